@@ -1,0 +1,80 @@
+"""Sized IterableDatasets whose `__iter__` is an execution plan: one item = one Lightning batch = one iteration.
+
+Sized, because Lightning prefetches one batch from a dataset without a length, and on-policy data would be one update old.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from lightning_rl.data.execution import parallel_rollouts, take
+from lightning_rl.sample_batch import SampleBatch
+
+if TYPE_CHECKING:
+    from lightning_rl.data.datamodule import RolloutDataModule
+
+__all__ = ["EvaluationDataset", "OnPolicyDataset"]
+
+Plan = Callable[[Any, Any], Iterator[SampleBatch]]
+
+
+class OnPolicyDataset(IterableDataset[SampleBatch]):
+    """Synchronous rollouts: weights are synchronised, every worker samples, the fragments come side by side in worker order.
+
+    Args:
+        datamodule: holds the workers and takes the metrics.
+        policy: whose weights act.
+        iterations: items per pass, which is Lightning's epoch.
+        plan: `plan(workers, policy)` gives the batches without end.
+    """
+
+    def __init__(self, datamodule: RolloutDataModule, policy: Any, iterations: int, plan: Plan = parallel_rollouts) -> None:
+        self.datamodule, self.policy, self.iterations, self.plan = datamodule, policy, iterations, plan
+
+    def __len__(self) -> int:
+        return self.iterations
+
+    def __iter__(self) -> Iterator[SampleBatch]:
+        batches = self.plan(self.datamodule.workers, self.policy)
+        return timed(take(batches, self.iterations), self.datamodule.took)
+
+
+class EvaluationDataset(IterableDataset[SampleBatch]):
+    """One item: the returns and lengths of `episodes` whole episodes on environments of their own.
+
+    Args:
+        workers: a worker set that explores or not as evaluation shall.
+        policy: whose weights act.
+        episodes: how many to play.
+    """
+
+    def __init__(self, workers: Any, policy: Any, episodes: int) -> None:
+        self.workers, self.policy, self.episodes = workers, policy, episodes
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[SampleBatch]:
+        self.workers.sync_weights(self.policy)
+        played = self.workers.run_episodes(self.episodes)
+        yield SampleBatch(
+            episode_returns=torch.tensor([ret for ret, _ in played], dtype=torch.float64),
+            episode_lengths=torch.tensor([length for _, length in played], dtype=torch.float64),
+        )
+
+
+def timed(items: Iterator[SampleBatch], took: Any) -> Iterator[SampleBatch]:
+    """Pass the items through, telling `took(item, seconds)` how long each one needed."""
+    while True:
+        started = time.perf_counter()
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        took(item, time.perf_counter() - started)
+        yield item

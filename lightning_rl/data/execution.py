@@ -1,0 +1,109 @@
+"""The verbs of an execution plan: small generators that a dataset's `__iter__` composes in a few lines.
+
+A plan is an iterator of training batches; what RLlib's execution plans and policy optimizers did with actor iterators is plain Python here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.sample_batch import SampleBatch, concat_samples
+
+__all__ = ["NOT_READY", "concat_batches", "concurrently", "for_each", "parallel_rollouts", "take"]
+
+NOT_READY: Any = object()  # what an op yields when it has nothing yet (a replay buffer before learning starts)
+
+
+def parallel_rollouts(workers: Any, policy: Any, mode: str = "bulk_sync") -> Iterator[SampleBatch]:
+    """Fragments, collected with the newest weights, without end.
+
+    Args:
+        workers: a worker set.
+        policy: whose weights act; synchronised at the start of each collection.
+        mode: "bulk_sync" waits for every worker and puts the fragments side by side in worker order; "async" gives each as it is ready.
+
+    Raises:
+        ConfigError: `mode` is unknown.
+    """
+    if mode not in ("bulk_sync", "async"):
+        raise ConfigError(f"parallel_rollouts mode={mode!r} is unknown; choose bulk_sync or async")
+    return _bulk_sync(workers, policy) if mode == "bulk_sync" else _async(workers, policy)
+
+
+def _bulk_sync(workers: Any, policy: Any) -> Iterator[SampleBatch]:
+    while True:
+        workers.sync_weights(policy)
+        yield workers.sample()
+
+
+def _async(workers: Any, policy: Any) -> Iterator[SampleBatch]:
+    workers.sync_weights(policy)
+    for fragment in workers.sample_async():
+        yield fragment
+        workers.sync_weights(policy)
+
+
+def concat_batches(batches: Iterable[SampleBatch], min_size: int) -> Iterator[SampleBatch]:
+    """Join batches of rows until each has at least `min_size` of them."""
+    held: list[SampleBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(part.count for part in held) >= min_size:
+            yield concat_samples(held)
+            held = []
+
+
+def for_each(items: Iterable[Any], fn: Callable[[Any], Any]) -> Iterator[Any]:
+    """`fn` of every item; NOT_READY passes through."""
+    for item in items:
+        yield item if item is NOT_READY else fn(item)
+
+
+def take(items: Iterable[Any], count: int) -> Iterator[Any]:
+    """The first `count` items."""
+    return itertools.islice(items, count)
+
+
+def concurrently(
+    ops: Sequence[Iterable[Any]],
+    mode: str = "round_robin",
+    round_robin_weights: Sequence[int | str] | None = None,
+    output_indexes: Sequence[int] | None = None,
+) -> Iterator[Any]:
+    """Run several ops as one iterator.
+
+    Args:
+        ops: iterables; one that ends drops out, the others go on.
+        mode: "round_robin" asks them in turn; "async" does the same but passes over ops that are not ready at once.
+        round_robin_weights: items to take from each op per turn; "*" drains it until it is NOT_READY (or has ended).
+        output_indexes: emit the items of these ops only (all run); `None` emits all.
+
+    Raises:
+        ConfigError: the mode is unknown, or weights do not match the ops.
+    """
+    if mode not in ("round_robin", "async"):
+        raise ConfigError(f"concurrently mode={mode!r} is unknown; choose round_robin or async")
+    weights = list(round_robin_weights or [1] * len(ops))
+    if len(weights) != len(ops) or any(w != "*" and (not isinstance(w, int) or w < 1) for w in weights):
+        raise ConfigError(f"round_robin_weights={weights} for {len(ops)} ops: give one integer ≥ 1 or '*' for each")
+    shown = set(range(len(ops))) if output_indexes is None else set(output_indexes)
+    return _round_robin(dict(enumerate(map(iter, ops))), weights, shown, wait=mode == "round_robin")
+
+
+def _round_robin(running: dict[int, Iterator[Any]], weights: list[Any], shown: set[int], wait: bool) -> Iterator[Any]:
+    while running:
+        for index in list(running):
+            for _ in itertools.count() if weights[index] == "*" else range(weights[index]):
+                try:
+                    item = next(running[index])
+                except StopIteration:
+                    del running[index]
+                    break
+                if item is NOT_READY:
+                    if weights[index] == "*" or not wait:
+                        break
+                elif index in shown:
+                    yield item

@@ -1,0 +1,77 @@
+"""Advantage actor-critic, synchronous."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import torch.nn.functional as F
+from torch import Tensor
+
+from lightning_rl.losses.policy_gradient import policy_gradient, standardised
+from lightning_rl.losses.returns import gae
+from lightning_rl.losses.value import explained_variance
+from lightning_rl.policies.policy import Metrics, Policy
+from lightning_rl.sample_batch import SampleBatch, flattened
+from lightning_rl.schedules import Schedule, check_schedule, schedule_value
+
+__all__ = ["A2C"]
+
+
+class A2C(Policy):
+    """Advantage actor-critic: one gradient step per short rollout. Mnih et al. 2016, arXiv:1602.01783 (its synchronous form).
+
+    Args:
+        observation_space, action_space: of one environment.
+        gae_lambda: λ of the advantage estimate, in [0, 1]; 1 gives the paper's n-step returns.
+        microbatches: the rollout's gradient is taken in this many parts, one step each.
+        value_coef: weight of the value loss.
+        entropy_coef: weight of the entropy bonus; a schedule over env steps if a list.
+        standardise_advantages: over each minibatch, to mean 0 and deviation 1.
+        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        gae_lambda: float = 1.0,
+        microbatches: int = 1,
+        value_coef: float = 0.5,
+        entropy_coef: Schedule = 0.0,
+        standardise_advantages: bool = False,
+        lr: Schedule = 7e-4,
+        optimizer: str = "rmsprop",
+        max_grad_norm: float | None = 0.5,
+        **keywords: Any,
+    ) -> None:
+        super().__init__(observation_space, action_space, lr=lr, optimizer=optimizer, max_grad_norm=max_grad_norm, **keywords)
+        check_schedule("policy.entropy_coef", entropy_coef)
+        self.gae_lambda, self.minibatches = gae_lambda, microbatches
+        self.value_coef, self.entropy_coef, self.standardise_advantages = value_coef, entropy_coef, standardise_advantages
+
+    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
+        """Add advantages and value targets; one forward over the whole fragment gives the values."""
+        values = self.values(batch.obs)
+        ends = {"terminated": batch.terminated, "truncated": batch.truncated, "valid": batch.valid}
+        batch = batch.copy()
+        batch["vf_preds"] = values[:-1]
+        batch["advantages"] = gae(self.normalised_rewards(batch), values, **ends, gamma=self.gamma, lam=self.gae_lambda)
+        batch["value_targets"] = batch.advantages + batch.vf_preds
+        return flattened(batch)
+
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """Policy gradient with the advantage, value error, entropy bonus."""
+        dist, values = self.evaluate(batch)
+        advantages = standardised(batch.advantages) if self.standardise_advantages else batch.advantages
+        policy_loss = policy_gradient(dist.logp(batch.actions), advantages)
+        value_loss = F.mse_loss(values, batch.value_targets)
+        entropy = dist.entropy().mean()
+        entropy_coef = schedule_value(self.entropy_coef, self.env_steps)
+        loss = policy_loss + self.value_coef * value_loss - entropy_coef * entropy
+        return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+
+    def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
+        """How much of the returns' variance the values explained before this step."""
+        return {"explained_variance": float(explained_variance(rows.vf_preds, rows.value_targets))}

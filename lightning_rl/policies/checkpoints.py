@@ -1,0 +1,113 @@
+"""What a policy adds to a checkpoint, and how one is built from it: plain data only, so that `weights_only=True` loads the file."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lightning_rl.errors import CheckpointError, import_object
+from lightning_rl.spaces import space_difference, space_from_json, space_to_json
+
+if TYPE_CHECKING:
+    from lightning_rl.policies.policy import Policy
+
+__all__ = ["check_fits", "counters", "load_policy", "policy_spec", "read_checkpoint", "set_counters"]
+
+COUNTERS = ("env_steps", "iterations", "gradient_steps")
+
+
+def counters(policy: Policy) -> dict[str, int]:
+    """The policy's own step counters."""
+    return {name: int(getattr(policy, name)) for name in COUNTERS}
+
+
+def set_counters(policy: Policy, values: Mapping[str, int]) -> None:
+    """Continue counting from `values`."""
+    for name in COUNTERS:
+        setattr(policy, name, int(values[name]))
+
+
+def policy_spec(policy: Policy) -> dict[str, Any]:
+    """Class, constructor keywords and spaces of a policy as plain data.
+
+    Raises:
+        CheckpointError: a keyword cannot be written down (a lambda, an object); the message says to use an import path.
+    """
+    keywords = policy.constructor_arguments()
+    spaces = {name: space_to_json(keywords.pop(name)) for name in ("observation_space", "action_space")}
+    return {"class": _path(type(policy)), "kwargs": {name: _plain(name, value) for name, value in keywords.items()}, **spaces}
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """The contents of a checkpoint file; no code in it is ever run.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, or not a checkpoint of this package.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"checkpoint {path} does not exist: pass a file such as RUN_DIR/checkpoints/last.ckpt")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError, OSError, KeyError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(f"checkpoint {path} cannot be read ({reason}): it is damaged or not a checkpoint; use another one") from error
+    if not isinstance(checkpoint, dict) or not {"policy", "counters", "state_dict"} <= checkpoint.keys():
+        raise CheckpointError(f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt")
+    return checkpoint
+
+
+def load_policy(path: str | Path) -> Policy:
+    """Build the policy that a checkpoint holds and give it its weights."""
+    checkpoint = read_checkpoint(path)
+    spec = checkpoint["policy"]
+    spaces = {name: space_from_json(spec[name]) for name in ("observation_space", "action_space")}
+    policy: Policy = import_object(spec["class"])(**spaces, **spec["kwargs"])
+    policy.load_state_dict(checkpoint["state_dict"])
+    set_counters(policy, checkpoint["counters"])
+    return policy.eval()
+
+
+def check_fits(policy: Policy, checkpoint: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint of another policy, naming what differs.
+
+    Raises:
+        CheckpointError: no policy inside, another class, other spaces, or other weights.
+    """
+    if "policy" not in checkpoint or "counters" not in checkpoint:
+        raise CheckpointError("the checkpoint was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt")
+    spec = checkpoint["policy"]
+    if spec["class"] != _path(type(policy)):
+        raise CheckpointError(f"the checkpoint holds a {spec['class']}; this run trains a {_path(type(policy))}: resume it with its own config")
+    for name in ("observation_space", "action_space"):
+        difference = space_difference(space_from_json(spec[name]), getattr(policy, name))
+        if difference:
+            raise CheckpointError(f"the checkpoint's {name} is not this environment's: {difference}; use the environment it was trained on")
+    ours, theirs = policy.state_dict(), checkpoint["state_dict"]
+    odd = [
+        f"{name} {list(theirs[name].shape) if name in theirs else 'absent'} against {list(ours[name].shape) if name in ours else 'absent'}"
+        for name in {**ours, **theirs}
+        if name not in ours or name not in theirs or ours[name].shape != theirs[name].shape
+    ]
+    if odd:
+        raise CheckpointError(f"the checkpoint's weights do not fit this model (file against model): {'; '.join(odd[:5])}: use its own model config")
+
+
+def _path(obj: Any) -> str:
+    return f"{obj.__module__}:{obj.__qualname__}"
+
+
+def _plain(name: str, value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(f"{name}.{key}", child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(f"{name}[{index}]", child) for index, child in enumerate(value)]
+    if hasattr(value, "__qualname__") and "<" not in value.__qualname__ and value.__module__ != "__main__":
+        return _path(value)
+    raise CheckpointError(f"{name}={value!r} cannot be written into a checkpoint: give it as an import path ('my_pkg.module:Name')")

@@ -1,0 +1,55 @@
+"""REINFORCE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+from torch import Tensor
+
+from lightning_rl.losses.policy_gradient import policy_gradient, standardised
+from lightning_rl.losses.returns import discounted_returns
+from lightning_rl.policies.policy import Metrics, Policy
+from lightning_rl.sample_batch import SampleBatch, flattened
+from lightning_rl.schedules import Schedule
+
+__all__ = ["PG"]
+
+
+class PG(Policy):
+    """REINFORCE: whole episodes, discounted returns, no critic. Williams 1992, Machine Learning 8.
+
+    Without a critic nothing can stand in for the rewards after a cut, so it wants `workers.batch_mode=complete_episodes` (its config's
+    default), and an episode that ends by a time limit counts what was collected.
+
+    Args:
+        observation_space, action_space: of one environment.
+        standardise_returns: over the batch, to mean 0 and deviation 1 (a constant baseline).
+        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        standardise_returns: bool = True,
+        lr: Schedule = 3e-3,
+        **keywords: Any,
+    ) -> None:
+        super().__init__(observation_space, action_space, lr=lr, **keywords)
+        self.standardise_returns = standardise_returns
+
+    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
+        """Add the discounted return of what followed each step, as its advantage."""
+        ends = {"terminated": batch.terminated, "truncated": batch.truncated, "valid": batch.valid}
+        batch = batch.copy()
+        batch["advantages"] = discounted_returns(self.normalised_rewards(batch), **ends, gamma=self.gamma)
+        return flattened(batch)
+
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """−mean log π(a|s) · return."""
+        dist = self.distribution_of(batch)
+        advantages = standardised(batch.advantages) if self.standardise_returns else batch.advantages
+        policy_loss = policy_gradient(dist.logp(batch.actions), advantages)
+        return policy_loss, {"policy_loss": policy_loss, "entropy": dist.entropy().mean()}

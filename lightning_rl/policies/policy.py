@@ -1,0 +1,516 @@
+"""The Policy: a LightningModule that acts and learns and owns no data.
+
+A new algorithm overrides `postprocess_trajectory` (what a fragment needs before it can be learned from) and `loss`; acting, the minibatch
+loop, custom losses, clipping, checkpoints and metrics are here, once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import gymnasium as gym
+import numpy as np
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+
+from lightning_rl.errors import UnsupportedSpaceError
+from lightning_rl.exploration import make_exploration
+from lightning_rl.models.catalog import ModelCatalog
+from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.models.filters import MeanStdFilter, RewardFilter, make_observation_filter
+from lightning_rl.policies import checkpoints
+from lightning_rl.policies.custom_losses import CustomLosses
+from lightning_rl.policies.optimiser import Optimiser
+from lightning_rl.sample_batch import SampleBatch, flattened, restored
+from lightning_rl.schedules import Schedule
+from lightning_rl.seeding import derive_seed
+from lightning_rl.spaces import ActionTransform
+
+__all__ = ["Metrics", "Policy"]
+
+Metrics = dict[str, Tensor]
+
+
+class Policy(LightningModule):
+    """Model, action distribution, exploration, filters, loss and optimizer of one agent.
+
+    Args:
+        observation_space: of one environment, before any preprocessing.
+        action_space: of one environment.
+        model: keys of `MODEL_DEFAULTS`; `None` takes them all.
+        exploration: `{type: name or import path, **keywords}`; `None` samples from the action distribution.
+        gamma: discount per environment step, in [0, 1].
+        lr: learning rate, or `[[env_step, rate], …]` joined by straight lines.
+        optimizer: "adam", "adamw", "rmsprop", "sgd" or an import path.
+        optimizer_kwargs: keywords of the optimizer, such as `eps`.
+        max_grad_norm: clip the gradients' global norm to this; `None` does not.
+        observation_filter: "none", or "mean_std" to normalise by running statistics (frozen within a rollout and in evaluation).
+        reward_filter: "none", "sign", "clip" (to ±1), or "return_std" (divide by the running deviation of the discounted return).
+        normalize_actions: the policy acts in [−1, 1] and bounded Box actions are un-squashed for the environment.
+        clip_actions: clip Box actions to their bounds instead (when not normalised).
+        custom_losses: extra losses `{loss: import path or callable, weight: 1.0, **keywords}`, added in every gradient step.
+        seed: names the randomness of initial weights, minibatches and (alone, without workers) of actions.
+
+    Raises:
+        UnsupportedSpaceError: this algorithm cannot take the space or the model; the message names what would work.
+        ConfigError: an unknown model key, optimizer, exploration or filter.
+    """
+
+    supports_recurrent: ClassVar[bool] = False
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Remember the constructor's arguments: workers and checkpoints build the same policy again from them."""
+        policy = super().__new__(cls)
+        object.__setattr__(policy, "_constructor", (args, kwargs))
+        return policy
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        model: Mapping[str, Any] | None = None,
+        exploration: Mapping[str, Any] | None = None,
+        gamma: float = 0.99,
+        lr: Schedule = 3e-4,
+        optimizer: str = "adam",
+        optimizer_kwargs: Mapping[str, Any] | None = None,
+        max_grad_norm: float | None = None,
+        observation_filter: str = "none",
+        reward_filter: str = "none",
+        normalize_actions: bool = True,
+        clip_actions: bool = False,
+        custom_losses: Sequence[Any] = (),
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.observation_space, self.action_space, self.gamma, self.seed = observation_space, action_space, gamma, seed
+        self.passes, self.minibatches = 1, 1
+        self.env_steps = self.iterations = self.gradient_steps = 0
+        self.iteration_metrics: dict[str, float] = {}
+        self.learn_seconds = 0.0
+
+        self.action_transform = ActionTransform(action_space, normalize=normalize_actions, clip=clip_actions)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed(seed, "init"))
+            self.dist_class, num_outputs = ModelCatalog.get_action_dist(action_space, model)
+            self.model = ModelCatalog.get_model(observation_space, action_space, num_outputs, model)
+            self.exploration = make_exploration(exploration, action_space)
+        self.preprocessor = self.model.preprocessor
+        self.observation_filter = make_observation_filter(observation_filter, observation_space, self.preprocessor)
+        self.reward_filter = RewardFilter(reward_filter, gamma)
+        self.custom_losses = CustomLosses(custom_losses)
+        self.optimiser = Optimiser(self, optimizer, optimizer_kwargs or {}, lr, max_grad_norm)
+        self._generators: dict[torch.device, torch.Generator] = {}
+        self._action_seed = derive_seed(seed, "rollout")
+        if self.is_recurrent and not self.supports_recurrent:
+            raise UnsupportedSpaceError(
+                f"{type(self).__name__} does not learn from recurrent models; {type(self.model).__name__} has state: choose a feed-forward model"
+            )
+
+    # -- acting ------------------------------------------------------------------------------------------------------------------
+    @torch.no_grad()
+    def compute_actions(
+        self,
+        obs: Any,
+        state: Sequence[Tensor] = (),
+        *,
+        prev_actions: Any = None,
+        prev_rewards: Any = None,
+        explore: bool = True,
+        timestep: int | None = None,
+        action_mask: Any = None,
+    ) -> tuple[Any, list[Tensor], dict[str, Tensor]]:
+        """Actions for a batch of observations, always in eval mode.
+
+        Args:
+            obs: `[B, *]`, arrays or tensors, nested as the space is.
+            state: recurrent state `[B, …]` each; empty for feed-forward models.
+            prev_actions, prev_rewards: of the step before, for models that ask for them.
+            explore: sample through the exploration strategy; False takes the best action.
+            timestep: env steps so far, which exploration schedules follow; `None` takes `env_steps`.
+            action_mask: `[B, n]`, allowed discrete actions; `None` looks for "action_mask" in a Dict observation.
+
+        Returns:
+            actions `[B, …]` in the policy's space (`env_actions` gives the environment's), the state after, and the columns that a worker records.
+        """
+        training = self.training
+        if training:
+            self.eval()
+        try:
+            inputs = self.input_dict(self._tensors(obs), prev_actions=prev_actions, prev_rewards=prev_rewards)
+            outputs, state_out = self.model(inputs, state, None)
+            dist = self.distribution(outputs, self._mask(inputs["obs"], action_mask))
+            actions, logp = self.exploration.get_exploration_action(
+                dist, timestep=self.env_steps if timestep is None else timestep, explore=explore, generator=self._generator(outputs.device)
+            )
+            return actions, state_out, {"action_logp": logp, **self.extra_action_out(outputs, dist)}
+        finally:
+            if training:
+                self.train()
+
+    def compute_single_action(
+        self, obs: Any, state: Sequence[Tensor] | None = None, *, explore: bool = False, full_fetch: bool = False
+    ) -> Any:
+        """The action for one observation, ready for `env.step`.
+
+        Returns:
+            The action; with `full_fetch=True` or a `state`, the tuple (action, state after, extra columns).
+        """
+        batched = _map(lambda leaf: np.asarray(leaf)[None], obs)
+        states = [s.unsqueeze(0) for s in state] if state is not None else self.get_initial_state(1)
+        actions, state_out, extra = self.compute_actions(batched, states, explore=explore)
+        action = _first(self.env_actions(actions))
+        if full_fetch or state is not None:
+            return action, [s[0] for s in state_out], {name: value[0] for name, value in extra.items()}
+        return action
+
+    def compute_log_likelihoods(self, actions: Any, obs: Any, *, actions_normalized: bool = True) -> Tensor:
+        """log π(a|s), `[B]`, of actions in the policy's space (`actions_normalized=False`: in the environment's)."""
+        if not actions_normalized:
+            actions = self.action_transform.from_env(actions)
+        with torch.no_grad():
+            dist, _ = self.evaluate(SampleBatch(obs=self._tensors(obs)))
+            return dist.logp(self._tensors(actions))
+
+    def env_actions(self, actions: Any) -> Any:
+        """Policy-space actions as numpy arrays in the environment's space and structure."""
+        return self.action_transform.to_env(actions)
+
+    def extra_action_out(self, outputs: Tensor, dist: ActionDistribution) -> dict[str, Tensor]:
+        """More columns to record with each action; `outputs [B, K]` parametrise `dist`."""
+        return {}
+
+    def seed_exploration(self, seed: int) -> None:
+        """Start the randomness of actions afresh from `seed`: a worker does it once a fragment."""
+        self._action_seed = seed
+        for generator in self._generators.values():
+            generator.manual_seed(seed)
+
+    def get_initial_state(self, batch_size: int) -> list[Tensor]:
+        """The model's state at an episode's start, `[B, …]` each; empty for feed-forward models."""
+        return [s.unsqueeze(0).expand(batch_size, *s.shape).to(self.device) for s in self.model.get_initial_state()]
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the model carries state from step to step."""
+        return len(self.model.get_initial_state()) > 0
+
+    # -- evaluating --------------------------------------------------------------------------------------------------------------
+    def evaluate(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor]:
+        """Action distribution and values `[N]` of the rows, with gradients: one forward of the model."""
+        return self.distribution_of(batch), self.model.value_function()
+
+    def distribution_of(self, batch: SampleBatch) -> ActionDistribution:
+        """Action distribution of the rows, with gradients, for algorithms without a critic."""
+        inputs = self.input_dict(batch.obs, batch)
+        outputs, _ = self.model(inputs, (), None)
+        return self.distribution(outputs, self._mask(inputs["obs"], batch.get("action_mask")))
+
+    @torch.no_grad()
+    def values(self, obs: Any) -> Tensor:
+        """V(s) of observations with any two leading dims `[T, B, *]` → `[T, B]`."""
+        shape = (next(iter(_leaves(obs)))).shape[:2]
+        self.model(self.input_dict(_map(lambda leaf: leaf.flatten(0, 1), obs)), (), None)
+        return self.model.value_function().unflatten(0, shape)
+
+    def distribution(self, outputs: Tensor, mask: Tensor | None = None) -> ActionDistribution:
+        """The action distribution that `outputs [N, K]` parametrise, restricted to `mask`."""
+        return self.dist_class(outputs, self.model, mask)
+
+    def input_dict(self, obs: Any, batch: SampleBatch | None = None, **extra: Any) -> InputDict:
+        """What the model reads: "obs" as the environment nests it, "obs_flat" (made when asked for), and previous actions and rewards."""
+        columns = {"prev_actions": batch.get("prev_actions"), "prev_rewards": batch.get("prev_rewards")} if batch is not None else extra
+        original = restored(self.observation_space, obs) if isinstance(obs, SampleBatch) else obs
+        return InputDict(self, obs=original, is_training=self.training, **columns)
+
+    def _mask(self, obs: Any, mask: Any) -> Tensor | None:
+        if mask is None and isinstance(obs, Mapping):
+            mask = obs.get("action_mask")
+        return None if mask is None else torch.as_tensor(mask, dtype=torch.bool, device=self.device)
+
+    def _tensors(self, value: Any) -> Any:
+        if isinstance(value, SampleBatch):
+            return value.to(self.device)
+        return _map(lambda leaf: torch.as_tensor(leaf, device=self.device), value)
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self._action_seed)
+        return self._generators[device]
+
+    # -- learning ----------------------------------------------------------------------------------------------------------------
+    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
+        """Turn a fragment `[T, B, …]` into the rows `[N, …]` that `loss` reads, adding what it needs (advantages, targets)."""
+        return flattened(batch)
+
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """The scalar to descend on these rows, and scalars worth a curve."""
+        raise NotImplementedError(f"{type(self).__name__} must define loss(batch) -> (scalar, metrics)")  # abstract
+
+    def after_step(self) -> None:
+        """Called after every gradient step (target networks)."""
+
+    def after_iteration(self, metrics: dict[str, float]) -> None:
+        """Called after the last gradient step of an iteration with the means of its metrics (adaptive coefficients)."""
+
+    def keep_learning(self, metrics: Metrics) -> bool:
+        """Whether to go on with this iteration's gradient steps; asked before each step with that minibatch's metrics."""
+        return True
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """What the optimizer steps; groups may have an `lr_scale`."""
+        return [{"params": [p for p in self.parameters() if p.requires_grad]}]
+
+    def training_step(self, batch: SampleBatch, batch_idx: int = 0) -> None:
+        """One iteration: Lightning calls it with one rollout (or one replay draw)."""
+        self.learn_on_batch(batch)
+
+    def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
+        """Learn from a fragment or from postprocessed rows: `passes` sweeps of `minibatches` gradient steps.
+
+        Returns:
+            Means of the metrics over the gradient steps.
+
+        Raises:
+            NonFiniteError: a loss or gradient is NaN or infinite; that step was not taken.
+        """
+        started = time.perf_counter()
+        is_fragment = "valid" in batch and batch.valid.dim() == 2
+        steps = self._sum_over_ranks(int(batch.valid.sum()) if is_fragment else batch.count)
+        self.env_steps += steps
+        lr = self.optimiser.set_lr(self.env_steps)
+        shuffle = self._begin_iteration()
+        with torch.no_grad():
+            rows = self.postprocess_trajectory(batch) if is_fragment else batch
+        self._call_hooks("on_postprocess_trajectory", policy=self, postprocessed_batch=rows, original_batch=batch)
+        self.iteration_metrics = {**self._sweep(rows, shuffle), **self.batch_metrics(rows), "lr": lr}
+        self.after_iteration(self.iteration_metrics)
+        if isinstance(self.observation_filter, MeanStdFilter):
+            # After the last step: acting and learning saw the same statistics, so the first ratio of an iteration is exactly 1.
+            self.observation_filter.update(self.preprocessor.transform_batch(restored(self.observation_space, rows.obs)))
+        self.iterations += 1
+        self._call_hooks("on_learn_on_batch", policy=self, train_batch=rows, result=self.iteration_metrics)
+        self.learn_seconds = time.perf_counter() - started
+        return self.iteration_metrics
+
+    def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
+        """Numbers about the whole training batch, once an iteration."""
+        return {}
+
+    def _begin_iteration(self) -> torch.Generator:
+        """Train mode, and all randomness of learning derived from (seed, iteration, rank): a resumed run needs no generator state."""
+        self.train()
+        seed = derive_seed(self.seed, "learner", self.iterations, self.global_rank if self.in_trainer else 0)
+        torch.manual_seed(seed)  # dropout and users' losses
+        return torch.Generator().manual_seed(seed)
+
+    def _sweep(self, rows: SampleBatch, shuffle: torch.Generator) -> dict[str, float]:
+        taken: list[Metrics] = []
+        for _ in range(self.passes):
+            for minibatch in rows.minibatches(self.minibatches, shuffle):
+                loss, metrics = self.total_loss(minibatch)
+                if not self.keep_learning(metrics):
+                    return _means(taken or [metrics])
+                metrics["grad_norm"] = self.optimiser.step(loss)
+                self.gradient_steps += 1
+                self.after_step()
+                taken.append({name: torch.as_tensor(value).detach() for name, value in metrics.items()})
+        return _means(taken)
+
+    def total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """`loss`, then the model's `custom_loss`, then the configured extra losses."""
+        loss, metrics = self.loss(batch)
+        custom = self.model.custom_loss(loss, batch)
+        loss = sum(custom[1:], custom[0]) if isinstance(custom, list | tuple) else custom
+        extra, extra_metrics = self.custom_losses(self, batch)
+        loss = loss if extra is None else loss + extra
+        model_metrics = {f"model/{name}": torch.as_tensor(value) for name, value in self.model.metrics().items()}
+        return loss, {"loss": loss, **metrics, **extra_metrics, **model_metrics}
+
+    def normalised_rewards(self, fragment: SampleBatch) -> Tensor:
+        """Rewards `[T, B]` as the algorithm shall see them; running statistics are updated first."""
+        return self.reward_filter(fragment)
+
+    # -- Lightning ---------------------------------------------------------------------------------------------------------------
+    def configure_optimizers(self) -> Any:
+        """The one optimizer; its learning rate follows env steps, not Lightning's steps."""
+        return self.optimiser.torch_optimizer
+
+    def validation_step(self, batch: SampleBatch, batch_idx: int = 0) -> None:
+        """One evaluation: `batch` holds `episode_returns [E]` and `episode_lengths [E]`."""
+        for name, column in (("eval/ep_rew_mean", batch["episode_returns"]), ("eval/ep_len_mean", batch["episode_lengths"])):
+            self.log(name, column.double().mean(), on_epoch=True, batch_size=len(column), sync_dist=True)
+
+    @property
+    def in_trainer(self) -> bool:
+        """Whether a Trainer is fitting this policy now (else it learns alone)."""
+        return self._trainer is not None and self._trainer.training
+
+    def _call_hooks(self, name: str, **arguments: Any) -> None:
+        for callback in getattr(self._trainer, "callbacks", ()) if self._trainer is not None else ():
+            hook = getattr(callback, name, None)
+            if hook is not None:
+                hook(**arguments)
+
+    def mean_over_ranks(self, value: Tensor) -> float:
+        """The mean over all ranks, so that every rank takes the same decision."""
+        value = value.detach().clone()
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(value, op=torch.distributed.ReduceOp.AVG if value.is_cuda else torch.distributed.ReduceOp.SUM)
+            value = value if value.is_cuda else value / torch.distributed.get_world_size()
+        return float(value)
+
+    def _sum_over_ranks(self, number: int) -> int:
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return number
+        total = torch.tensor(number, dtype=torch.int64, device=self.device)
+        torch.distributed.all_reduce(total)
+        return int(total)
+
+    # -- alone, without a Trainer ----------------------------------------------------------------------------------------------------
+    def compute_gradients(self, batch: SampleBatch) -> tuple[list[np.ndarray | None], dict[str, float]]:
+        """Gradients of one minibatch (a fragment is postprocessed first), as arrays in the order of `parameters()`."""
+        self.train()
+        if "valid" in batch and batch.valid.dim() == 2:
+            with torch.no_grad():
+                batch = self.postprocess_trajectory(batch)
+        loss, metrics = self.total_loss(batch)
+        self.optimiser.backward(loss)
+        gradients = [None if p.grad is None else p.grad.cpu().numpy().copy() for p in self.parameters()]
+        return gradients, _means([metrics])
+
+    def apply_gradients(self, gradients: Sequence[Any]) -> None:
+        """Step with gradients from `compute_gradients`, perhaps of another copy of this policy."""
+        for parameter, gradient in zip(self.parameters(), gradients, strict=True):
+            parameter.grad = None if gradient is None else torch.as_tensor(gradient, device=self.device, dtype=parameter.dtype).clone()
+        self.optimiser.set_lr(self.env_steps)
+        self.optimiser.clip()
+        self.optimiser.apply()
+        self.gradient_steps += 1
+        self.after_step()
+
+    def get_weights(self) -> dict[str, np.ndarray]:
+        """What a copy needs to act like this policy: copies of parameters, buffers and filter statistics."""
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.state_dict().items()}
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Act with these weights from now on.
+
+        Raises:
+            RuntimeError: the names or shapes are those of another policy.
+        """
+        self.load_state_dict({name: torch.as_tensor(np.array(value)) for name, value in weights.items()})
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything: weights, optimizer, counters."""
+        return {
+            "weights": self.get_weights(),
+            "optimizer": self.optimiser.torch_optimizer.state_dict(),
+            "counters": checkpoints.counters(self),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continue as the policy that gave `state`."""
+        self.set_weights(state["weights"])
+        self.optimiser.torch_optimizer.load_state_dict(state["optimizer"])
+        checkpoints.set_counters(self, state["counters"])
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------------------------
+    def spec(self) -> dict[str, Any]:
+        """Class, constructor keywords and spaces as plain data; `Policy.load` builds the policy again from it."""
+        return checkpoints.policy_spec(self)
+
+    def constructor_arguments(self) -> dict[str, Any]:
+        """The keywords this policy was made with, the spaces among them."""
+        args, kwargs = self.__dict__["_constructor"]
+        bound = inspect.signature(type(self).__init__).bind(self, *args, **kwargs)
+        arguments = dict(bound.arguments)
+        arguments.pop("self", None)
+        arguments.update(arguments.pop("kwargs", {}))
+        return arguments
+
+    def copy_for_acting(self) -> Policy:
+        """Another policy of the same class and arguments, with the same weights, on the CPU."""
+        twin = type(self)(**self.constructor_arguments())
+        twin.set_weights(self.get_weights())
+        checkpoints.set_counters(twin, checkpoints.counters(self))
+        return twin.eval()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what makes the file complete: how to build this policy, and its counters."""
+        checkpoint["policy"] = self.spec()
+        checkpoint["counters"] = checkpoints.counters(self)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse another policy's file before anything of it is loaded; then take the counters."""
+        checkpoints.check_fits(self, checkpoint)
+        checkpoints.set_counters(self, checkpoint["counters"])
+
+    @staticmethod
+    def load(path: str) -> Policy:
+        """The policy in a checkpoint, ready to act; needs neither Ray nor Hydra nor a Trainer.
+
+        Raises:
+            CheckpointError: the file is missing, damaged or not a checkpoint of this package.
+        """
+        return checkpoints.load_policy(path)
+
+
+class InputDict(dict[str, Any]):
+    """The model's inputs; "obs_flat" `[N, size]` is preprocessed and filtered when first asked for (image models never ask)."""
+
+    def __init__(self, policy: Policy, **columns: Any) -> None:
+        super().__init__(columns)
+        self._policy = policy
+
+    def __missing__(self, key: str) -> Any:
+        if key != "obs_flat":
+            raise KeyError(f"no {key!r} in the model's inputs: obs, obs_flat, prev_actions, prev_rewards, is_training")
+        flat = self._policy.preprocessor.transform_batch(self["obs"])
+        self[key] = self._policy.observation_filter(flat)
+        return self[key]
+
+
+def _means(taken: list[Metrics]) -> dict[str, float]:
+    """Mean over the gradient steps of every metric, and the first approx_kl: 0 when acting and learning policy are the same."""
+    means = {name: float(torch.stack([torch.as_tensor(m[name]).detach().float() for m in taken]).mean()) for name in taken[0]}
+    if "approx_kl" in means:
+        means["first_kl"] = float(taken[0]["approx_kl"])
+    return means
+
+
+def _map(fn: Any, value: Any) -> Any:
+    if isinstance(value, SampleBatch):
+        return value.map(fn)
+    if isinstance(value, Mapping):
+        return {name: _map(fn, child) for name, child in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_map(fn, child) for child in value)
+    return fn(value)
+
+
+def _leaves(value: Any) -> Any:
+    children = value.values() if isinstance(value, Mapping) else [c for _, c in value.items()] if isinstance(value, SampleBatch) else None
+    if children is None and isinstance(value, tuple):
+        children = value
+    if children is None:
+        yield value
+        return
+    for child in children:
+        yield from _leaves(child)
+
+
+def _first(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _first(child) for name, child in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_first(child) for child in value)
+    return value[0]
+
+

@@ -1,0 +1,135 @@
+"""Proximal policy optimisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clipped_surrogate, standardised
+from lightning_rl.losses.returns import gae
+from lightning_rl.losses.value import clipped_square_error, explained_variance, value_change_clipped_error
+from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.policies.policy import Metrics, Policy
+from lightning_rl.sample_batch import SampleBatch, flattened
+from lightning_rl.schedules import Schedule, check_schedule, schedule_value
+
+__all__ = ["PPO"]
+
+
+class PPO(Policy):
+    """Proximal policy optimisation with a clipped ratio. Schulman et al. 2017, arXiv:1707.06347.
+
+    Args:
+        observation_space, action_space: of one environment.
+        gae_lambda: λ of generalised advantage estimation, in [0, 1].
+        clip: ε, half-width of the interval around ratio 1; a schedule over env steps if a list.
+        passes: sweeps over each rollout.
+        minibatches: gradient steps per sweep: a count, so that every rank takes the same number.
+        value_coef: weight of the value loss.
+        value_clip: `None`; or clip the value's change to ±this (PPO2's form, in units of the return).
+        value_loss_clip: `None`; or the largest squared error of one row (RLlib's `vf_clip_param`).
+        entropy_coef: weight of the entropy bonus; a schedule if a list.
+        kl_coef: start of the adaptive penalty on KL(π_old‖π) (section 4 of the paper); 0 turns it off.
+        kl_target: what the penalty steers KL(π_old‖π) to; it grows by half above 2 ×, halves below ½ ×.
+        target_kl: stop an iteration's gradient steps when approx_kl passes 1.5 × this; `None` never.
+        standardise_advantages: over each minibatch, to mean 0 and deviation 1.
+        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        gae_lambda: float = 0.95,
+        clip: Schedule = 0.2,
+        passes: int = 10,
+        minibatches: int = 4,
+        value_coef: float = 0.5,
+        value_clip: float | None = None,
+        value_loss_clip: float | None = None,
+        entropy_coef: Schedule = 0.0,
+        kl_coef: float = 0.0,
+        kl_target: float = 0.01,
+        target_kl: float | None = None,
+        standardise_advantages: bool = True,
+        max_grad_norm: float | None = 0.5,
+        **keywords: Any,
+    ) -> None:
+        super().__init__(observation_space, action_space, max_grad_norm=max_grad_norm, **keywords)
+        check_schedule("policy.clip", clip)
+        check_schedule("policy.entropy_coef", entropy_coef)
+        self.gae_lambda, self.clip, self.passes, self.minibatches = gae_lambda, clip, passes, minibatches
+        self.value_coef, self.value_clip, self.value_loss_clip = value_coef, value_clip, value_loss_clip
+        self.entropy_coef, self.kl_target, self.target_kl = entropy_coef, kl_target, target_kl
+        self.standardise_advantages = standardise_advantages
+        self.penalised = kl_coef > 0
+        self.register_buffer("kl_coef", torch.tensor(float(kl_coef)))
+
+    def extra_action_out(self, outputs: Tensor, dist: ActionDistribution) -> dict[str, Tensor]:
+        """The penalty needs the distribution that acted, not only the probability of what it chose."""
+        return {"action_dist_inputs": outputs} if self.penalised else {}
+
+    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
+        """Add advantages by GAE and value targets; one forward over the whole fragment gives the values."""
+        values = self.values(batch.obs)
+        ends = {"terminated": batch.terminated, "truncated": batch.truncated, "valid": batch.valid}
+        batch = batch.copy()
+        batch["vf_preds"] = values[:-1]
+        batch["advantages"] = gae(self.normalised_rewards(batch), values, **ends, gamma=self.gamma, lam=self.gae_lambda)
+        batch["value_targets"] = batch.advantages + batch.vf_preds
+        return flattened(batch)
+
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """Clipped surrogate, value error, entropy bonus (eq. 9), and the KL penalty if there is one (eq. 8)."""
+        dist, values = self.evaluate(batch)
+        logp = dist.logp(batch.actions)
+        advantages = standardised(batch.advantages) if self.standardise_advantages else batch.advantages
+        clip = schedule_value(self.clip, self.env_steps)
+
+        policy_loss = clipped_surrogate(logp, batch.action_logp, advantages, clip)
+        value_loss = self.value_error(values, batch)
+        entropy = dist.entropy().mean()
+        entropy_coef = schedule_value(self.entropy_coef, self.env_steps)
+        loss = policy_loss + self.value_coef * value_loss - entropy_coef * entropy
+        metrics = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "approx_kl": approx_kl(logp, batch.action_logp),
+            "clip_fraction": clip_fraction(logp, batch.action_logp, clip),
+        }
+        if self.penalised:
+            kl = self.distribution(batch.action_dist_inputs, batch.get("action_mask")).kl(dist).mean()
+            loss = loss + self.kl_coef * kl
+            metrics |= {"kl": kl, "kl_coef": self.kl_coef}
+        return loss, metrics
+
+    def value_error(self, values: Tensor, batch: SampleBatch) -> Tensor:
+        """Mean squared error of the values, in the form that the settings ask for."""
+        if self.value_clip is not None:
+            return value_change_clipped_error(values, batch.vf_preds, batch.value_targets, self.value_clip)
+        if self.value_loss_clip is not None:
+            return clipped_square_error(values, batch.value_targets, self.value_loss_clip)
+        return F.mse_loss(values, batch.value_targets)
+
+    def keep_learning(self, metrics: Metrics) -> bool:
+        """False once the policy has moved 1.5 × `target_kl` away from the one that acted."""
+        return self.target_kl is None or self.mean_over_ranks(metrics["approx_kl"]) <= 1.5 * self.target_kl
+
+    def after_iteration(self, metrics: dict[str, float]) -> None:
+        """Steer the KL penalty."""
+        if not self.penalised:
+            return
+        if metrics["kl"] > 2.0 * self.kl_target:
+            self.kl_coef *= 1.5
+        elif metrics["kl"] < 0.5 * self.kl_target:
+            self.kl_coef *= 0.5
+
+    def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
+        """How much of the returns' variance the values explained before this iteration's steps."""
+        return {"explained_variance": float(explained_variance(rows.vf_preds, rows.value_targets))}

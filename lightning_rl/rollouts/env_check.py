@@ -1,0 +1,114 @@
+"""Asks one environment, before anything starts, whether it keeps the Gymnasium API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from lightning_rl.errors import EnvError
+
+__all__ = ["check_env"]
+
+
+def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
+    """Two equal-seeded resets and a few random steps; the first broken promise is the error.
+
+    Raises:
+        EnvError: names the environment, what it returned, what is expected and what to change.
+    """
+    for attribute in ("observation_space", "action_space"):
+        if not isinstance(getattr(env, attribute, None), gym.Space):
+            found = getattr(env, attribute, None)
+            raise EnvError(f"environment {name!r} has {attribute}={found!r}; expected a gymnasium.spaces.Space set in __init__")
+    first, second = _reset(env, name), _reset(env, name)
+    if not _equal(first, second):
+        raise EnvError(f"environment {name!r} gives different observations for reset(seed=0) twice: draw from self.np_random only")
+    env.action_space.seed(0)
+    for step in range(steps):
+        action = env.action_space.sample()
+        try:
+            result = env.step(action)
+        except Exception as error:
+            raise EnvError(
+                f"environment {name!r} raised {type(error).__name__} in step {step} after action {action!r}: {error}"
+            ) from error
+        if not isinstance(result, tuple) or len(result) != 5:
+            size = len(result) if isinstance(result, tuple) else type(result).__name__
+            raise EnvError(
+                f"environment {name!r}: step returned {size}; expected 5 values (obs, reward, terminated, truncated, info); "
+                "the old `done` is now `terminated` (the task ended) or `truncated` (a time limit)"
+            )
+        obs, reward, terminated, truncated, info = result
+        _check_obs(env, name, obs, f"step {step}")
+        _check_scalars(name, step, reward, terminated, truncated, info)
+        if terminated or truncated:
+            _reset(env, name)
+
+
+def _reset(env: gym.Env[Any, Any], name: str) -> Any:
+    try:
+        result = env.reset(seed=0)
+    except TypeError as error:
+        raise EnvError(f"environment {name!r}: reset(seed=0) raised {error}; expected reset(self, *, seed=None, options=None)") from error
+    except Exception as error:
+        raise EnvError(f"environment {name!r} raised {type(error).__name__} in reset: {error}") from error
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
+        raise EnvError(f"environment {name!r}: reset returned {type(result).__name__}; expected the tuple (obs, info)")
+    _check_obs(env, name, result[0], "reset")
+    return result[0]
+
+
+def _check_obs(env: gym.Env[Any, Any], name: str, obs: Any, where: str) -> None:
+    space = env.observation_space
+    if isinstance(space, gym.spaces.Box) and not isinstance(obs, np.ndarray | np.generic):
+        raise EnvError(f"environment {name!r}: observation of {where} is {_described(obs)}; expected a numpy array of {space}")
+    if space.contains(obs):
+        problem = _not_finite(obs)
+        if problem:
+            raise EnvError(f"environment {name!r}: observation of {where} holds {problem}: fix the environment or wrap it")
+        return
+    problem = _not_finite(obs)
+    described = problem or _described(obs)
+    raise EnvError(f"environment {name!r}: observation of {where} is outside its observation_space: got {described}, expected {space}")
+
+
+def _check_scalars(name: str, step: int, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
+    if not np.isscalar(reward) and np.shape(reward) != ():
+        raise EnvError(f"environment {name!r}: reward of step {step} has shape {np.shape(reward)}; expected one number")
+    if not isinstance(reward, int | float | np.number | np.bool_ | np.ndarray) or not np.isfinite(reward):
+        raise EnvError(f"environment {name!r}: reward of step {step} is {reward!r}; expected one finite number")
+    for field, value in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(value, bool | np.bool_):
+            raise EnvError(f"environment {name!r}: {field} of step {step} is {value!r}; expected a bool")
+    if not isinstance(info, Mapping):
+        raise EnvError(f"environment {name!r}: info of step {step} is {type(info).__name__}; expected a dict")
+
+
+def _not_finite(obs: Any) -> str:
+    if isinstance(obs, Mapping):
+        return next((f"{key!r}: {found}" for key, child in obs.items() if (found := _not_finite(child))), "")
+    if isinstance(obs, tuple):
+        return next((f"entry {i}: {found}" for i, child in enumerate(obs) if (found := _not_finite(child))), "")
+    values = np.asarray(obs)
+    if values.dtype.kind != "f":
+        return ""
+    bad = np.argwhere(~np.isfinite(values))
+    return f"{values[tuple(bad[0])]} at index {bad[0].tolist()}" if len(bad) else ""
+
+
+def _described(obs: Any) -> str:
+    if isinstance(obs, np.ndarray):
+        limits = f", values in [{obs.min()}, {obs.max()}]" if obs.size else ""
+        return f"array of shape {obs.shape}, {obs.dtype}{limits}"
+    return f"{type(obs).__name__} {obs!r}"[:200]
+
+
+def _equal(first: Any, second: Any) -> bool:
+    if isinstance(first, Mapping):
+        return first.keys() == second.keys() and all(_equal(first[key], second[key]) for key in first)
+    if isinstance(first, tuple):
+        return len(first) == len(second) and all(_equal(a, b) for a, b in zip(first, second, strict=True))
+    return np.array_equal(np.asarray(first), np.asarray(second))

@@ -1,0 +1,200 @@
+"""Environments: an id or import path in, a vector environment out.
+
+This file and `rollout_worker.py` are the only ones that know about autoreset modes; torch is not imported here, so that the processes of
+an asynchronous vector environment start quickly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from lightning_rl.errors import EnvError, did_you_mean, import_object
+from lightning_rl.rollouts.env_check import check_env
+
+__all__ = ["EnvCreator", "ResetEnded", "autoreset_mode"]
+
+VECTORIZATIONS = ("auto", "sync", "async", "native")
+
+
+@dataclass(frozen=True, slots=True)
+class EnvCreator:
+    """How to make an environment, in a form that can be pickled, compared and written to a config.
+
+    Args:
+        id: a Gymnasium id ("CartPole-v1", "my_pkg:My-v0"), an import path ("my_pkg.envs:MyEnv"), an `Env` class or any function
+            that returns an `Env`.
+        kwargs: keywords for the environment.
+        wrappers: import paths or callables applied to each environment in order; a mapping `{wrapper: path, **keywords}` passes keywords.
+        max_episode_steps: truncate episodes after this many steps; `None` keeps the environment's own limit.
+        check: look for broken API promises before training (`env_check.py`); off for hardware that cannot be reset at will.
+    """
+
+    id: str | Callable[..., gym.Env[Any, Any]]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    wrappers: Sequence[Any] = ()
+    max_episode_steps: int | None = None
+    check: bool = True
+
+    @property
+    def name(self) -> str:
+        """What to call the environment in messages and file names."""
+        return self.id if isinstance(self.id, str) else getattr(self.id, "__name__", repr(self.id))
+
+    def make_single(self, **extra: Any) -> gym.Env[Any, Any]:
+        """One environment, wrapped.
+
+        Raises:
+            EnvError: the id is unknown, or the environment cannot be imported or constructed (its own error is chained).
+        """
+        creator = self._creator()
+        try:
+            if isinstance(creator, str):
+                limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
+                env = gym.make(creator, disable_env_checker=True, **limit, **self.kwargs, **extra)
+            else:
+                env = creator(**self.kwargs, **extra)
+                if self.max_episode_steps is not None:
+                    env = gym.wrappers.TimeLimit(env, self.max_episode_steps)
+            for wrapper in self.wrappers:
+                env = _wrapper(wrapper)(env)
+        except gym.error.DependencyNotInstalled as error:
+            raise EnvError(f"environment {self.name!r} needs a package that is not installed: {error}") from error
+        except (gym.error.Error, ModuleNotFoundError) as error:
+            raise EnvError(f"environment {self.name!r} cannot be made: {error}{_suggest(self.name)}") from error
+        except Exception as error:
+            raise EnvError(f"environment {self.name!r} failed to start with {type(error).__name__}: {error}") from error
+        if not isinstance(env, gym.Env):
+            raise EnvError(f"{self.name!r} made a {type(env).__name__}; expected a gymnasium.Env (observation_space, action_space, reset, step)")
+        return env
+
+    def make(self, num_envs: int, vectorization: str = "auto", mode: AutoresetMode = AutoresetMode.NEXT_STEP) -> VectorEnv[Any, Any, Any]:
+        """`num_envs` environments stepped together.
+
+        Args:
+            num_envs: how many, ≥ 1.
+            vectorization: "sync" (one process), "async" (a process each), "native" (the environment's own `vector_entry_point`), or "auto":
+                native where the environment has one and nothing has to be wrapped, else sync.
+            mode: autoreset mode of sync and async environments; native ones bring their own.
+
+        Raises:
+            EnvError: as `make_single`; or `native` is asked for and the environment has none.
+            ValueError: `vectorization` is unknown.
+        """
+        if vectorization not in VECTORIZATIONS:
+            raise ValueError(f"vectorization={vectorization!r} is unknown; choose one of {', '.join(VECTORIZATIONS)}")
+        native = self._has_native()
+        if vectorization == "native" and not native:
+            raise EnvError(f"environment {self.name!r} has no native vector form without wrappers: set workers.vectorization=sync")
+        if vectorization == "native" or (vectorization == "auto" and native):
+            return self._native(num_envs)
+        creators = [self.make_single] * num_envs
+        if vectorization == "async":
+            # forkserver: forking a process that already runs threads (torch, Ray) can deadlock the child.
+            env: VectorEnv[Any, Any, Any] = AsyncVectorEnv(creators, autoreset_mode=mode, context="forkserver", copy=False)
+        else:
+            env = SyncVectorEnv(creators, autoreset_mode=mode, copy=False)
+        return ResetEnded(env) if mode == AutoresetMode.DISABLED else env
+
+    def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        """Observation and action space of one environment, which is made, checked and closed for the question.
+
+        Raises:
+            EnvError: as `make_single`; or the environment breaks the Gymnasium API.
+        """
+        env = self.make_single()
+        try:
+            if self.check:
+                check_env(env, self.name)
+            return env.observation_space, env.action_space
+        finally:
+            env.close()
+
+    @property
+    def reward_threshold(self) -> float | None:
+        """The return at which Gymnasium calls the environment solved, if it says so."""
+        spec = gym.registry.get(self.id) if isinstance(self.id, str) else None
+        return spec.reward_threshold if spec is not None else None
+
+    def _creator(self) -> str | Callable[..., gym.Env[Any, Any]]:
+        """A Gymnasium id, or the class or function behind an import path ("module:Name-v0" registers and names an id)."""
+        if not isinstance(self.id, str):
+            return self.id
+        if self.id in gym.registry or ":" not in self.id:
+            return self.id
+        module, _, attribute = self.id.partition(":")
+        return import_object(self.id) if attribute.isidentifier() else f"{module}:{attribute}"
+
+    def _has_native(self) -> bool:
+        spec = gym.registry.get(self.id) if isinstance(self.id, str) else None
+        return spec is not None and spec.vector_entry_point is not None and not self.wrappers and not spec.additional_wrappers
+
+    def _native(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
+        limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
+        try:
+            env = gym.make_vec(self.id, num_envs=num_envs, vectorization_mode="vector_entry_point", **limit, **self.kwargs)
+        except Exception as error:
+            raise EnvError(f"native vector form of {self.name!r} failed to start with {type(error).__name__}: {error}") from error
+        return ResetEnded(env) if autoreset_mode(env) == AutoresetMode.DISABLED else env
+
+
+class ResetEnded(gym.vector.VectorWrapper):
+    """Gives an environment without autoreset the SAME_STEP form: ended sub-environments are reset at once, `final_obs` is in the info."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        super().__init__(env)
+        self.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all, then reset the ended ones through `reset_mask`."""
+        obs, rewards, terminated, truncated, info = self.env.step(actions)
+        ended = terminated | truncated
+        if ended.any():
+            final = np.full(self.num_envs, None, dtype=object)
+            for index in np.flatnonzero(ended):
+                final[index] = _row(obs, index)
+            obs, _ = self.env.reset(options={"reset_mask": ended})
+            info = {**info, "final_obs": final, "_final_obs": ended}
+        return obs, rewards, terminated, truncated, info
+
+
+def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
+    """What a vector environment does after an episode's end.
+
+    Raises:
+        EnvError: it does not say.
+    """
+    mode = env.metadata.get("autoreset_mode")
+    try:
+        return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
+    except ValueError:
+        raise EnvError(
+            f"vector environment {env} declares autoreset_mode={mode!r} in its metadata; "
+            f"expected one of {[mode.value for mode in AutoresetMode]}: add it to `metadata`"
+        ) from None
+
+
+def _row(obs: Any, index: int) -> Any:
+    """A copy of one environment's observation out of a (nested) vector observation."""
+    if isinstance(obs, Mapping):
+        return {name: _row(child, index) for name, child in obs.items()}
+    if isinstance(obs, tuple):
+        return tuple(_row(child, index) for child in obs)
+    return np.copy(obs[index])
+
+
+def _wrapper(wrapper: Any) -> Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]:
+    if isinstance(wrapper, Mapping):
+        keywords = dict(wrapper)
+        return partial(_wrapper(keywords.pop("wrapper")), **keywords)
+    return import_object(wrapper) if isinstance(wrapper, str) else wrapper
+
+
+def _suggest(name: str) -> str:
+    return "" if ":" in name else did_you_mean(name, gym.registry)

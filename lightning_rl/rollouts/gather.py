@@ -1,0 +1,28 @@
+"""Puts together what several workers gave, always in worker order, so that the result does not depend on who finished first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lightning_rl.rollouts.fragments import pad_time
+from lightning_rl.sample_batch import SampleBatch, concat_samples
+
+__all__ = ["joined", "merged", "split"]
+
+
+def joined(fragments: Sequence[SampleBatch]) -> SampleBatch:
+    """Fragments side by side along the environments; shorter ones are padded with rows that are not experience."""
+    if len(fragments) == 1:
+        return fragments[0]
+    length = max(len(fragment.rewards) for fragment in fragments)
+    return concat_samples([pad_time(fragment, length) for fragment in fragments], dim=1)
+
+
+def merged(metrics: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
+    """Metric lists of several workers one after the other."""
+    return {name: [value for part in metrics for value in part[name]] for name in metrics[0]}
+
+
+def split(count: int, parts: int) -> list[int]:
+    """`count` in `parts` shares that differ by at most one; the first ones get the rest."""
+    return [count // parts + (part < count % parts) for part in range(parts)]

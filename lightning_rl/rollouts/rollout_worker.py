@@ -1,0 +1,321 @@
+"""Acts in environments and records what happened: a plain class, in this process or inside a Ray actor.
+
+All randomness of a fragment is derived from `(seed, stream, worker, fragment)`: two workers never share a stream, and a fragment that
+starts with a reset can be computed again anywhere.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from lightning_rl.errors import EnvError
+from lightning_rl.rollouts.envs import EnvCreator, autoreset_mode
+from lightning_rl.rollouts.fragments import copied, spread_same_step, stacked
+from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.seeding import derive_seed
+
+__all__ = ["BATCH_MODES", "RolloutWorker"]
+
+BATCH_MODES = ("truncate_episodes", "complete_episodes")
+WORKER_HOOKS = ("on_episode_start", "on_episode_step", "on_episode_end", "on_sample_end")
+
+
+@dataclass(slots=True)
+class Rows:
+    """What one fragment collected so far: a list entry a step, arrays of `[B, …]`."""
+
+    obs: list[Any] = field(default_factory=list)
+    next_obs: list[Any] = field(default_factory=list)  # SAME_STEP only: the final observation where an episode ended
+    actions: list[Any] = field(default_factory=list)
+    rewards: list[Any] = field(default_factory=list)
+    terminated: list[Any] = field(default_factory=list)
+    truncated: list[Any] = field(default_factory=list)
+    active: list[Any] = field(default_factory=list)
+    extra: dict[str, list[Any]] = field(default_factory=dict)
+
+
+class RolloutWorker:
+    """A policy acting in `num_envs` environments.
+
+    Args:
+        env: how to make the environments; anything that `EnvCreator` takes as `id` works too.
+        policy: what acts: `compute_actions`, `env_actions`, `get_initial_state`, `seed_exploration`, `env_steps`.
+        num_envs: environments stepped together, ≥ 1.
+        fragment_length: steps per environment in one sample, ≥ 1.
+        batch_mode: "truncate_episodes" cuts a sample after `fragment_length` rows; "complete_episodes" starts with a reset and lets each
+            environment finish the episode that it is in after `fragment_length` rows, so samples hold whole episodes only.
+        vectorization: as `EnvCreator.make`.
+        seed, stream, worker_index: name this worker's randomness.
+        explore: whether actions are sampled (training) or the policy's best (evaluation).
+        callbacks: objects whose `on_episode_start/step/end` and `on_sample_end` are called here.
+        mode: autoreset mode asked of sync and async environments; the recorded transitions do not depend on it.
+
+    Raises:
+        ValueError: a number is below 1, or a mode is unknown.
+        EnvError: an environment cannot be made.
+    """
+
+    def __init__(
+        self,
+        env: EnvCreator | Any,
+        policy: Any,
+        *,
+        num_envs: int = 1,
+        fragment_length: int = 128,
+        batch_mode: str = "truncate_episodes",
+        vectorization: str = "auto",
+        seed: int = 0,
+        stream: str = "rollout",
+        worker_index: int = 0,
+        explore: bool = True,
+        callbacks: Sequence[Any] = (),
+        mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+    ) -> None:
+        if num_envs < 1 or fragment_length < 1:
+            raise ValueError(f"num_envs={num_envs}, fragment_length={fragment_length}: both must be at least 1")
+        if batch_mode not in BATCH_MODES:
+            raise ValueError(f"batch_mode={batch_mode!r} is unknown; choose one of {', '.join(BATCH_MODES)}")
+        self.env_creator = env if isinstance(env, EnvCreator) else EnvCreator(env)
+        self.policy = policy
+        self.num_envs, self.fragment_length, self.batch_mode = num_envs, fragment_length, batch_mode
+        self.seed, self.stream, self.worker_index, self.explore = seed, stream, worker_index, explore
+        self.env: VectorEnv[Any, Any, Any] = self.env_creator.make(num_envs, vectorization, mode)
+        self.same_step = autoreset_mode(self.env) == AutoresetMode.SAME_STEP
+        self.hooks: dict[str, list[Callable[..., None]]] = {
+            name: [getattr(callback, name) for callback in callbacks if hasattr(callback, name)] for name in WORKER_HOOKS
+        }
+        self.fragment = 0  # index of the next fragment
+        self.env_steps = 0  # experience rows given so far
+        self._needs_reset = True
+        self._episodes: list[tuple[float, int]] = []
+
+    @classmethod
+    def as_remote(cls, **options: Any) -> Any:
+        """The Ray actor class of this worker (`options` are Ray's: num_cpus, …): `as_remote().remote(env, policy, …)`."""
+        # By name: Ray is imported by nobody who does not ask for it, and ray_workers.py imports this file.
+        return importlib.import_module("lightning_rl.rollouts.ray_workers").as_remote(cls, **options)
+
+    # -- sampling --------------------------------------------------------------------------------------------------------------
+    def sample(self) -> SampleBatch:
+        """One fragment: `obs [T+1, B, *]`, everything else `[T, B, …]`; see `sample_batch.py` for the columns.
+
+        Raises:
+            EnvError: an environment raised, or gave values that are not finite; names the worker, the step and the environment.
+        """
+        self._begin_fragment()
+        fragment = self._recorded(self._collect())
+        self.fragment += 1
+        self.env_steps += int(fragment.valid.sum())
+        for hook in self.hooks["on_sample_end"]:
+            hook(worker=self, samples=fragment)
+        return fragment
+
+    def run_episodes(self, count: int) -> list[tuple[float, int]]:
+        """Play `count` whole episodes, each environment the same number (the first ones get the rest); nothing is recorded.
+
+        Returns:
+            (return, length) of each, in order of environment and then of time.
+        """
+        self.cut()
+        self._begin_fragment()
+        quota = np.array([count // self.num_envs + (index < count % self.num_envs) for index in range(self.num_envs)])
+        played: list[list[tuple[float, int]]] = [[] for _ in range(self.num_envs)]
+        while any(len(episodes) < wanted for episodes, wanted in zip(played, quota, strict=True)):
+            obs = copied(self._obs)
+            actions, self._state, _ = self._act(obs)
+            _, rewards, terminated, truncated, _ = self._step(actions)
+            self._book(np.asarray(rewards), terminated | truncated, played)
+        self.cut()
+        self.fragment += 1
+        return [episode for episodes, wanted in zip(played, quota, strict=True) for episode in episodes[:wanted]]
+
+    def cut(self) -> None:
+        """Drop the running episodes: the next sample starts with a seeded reset. Nothing else of an environment has to be saved."""
+        self._needs_reset = True
+
+    def get_metrics(self) -> dict[str, list[float]]:
+        """Returns and lengths of the episodes that ended since the last call."""
+        episodes, self._episodes = self._episodes, []
+        return {"episode_returns": [ret for ret, _ in episodes], "episode_lengths": [length for _, length in episodes]}
+
+    def state_dict(self) -> dict[str, int]:
+        """Which fragment comes next; with `cut` this is all that a worker has to remember."""
+        return {"fragment": self.fragment, "env_steps": self.env_steps}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continue with the fragment named in `state`, from a reset."""
+        self.fragment, self.env_steps = state["fragment"], state["env_steps"]
+        self.cut()
+
+    def stop(self) -> None:
+        """Close the environments."""
+        self.env.close()
+
+    # -- one fragment ------------------------------------------------------------------------------------------------------------
+    def _begin_fragment(self) -> None:
+        self.policy.eval()
+        self.policy.seed_exploration(derive_seed(self.seed, self.stream, self.worker_index, self.fragment))
+        if not self._needs_reset and self.batch_mode == "truncate_episodes":
+            return
+        self._obs, self._info = self._reset()
+        self._state = self.policy.get_initial_state(self.num_envs)
+        self._just_ended = np.zeros(self.num_envs, dtype=bool)
+        self._return = np.zeros(self.num_envs)
+        self._length = np.zeros(self.num_envs, dtype=np.int64)
+        self._needs_reset = False
+        self._started(range(self.num_envs))
+
+    def _reset(self) -> tuple[Any, dict[str, Any]]:
+        seeds = [derive_seed(self.seed, self.stream, self.worker_index, self.fragment, env) % 2**31 for env in range(self.num_envs)]
+        several = hasattr(self.env.unwrapped, "env_fns")  # sync and async take a seed for each; native ones take one
+        try:
+            return self.env.reset(seed=seeds if several else seeds[0])
+        except Exception as error:
+            raise EnvError(f"{self._where()} raised {type(error).__name__} in reset(seed={seeds[0]}…): {error}") from error
+
+    def _act(self, obs: Any) -> tuple[Any, Any, dict[str, Any]]:
+        mask = self._info.get("action_mask")
+        return self.policy.compute_actions(
+            obs, self._state, explore=self.explore, timestep=self.policy.env_steps, action_mask=mask
+        )
+
+    def _step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        env_actions = self.policy.env_actions(actions)
+        try:
+            self._obs, rewards, terminated, truncated, self._info = self.env.step(env_actions)
+        except Exception as error:
+            raise EnvError(f"{self._where()} raised {type(error).__name__} after actions {env_actions}: {error}") from error
+        return self._obs, rewards, terminated, truncated, self._info
+
+    def _collect(self) -> Rows:
+        rows = Rows()
+        active = np.ones(self.num_envs, dtype=bool)
+        whole = self.batch_mode == "complete_episodes"
+        while True:
+            obs = copied(self._obs)
+            mask = self._info.get("action_mask")
+            actions, state, extra = self._act(obs)
+            if mask is not None:
+                extra = {**extra, "action_mask": np.array(mask, dtype=bool)}
+            rows.obs.append(obs)
+            rows.actions.append(actions)
+            next_obs, rewards, terminated, truncated, info = self._step(actions)
+            for column, value in ((rows.rewards, rewards), (rows.terminated, terminated), (rows.truncated, truncated)):
+                column.append(np.array(value))
+            rows.active.append(active)
+            for name, value in extra.items():
+                rows.extra.setdefault(name, []).append(value)
+            if self.same_step:
+                rows.next_obs.append(self._with_final(copied(next_obs), info))
+            self._state = state
+            for hook in self.hooks["on_episode_step"]:
+                hook(worker=self, obs=next_obs, rewards=rewards, terminated=terminated, truncated=truncated, info=info)
+            if len(rows.rewards) >= self.fragment_length:
+                if not whole:
+                    break
+                active = active & ~(terminated | truncated)
+                if not active.any():
+                    break
+        rows.obs.append(copied(self._obs))
+        return rows
+
+    def _recorded(self, rows: Rows) -> SampleBatch:
+        """The rows as a fragment in house form, with episode book-keeping done."""
+        active, ended = np.stack(rows.active), np.stack(rows.terminated) | np.stack(rows.truncated)
+        rewards = np.stack(rows.rewards)
+        valid, steps = np.empty_like(active), np.empty(active.shape, dtype=np.int32)
+        for row in range(len(active)):
+            steps[row] = self._length
+            valid[row] = active[row] & ~self._just_ended
+            self._book(rewards[row], ended[row] & active[row])
+        fragment = SampleBatch(
+            actions=stacked(rows.actions),
+            rewards=torch.from_numpy(np.where(valid, rewards, 0).astype(np.float32)),
+            terminated=torch.from_numpy(np.stack(rows.terminated) & valid),
+            truncated=torch.from_numpy(np.stack(rows.truncated) & valid),
+            valid=torch.from_numpy(valid),
+            t=torch.from_numpy(steps),
+            **{name: stacked(values) for name, values in rows.extra.items()},
+        )
+        fragment["obs"] = stacked(rows.obs)
+        self._check_finite(fragment, rewards)
+        if self.same_step:
+            fragment["obs"] = stacked(rows.obs[:-1])
+            fragment = spread_same_step(fragment, stacked(rows.next_obs))
+        return fragment
+
+    def _book(self, rewards: Any, ended: Any, played: list[list[tuple[float, int]]] | None = None) -> None:
+        """Count one row into the running episodes; the reset row after an end counts nothing."""
+        counted = ~self._just_ended
+        self._return += np.where(counted, rewards, 0.0)
+        self._length += counted
+        if self._just_ended.any():
+            self._started(np.flatnonzero(self._just_ended))
+        self._just_ended = np.zeros_like(ended) if self.same_step else ended
+        if not ended.any():
+            return
+        for index in np.flatnonzero(ended):
+            episode = (float(self._return[index]), int(self._length[index]))
+            (self._episodes if played is None else played[index]).append(episode)
+            for hook in self.hooks["on_episode_end"]:
+                hook(worker=self, env_index=int(index), episode_return=episode[0], episode_length=episode[1])
+        self._return[ended] = 0.0
+        self._length[ended] = 0
+        if self.same_step:
+            self._started(np.flatnonzero(ended))
+
+    def _started(self, indices: Any) -> None:
+        for hook in self.hooks["on_episode_start"]:
+            for index in indices:
+                hook(worker=self, env_index=int(index))
+
+    def _with_final(self, next_obs: Any, info: dict[str, Any]) -> Any:
+        """SAME_STEP: the observation after the step, with the final one where an episode ended."""
+        if "final_obs" not in info:
+            return next_obs
+        finals = info["final_obs"]
+
+        def put(target: Any, final: Any, index: int) -> None:
+            if isinstance(target, dict):
+                for name in target:
+                    put(target[name], final[name], index)
+            elif isinstance(target, tuple):
+                for child, part in zip(target, final, strict=True):
+                    put(child, part, index)
+            else:
+                target[index] = final
+
+        for index in np.flatnonzero(info["_final_obs"]):
+            put(next_obs, finals[index], index)
+        return next_obs
+
+    def _check_finite(self, fragment: SampleBatch, rewards: np.ndarray) -> None:
+        bad = np.argwhere(~np.isfinite(rewards))
+        if len(bad):
+            step, index = bad[0].tolist()
+            raise EnvError(f"{self._where()}: reward of sub-environment {index}, row {step} is {rewards[step, index]}; expected a finite number")
+        for name, column in (fragment.obs.items() if isinstance(fragment.obs, SampleBatch) else (("obs", fragment.obs),)):
+            self._check_obs(name, column)
+
+    def _check_obs(self, name: str, column: Any) -> None:
+        if isinstance(column, SampleBatch):
+            for child, nested_column in column.items():
+                self._check_obs(f"{name}.{child}", nested_column)
+        elif column.is_floating_point() and not bool(torch.isfinite(column).all()):
+            place = torch.nonzero(~torch.isfinite(column))[0].tolist()
+            raise EnvError(
+                f"{self._where()}: observation {name!r} of sub-environment {place[1]}, row {place[0]} is {float(column[tuple(place)])} "
+                f"at index {place[2:]}; expected finite numbers"
+            )
+
+    def _where(self) -> str:
+        return f"environment {self.env_creator.name!r} of worker {self.worker_index} (fragment {self.fragment}, seed {self.seed})"
+
+

@@ -1,0 +1,98 @@
+"""Several rollout workers behind one door: in this process, or (`ray_workers.py`) as Ray actors with the same verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from lightning_rl.rollouts.envs import EnvCreator
+from lightning_rl.rollouts.gather import joined, merged, split
+from lightning_rl.rollouts.rollout_worker import RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["WorkerSet", "make_worker_set"]
+
+
+class WorkerSet:
+    """Rollout workers in this process; they act with the learner's own policy object, so its weights are always the newest.
+
+    Args:
+        env: how to make the environments.
+        policy: what acts in all of them.
+        worker_indices: which logical workers live here. A worker's data depend on its index only, never on where it runs.
+        worker_options: keywords of `RolloutWorker`.
+    """
+
+    num_workers = 0
+
+    def __init__(self, env: EnvCreator, policy: Any, worker_indices: Sequence[int] = (0,), **worker_options: Any) -> None:
+        self.policy = policy
+        self.version = 0
+        self.workers = [RolloutWorker(env, policy, worker_index=index, **worker_options) for index in worker_indices]
+
+    def local_worker(self) -> RolloutWorker:
+        """The first worker of this process."""
+        return self.workers[0]
+
+    def remote_workers(self) -> list[Any]:
+        """Workers in other processes: none here."""
+        return []
+
+    def sync_weights(self, policy: Any) -> None:
+        """Make `policy`'s weights the ones that act from the next fragment on."""
+        self.version += 1
+        if policy is not self.policy:
+            self.policy.set_weights(policy.get_weights())
+            self.policy.env_steps = policy.env_steps
+
+    def sample(self) -> SampleBatch:
+        """One fragment of every worker, side by side in worker order."""
+        return joined([worker.sample() for worker in self.workers])
+
+    def sample_async(self) -> Iterator[SampleBatch]:
+        """Fragments as they become ready, without end; in one process that is worker order."""
+        while True:
+            for worker in self.workers:
+                yield worker.sample()
+
+    def run_episodes(self, count: int) -> list[tuple[float, int]]:
+        """`count` whole episodes spread over the workers; (return, length) of each, in worker order."""
+        shares = split(count, len(self.workers))
+        return [episode for worker, share in zip(self.workers, shares, strict=True) if share for episode in worker.run_episodes(share)]
+
+    def get_metrics(self) -> dict[str, list[float]]:
+        """Returns and lengths of the episodes that ended since the last call, in worker order."""
+        return merged([worker.get_metrics() for worker in self.workers])
+
+    def foreach_worker(self, fn: Callable[[RolloutWorker], Any]) -> list[Any]:
+        """`fn(worker)` of every worker, results in worker order."""
+        return [fn(worker) for worker in self.workers]
+
+    def cut(self) -> None:
+        """Every environment starts its next fragment with a seeded reset."""
+        self.foreach_worker(lambda worker: worker.cut())
+
+    def state_dict(self) -> dict[str, Any]:
+        """What each worker has to remember, by worker index."""
+        return {str(worker.worker_index): worker.state_dict() for worker in self.workers}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was taken; workers that `state` does not know start afresh."""
+        for worker in self.workers:
+            if str(worker.worker_index) in state:
+                worker.load_state_dict(state[str(worker.worker_index)])
+
+    def stop(self) -> None:
+        """Close all environments."""
+        self.foreach_worker(lambda worker: worker.stop())
+        self.workers = []
+
+
+def make_worker_set(env: EnvCreator, policy: Any, *, num_workers: int = 0, worker_indices: Sequence[int], **options: Any) -> Any:
+    """A `WorkerSet`: in this process for `num_workers=0` (Ray is not imported), else in that many Ray actors."""
+    ray_options = options.pop("ray", None) or {}
+    if num_workers == 0:
+        return WorkerSet(env, policy, worker_indices, **options)
+    from lightning_rl.rollouts.ray_workers import RayWorkerSet
+
+    return RayWorkerSet(env, policy, worker_indices, num_workers=num_workers, ray_options=ray_options, **options)

@@ -1,0 +1,21 @@
+"""Every random stream of a run is derived from its seed, by name and index; nothing draws from a shared generator."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["STREAMS", "derive_seed"]
+
+STREAMS = {"learner": 0, "rollout": 1, "evaluation": 2, "replay": 3, "init": 4}
+
+
+def derive_seed(seed: int, stream: str, *indices: int) -> int:
+    """A 63-bit seed for `indices` (worker, fragment, environment, …) of a stream; different names give independent seeds.
+
+    Raises:
+        ValueError: `stream` is not one of `STREAMS`.
+    """
+    if stream not in STREAMS:
+        raise ValueError(f"stream={stream!r} is unknown; one of {', '.join(STREAMS)}")
+    sequence = np.random.SeedSequence(seed, spawn_key=(STREAMS[stream], *indices))
+    return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -1,0 +1,228 @@
+"""What a worker records, whatever the environment's autoreset mode is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+
+from lightning_rl.errors import EnvError
+from lightning_rl.rollouts import EnvCreator, RolloutWorker, WorkerSet
+from lightning_rl.sample_batch import SampleBatch
+
+
+class Counter(gym.Env[np.ndarray, int]):
+    """Counts its steps; an episode ends at `length`: terminated if `terminates`, else truncated. Reward = step number."""
+
+    def __init__(self, length: int = 3, terminates: bool = True, nested: bool = False) -> None:
+        box = gym.spaces.Box(-1, 1e6, (1,), np.float32)
+        self.observation_space = gym.spaces.Dict({"n": box, "flag": gym.spaces.Discrete(2)}) if nested else box
+        self.action_space = gym.spaces.Discrete(2)
+        self.length, self.terminates, self.nested = length, terminates, nested
+
+    def _obs(self) -> Any:
+        count = np.array([self.count], np.float32)
+        return {"n": count, "flag": np.int64(self.count % 2)} if self.nested else count
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = 0
+        return self._obs(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        end = self.count == self.length
+        return self._obs(), float(self.count), end and self.terminates, end and not self.terminates, {}
+
+
+class Alternating:
+    """Acts by the parity of what it sees, so that equal observations give equal actions."""
+
+    env_steps = 0
+
+    def eval(self) -> None: ...
+
+    def seed_exploration(self, seed: int) -> None: ...
+
+    def get_initial_state(self, batch_size: int) -> list[torch.Tensor]:
+        return []
+
+    def compute_actions(self, obs: Any, state: Any, **_: Any) -> tuple[torch.Tensor, list[torch.Tensor], dict[str, torch.Tensor]]:
+        count = obs["n"] if isinstance(obs, dict) else obs
+        actions = torch.from_numpy((np.abs(count[:, 0] * 1000).astype(np.int64) // 7) % 2)
+        return actions, [], {"action_logp": torch.from_numpy(-count[:, 0])}
+
+    def env_actions(self, actions: torch.Tensor) -> np.ndarray:
+        return actions.numpy()
+
+
+def worker(env: Any, **keywords: Any) -> RolloutWorker:
+    keywords.setdefault("vectorization", "sync")
+    return RolloutWorker(env, Alternating(), **keywords)
+
+
+def transitions(fragments: list[SampleBatch]) -> list[list[tuple[Any, ...]]]:
+    """(obs, action, reward, terminated, truncated, next obs, t) of every valid row, by environment."""
+    def leaf(obs: Any) -> Any:
+        return {name: column.tolist() for name, column in obs.items()} if isinstance(obs, SampleBatch) else obs.tolist()
+
+    envs: list[list[tuple[Any, ...]]] = [[] for _ in range(fragments[0].valid.shape[1])]
+    for fragment in fragments:
+        for step, env in fragment.valid.nonzero().tolist():
+            row = [fragment[name][step, env].item() for name in ("actions", "rewards", "terminated", "truncated", "t")]
+            obs, after = (leaf(fragment.obs[at, env]) for at in (step, step + 1))
+            envs[env].append((obs, *row, after))
+    return envs
+
+
+def test_the_row_after_an_end_is_the_reset_and_is_no_experience() -> None:
+    """Episodes of 3 steps, 8 rows: 0 1 2 | reset | 0 1 2 | reset. The observation of a reset row is the final one."""
+    fragment = worker(EnvCreator(Counter), fragment_length=8).sample()
+    assert fragment.valid[:, 0].tolist() == [True, True, True, False, True, True, True, False]
+    assert fragment.obs[:, 0, 0].tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0]
+    assert fragment.rewards[:, 0].tolist() == [1, 2, 3, 0, 1, 2, 3, 0]
+    assert fragment.terminated[:, 0].nonzero().squeeze(1).tolist() == [2, 6]
+    assert not fragment.truncated.any()
+    assert fragment.t[:, 0].tolist() == [0, 1, 2, 0, 0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
+def test_the_same_transitions_come_out_under_all_autoreset_modes(batch_mode: str, nested: bool) -> None:
+    env = EnvCreator(Counter, {"length": 5, "nested": nested})
+    taken = []
+    for mode in AutoresetMode:
+        source = worker(env, num_envs=2, fragment_length=7, batch_mode=batch_mode, mode=mode)
+        taken.append(transitions([source.sample() for _ in range(4)]))
+        metrics = source.get_metrics()
+        assert set(metrics["episode_lengths"]) == {5} and set(metrics["episode_returns"]) == {15.0}
+    shortest = min(len(envs[0]) for envs in taken)
+    assert shortest >= 20
+    assert all(envs[index][:shortest] == taken[0][index][:shortest] for envs in taken for index in range(2))
+
+
+def test_cartpole_gives_the_same_transitions_under_all_autoreset_modes() -> None:
+    taken = []
+    for mode in AutoresetMode:
+        source = worker(EnvCreator("CartPole-v1"), num_envs=3, fragment_length=50, mode=mode, seed=5)
+        taken.append(transitions([source.sample() for _ in range(3)]))
+    for index in range(3):
+        length = min(len(envs[index]) for envs in taken)
+        assert length > 100 and any(row[3] for row in taken[0][index])
+        assert all(envs[index][:length] == taken[0][index][:length] for envs in taken)
+
+
+def test_complete_episodes_hold_whole_episodes_only() -> None:
+    fragment = worker(EnvCreator(Counter, {"length": 4, "terminates": False}), num_envs=2, fragment_length=5, batch_mode="complete_episodes").sample()
+    for rows in transitions([fragment]):
+        assert [row[5] for row in rows] == [0, 1, 2, 3] * 2  # t restarts; the last row is an end
+        assert rows[-1][4] and rows[3][4]
+
+
+def test_a_fragment_goes_on_where_the_last_one_stopped_unless_it_is_cut() -> None:
+    source = worker(EnvCreator(Counter, {"length": 10}), fragment_length=4)
+    assert source.sample().t[:, 0].tolist() == [0, 1, 2, 3]
+    assert source.sample().t[:, 0].tolist() == [4, 5, 6, 7]
+    source.cut()
+    assert source.sample().t[:, 0].tolist() == [0, 1, 2, 3]
+    assert source.get_metrics()["episode_lengths"] == []
+
+
+def test_a_worker_s_data_depend_on_seed_worker_and_fragment_only() -> None:
+    """A fresh worker that loads the state continues exactly like the one that was cut."""
+    first = worker(EnvCreator("CartPole-v1"), num_envs=2, fragment_length=6, seed=3, worker_index=1)
+    first.sample()
+    state = first.state_dict()
+    first.cut()
+    second = worker(EnvCreator("CartPole-v1"), num_envs=2, fragment_length=6, seed=3, worker_index=1)
+    second.load_state_dict(state)
+    other = worker(EnvCreator("CartPole-v1"), num_envs=2, fragment_length=6, seed=3, worker_index=2)
+    other.load_state_dict(state)
+    here, there, elsewhere = first.sample(), second.sample(), other.sample()
+    assert torch.equal(here.obs, there.obs)
+    assert not torch.equal(here.obs, elsewhere.obs)
+    assert not torch.equal(here.obs[0, 0], here.obs[0, 1])
+
+
+def test_two_workers_side_by_side_are_the_two_workers() -> None:
+    options = {"num_envs": 2, "fragment_length": 5, "seed": 1, "vectorization": "sync"}
+    both = WorkerSet(EnvCreator("CartPole-v1"), Alternating(), [0, 1], **options).sample()
+    alone = [WorkerSet(EnvCreator("CartPole-v1"), Alternating(), [index], **options).sample() for index in (0, 1)]
+    assert torch.equal(both.obs, torch.cat([fragment.obs for fragment in alone], dim=1))
+
+
+def test_run_episodes_plays_exactly_so_many_whole_episodes() -> None:
+    played = worker(EnvCreator(Counter, {"length": 4}), num_envs=3).run_episodes(7)
+    assert played == [(10.0, 4)] * 7
+
+
+def test_native_and_sync_cartpole_have_the_same_length_statistics() -> None:
+    for vectorization in ("sync", "native"):
+        source = worker(EnvCreator("CartPole-v1", max_episode_steps=6), num_envs=4, fragment_length=30, vectorization=vectorization)
+        fragment = source.sample()
+        assert set(source.get_metrics()["episode_lengths"]) == {6}
+        assert fragment.truncated.sum() == 4 * 4 and not fragment.terminated.any()
+
+
+class Breaks(Counter):
+    """Raises or gives NaN in its third step."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(length=100)
+        self.how = how
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self.count == 3:
+            if self.how == "raise":
+                raise RuntimeError("motor on fire")
+            obs, reward = (obs * np.nan, reward) if self.how == "obs" else (obs, float("inf"))
+        return obs, reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("raise", r"environment 'Breaks' of worker 4 .*RuntimeError.*motor on fire"),
+        ("obs", r"observation 'obs' of sub-environment 0, row 3 is nan"),
+        ("reward", r"reward of sub-environment 0, row 2 is inf"),
+    ],
+)
+def test_a_breaking_environment_is_named_with_worker_and_step(how: str, message: str) -> None:
+    with pytest.raises(EnvError, match=message):
+        worker(EnvCreator(Breaks, {"how": how}), fragment_length=5, worker_index=4).sample()
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [({"num_envs": 0}, "num_envs=0"), ({"fragment_length": 0}, "fragment_length=0"), ({"batch_mode": "half"}, "batch_mode='half'")],
+)
+def test_impossible_settings_are_refused(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        worker(EnvCreator(Counter), **keywords)
+
+
+def test_hooks_see_every_episode() -> None:
+    class Hooks:
+        started = ended = samples = steps = 0
+
+        def on_episode_start(self, **_: Any) -> None:
+            self.started += 1
+
+        def on_episode_end(self, *, episode_return: float, episode_length: int, **_: Any) -> None:
+            assert (episode_return, episode_length) == (6.0, 3)
+            self.ended += 1
+
+        def on_episode_step(self, **_: Any) -> None:
+            self.steps += 1
+
+        def on_sample_end(self, *, samples: SampleBatch, **_: Any) -> None:
+            self.samples += 1
+
+    hooks = Hooks()
+    worker(EnvCreator(Counter), num_envs=2, fragment_length=8, callbacks=[hooks]).sample()
+    assert (hooks.started, hooks.ended, hooks.steps, hooks.samples) == (2 + 2 * 2, 4, 8, 1)

@@ -1,0 +1,73 @@
+"""Every algorithm learns the known values of the probes, alone and in seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_rl.policies import A2C, PG, PPO, Policy
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from tests.learning import probes
+
+CRITICS = {
+    "ppo": (PPO, {"lr": 5e-3, "passes": 4, "minibatches": 2}),
+    "a2c": (A2C, {"lr": 1e-2, "optimizer": "adam"}),
+}
+ACTORS = {**CRITICS, "pg": (PG, {"lr": 1e-2})}
+
+
+def trained(entry: tuple[type[Policy], dict[str, Any]], probe: type[probes.Probe], iterations: int, gamma: float = 0.5) -> Policy:
+    """Learn by hand: sample, learn, repeat; the worker acts with the learner's own weights."""
+    policy_class, keywords = entry
+    env = EnvCreator(probe)
+    policy = policy_class(*env.spaces(), gamma=gamma, model={"fcnet_hiddens": [32]}, seed=1, **keywords)
+    worker = RolloutWorker(env, policy, num_envs=8, fragment_length=32, vectorization="sync", seed=1)
+    for _ in range(iterations):
+        policy.learn_on_batch(worker.sample())
+    return policy
+
+
+def values(policy: Policy, *observations: float) -> list[float]:
+    obs = torch.tensor(observations).view(1, -1, 1)
+    return policy.values(obs)[0].tolist()
+
+
+@pytest.mark.parametrize("name", CRITICS)
+@pytest.mark.parametrize(
+    ("probe", "known"),
+    [
+        (probes.ConstantReward, {0.0: 1.0}),
+        (probes.ObservedReward, {-1.0: -1.0, 1.0: 1.0}),
+        (probes.DelayedReward, {0.0: 0.5, 1.0: 1.0}),  # γ = ½
+        (probes.TimeLimited, {0.0: 2.0}),  # 1 / (1 − ½)
+        (probes.Terminating, {0.0: 1.9375, 0.8: 1.0}),  # 1 + ½ + ¼ + ⅛ + 1/16, and the last step alone
+    ],
+)
+def test_values_become_the_known_ones(name: str, probe: type[probes.Probe], known: dict[float, float]) -> None:
+    policy = trained(CRITICS[name], probe, iterations=60)
+    np.testing.assert_allclose(values(policy, *known), list(known.values()), atol=0.12)
+
+
+@pytest.mark.parametrize("name", ACTORS)
+def test_the_paying_action_is_learned(name: str) -> None:
+    policy = trained(ACTORS[name], probes.ChosenReward, iterations=25)
+    assert policy.compute_single_action(np.zeros(1, np.float32)) == 1
+    logp = policy.compute_log_likelihoods(torch.tensor([1]), np.zeros((1, 1), np.float32))
+    assert logp.exp().item() > 0.9
+
+
+@pytest.mark.parametrize("name", ACTORS)
+def test_the_action_that_matches_the_observation_is_learned(name: str) -> None:
+    policy = trained(ACTORS[name], probes.MatchedReward, iterations=40)
+    assert [policy.compute_single_action(np.array([sign], np.float32)) for sign in (-1, 1)] == [0, 1]
+
+
+@pytest.mark.parametrize("name", ACTORS)
+def test_a_continuous_action_lands_where_it_pays(name: str) -> None:
+    """The best actions are 0 and 4 in an action space of [−2, 6]."""
+    policy = trained(ACTORS[name], probes.MatchedBox, iterations=120)
+    best = [policy.compute_single_action(np.array([sign], np.float32)).item() for sign in (-1, 1)]
+    np.testing.assert_allclose(best, [0.0, 4.0], atol=0.6)

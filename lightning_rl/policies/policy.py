@@ -100,7 +100,7 @@ class Policy(LightningModule):
             torch.manual_seed(derive_seed(seed, "init"))
             self.dist_class, num_outputs = ModelCatalog.get_action_dist(action_space, model)
             self.model = ModelCatalog.get_model(observation_space, action_space, num_outputs, model)
-            self.exploration = make_exploration(exploration, action_space)
+            self.exploration = make_exploration(exploration, self.action_transform.policy_space)
         self.preprocessor = self.model.preprocessor
         self.observation_filter = make_observation_filter(observation_filter, observation_space, self.preprocessor)
         self.reward_filter = RewardFilter(reward_filter, gamma)

@@ -1,0 +1,259 @@
+"""Hydra in, a plain dict out: finds the config groups, composes them with the overrides, and says clearly what does not compose.
+
+Groups are looked for in `./conf` of the working directory, then in the directories of `LIGHTNING_RL_SEARCH_PATH`, then in the package, so
+a user's group option adds to the shipped ones, or replaces the one of the same name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+from lightning_rl.errors import ConfigError, did_you_mean
+
+__all__ = ["GROUPS", "compose_config", "group_options", "sweep", "sweep_jobs"]
+
+SEARCH_PATH = "LIGHTNING_RL_SEARCH_PATH"
+PRIMARY = "train"
+GROUPS = ("policy", "model", "exploration", "data", "env", "workers", "evaluation", "checkpoint", "trainer", "logger", "experiment")
+
+
+def shipped_conf() -> Path:
+    """The directory of the package's own configs: inside it in a wheel, beside it in a checkout."""
+    inside = Path(__file__).parent / "conf"
+    return inside if inside.is_dir() else Path(__file__).parents[1] / "conf"
+
+
+def user_confs() -> list[str]:
+    """The user's config directories, first one first, as Hydra writes them.
+
+    Raises:
+        ConfigError: a directory of `LIGHTNING_RL_SEARCH_PATH` is not there.
+    """
+    found = [Path.cwd() / "conf"] if (Path.cwd() / "conf").is_dir() else []
+    packages = []
+    for entry in filter(None, os.environ.get(SEARCH_PATH, "").split(os.pathsep)):
+        if entry.startswith("pkg://"):
+            packages.append(entry)
+        elif Path(entry).is_dir():
+            found.append(Path(entry).absolute())
+        else:
+            raise ConfigError(f"{SEARCH_PATH} names {entry!r}, which is no directory: give directories (or pkg://…) separated by {os.pathsep!r}")
+    return [f"file://{path}" for path in found if not path.samefile(shipped_conf())] + packages
+
+
+class UserConf(SearchPathPlugin):
+    """Puts the user's config directories before the shipped one."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Called by Hydra for every program; only this package's own search path is changed."""
+        if any(element.path == f"file://{shipped_conf()}" for element in search_path.get_path()):
+            for path in user_confs():
+                search_path.prepend("user", path, anchor="main")
+
+
+@contextmanager
+def hydra_ready() -> Iterator[Any]:
+    """Hydra with the search path of now; its errors come out as `ConfigError`."""
+    Plugins.instance().register(UserConf)
+    with initialize_config_dir(str(shipped_conf()), job_name=PRIMARY, version_base="1.3"):
+        yield GlobalHydra.instance().hydra
+
+
+def group_options(group: str) -> list[str]:
+    """The choices of a config group, the user's among them."""
+    with hydra_ready() as hydra:
+        return sorted(hydra.config_loader.get_group_options(group, ObjectType.CONFIG))
+
+
+def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The resolved configuration as plain containers.
+
+    Args:
+        overrides: as on the command line: "policy=a2c", "policy.lr=1e-3", "env.id=my_pkg.envs:MyEnv".
+
+    Raises:
+        ConfigError: an unknown key or choice, an override that cannot be read, or a value that is missing.
+    """
+    overrides = completed(overrides)
+    with hydra_ready():
+        check_experiment(overrides)
+        try:
+            config = compose(PRIMARY, list(overrides), return_hydra_config=True)
+        except HydraException as error:
+            raise ConfigError(explanation(error, overrides)) from error
+        before = HydraConfig.instance().cfg
+        HydraConfig.instance().set_config(config)  # run_dir names the choices
+        try:
+            return plain(config)
+        finally:
+            HydraConfig.instance().cfg = before
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A composed config without Hydra's part, resolved, as plain containers.
+
+    Raises:
+        ConfigError: a value is missing, or refers to something that is not there.
+    """
+    own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    try:
+        container = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        example = "; for example env.id=CartPole-v1 or env.id=my_pkg.envs:MyEnv" if error.full_key == "env.id" else ""
+        raise ConfigError(f"{error.full_key} has no value: set it with {error.full_key}=…{example}") from error
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{error.full_key}: {first_line(error)}") from error
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
+
+
+def completed(overrides: Sequence[str]) -> list[str]:
+    """The overrides, with `env=custom` where only an id is given: the default environment's tuned values are not that one's."""
+    keys = {key_of(override) for override in overrides}
+    return ["env=custom", *overrides] if "env.id" in keys and not keys & {"env", "experiment"} else list(overrides)
+
+
+def key_of(override: str) -> str:
+    """What an override sets: "policy.lr" of "+policy.lr=1e-3"."""
+    return override.lstrip("+~").split("=", 1)[0]
+
+
+def check_experiment(overrides: Sequence[str]) -> None:
+    """The experiment is optional in the defaults list, so Hydra would pass over a name that is not there.
+
+    Raises:
+        ConfigError: the experiment asked for does not exist.
+    """
+    chosen = [override.split("=", 1)[1] for override in overrides if override.startswith("experiment=")]
+    options = GlobalHydra.instance().config_loader().get_group_options("experiment", ObjectType.CONFIG) if chosen else []
+    for name in chosen[-1:]:
+        unknown = [part for part in name.split(",") if part not in options]
+        if unknown:
+            raise ConfigError(no_choice("experiment", unknown[0], options))
+
+
+def explanation(error: HydraException, overrides: Sequence[str]) -> str:
+    """One line that names what the user wrote, what is expected, and what to write instead."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        return no_choice(group, name, error.options or [])
+    if isinstance(error, OverrideParseException):
+        return f"override {error.override!r} cannot be read ({first_line(error)}): write key=value, and quote a value that holds , = or spaces"
+    ambiguous = re.match(r"Ambiguous value for argument '(.*)'", str(error))
+    if ambiguous:
+        return f"{ambiguous[1]!r} is a sweep: add -m to run every value, or write key=[a,b] for a list"
+    key = getattr(error.__cause__, "full_key", None)
+    if key and "Could not override" in str(error):
+        return no_key(str(key), [override for override in overrides if key_of(override) in GROUPS and not override.startswith("~")])
+    return " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+
+
+def no_choice(group: str, name: str, options: Iterable[str]) -> str:
+    """`group=name` does not exist; which ones do."""
+    known = sorted(options)
+    if not known:
+        return f"{group}={name}: there is no config group {group!r}.{did_you_mean(group, GROUPS)} Groups: {', '.join(GROUPS)}"
+    advice = " (an environment without a preset: env.id=ID or env.id=my_pkg.envs:MyEnv)" if group == "env" else ""
+    return f"{group}={name}: no such {group}.{did_you_mean(name, known)} Choices: {', '.join(known)}{advice}"
+
+
+def no_key(key: str, choices: Sequence[str]) -> str:
+    """There is no such key; the nearest one in the config that these choices compose."""
+    known = list(dotted(plain_of_choices(choices)))
+    same_name = [name for name in known if name.rpartition(".")[2] == key]
+    suggestion = f" Did you mean {same_name[0]!r}?" if same_name else did_you_mean(key, known)
+    section = key.rpartition(".")[0]
+    siblings = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == section]
+    listed = f" Keys of {section}: {', '.join(siblings)}" if section and siblings else f" Groups: {', '.join(GROUPS)}" if not suggestion else ""
+    return f"no key {key!r}.{suggestion}{listed}"
+
+
+def plain_of_choices(choices: Sequence[str]) -> Mapping[str, Any]:
+    """The config of these group choices alone, unresolved; of the defaults where they do not compose either."""
+    try:
+        config = compose(PRIMARY, list(choices))
+    except HydraException:
+        config = compose(PRIMARY)
+    container = OmegaConf.to_container(config)
+    return container if isinstance(container, dict) else {}
+
+
+def dotted(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Every key of nested mappings, written with dots."""
+    for key, value in config.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from dotted(value, f"{prefix}{key}.")
+
+
+def first_line(error: Exception) -> str:
+    """An error's message without what follows its first line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+# -- sweeps -----------------------------------------------------------------------------------------------------------------------
+
+
+def sweep(overrides: Sequence[str], run: Callable[[dict[str, Any]], float]) -> Path:
+    """Call `run(config)` for every combination, through Hydra's sweeper and launcher.
+
+    Args:
+        overrides: of which some have several values: "seed=1,2,3", "policy.lr=range(1,5)".
+        run: a module-level function (launchers may pickle it); its number is what an optimising sweeper optimises.
+
+    Returns:
+        The sweep's directory, which holds one directory per job.
+
+    Raises:
+        ConfigError: an override cannot be read, or a job does not compose.
+    """
+    given = [override for override in overrides if key_of(override) in ("run_dir", "hydra.sweep.dir")]
+    directory = Path(given[-1].split("=", 1)[1] if given else f"runs/{datetime.now():%Y-%m-%d/%H-%M-%S}_sweep").absolute()
+    kept = [override for override in completed(overrides) if override not in given]
+    with hydra_ready() as hydra:
+        try:
+            hydra.multirun(PRIMARY, partial(run_job, run=run), [*kept, f"hydra.sweep.dir='{directory}'"])
+        except HydraException as error:
+            raise ConfigError(explanation(error, kept)) from error
+    return directory
+
+
+def run_job(config: DictConfig, run: Callable[[dict[str, Any]], float]) -> float:
+    """One job of a sweep: its run directory is the one that Hydra made for it."""
+    return run({**plain(config), "run_dir": HydraConfig.get().runtime.output_dir})
+
+
+def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
+    """The overrides of every job of a sweep by Hydra's basic sweeper; empty for another sweeper, which chooses as it goes.
+
+    Raises:
+        ConfigError: an override cannot be read.
+    """
+    if any(key_of(override) == "hydra/sweeper" for override in overrides):
+        return []
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+
+    try:
+        parsed = OverridesParser.create().parse_overrides(completed(overrides))
+        return BasicSweeper.split_arguments(parsed, None)[0]
+    except HydraException as error:
+        raise ConfigError(explanation(error, overrides)) from error

@@ -1,0 +1,73 @@
+"""Uniformly random actions, allowed ones only."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from lightning_rl.exploration.exploration import Exploration
+from lightning_rl.models.distributions import ActionDistribution, parts_of
+from lightning_rl.spaces import leaf_spaces, packed
+
+__all__ = ["Random", "random_actions"]
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+class Random(Exploration):
+    """Every action uniformly at random while exploring; the policy's best without."""
+
+    def get_exploration_action(
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+    ) -> tuple[Any, Tensor]:
+        """Random actions; the likeliest ones with `explore=False`."""
+        if not explore:
+            return dist.deterministic_sample(), dist.sampled_action_logp()
+        return random_actions(self.action_space, dist, generator)
+
+
+def random_actions(
+    action_space: Space[Any], dist: ActionDistribution, generator: torch.Generator | None
+) -> tuple[Any, Tensor]:
+    """Uniform actions `[N, …]` of a policy's action space, and log of their probability (density), `[N]`.
+
+    Discrete ones keep to the mask of `dist`. A Box entry with an infinite bound is sampled as Gymnasium does: from a
+    normal distribution, or an exponential one on the side that is open.
+    """
+    rows, device = len(dist.inputs), dist.inputs.device
+    parts = parts_of(action_space)
+    masks = [None] * len(parts) if dist.mask is None else dist.mask.split([part.mask for part in parts], dim=1)
+    leaves, logp = [], torch.zeros(rows, device=device)
+    for (_, leaf), part, mask in zip(leaf_spaces(action_space), parts, masks, strict=True):
+        if part.maskable:
+            # Logits of zero are the uniform distribution over what the mask leaves.
+            uniform = part.factory(torch.zeros(rows, part.inputs, device=device), None, mask)
+            actions, leaf_logp = uniform.sample(generator), uniform.sampled_action_logp()
+        else:
+            assert isinstance(leaf, spaces.Box)
+            actions, leaf_logp = _random_box(leaf, rows, device, generator)
+        leaves.append(actions)
+        logp = logp + leaf_logp
+    return packed(action_space, iter(leaves)), logp
+
+
+def _random_box(
+    box: spaces.Box, rows: int, device: torch.device, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    low, high = (torch.from_numpy(bound).to(device).flatten() for bound in (box.low, box.high))
+    below, above = low.isfinite(), high.isfinite()
+    uniform = torch.rand(rows, len(low), device=device, generator=generator)
+    bounded = low + uniform * (high - low)
+    tail = -torch.log1p(-uniform)  # Exp(1)
+    normal = torch.randn(rows, len(low), device=device, generator=generator)
+    actions = torch.where(
+        below & above, bounded, torch.where(below, low + tail, torch.where(above, high - tail, normal))
+    )
+    density = torch.where(
+        below & above, -(high - low).log(), torch.where(below | above, -tail, -0.5 * (normal.square() + LOG_2PI))
+    )
+    return actions.view(rows, *box.shape), density.sum(1)

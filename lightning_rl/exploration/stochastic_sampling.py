@@ -1,0 +1,39 @@
+"""The default of on-policy algorithms: act as the policy says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium import Space
+from torch import Tensor
+
+from lightning_rl.exploration.exploration import Exploration
+from lightning_rl.exploration.random import random_actions
+from lightning_rl.models.distributions import ActionDistribution
+
+__all__ = ["StochasticSampling"]
+
+
+class StochasticSampling(Exploration):
+    """Samples from the action distribution.
+
+    Args:
+        action_space: as `Exploration`.
+        random_timesteps: before this many environment steps, actions are uniformly random instead, with their true
+            log-probability (a wrong one would make the importance ratios of the first update explode).
+    """
+
+    def __init__(self, action_space: Space[Any], random_timesteps: int = 0) -> None:
+        super().__init__(action_space)
+        self.random_timesteps = random_timesteps
+
+    def get_exploration_action(
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+    ) -> tuple[Any, Tensor]:
+        """A sample; the likeliest action with `explore=False`."""
+        if not explore:
+            return dist.deterministic_sample(), dist.sampled_action_logp()
+        if timestep < self.random_timesteps:
+            return random_actions(self.action_space, dist, generator)
+        return dist.sample(generator), dist.sampled_action_logp()

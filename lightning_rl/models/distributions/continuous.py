@@ -1,0 +1,141 @@
+"""Distributions over real vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from lightning_rl.errors import UnsupportedSpaceError
+from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, sampled
+
+__all__ = ["Deterministic", "DiagGaussian"]
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+class DiagGaussian(ActionDistribution):
+    """Independent normal distributions; the inputs are the A means and then the A logarithms of the standard deviations.
+
+    Args:
+        inputs, model, mask: as `ActionDistribution`; `model.log_std_clip` bounds the logarithms.
+        shape: of one action; `None`: `(A,)`.
+    """
+
+    def __init__(
+        self, inputs: Tensor, model: Any = None, mask: Tensor | None = None, *, shape: Sequence[int] | None = None
+    ) -> None:
+        super().__init__(inputs, model, mask)
+        self.shape = shape
+        self.mean, log_std = inputs.chunk(2, dim=1)
+        clip = getattr(model, "log_std_clip", 20.0)
+        self.log_std = log_std.clamp(-clip, clip)
+        self._noise: Tensor | None = None
+
+    @staticmethod
+    def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:
+        """Two numbers per entry."""
+        return 2 * math.prod(action_space.shape or ())
+
+    @classmethod
+    def for_space(cls, action_space: Space[Any]) -> DistFactory:
+        """With the shape of its actions, unless they are vectors."""
+        return cls if len(action_space.shape or ()) == 1 else partial(cls, shape=action_space.shape)
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """Actions `[N, *shape]`; the gradient flows through them (reparametrised)."""
+        self._noise = torch.empty_like(self.mean).normal_(generator=generator)
+        return self._shaped(torch.addcmul(self.mean, self.log_std.exp(), self._noise))
+
+    def deterministic_sample(self) -> Tensor:
+        """The means `[N, *shape]`."""
+        self._noise = torch.zeros_like(self.mean)
+        return self._shaped(self.mean)
+
+    def _shaped(self, actions: Tensor) -> Tensor:
+        return actions if self.shape is None else actions.view(len(actions), *self.shape)
+
+    def _density(self, standardised: Tensor) -> Tensor:
+        """−Σ (z²/2 + log σ + log(2π)/2), `[N]`."""
+        exponent = torch.addcmul(self.log_std, standardised, standardised, value=0.5).sum(1)
+        return -0.5 * LOG_2PI * standardised.shape[1] - exponent
+
+    def logp(self, actions: Tensor) -> Tensor:
+        """log density, `[N]`, of `[N, *shape]`."""
+        return self._density((actions.reshape(self.mean.shape) - self.mean) * (-self.log_std).exp())
+
+    def sampled_action_logp(self) -> Tensor:
+        """log density of the last sample, `[N]`."""
+        return self._density(sampled(self._noise))
+
+    def entropy(self) -> Tensor:
+        """Σ (log σ + log(2πe)/2), `[N]`."""
+        return self.log_std.sum(1) + 0.5 * (1.0 + LOG_2PI) * self.mean.shape[1]
+
+    def kl(self, other: DiagGaussian) -> Tensor:
+        """Σ (log σ₂/σ₁ + (σ₁² + (μ₁ − μ₂)²) / 2σ₂² − ½), `[N]`."""
+        ratio = self.log_std - other.log_std
+        distance = (self.mean - other.mean) * (-other.log_std).exp()
+        return (0.5 * ((2.0 * ratio).exp() + distance.square()) - ratio - 0.5).sum(1)
+
+
+class Deterministic(ActionDistribution):
+    """The inputs are the actions, for algorithms that add their own noise (DDPG, TD3).
+
+    `shape` is that of one action; `None`: `(A,)`.
+    """
+
+    def __init__(
+        self, inputs: Tensor, model: Any = None, mask: Tensor | None = None, *, shape: Sequence[int] | None = None
+    ) -> None:
+        super().__init__(inputs, model, mask)
+        self.shape = shape
+
+    @staticmethod
+    def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:
+        """One number per entry."""
+        if not isinstance(action_space, spaces.Box) or action_space.dtype.kind != "f":
+            raise UnsupportedSpaceError(
+                f"Deterministic gives real numbers; {action_space} needs a float Box: leave custom_action_dist out"
+            )
+        return math.prod(action_space.shape)
+
+    @classmethod
+    def for_space(cls, action_space: Space[Any]) -> DistFactory:
+        """With the shape of its actions, unless they are vectors."""
+        return cls if len(action_space.shape or ()) == 1 else partial(cls, shape=action_space.shape)
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """The inputs `[N, *shape]`."""
+        return self.deterministic_sample()
+
+    def deterministic_sample(self) -> Tensor:
+        """The inputs `[N, *shape]`."""
+        return self.inputs if self.shape is None else self.inputs.view(len(self.inputs), *self.shape)
+
+    def sampled_action_logp(self) -> Tensor:
+        """Zeros `[N]`: there is one possible action."""
+        return self.inputs.new_zeros(len(self.inputs))
+
+    def logp(self, actions: Tensor) -> Tensor:
+        """Raises `UnsupportedSpaceError`, as do `entropy` and `kl`: a single point has no density."""
+        raise self._no_density()
+
+    def entropy(self) -> Tensor:
+        """Raises, as `logp`."""
+        raise self._no_density()
+
+    def kl(self, other: ActionDistribution) -> Tensor:
+        """Raises, as `logp`."""
+        raise self._no_density()
+
+    @staticmethod
+    def _no_density() -> UnsupportedSpaceError:
+        return UnsupportedSpaceError(
+            "Deterministic has no density, entropy or KL, which this algorithm needs: use DiagGaussian"
+        )

@@ -1,0 +1,257 @@
+"""Running statistics of observations and returns, exact, mergeable, and saved with the policy.
+
+What is recorded is raw: filters belong to the policy, so a replayed, loaded or exported policy never meets old
+statistics. Statistics are frozen while a rollout is collected and learned from, and updated once per iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Space
+from torch import Tensor, nn
+
+from lightning_rl.errors import ConfigError, NonFiniteError, UnsupportedSpaceError, did_you_mean
+from lightning_rl.models.preprocessors import Preprocessor
+from lightning_rl.models.vision import is_image
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["MeanStdFilter", "NoFilter", "ReturnNormaliser", "RewardFilter", "RunningMoments", "make_observation_filter"]
+
+
+class RunningMoments(nn.Module):
+    """Count, mean and sum of squared deviations of a stream of vectors, in float64.
+
+    Merging follows Chan, Golub, LeVeque 1983 ("Algorithms for computing the sample variance", eq. 2.1), which stays
+    exact where E[x²] − E[x]² loses all digits (values of 1e9 with deviation 1).
+
+    Args:
+        size: entries per vector.
+    """
+
+    count: Tensor
+    mean: Tensor
+    m2: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
+        self.register_buffer("m2", torch.zeros(size, dtype=torch.float64))
+
+    @property
+    def variance(self) -> Tensor:
+        """Population variance `[size]`; 1 until two rows were seen."""
+        return self.m2 / self.count if float(self.count) > 1 else torch.ones_like(self.m2)
+
+    @torch.no_grad()
+    def update(self, batch: Tensor) -> None:
+        """Add the rows of `batch [N, size]`; under `torch.distributed` those of every rank, in rank order, so that all ranks agree.
+
+        Raises:
+            NonFiniteError: a row is NaN or infinite; the statistics are as before.
+        """
+        rows = batch.detach().to(torch.float64).reshape(-1, len(self.mean))
+        finite = torch.isfinite(rows).all(1)
+        if not bool(finite.all()):
+            row = int((~finite).nonzero()[0])
+            raise NonFiniteError(
+                f"row {row} of {len(rows)} given to a filter is {rows[row].tolist()}; expected finite numbers: check the environment"
+            )
+        for count, mean, m2 in across_ranks(*moments(rows)):
+            self.merge(count, mean, m2)
+
+    @torch.no_grad()
+    def merge(self, count: Tensor | float, mean: Tensor, m2: Tensor) -> None:
+        """Add rows known by their count, mean `[size]` and sum of squared deviations `[size]`."""
+        total = self.count + count
+        if float(total) == 0:
+            return
+        delta = mean - self.mean
+        self.mean += delta * (count / total)
+        self.m2 += m2 + delta.square() * (self.count * count / total)
+        self.count.copy_(total)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RunningMoments:
+        """Move between devices, but stay float64 when a policy is turned into half precision."""
+        for name, buffer in list(self._buffers.items()):
+            assert buffer is not None
+            moved = fn(buffer)
+            self._buffers[name] = moved if moved.dtype == buffer.dtype else buffer.to(moved.device)
+        return self
+
+
+def moments(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Count, mean and sum of squared deviations of `rows [N, size]` in two passes; zeros for no rows."""
+    count = torch.tensor(float(len(rows)), dtype=rows.dtype, device=rows.device)
+    mean = rows.mean(0) if len(rows) else rows.new_zeros(rows.shape[1])
+    return count, mean, (rows - mean).square().sum(0)
+
+
+def across_ranks(count: Tensor, mean: Tensor, m2: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """The moments of every rank in rank order (only the own ones without `torch.distributed`): the sum is the same on all of them."""
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
+        return [(count, mean, m2)]
+    packed = torch.cat([count.reshape(1), mean, m2])
+    gathered = [torch.empty_like(packed) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(gathered, packed)
+    return [(rank[0], rank[1 : 1 + len(mean)], rank[1 + len(mean) :]) for rank in gathered]
+
+
+class NoFilter(nn.Module):
+    """Observations as they are."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x`."""
+        return x
+
+
+class MeanStdFilter(nn.Module):
+    """Normalises to mean 0 and deviation 1 by frozen running statistics; the identity until the first update.
+
+    Args:
+        size: entries per vector.
+        clip: normalised values are kept within ± this.
+        std_floor: smallest deviation divided by, so that an entry that never varied cannot blow up.
+    """
+
+    shift: Tensor
+    scale: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, size: int, clip: float = 10.0, std_floor: float = 1e-4) -> None:
+        super().__init__()
+        self.clip, self.std_floor = clip, std_floor
+        self.moments = RunningMoments(size)
+        # What acting reads, in its own precision: two operations and a clamp.
+        self.register_buffer("shift", torch.zeros(size))
+        self.register_buffer("scale", torch.ones(size))
+        self.register_buffer("low", torch.tensor(-torch.inf))
+        self.register_buffer("high", torch.tensor(torch.inf))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[N, size]` → normalised `[N, size]`; `x` is not changed."""
+        return ((x - self.shift) * self.scale).clamp_(self.low, self.high)
+
+    @torch.no_grad()
+    def update(self, x: Tensor, mask: Tensor | None = None) -> None:
+        """Add the rows of `x [N, size]` where `mask [N]` is True, and freeze the new statistics.
+
+        Raises:
+            NonFiniteError: a row is NaN or infinite; nothing has changed.
+        """
+        self.moments.update(x if mask is None else x[mask])
+        self.freeze()
+
+    @torch.no_grad()
+    def merge(self, count: float, mean: Tensor, m2: Tensor) -> None:
+        """Add another's moments (see `RunningMoments.merge`), and freeze the new statistics."""
+        self.moments.merge(count, mean, m2)
+        self.freeze()
+
+    def freeze(self) -> None:
+        """Normalise by the running statistics as they are now."""
+        if float(self.moments.count) == 0:
+            return
+        self.shift.copy_(self.moments.mean)
+        self.scale.copy_(1.0 / self.moments.variance.sqrt().clamp(min=self.std_floor))
+        self.low.fill_(-self.clip)
+        self.high.fill_(self.clip)
+
+
+def make_observation_filter(
+    name: str, observation_space: Space[Any], preprocessor: Preprocessor
+) -> NoFilter | MeanStdFilter:
+    """The filter that "obs_flat" goes through: "none" or "mean_std".
+
+    Raises:
+        ConfigError: `name` is unknown.
+        UnsupportedSpaceError: "mean_std" for images, whose models read "obs" and scale it themselves.
+    """
+    if name == "none":
+        return NoFilter()
+    if name != "mean_std":
+        raise ConfigError(
+            f"observation_filter={name!r} is unknown; one of none, mean_std.{did_you_mean(name, ['none', 'mean_std'])}"
+        )
+    if is_image(observation_space):
+        raise UnsupportedSpaceError(
+            f"observation_filter=mean_std does not reach images ({observation_space}): the vision model scales them itself; use none"
+        )
+    return MeanStdFilter(preprocessor.size)
+
+
+class ReturnNormaliser(nn.Module):
+    """Divides rewards by the running deviation of the discounted return, as Stable-Baselines3's VecNormalize (rewards are not centred).
+
+    The running return of each environment is no part of the state: an environment that was cut starts its next episode
+        at 0 anyway.
+
+    Args:
+        gamma: discount per step, in [0, 1].
+        clip: scaled rewards are kept within ± this.
+    """
+
+    def __init__(self, gamma: float, clip: float = 10.0) -> None:
+        super().__init__()
+        self.gamma, self.clip = gamma, clip
+        self.moments = RunningMoments(1)
+        self._running = np.zeros(0)
+
+    @torch.no_grad()
+    def update(self, rewards: Tensor, valid: Tensor, t: Tensor) -> None:
+        """Add the running returns of a fragment, all arguments `[T, B]`; rows with `t == 0` start an episode, others continue the last fragment.
+
+        Raises:
+            NonFiniteError: a reward is NaN or infinite; nothing has changed.
+        """
+        lived = valid.cpu().numpy()
+        gains = np.where(lived, rewards.double().cpu().numpy(), 0.0)
+        keep = np.where(lived, np.where(t.cpu().numpy() == 0, 0.0, self.gamma), 1.0)
+        running = self._running if len(self._running) == gains.shape[1] else np.zeros(gains.shape[1])
+        returns = np.empty_like(gains)
+        for step in range(len(gains)):
+            running = keep[step] * running + gains[step]
+            returns[step] = running
+        self.moments.update(torch.from_numpy(returns[lived]).unsqueeze(1).to(self.moments.mean.device))
+        self._running = running
+
+    def forward(self, rewards: Tensor) -> Tensor:
+        """Rewards of any shape, scaled; as they are until two were seen."""
+        return (rewards * float(self.moments.variance.clamp(min=1e-8).rsqrt())).clamp_(-self.clip, self.clip)
+
+
+class RewardFilter(nn.Module):
+    """Rewards as the learner shall see them.
+
+    Args:
+        name: "none", "sign", "clip" (to ±1) or "return_std" (`ReturnNormaliser`).
+        gamma: discount per step, for "return_std".
+
+    Raises:
+        ConfigError: `name` is unknown.
+    """
+
+    NAMES = ("none", "sign", "clip", "return_std")
+
+    def __init__(self, name: str, gamma: float) -> None:
+        super().__init__()
+        if name not in self.NAMES:
+            raise ConfigError(
+                f"reward_filter={name!r} is unknown; one of {', '.join(self.NAMES)}.{did_you_mean(name, self.NAMES)}"
+            )
+        self.name = name
+        self.normaliser = ReturnNormaliser(gamma) if name == "return_std" else None
+
+    def forward(self, fragment: SampleBatch) -> Tensor:
+        """Filtered rewards `[T, B]` of a fragment; running statistics take it in first."""
+        rewards = fragment.rewards
+        if self.normaliser is not None:
+            self.normaliser.update(rewards, fragment.valid, fragment.t)
+            return self.normaliser(rewards)
+        return rewards.sign() if self.name == "sign" else rewards.clamp(-1.0, 1.0) if self.name == "clip" else rewards

@@ -1,0 +1,86 @@
+"""The default model for everything that is not an image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gymnasium import Space
+from torch import Tensor
+
+from lightning_rl.models.layers import MLP, ActionHead, ValueHead, activation_named
+from lightning_rl.models.model import Model, last_forward
+from lightning_rl.models.preprocessors import Preprocessor
+
+__all__ = ["FullyConnectedNetwork"]
+
+
+class FullyConnectedNetwork(Model):
+    """An MLP from "obs_flat" to outputs and values.
+
+    Args:
+        obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor, whose
+            outputs are the last layer (`num_outputs` then is its width).
+        fcnet_hiddens: widths of the hidden layers.
+        fcnet_activation: of these layers; one of `ACTIVATIONS`.
+        fcnet_weights_initializer: "orthogonal" (gain √2, heads 0.01 and 1), "normc" (1, heads 0.01), or "default"
+            (PyTorch's).
+        post_fcnet_hiddens: more layers, with an activation of their own.
+        post_fcnet_activation: of these.
+        no_final_linear: the last hidden layer is the output, with its activation: its width becomes `num_outputs`.
+        vf_share_layers: the value is a linear function of the policy's last hidden layer, instead of a network of its
+            own.
+        free_columns, free_init: outputs that are learned numbers, see `ActionHead`.
+    """
+
+    def __init__(
+        self,
+        obs_space: Space[Any],
+        action_space: Space[Any],
+        num_outputs: int,
+        *,
+        preprocessor: Preprocessor | None = None,
+        fcnet_hiddens: Sequence[int] = (64, 64),
+        fcnet_activation: str = "tanh",
+        fcnet_weights_initializer: str = "orthogonal",
+        post_fcnet_hiddens: Sequence[int] | None = None,
+        post_fcnet_activation: str = "relu",
+        no_final_linear: bool = False,
+        vf_share_layers: bool = False,
+        free_columns: Sequence[int] = (),
+        free_init: float = 0.0,
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, preprocessor=preprocessor)
+        post = list(post_fcnet_hiddens or ())
+        hiddens = [*fcnet_hiddens, *post]
+        activations = [activation_named(fcnet_activation, "fcnet_activation")] * len(fcnet_hiddens)
+        activations += [activation_named(post_fcnet_activation, "post_fcnet_activation")] * len(post)
+        size, initializer = self.preprocessor.size, fcnet_weights_initializer
+        policy_hiddens = (
+            [*hiddens[:-1], num_outputs - len(free_columns)] if no_final_linear and num_outputs and hiddens else hiddens
+        )
+        self.trunk = MLP(size, policy_hiddens, activations, initializer)
+        final = num_outputs and not (no_final_linear and hiddens)
+        self.head = (
+            ActionHead(self.trunk.size, num_outputs, initializer, free_columns, free_init, linear=bool(final))
+            if num_outputs
+            else None
+        )
+        self.num_outputs = num_outputs or self.trunk.size
+        self.value_trunk = None if vf_share_layers else MLP(size, hiddens, activations, initializer)
+        self.value_head = ValueHead((self.value_trunk or self.trunk).size, initializer)
+        self._last: Tensor | None = None
+
+    def forward(
+        self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Outputs `[N, num_outputs]` of "obs_flat"; the value's own network is not run here but when it is asked for."""
+        obs_flat = input_dict["obs_flat"]
+        features = self.trunk(obs_flat)
+        self._last = features if self.value_trunk is None else obs_flat
+        return (features if self.head is None else self.head(features)), list(state)
+
+    def value_function(self) -> Tensor:
+        """Values `[N]` of the last forward."""
+        last = last_forward(self._last)
+        return self.value_head(last if self.value_trunk is None else self.value_trunk(last))

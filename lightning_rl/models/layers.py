@@ -1,0 +1,167 @@
+"""The layers that the built-in models share: an MLP, the head that parametrises an action distribution, and their first weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lightning_rl.errors import ConfigError, did_you_mean
+
+__all__ = ["ACTIVATIONS", "MLP", "ActionHead", "ValueHead", "activation_named", "initialise"]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    # In place where the gradient allows it: the input is the fresh output of a linear layer or convolution, which
+    # nobody else reads.
+    "tanh": torch.tanh_,
+    "relu": torch.relu_,
+    "silu": F.silu,
+    "swish": F.silu,
+    "elu": F.elu,
+    "gelu": F.gelu,
+    "leaky_relu": F.leaky_relu,
+    "sigmoid": torch.sigmoid_,
+    "linear": lambda x: x,
+}
+INITIALIZERS = ("orthogonal", "normc", "default")
+
+
+def activation_named(name: str | None, key: str = "activation") -> str:
+    """`name` in lower case ("linear" for `None`), known to be one of `ACTIVATIONS`.
+
+    Raises:
+        ConfigError: it is not; the message names `key`.
+    """
+    found = "linear" if name is None else str(name).lower()
+    if found not in ACTIVATIONS:
+        raise ConfigError(
+            f"{key}={name!r} is unknown; one of {', '.join(ACTIVATIONS)}.{did_you_mean(found, ACTIVATIONS)}"
+        )
+    return found
+
+
+def initialise(layer: nn.Linear | nn.Conv2d, initializer: str, gain: float) -> None:
+    """Set first weights and, unless "default", zero biases.
+
+    Args:
+        layer: whose weights are set in place.
+        initializer: "orthogonal" (Saxe et al. 2013, arXiv:1312.6120), "normc" (columns of norm `gain`, as in OpenAI
+            baselines and RLlib), or "default" (PyTorch's own; `gain` is not used).
+        gain: scale of the weights.
+
+    Raises:
+        ConfigError: `initializer` is none of these.
+    """
+    if initializer not in INITIALIZERS:
+        known = ", ".join(INITIALIZERS)
+        raise ConfigError(
+            f"fcnet_weights_initializer={initializer!r} is unknown; one of {known}.{did_you_mean(initializer, INITIALIZERS)}"
+        )
+    if initializer == "default":
+        return
+    with torch.no_grad():
+        if initializer == "orthogonal":
+            nn.init.orthogonal_(layer.weight, gain)
+        else:
+            layer.weight.normal_()
+            rows = layer.weight.flatten(1)
+            rows *= gain / rows.norm(dim=1, keepdim=True)
+        if layer.bias is not None:
+            layer.bias.zero_()
+
+
+class MLP(nn.Module):
+    """Linear layers, each followed by its activation.
+
+    Args:
+        size: width of the input.
+        hiddens: widths of the layers; none gives the identity.
+        activations: name of one for all layers, or one for each.
+        initializer: as in `initialise`, with gain √2 for "orthogonal" and 1 for "normc".
+    """
+
+    def __init__(
+        self, size: int, hiddens: Sequence[int], activations: str | Sequence[str], initializer: str = "orthogonal"
+    ) -> None:
+        super().__init__()
+        widths = [size, *hiddens]
+        self.layers = nn.ModuleList(
+            [nn.Linear(before, after) for before, after in zip(widths, widths[1:], strict=False)]
+        )
+        names = [activations] * len(hiddens) if isinstance(activations, str) else list(activations)
+        self.activations = [activation_named(name) for name in names]
+        self.size = widths[-1]
+        """Width of the output."""
+        for layer in self.layers:
+            assert isinstance(layer, nn.Linear)
+            initialise(layer, initializer, math.sqrt(2) if initializer == "orthogonal" else 1.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[N, size of the input]` → `[N, size]`."""
+        # F.linear instead of calling the layers: at 8 rows, Module.__call__ costs as much as the arithmetic.
+        for layer, name in zip(self.layers, self.activations, strict=True):
+            x = ACTIVATIONS[name](F.linear(x, layer.weight, layer.bias))
+        return x
+
+
+class ActionHead(nn.Module):
+    """The last layer, whose outputs parametrise an action distribution.
+
+    Args:
+        size: width of the input.
+        num_outputs: width of the output.
+        initializer: as in `initialise`, with gain 0.01: the first policy is nearly uniform.
+        free_columns: outputs that are learned numbers of their own instead of functions of the input (`free_log_std`).
+        free_init: their first value.
+        linear: False passes the input on, with the free columns put in (`no_final_linear`).
+    """
+
+    def __init__(
+        self,
+        size: int,
+        num_outputs: int,
+        initializer: str = "orthogonal",
+        free_columns: Sequence[int] = (),
+        free_init: float = 0.0,
+        *,
+        linear: bool = True,
+    ) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, num_outputs - len(free_columns)) if linear else None
+        if self.linear is not None:
+            initialise(self.linear, initializer, 0.01)
+        self.free = nn.Parameter(torch.full((len(free_columns),), float(free_init))) if free_columns else None
+        bound = [column for column in range(num_outputs) if column not in set(free_columns)]
+        order = torch.tensor([*bound, *free_columns]).argsort()
+        in_order = order.tolist() == list(range(num_outputs))
+        self.order: Tensor | None
+        self.register_buffer("order", None if in_order else order, persistent=False)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """`[N, size]` → `[N, num_outputs]`."""
+        outputs = features if self.linear is None else F.linear(features, self.linear.weight, self.linear.bias)
+        if self.free is None:
+            return outputs
+        outputs = torch.cat([outputs, self.free.to(outputs.dtype).expand(len(outputs), -1)], dim=1)
+        return outputs if self.order is None else outputs[:, self.order]
+
+
+class ValueHead(nn.Module):
+    """One linear unit; gain 1 for "orthogonal", 0.01 for "normc".
+
+    Args:
+        size: width of the input.
+        initializer: as in `initialise`.
+    """
+
+    def __init__(self, size: int, initializer: str = "orthogonal") -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, 1)
+        initialise(self.linear, initializer, 1.0 if initializer == "orthogonal" else 0.01)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """`[N, size]` → `[N]`."""
+        return F.linear(features, self.linear.weight, self.linear.bias).squeeze(1)

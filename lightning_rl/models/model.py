@@ -1,0 +1,95 @@
+"""The contract of every model: what a policy gives it and what it must give back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gymnasium import Space
+from torch import Tensor, nn
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["Model", "last_forward"]
+
+
+class Model(nn.Module):
+    """A network from observations to the parameters of an action distribution, and to values.
+
+    A subclass defines `forward`, and `value_function` for algorithms with a critic; everything else has a default.
+    Keywords of `custom_model_config` arrive as keywords of `__init__`.
+
+    Args:
+        obs_space: of one environment, as the environment has it.
+        action_space: of one environment.
+        num_outputs: width K of the outputs that the action distribution needs.
+        preprocessor: makes "obs_flat"; `None` takes the one for the space.
+
+    Attributes:
+        preprocessor: its `size` is the width of "obs_flat".
+        log_std_clip: log standard deviations are kept within ± this by the Gaussian distributions
+            (`log_std_clip_param`).
+    """
+
+    log_std_clip: float = 20.0
+
+    def __init__(
+        self,
+        obs_space: Space[Any],
+        action_space: Space[Any],
+        num_outputs: int,
+        *,
+        preprocessor: Preprocessor | None = None,
+    ) -> None:
+        super().__init__()
+        self.obs_space, self.action_space, self.num_outputs = obs_space, action_space, num_outputs
+        self.preprocessor = make_preprocessor(obs_space) if preprocessor is None else preprocessor
+
+    def forward(
+        self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Outputs `[N, num_outputs]` and the state after.
+
+        Args:
+            input_dict: "obs" (nested and typed as the environment's, tensors of `[N, *]`), "obs_flat" (float32 `[N,
+                preprocessor.size]`, filtered; made when asked for), "prev_actions", "prev_rewards", "is_training".
+            state: recurrent state, `[N, …]` each; empty for feed-forward models.
+            seq_lens: lengths `[S]` of the sequences in the rows, for recurrent models in training.
+        """
+        raise ConfigError(
+            f"{type(self).__name__} does not define forward(input_dict, state, seq_lens) -> (outputs [N, K], state)"
+        )
+
+    def value_function(self) -> Tensor:
+        """Values `[N]` of the observations of the last `forward`."""
+        raise ConfigError(
+            f"{type(self).__name__} does not define value_function(), which this algorithm needs: return the values [N] of the last forward"
+        )
+
+    def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
+        """The loss to descend on instead of `policy_loss` (a list is summed); `loss_inputs` are the rows it was computed from."""
+        return policy_loss
+
+    def metrics(self) -> dict[str, Tensor | float]:
+        """Numbers worth a curve, read after each loss."""
+        return {}
+
+    def get_initial_state(self) -> list[Tensor]:
+        """State at an episode's start, without the batch dimension; empty for feed-forward models."""
+        return []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles take: without activations of the last forward, which still hang on their graph."""
+        return {
+            name: None if isinstance(value, Tensor) and value.grad_fn is not None else value
+            for name, value in self.__dict__.items()
+        }
+
+
+def last_forward(features: Tensor | None) -> Tensor:
+    """What `forward` kept for the value; a clear error when it did not run."""
+    if features is None:
+        raise RuntimeError("value_function() gives the values of the last forward; call the model first")
+    return features

@@ -1,0 +1,148 @@
+"""From the environment's observations to the flat float32 vector that fully connected models read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.spaces import check_supported, choices_of, leaf_spaces, leaf_values, packed
+
+__all__ = [
+    "FlattenPreprocessor",
+    "NestedPreprocessor",
+    "NoPreprocessor",
+    "OneHotPreprocessor",
+    "Preprocessor",
+    "make_preprocessor",
+]
+
+
+class Preprocessor:
+    """Turns observations into vectors. A subclass defines `_init_shape`, and `transform` (one) or `transform_batch` (many, faster).
+
+    Args:
+        obs_space: of one environment.
+        options: the model's configuration.
+
+    Attributes:
+        shape: of one preprocessed observation.
+        size: its number of entries.
+
+    Raises:
+        ConfigError: the subclass lacks one of these methods.
+    """
+
+    def __init__(self, obs_space: Space[Any], options: Mapping[str, Any] | None = None) -> None:
+        cls = type(self)
+        if cls.transform is Preprocessor.transform and cls.transform_batch is Preprocessor.transform_batch:
+            raise ConfigError(
+                f"preprocessor {cls.__name__} defines neither transform(obs) nor transform_batch(obs): define one of them"
+            )
+        self.obs_space = obs_space
+        self.shape = tuple(int(side) for side in self._init_shape(obs_space, dict(options or {})))
+        self.size = int(np.prod(self.shape))
+
+    def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
+        """Shape of one preprocessed observation."""
+        raise ConfigError(
+            f"preprocessor {type(self).__name__} does not define _init_shape(obs_space, options) -> shape of its output"
+        )
+
+    def transform(self, obs: Any) -> np.ndarray:
+        """One observation → float32 array of `shape`."""
+        leaves = iter([torch.as_tensor(np.asarray(leaf)).unsqueeze(0) for leaf in leaf_values(self.obs_space, obs)])
+        return self.transform_batch(packed(self.obs_space, leaves))[0].reshape(self.shape).numpy()
+
+    def transform_batch(self, obs: Any) -> Tensor:
+        """Observations `[N, *]`, tensors nested as the space is (or a nested batch) → float32 `[N, size]` on the same device."""
+        leaves = leaf_values(self.obs_space, obs)
+        arrays = [leaf.cpu().numpy() for leaf in leaves]
+        rows = [self.transform(packed(self.obs_space, iter(row))) for row in zip(*arrays, strict=True)]
+        return torch.from_numpy(np.stack(rows).astype(np.float32)).reshape(len(rows), self.size).to(leaves[0].device)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """The space of preprocessed observations."""
+        return spaces.Box(-np.inf, np.inf, self.shape, np.float32)
+
+
+class NoPreprocessor(Preprocessor):
+    """A float Box vector, as it is."""
+
+    def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
+        return obs_space.shape or ()
+
+    def transform_batch(self, obs: Tensor) -> Tensor:
+        """`[N, size]` → the same tensor, as float32."""
+        return obs if obs.dtype == torch.float32 else obs.to(torch.float32)
+
+
+class FlattenPreprocessor(Preprocessor):
+    """A Box or MultiBinary of any shape and dtype, flattened; values keep their units (a uint8 pixel stays 0 … 255)."""
+
+    def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
+        return (int(np.prod(obs_space.shape or ())),)
+
+    def transform_batch(self, obs: Tensor) -> Tensor:
+        """`[N, *]` → float32 `[N, size]`."""
+        return obs.reshape(len(obs), self.size).to(torch.float32)
+
+
+class OneHotPreprocessor(Preprocessor):
+    """Discrete and MultiDiscrete (of any shape): the one-hot vectors of all components, concatenated."""
+
+    def __init__(self, obs_space: Space[Any], options: Mapping[str, Any] | None = None) -> None:
+        choices = choices_of(obs_space)
+        super().__init__(obs_space, options)
+        start = np.asarray(getattr(obs_space, "start", 0), dtype=np.int64).ravel()
+        self.columns = torch.from_numpy(
+            np.cumsum(choices) - choices - start
+        )  # [components], where the value 0 would stand
+
+    def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
+        return (int(choices_of(obs_space).sum()),)
+
+    def transform_batch(self, obs: Tensor) -> Tensor:
+        """Integers `[N]` or `[N, *]` → float32 `[N, size]`."""
+        if self.columns.device != obs.device:
+            self.columns = self.columns.to(obs.device)
+        hot = obs.reshape(len(obs), -1).long() + self.columns
+        return torch.zeros(len(obs), self.size, device=obs.device).scatter_(1, hot, 1.0)
+
+
+class NestedPreprocessor(Preprocessor):
+    """Dict and Tuple: the leaves' vectors concatenated in the space's own order, looked up by name."""
+
+    def __init__(self, obs_space: Space[Any], options: Mapping[str, Any] | None = None) -> None:
+        self.parts = [make_preprocessor(leaf, options) for _, leaf in leaf_spaces(obs_space)]
+        super().__init__(obs_space, options)
+
+    def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
+        return (sum(part.size for part in self.parts),)
+
+    def transform_batch(self, obs: Any) -> Tensor:
+        """Leaves of `[N, *]` → float32 `[N, size]`."""
+        leaves = leaf_values(self.obs_space, obs)
+        return torch.cat([part.transform_batch(leaf) for part, leaf in zip(self.parts, leaves, strict=True)], dim=1)
+
+
+def make_preprocessor(obs_space: Space[Any], options: Mapping[str, Any] | None = None) -> Preprocessor:
+    """The built-in preprocessor of a space.
+
+    Raises:
+        UnsupportedSpaceError: there is none; the message names what would work.
+    """
+    check_supported(obs_space, "observation")
+    if isinstance(obs_space, spaces.Dict | spaces.Tuple):
+        return NestedPreprocessor(obs_space, options)
+    if isinstance(obs_space, spaces.Discrete | spaces.MultiDiscrete):
+        return OneHotPreprocessor(obs_space, options)
+    if isinstance(obs_space, spaces.Box) and len(obs_space.shape) == 1:
+        return NoPreprocessor(obs_space, options)
+    return FlattenPreprocessor(obs_space, options)

@@ -1,0 +1,20 @@
+"""What the package knows about Gymnasium spaces: their structure, which are supported, how they are written down, how actions cross over."""
+
+from lightning_rl.spaces.actions import ActionTransform, squash, unsquash
+from lightning_rl.spaces.structure import leaf_spaces, leaf_values, packed
+from lightning_rl.spaces.support import check_supported, choices_of
+from lightning_rl.spaces.written import space_difference, space_from_json, space_to_json
+
+__all__ = [
+    "ActionTransform",
+    "check_supported",
+    "choices_of",
+    "leaf_spaces",
+    "leaf_values",
+    "packed",
+    "space_difference",
+    "space_from_json",
+    "space_to_json",
+    "squash",
+    "unsquash",
+]

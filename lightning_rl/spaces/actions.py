@@ -1,0 +1,150 @@
+"""The only door between a policy's actions and an environment's.
+
+A policy acts in its own space (integers from 0, Boxes in [−1, 1] when normalised); that is also what is recorded and
+learned from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from lightning_rl.spaces.structure import children, leaf_spaces, leaf_values, packed
+from lightning_rl.spaces.support import check_supported, choices_of
+
+__all__ = ["ActionTransform", "squash", "unsquash"]
+
+
+def unsquash(actions: Any, low: Any, high: Any) -> Any:
+    """Actions in [−1, 1] stretched to [low, high]; arrays or tensors of one kind."""
+    return low + (actions + 1.0) * 0.5 * (high - low)
+
+
+def squash(actions: Any, low: Any, high: Any) -> Any:
+    """The inverse of `unsquash`; where `low == high` the answer is 0."""
+    width = high - low
+    return (actions - low) * 2.0 / (width + (width == 0)) - 1.0 * (width != 0)
+
+
+class ActionTransform:
+    """The door between a policy's actions and an environment's.
+
+    Args:
+        action_space: of one environment.
+        normalize: bounded float Boxes are acted on in [−1, 1]; a Box with an infinite bound is left as it is.
+        clip: clip float Boxes to their bounds. Normalised ones, and the finite bounds of those that could not be,
+            always are.
+
+    Raises:
+        UnsupportedSpaceError: no action distribution takes the space.
+    """
+
+    def __init__(self, action_space: Space[Any], normalize: bool = True, clip: bool = False) -> None:
+        check_supported(action_space, "action")
+        self.action_space = action_space
+        self._leaves = [_leaf_transform(leaf, normalize, clip) for _, leaf in leaf_spaces(action_space)]
+        self._only = None if isinstance(action_space, spaces.Dict | spaces.Tuple) else self._leaves[0]
+        self.policy_space = self._policy_space(action_space, iter(self._leaves))
+        """The space that actions are sampled, recorded and learned in."""
+
+    def to_env(self, actions: Any) -> Any:
+        """Policy-space tensors `[B, …]` as arrays in the environment's structure, dtype and bounds."""
+        if self._only is not None:
+            return self._only.to_env(actions)
+        values = leaf_values(self.action_space, actions)
+        return packed(
+            self.action_space, iter([leaf.to_env(value) for leaf, value in zip(self._leaves, values, strict=True)])
+        )
+
+    def from_env(self, actions: Any) -> Any:
+        """Environment actions `[B, …]`, arrays or tensors, as policy-space tensors; the inverse of `to_env` inside the bounds."""
+        values = leaf_values(self.action_space, actions)
+        return packed(
+            self.action_space, iter([leaf.from_env(value) for leaf, value in zip(self._leaves, values, strict=True)])
+        )
+
+    def _policy_space(self, space: Space[Any], leaves: Iterator[LeafTransform]) -> Space[Any]:
+        if isinstance(space, spaces.Dict):  # pairs, so that the order of keys is kept
+            return spaces.Dict([(name, self._policy_space(child, leaves)) for name, child in children(space)])
+        if isinstance(space, spaces.Tuple):
+            return spaces.Tuple([self._policy_space(child, leaves) for _, child in children(space)])
+        return next(leaves).policy_space
+
+
+class LeafTransform(Protocol):
+    """What crosses the border for one leaf."""
+
+    policy_space: Space[Any]
+
+    def to_env(self, actions: Tensor) -> np.ndarray: ...
+
+    def from_env(self, actions: Any) -> Tensor: ...
+
+
+def _leaf_transform(leaf: Space[Any], normalize: bool, clip: bool) -> LeafTransform:
+    if isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f":
+        return _Continuous(leaf, normalize, clip)
+    return _Counted(leaf)
+
+
+class _Counted:
+    """Integers: the policy counts from 0, the environment from `start` or `low`."""
+
+    def __init__(self, leaf: Space[Any]) -> None:
+        self.dtype = leaf.dtype
+        start: Any = leaf.low if isinstance(leaf, spaces.Box) else getattr(leaf, "start", 0)
+        self.start = np.asarray(start, dtype=np.int64) if np.any(start) else None
+        self.torch_dtype = torch.int8 if isinstance(leaf, spaces.MultiBinary) else torch.int64
+        self.policy_space: Space[Any]
+        if isinstance(leaf, spaces.Discrete):
+            self.policy_space = spaces.Discrete(int(leaf.n))
+        elif isinstance(leaf, spaces.MultiBinary):
+            self.policy_space = leaf
+        else:
+            self.policy_space = spaces.MultiDiscrete(choices_of(leaf).reshape(leaf.shape or ()))
+
+    def to_env(self, actions: Tensor) -> np.ndarray:
+        counted = actions.numpy(force=True)
+        if self.start is not None:
+            counted = counted + self.start
+        return counted if counted.dtype == self.dtype else counted.astype(self.dtype)
+
+    def from_env(self, actions: Any) -> Tensor:
+        counted = np.asarray(actions).astype(np.int64)
+        return torch.from_numpy(counted if self.start is None else counted - self.start).to(self.torch_dtype)
+
+
+class _Continuous:
+    """Float Boxes: un-squashed, clipped, or as they are. `low`, `middle`, `half` and `high` are in the environment's units."""
+
+    def __init__(self, leaf: spaces.Box, normalize: bool, clip: bool) -> None:
+        self.dtype = leaf.dtype
+        self.low, self.high = leaf.low, leaf.high
+        self.normalized = normalize and leaf.is_bounded()
+        self.clipped = clip or normalize
+        low, high = leaf.low.astype(np.float64), leaf.high.astype(np.float64)
+        if self.normalized:
+            self.middle, self.half = ((high + low) / 2).astype(leaf.dtype), ((high - low) / 2).astype(leaf.dtype)
+        bounds = (-1.0, 1.0) if self.normalized else (low.astype(np.float32), high.astype(np.float32))
+        self.policy_space: Space[Any] = spaces.Box(*bounds, shape=leaf.shape, dtype=np.float32)
+
+    def to_env(self, actions: Tensor) -> np.ndarray:
+        values = actions.numpy(force=True).astype(self.dtype)  # a copy: environments may write into it
+        if self.normalized:
+            values *= self.half
+            values += self.middle
+        if self.clipped:
+            np.maximum(values, self.low, out=values)
+            np.minimum(values, self.high, out=values)
+        return values
+
+    def from_env(self, actions: Any) -> Tensor:
+        values = np.asarray(actions, dtype=np.float64)
+        if self.normalized:
+            values = squash(values, self.low.astype(np.float64), self.high.astype(np.float64))
+        return torch.from_numpy(np.asarray(values, dtype=np.float32))

@@ -1,0 +1,77 @@
+"""Which spaces the package takes as observations and as actions, and what to do about the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from lightning_rl.errors import UnsupportedSpaceError
+from lightning_rl.spaces.structure import leaf_spaces
+
+__all__ = ["SUPPORTED", "check_supported", "choices_of"]
+
+MAX_CHOICES = 65_536  # a categorical over more values than this is a modelling mistake, not a network
+SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
+INSTEAD = {
+    "Text": "encode the text in a wrapper, as token ids in a MultiDiscrete or as an embedding in a Box",
+    "Graph": "give node features and adjacency as a Dict of fixed-size Boxes",
+    "Sequence": "pad to a maximal length: a Dict of a Box and a Discrete length",
+    "OneOf": "use a Dict of a Discrete choice and all alternatives",
+}
+
+
+def check_supported(space: Space[Any], role: str) -> None:
+    """Refuse a space that no built-in preprocessor or action distribution takes.
+
+    Args:
+        space: of one environment.
+        role: "observation" or "action".
+
+    Raises:
+        UnsupportedSpaceError: names the part, why, and what would work.
+    """
+    leaves = list(leaf_spaces(space))
+    if not leaves:
+        raise UnsupportedSpaceError(f"{role} space {space} is empty: give it at least one part")
+    for path, leaf in leaves:
+        problem = _problem(leaf, role)
+        if problem:
+            where = f"{role} space, part {path!r}" if path else f"{role} space"
+            raise UnsupportedSpaceError(f"{where}: {leaf} {problem}")
+
+
+def _problem(leaf: Space[Any], role: str) -> str:
+    if not isinstance(leaf, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        kind = type(leaf).__name__
+        return (
+            f"is not supported; supported are {SUPPORTED}: {INSTEAD.get(kind, 'convert it in an environment wrapper')}"
+        )
+    if isinstance(leaf, spaces.Dict | spaces.Tuple) or 0 in (leaf.shape or ()):
+        return "has no entries: leave it out"
+    if (
+        role == "observation"
+        or isinstance(leaf, spaces.MultiBinary)
+        or (isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f")
+    ):
+        return ""
+    if isinstance(leaf, spaces.Box) and not leaf.is_bounded():
+        return "is an integer Box without bounds; a categorical distribution needs finite low and high: set them"
+    choices = int(np.max(choices_of(leaf)))
+    if choices > MAX_CHOICES:
+        return f"has {choices} values in one component; at most {MAX_CHOICES} work: use a float Box, or several smaller components"
+    return ""
+
+
+def choices_of(leaf: Space[Any]) -> np.ndarray:
+    """Number of values of every component of a discrete leaf, flattened, int64."""
+    if isinstance(leaf, spaces.Discrete):
+        return np.array([leaf.n], dtype=np.int64)
+    if isinstance(leaf, spaces.MultiBinary):
+        return np.full(int(np.prod(leaf.shape)), 2, dtype=np.int64)
+    if isinstance(leaf, spaces.MultiDiscrete):
+        return leaf.nvec.astype(np.int64).ravel()
+    assert isinstance(leaf, spaces.Box)
+    widths = [int(high) - int(low) + 1 for low, high in zip(leaf.low.ravel(), leaf.high.ravel(), strict=True)]
+    return np.array([min(width, 2**62) for width in widths], dtype=np.int64)

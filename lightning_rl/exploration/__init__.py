@@ -44,8 +44,8 @@ def _strategy(named: Any) -> type[Exploration]:
         found = STRATEGIES.get(named) or by_class.get(named)
         if found is None and "." not in named and ":" not in named:
             raise ConfigError(
-                f"exploration.type={named!r} is neither one of {', '.join(STRATEGIES)} nor an import path 'package.module:Name'."
-                f"{did_you_mean(named, [*STRATEGIES, *by_class])}"
+                f"exploration.type={named!r} is neither one of {', '.join(STRATEGIES)} nor an import path "
+                f"'package.module:Name'.{did_you_mean(named, [*STRATEGIES, *by_class])}"
             )
         found = found or import_object(named)
     if not (isinstance(found, type) and issubclass(found, Exploration)):

@@ -14,7 +14,9 @@ __all__ = ["Exploration"]
 
 
 class Exploration(nn.Module):
-    """Chooses actions from a distribution. Schedules follow `timestep`; other state is kept in buffers, so that checkpoints hold it.
+    """Chooses actions from a distribution.
+
+    Schedules follow `timestep`; other state is kept in buffers, so that checkpoints hold it.
 
     Args:
         action_space: that the policy acts in (`ActionTransform.policy_space`); noise is added and clipped there.
@@ -27,7 +29,7 @@ class Exploration(nn.Module):
     def get_exploration_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
     ) -> tuple[Any, Tensor]:
-        """Actions `[N, …]` in the policy's space, and the logarithm `[N]` of the probability (density) that they were chosen with.
+        """Actions `[N, …]` in the policy's space, and the log-probability (density) `[N]` they were chosen with.
 
         Args:
             dist: of the `N` rows.

@@ -1,17 +1,14 @@
-"""From spaces and a model config to the preprocessor, the action distribution and the model; looked up once, never per step."""
+"""From spaces and a model config to the preprocessor, the action distribution and the model: once, never per step."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
-import torch
-from gymnasium import Space, spaces
-from torch import Tensor
+from gymnasium import Space
 
-from lightning_rl.errors import ConfigError, UnsupportedSpaceError, did_you_mean, import_object
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError, did_you_mean
+from lightning_rl.models.custom import DIST_METHODS, checked, custom_model, found_class
 from lightning_rl.models.distributions import (
     ActionDistribution,
     Deterministic,
@@ -24,7 +21,7 @@ from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.models.vision import VisionNetwork, is_image
-from lightning_rl.spaces import check_supported, leaf_spaces, packed
+from lightning_rl.spaces import check_supported, leaf_spaces
 
 __all__ = ["MODEL_DEFAULTS", "ModelCatalog", "model_config"]
 
@@ -82,26 +79,26 @@ def model_config(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
 class ModelCatalog:
     """Built-in and registered models, action distributions and preprocessors."""
 
-    _models: dict[str, Any] = {}
-    _dists: dict[str, Any] = {"DiagGaussian": DiagGaussian, "Deterministic": Deterministic}
-    _preprocessors: dict[str, Any] = {}
+    _models: ClassVar[dict[str, Any]] = {}
+    _dists: ClassVar[dict[str, Any]] = {"DiagGaussian": DiagGaussian, "Deterministic": Deterministic}
+    _preprocessors: ClassVar[dict[str, Any]] = {}
 
     # -- registration
     # ------------------------------------------------------------------------------------------------------------
     @classmethod
-    def register_custom_model(cls, name: str, model_class: type[Model]) -> None:
+    def registercustom_model(cls, name: str, model_class: type[Model]) -> None:
         """Let `custom_model: name` mean this class, in this process; an import path works in all."""
-        cls._models[name] = _checked(model_class, Model, "custom_model", name, ("forward",))
+        cls._models[name] = checked(model_class, Model, "custom_model", name, ("forward",))
 
     @classmethod
     def register_custom_action_dist(cls, name: str, dist_class: type[ActionDistribution]) -> None:
         """Let `custom_action_dist: name` mean this class, in this process."""
-        cls._dists[name] = _checked(dist_class, ActionDistribution, "custom_action_dist", name, DIST_METHODS)
+        cls._dists[name] = checked(dist_class, ActionDistribution, "custom_action_dist", name, DIST_METHODS)
 
     @classmethod
     def register_custom_preprocessor(cls, name: str, preprocessor_class: type[Preprocessor]) -> None:
         """Let `custom_preprocessor: name` mean this class, in this process."""
-        cls._preprocessors[name] = _checked(
+        cls._preprocessors[name] = checked(
             preprocessor_class, Preprocessor, "custom_preprocessor", name, ("_init_shape",)
         )
 
@@ -119,14 +116,14 @@ class ModelCatalog:
         custom = config["custom_preprocessor"]
         if custom is None:
             return make_preprocessor(obs_space, config)
-        found = _found(custom, cls._preprocessors, "custom_preprocessor")
-        return _checked(found, Preprocessor, "custom_preprocessor", custom, ("_init_shape",))(obs_space, config)
+        found = found_class(custom, cls._preprocessors, "custom_preprocessor")
+        return checked(found, Preprocessor, "custom_preprocessor", custom, ("_init_shape",))(obs_space, config)
 
     @classmethod
     def get_action_dist(
         cls, action_space: Space[Any], config: Mapping[str, Any] | None = None
     ) -> tuple[DistFactory, int]:
-        """What makes the action distribution, called with `(inputs, model, mask)`, and how many inputs per row it takes.
+        """What makes the distribution, called with `(inputs, model, mask)`, and how many inputs per row it takes.
 
         Raises:
             UnsupportedSpaceError: no built-in distribution takes the space.
@@ -138,8 +135,8 @@ class ModelCatalog:
             check_supported(action_space, "action")
             dist_class = distribution_class(action_space)
         else:
-            found = _found(custom, cls._dists, "custom_action_dist")
-            dist_class = _checked(found, ActionDistribution, "custom_action_dist", custom, DIST_METHODS)
+            found = found_class(custom, cls._dists, "custom_action_dist")
+            dist_class = checked(found, ActionDistribution, "custom_action_dist", custom, DIST_METHODS)
         return dist_class.for_space(action_space), int(dist_class.required_model_output_shape(action_space, config))
 
     @classmethod
@@ -155,22 +152,11 @@ class ModelCatalog:
         config = model_config(config)
         preprocessor = cls.get_preprocessor(obs_space, config) if config["custom_preprocessor"] is not None else None
         if config["custom_model"] is not None:
-            model = _custom_model(cls._models, config, (obs_space, action_space, num_outputs), preprocessor)
+            model = custom_model(cls._models, config, (obs_space, action_space, num_outputs), preprocessor)
         else:
             model = _built_in_model(config, obs_space, action_space, num_outputs, preprocessor)
         model.log_std_clip = float(config["log_std_clip_param"])
         return model
-
-
-DIST_METHODS = (
-    "required_model_output_shape",
-    "sample",
-    "deterministic_sample",
-    "logp",
-    "entropy",
-    "kl",
-    "sampled_action_logp",
-)
 
 
 def _built_in_model(
@@ -185,7 +171,8 @@ def _built_in_model(
         columns = log_std_columns(action_space)
         if not columns or distribution_class(action_space).required_model_output_shape(action_space) != num_outputs:
             raise ConfigError(
-                f"model.free_log_std=true needs Gaussian actions (a float Box); the action space is {action_space}: set it to false"
+                f"model.free_log_std=true needs Gaussian actions (a float Box); the action space is {action_space}: "
+                "set it to false"
             )
         free = {"free_columns": columns, "free_init": config["log_std_init"]}
     shape = (obs_space.shape or ()) if preprocessor is None else preprocessor.shape
@@ -197,94 +184,10 @@ def _built_in_model(
     pictures = [] if preprocessor is not None else [path for path, leaf in leaf_spaces(obs_space) if is_image(leaf)]
     if pictures:
         raise UnsupportedSpaceError(
-            f"observation part {pictures[0]!r} is an image inside a {type(obs_space).__name__}; the built-in models take an image alone, or "
-            "parts that are no images: use gymnasium.wrappers.FilterObservation, or a model.custom_model that reads input_dict['obs']"
+            f"observation part {pictures[0]!r} is an image inside a {type(obs_space).__name__}; the built-in models "
+            "take an image alone, or "
+            "parts that are no images: use gymnasium.wrappers.FilterObservation, or a model.custom_model that reads "
+            "input_dict['obs']"
         )
     keywords = {key: config[key] for key in FC_KEYS}
     return FullyConnectedNetwork(obs_space, action_space, num_outputs, preprocessor=preprocessor, **keywords, **free)
-
-
-def _custom_model(
-    registry: Mapping[str, Any],
-    config: Mapping[str, Any],
-    arguments: tuple[Any, ...],
-    preprocessor: Preprocessor | None,
-) -> Model:
-    named = config["custom_model"]
-    model_class = _checked(_found(named, registry, "custom_model"), Model, "custom_model", named, ("forward",))
-    keywords = dict(config["custom_model_config"] or {})
-    if preprocessor is not None:
-        keywords["preprocessor"] = preprocessor
-    try:
-        inspect.signature(model_class).bind(*arguments, **keywords)
-    except TypeError as error:
-        raise ConfigError(
-            f"custom_model {model_class.__name__}: {error}; its __init__ takes (obs_space, action_space, num_outputs, **keywords), and "
-            f"keywords are {sorted(keywords)} (from custom_model_config)"
-        ) from error
-    model = model_class(*arguments, **keywords)
-    if preprocessor is not None and getattr(model, "preprocessor", None) is not preprocessor:
-        raise ConfigError(
-            f"custom_model {model_class.__name__} drops custom_preprocessor: pass preprocessor=preprocessor to super().__init__"
-        )
-    _check_forward(model)
-    return model
-
-
-def _check_forward(model: Model) -> None:
-    """Two rows through a custom model, so that a broken contract is named before training starts."""
-    name, training = f"custom_model {type(model).__name__}", model.training
-    model.eval()
-    obs = packed(model.obs_space, iter([_two_rows(leaf) for _, leaf in leaf_spaces(model.obs_space)]))
-    inputs = {
-        "obs": obs,
-        "obs_flat": model.preprocessor.transform_batch(obs),
-        "prev_actions": None,
-        "prev_rewards": None,
-        "is_training": False,
-    }
-    state = [part.unsqueeze(0).expand(2, *part.shape) for part in model.get_initial_state()]
-    with torch.no_grad():
-        result = model(inputs, state, torch.ones(2, dtype=torch.int64) if state else None)
-        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Tensor)):
-            raise ConfigError(
-                f"{name}: forward returned {type(result).__name__}; expected (outputs [N, {model.num_outputs}], state)"
-            )
-        if tuple(result[0].shape) != (2, model.num_outputs):
-            raise ConfigError(
-                f"{name}: outputs of 2 rows have shape {list(result[0].shape)}; expected [2, {model.num_outputs}] for this action space"
-            )
-        if type(model).value_function is not Model.value_function and tuple(model.value_function().shape) != (2,):
-            raise ConfigError(
-                f"{name}: values of 2 rows have shape {list(model.value_function().shape)}; expected [2]: use squeeze(-1)"
-            )
-    model.train(training)
-
-
-def _two_rows(leaf: Space[Any]) -> Tensor:
-    value = np.clip(0, leaf.low, leaf.high) if isinstance(leaf, spaces.Box) else getattr(leaf, "start", 0)
-    return torch.from_numpy(np.broadcast_to(np.asarray(value, dtype=leaf.dtype), (2, *(leaf.shape or ()))).copy())
-
-
-def _found(named: Any, registry: Mapping[str, Any], key: str) -> Any:
-    if not isinstance(named, str):
-        return named
-    if named in registry:
-        return registry[named]
-    if "." not in named and ":" not in named:
-        raise ConfigError(
-            f"{key}={named!r} is neither registered ({', '.join(registry) or 'nothing is'}) nor an import path 'package.module:Name'."
-            f"{did_you_mean(named, registry)}"
-        )
-    return import_object(named)
-
-
-def _checked(found: Any, base: type[Any], key: str, named: Any, methods: tuple[str, ...]) -> Any:
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise ConfigError(f"{key}={named!r} is {found!r}; expected a subclass of {base.__module__}.{base.__name__}")
-    missing = [method for method in methods if getattr(found, method) is getattr(base, method)]
-    if missing:
-        raise ConfigError(
-            f"{key}={named!r}: {found.__name__} does not define {', '.join(missing)}, which every {base.__name__} needs"
-        )
-    return found

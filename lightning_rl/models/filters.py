@@ -49,7 +49,7 @@ class RunningMoments(nn.Module):
 
     @torch.no_grad()
     def update(self, batch: Tensor) -> None:
-        """Add the rows of `batch [N, size]`; under `torch.distributed` those of every rank, in rank order, so that all ranks agree.
+        """Add the rows `[N, size]`; under `torch.distributed` those of every rank, in rank order, so that all agree.
 
         Raises:
             NonFiniteError: a row is NaN or infinite; the statistics are as before.
@@ -59,7 +59,8 @@ class RunningMoments(nn.Module):
         if not bool(finite.all()):
             row = int((~finite).nonzero()[0])
             raise NonFiniteError(
-                f"row {row} of {len(rows)} given to a filter is {rows[row].tolist()}; expected finite numbers: check the environment"
+                f"row {row} of {len(rows)} given to a filter is {rows[row].tolist()}; expected finite numbers: check "
+                "the environment"
             )
         for count, mean, m2 in across_ranks(*moments(rows)):
             self.merge(count, mean, m2)
@@ -92,7 +93,7 @@ def moments(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def across_ranks(count: Tensor, mean: Tensor, m2: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """The moments of every rank in rank order (only the own ones without `torch.distributed`): the sum is the same on all of them."""
+    """The moments of every rank in rank order, so that their sum is the same on all; alone, the own ones."""
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
         return [(count, mean, m2)]
@@ -181,13 +182,14 @@ def make_observation_filter(
         )
     if is_image(observation_space):
         raise UnsupportedSpaceError(
-            f"observation_filter=mean_std does not reach images ({observation_space}): the vision model scales them itself; use none"
+            f"observation_filter=mean_std does not reach images ({observation_space}): the vision model scales them "
+            "itself; use none"
         )
     return MeanStdFilter(preprocessor.size)
 
 
 class ReturnNormaliser(nn.Module):
-    """Divides rewards by the running deviation of the discounted return, as Stable-Baselines3's VecNormalize (rewards are not centred).
+    """Divides rewards by the running deviation of the discounted return (they are not centred), as SB3's VecNormalize.
 
     The running return of each environment is no part of the state: an environment that was cut starts its next episode
         at 0 anyway.
@@ -205,7 +207,12 @@ class ReturnNormaliser(nn.Module):
 
     @torch.no_grad()
     def update(self, rewards: Tensor, valid: Tensor, t: Tensor) -> None:
-        """Add the running returns of a fragment, all arguments `[T, B]`; rows with `t == 0` start an episode, others continue the last fragment.
+        """Add the running returns of a fragment; `t == 0` starts an episode, other rows continue the last fragment.
+
+        Args:
+            rewards: `[T, B]`, raw.
+            valid: bool `[T, B]`; other rows are skipped.
+            t: `[T, B]`, step within the episode.
 
         Raises:
             NonFiniteError: a reward is NaN or infinite; nothing has changed.

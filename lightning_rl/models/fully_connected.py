@@ -9,7 +9,7 @@ from gymnasium import Space
 from torch import Tensor
 
 from lightning_rl.models.layers import MLP, ActionHead, ValueHead, activation_named
-from lightning_rl.models.model import Model, last_forward
+from lightning_rl.models.model import LastForward, Model
 from lightning_rl.models.preprocessors import Preprocessor
 
 __all__ = ["FullyConnectedNetwork"]
@@ -69,18 +69,18 @@ class FullyConnectedNetwork(Model):
         self.num_outputs = num_outputs or self.trunk.size
         self.value_trunk = None if vf_share_layers else MLP(size, hiddens, activations, initializer)
         self.value_head = ValueHead((self.value_trunk or self.trunk).size, initializer)
-        self._last: Tensor | None = None
+        self._last = LastForward()
 
     def forward(
         self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Outputs `[N, num_outputs]` of "obs_flat"; the value's own network is not run here but when it is asked for."""
+        """Outputs `[N, num_outputs]` of "obs_flat"; the value's own network runs when it is asked for."""
         obs_flat = input_dict["obs_flat"]
         features = self.trunk(obs_flat)
-        self._last = features if self.value_trunk is None else obs_flat
+        self._last.features = features if self.value_trunk is None else obs_flat
         return (features if self.head is None else self.head(features)), list(state)
 
     def value_function(self) -> Tensor:
         """Values `[N]` of the last forward."""
-        last = last_forward(self._last)
+        last = self._last.get()
         return self.value_head(last if self.value_trunk is None else self.value_trunk(last))

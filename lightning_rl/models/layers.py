@@ -1,9 +1,10 @@
-"""The layers that the built-in models share: an MLP, the head that parametrises an action distribution, and their first weights."""
+"""The layers that the built-in models share: an MLP, the heads for actions and values, and their first weights."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -58,7 +59,8 @@ def initialise(layer: nn.Linear | nn.Conv2d, initializer: str, gain: float) -> N
     if initializer not in INITIALIZERS:
         known = ", ".join(INITIALIZERS)
         raise ConfigError(
-            f"fcnet_weights_initializer={initializer!r} is unknown; one of {known}.{did_you_mean(initializer, INITIALIZERS)}"
+            f"fcnet_weights_initializer={initializer!r} is unknown; one of "
+            f"{known}.{did_you_mean(initializer, INITIALIZERS)}"
         )
     if initializer == "default":
         return
@@ -88,9 +90,7 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         widths = [size, *hiddens]
-        self.layers = nn.ModuleList(
-            [nn.Linear(before, after) for before, after in zip(widths, widths[1:], strict=False)]
-        )
+        self.layers = nn.ModuleList([nn.Linear(before, after) for before, after in pairwise(widths)])
         names = [activations] * len(hiddens) if isinstance(activations, str) else list(activations)
         self.activations = [activation_named(name) for name in names]
         self.size = widths[-1]
@@ -103,6 +103,7 @@ class MLP(nn.Module):
         """`[N, size of the input]` → `[N, size]`."""
         # F.linear instead of calling the layers: at 8 rows, Module.__call__ costs as much as the arithmetic.
         for layer, name in zip(self.layers, self.activations, strict=True):
+            assert isinstance(layer, nn.Linear)
             x = ACTIVATIONS[name](F.linear(x, layer.weight, layer.bias))
         return x
 

@@ -12,7 +12,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["Model", "last_forward"]
+__all__ = ["LastForward", "Model"]
 
 
 class Model(nn.Module):
@@ -65,11 +65,12 @@ class Model(nn.Module):
     def value_function(self) -> Tensor:
         """Values `[N]` of the observations of the last `forward`."""
         raise ConfigError(
-            f"{type(self).__name__} does not define value_function(), which this algorithm needs: return the values [N] of the last forward"
+            f"{type(self).__name__} does not define value_function(), which this algorithm needs: return the values "
+            "[N] of the last forward"
         )
 
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
-        """The loss to descend on instead of `policy_loss` (a list is summed); `loss_inputs` are the rows it was computed from."""
+        """The loss to descend on instead of `policy_loss` (a list is summed); `loss_inputs` are the rows it is of."""
         return policy_loss
 
     def metrics(self) -> dict[str, Tensor | float]:
@@ -80,16 +81,27 @@ class Model(nn.Module):
         """State at an episode's start, without the batch dimension; empty for feed-forward models."""
         return []
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles take: without activations of the last forward, which still hang on their graph."""
-        return {
-            name: None if isinstance(value, Tensor) and value.grad_fn is not None else value
-            for name, value in self.__dict__.items()
-        }
 
+class LastForward:
+    """Keeps what `value_function` needs of the last forward; a holder, because setting attributes of modules is slow.
 
-def last_forward(features: Tensor | None) -> Tensor:
-    """What `forward` kept for the value; a clear error when it did not run."""
-    if features is None:
-        raise RuntimeError("value_function() gives the values of the last forward; call the model first")
-    return features
+    Copies and pickles are empty: the activations still hang on their graph, which cannot be copied.
+    """
+
+    __slots__ = ("features",)
+
+    def __init__(self) -> None:
+        self.features: Tensor | None = None
+
+    def __reduce__(self) -> tuple[type[LastForward], tuple[()]]:
+        return LastForward, ()
+
+    def get(self) -> Tensor:
+        """The features.
+
+        Raises:
+            RuntimeError: the model did not run yet.
+        """
+        if self.features is None:
+            raise RuntimeError("value_function() gives the values of the last forward; call the model first")
+        return self.features

@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Preprocessor:
-    """Turns observations into vectors. A subclass defines `_init_shape`, and `transform` (one) or `transform_batch` (many, faster).
+    """Turns observations into vectors: a subclass defines `_init_shape`, and `transform` or (faster) `transform_batch`.
 
     Args:
         obs_space: of one environment.
@@ -42,7 +42,8 @@ class Preprocessor:
         cls = type(self)
         if cls.transform is Preprocessor.transform and cls.transform_batch is Preprocessor.transform_batch:
             raise ConfigError(
-                f"preprocessor {cls.__name__} defines neither transform(obs) nor transform_batch(obs): define one of them"
+                f"preprocessor {cls.__name__} defines neither transform(obs) nor transform_batch(obs): define one of "
+                "them"
             )
         self.obs_space = obs_space
         self.shape = tuple(int(side) for side in self._init_shape(obs_space, dict(options or {})))
@@ -60,7 +61,7 @@ class Preprocessor:
         return self.transform_batch(packed(self.obs_space, leaves))[0].reshape(self.shape).numpy()
 
     def transform_batch(self, obs: Any) -> Tensor:
-        """Observations `[N, *]`, tensors nested as the space is (or a nested batch) → float32 `[N, size]` on the same device."""
+        """Observations `[N, *]`, nested tensors or a nested batch → float32 `[N, size]` on the same device."""
         leaves = leaf_values(self.obs_space, obs)
         arrays = [leaf.cpu().numpy() for leaf in leaves]
         rows = [self.transform(packed(self.obs_space, iter(row))) for row in zip(*arrays, strict=True)]

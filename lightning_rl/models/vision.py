@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.models.layers import ACTIVATIONS, MLP, ActionHead, ValueHead, activation_named, initialise
-from lightning_rl.models.model import Model, last_forward
+from lightning_rl.models.model import LastForward, Model
 from lightning_rl.models.preprocessors import Preprocessor
 
 __all__ = ["NATURE_FILTERS", "ImageEncoder", "VisionNetwork", "filters_for", "is_image"]
@@ -37,7 +37,7 @@ def is_image(space: Space[Any]) -> bool:
 
 
 def channels_first(shape: Sequence[int]) -> bool:
-    """Whether the channels of an image shape come first: the two equal sides are the picture's, else the shorter end is the channels."""
+    """Whether the channels come first: two equal sides are the picture's, else the shorter end is the channels."""
     if (shape[0] == shape[1]) != (shape[1] == shape[2]):
         return shape[1] == shape[2]
     return shape[0] < shape[2]
@@ -57,8 +57,10 @@ def filters_for(height: int, width: int) -> Filters:
     side = min(height, width)
     if side < SMALLEST_SIDE or max(height, width) > LARGEST_SIDE:
         raise ConfigError(
-            f"no built-in convolutions for {height}×{width} images (sides of {SMALLEST_SIDE} to {LARGEST_SIDE} have them): "
-            "set model.conv_filters=[[out_channels, kernel, stride], …], or resize in a wrapper (Atari: AtariPreprocessing gives 84×84)"
+            f"no built-in convolutions for {height}×{width} images (sides of {SMALLEST_SIDE} to {LARGEST_SIDE} have "
+            "them): "
+            "set model.conv_filters=[[out_channels, kernel, stride], …], or resize in a wrapper (Atari: "
+            "AtariPreprocessing gives 84×84)"
         )
     return next(filters for smallest, filters in reversed(FILTERS_BY_SIDE) if side >= smallest)
 
@@ -161,7 +163,8 @@ class VisionNetwork(Model):
         self.preprocessed = preprocessor is not None
         if len(self.image_shape) != 3:
             raise ConfigError(
-                f"VisionNetwork needs images of shape [H, W, C] or [C, H, W], got {list(self.image_shape)}: leave conv_filters out"
+                f"VisionNetwork needs images of shape [H, W, C] or [C, H, W], got {list(self.image_shape)}: leave "
+                "conv_filters out"
             )
         encoder = (
             self.image_shape,
@@ -179,20 +182,20 @@ class VisionNetwork(Model):
         self.num_outputs = num_outputs or size
         self.value_encoder = None if vf_share_layers else ImageEncoder(*encoder)
         self.value_head = ValueHead(size, fcnet_weights_initializer)
-        self._last: Tensor | None = None
+        self._last = LastForward()
 
     def forward(
         self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Outputs `[N, num_outputs]`; the value's own encoder is not run here but when it is asked for."""
+        """Outputs `[N, num_outputs]` of the images; the value's own encoder runs when it is asked for."""
         images = input_dict["obs_flat"].view(-1, *self.image_shape) if self.preprocessed else input_dict["obs"]
         features = self.encoder(images)
-        self._last = features if self.value_encoder is None else images
+        self._last.features = features if self.value_encoder is None else images
         return (features if self.head is None else self.head(features)), list(state)
 
     def value_function(self) -> Tensor:
         """Values `[N]` of the last forward."""
-        last = last_forward(self._last)
+        last = self._last.get()
         return self.value_head(last if self.value_encoder is None else self.value_encoder(last))
 
 
@@ -205,7 +208,8 @@ def _shrunk(side: int, layer: nn.Conv2d, dim: int, shape: Sequence[int], filters
     left = (side - layer.kernel_size[dim]) // layer.stride[dim] + 1
     if left < 1:
         raise ConfigError(
-            f"conv_filters={[list(entry) for entry in filters]} do not fit images of shape {list(shape)}: kernel {layer.kernel_size[dim]} meets a "
+            f"conv_filters={[list(entry) for entry in filters]} do not fit images of shape {list(shape)}: kernel "
+            f"{layer.kernel_size[dim]} meets a "
             f"side of {side}; use smaller kernels or strides, or fewer layers"
         )
     return left

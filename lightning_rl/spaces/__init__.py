@@ -1,4 +1,4 @@
-"""What the package knows about Gymnasium spaces: their structure, which are supported, how they are written down, how actions cross over."""
+"""Gymnasium spaces: their structure, which are supported, how they are written down, how actions cross the border."""
 
 from lightning_rl.spaces.actions import ActionTransform, squash, unsquash
 from lightning_rl.spaces.structure import leaf_spaces, leaf_values, packed

@@ -62,7 +62,7 @@ class ActionTransform:
         )
 
     def from_env(self, actions: Any) -> Any:
-        """Environment actions `[B, …]`, arrays or tensors, as policy-space tensors; the inverse of `to_env` inside the bounds."""
+        """Environment actions `[B, …]` as policy-space tensors; the inverse of `to_env` inside the bounds."""
         values = leaf_values(self.action_space, actions)
         return packed(
             self.action_space, iter([leaf.from_env(value) for leaf, value in zip(self._leaves, values, strict=True)])
@@ -120,7 +120,7 @@ class _Counted:
 
 
 class _Continuous:
-    """Float Boxes: un-squashed, clipped, or as they are. `low`, `middle`, `half` and `high` are in the environment's units."""
+    """Float Boxes: un-squashed, clipped, or as they are; all numbers are in the environment's units."""
 
     def __init__(self, leaf: spaces.Box, normalize: bool, clip: bool) -> None:
         self.dtype = leaf.dtype

@@ -30,7 +30,8 @@ def leaf_values(space: Space[Any], value: Any) -> list[Any]:
     by_position = isinstance(space, spaces.Tuple) and isinstance(value, tuple | list)
     found: list[Any] = []
     for position, (name, child) in enumerate(children(space)):
-        found += leaf_values(child, value[position if by_position else name])
+        key: Any = position if by_position else name
+        found += leaf_values(child, value[key])
     return found
 
 

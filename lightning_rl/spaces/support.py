@@ -60,7 +60,9 @@ def _problem(leaf: Space[Any], role: str) -> str:
         return "is an integer Box without bounds; a categorical distribution needs finite low and high: set them"
     choices = int(np.max(choices_of(leaf)))
     if choices > MAX_CHOICES:
-        return f"has {choices} values in one component; at most {MAX_CHOICES} work: use a float Box, or several smaller components"
+        return (
+            f"has {choices} values in one component; at most {MAX_CHOICES} work: use a float Box, or several components"
+        )
     return ""
 
 

@@ -15,12 +15,13 @@ class Probe(gym.Env[np.ndarray, Any]):
     truncates = False  # whether the end is a time limit
 
     def __init__(self) -> None:
-        self.observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+        self.observation_space = gym.spaces.Box(-1, 5, (1,), np.float32)
         self.action_space: gym.Space[Any] = gym.spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
-        self.t, self.obs = 0, self.observe()
+        self.t = 0
+        self.obs = self.observe()
         return self.obs, {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -76,7 +77,7 @@ class Terminating(TimeLimited):
     truncates = False
 
     def observe(self) -> np.ndarray:
-        return np.array([self.t / 5], np.float32)
+        return np.array([float(self.t)], np.float32)
 
 
 class ChosenReward(Probe):

@@ -14,7 +14,7 @@ from tests.learning import probes
 
 CRITICS = {
     "ppo": (PPO, {"lr": 5e-3, "passes": 4, "minibatches": 2}),
-    "a2c": (A2C, {"lr": 1e-2, "optimizer": "adam"}),
+    "a2c": (A2C, {"lr": 5e-3, "optimizer": "adam"}),
 }
 ACTORS = {**CRITICS, "pg": (PG, {"lr": 1e-2})}
 
@@ -43,17 +43,17 @@ def values(policy: Policy, *observations: float) -> list[float]:
         (probes.ObservedReward, {-1.0: -1.0, 1.0: 1.0}),
         (probes.DelayedReward, {0.0: 0.5, 1.0: 1.0}),  # γ = ½
         (probes.TimeLimited, {0.0: 2.0}),  # 1 / (1 − ½)
-        (probes.Terminating, {0.0: 1.9375, 0.8: 1.0}),  # 1 + ½ + ¼ + ⅛ + 1/16, and the last step alone
+        (probes.Terminating, {0.0: 1.9375, 4.0: 1.0}),  # 1 + ½ + ¼ + ⅛ + 1/16, and the last step alone
     ],
 )
 def test_values_become_the_known_ones(name: str, probe: type[probes.Probe], known: dict[float, float]) -> None:
-    policy = trained(CRITICS[name], probe, iterations=60)
+    policy = trained(CRITICS[name], probe, iterations=200 if probe is probes.Terminating else 100)
     np.testing.assert_allclose(values(policy, *known), list(known.values()), atol=0.12)
 
 
 @pytest.mark.parametrize("name", ACTORS)
 def test_the_paying_action_is_learned(name: str) -> None:
-    policy = trained(ACTORS[name], probes.ChosenReward, iterations=25)
+    policy = trained(ACTORS[name], probes.ChosenReward, iterations=60)
     assert policy.compute_single_action(np.zeros(1, np.float32)) == 1
     logp = policy.compute_log_likelihoods(torch.tensor([1]), np.zeros((1, 1), np.float32))
     assert logp.exp().item() > 0.9
@@ -68,6 +68,9 @@ def test_the_action_that_matches_the_observation_is_learned(name: str) -> None:
 @pytest.mark.parametrize("name", ACTORS)
 def test_a_continuous_action_lands_where_it_pays(name: str) -> None:
     """The best actions are 0 and 4 in an action space of [−2, 6]."""
-    policy = trained(ACTORS[name], probes.MatchedBox, iterations=120)
+    entry = ACTORS[name]
+    if name == "pg":  # no critic: smaller steps, more of them
+        entry = (PG, {"lr": 5e-3})
+    policy = trained(entry, probes.MatchedBox, iterations=250 if name == "pg" else 120)
     best = [policy.compute_single_action(np.array([sign], np.float32)).item() for sign in (-1, 1)]
     np.testing.assert_allclose(best, [0.0, 4.0], atol=0.6)

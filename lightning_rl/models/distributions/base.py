@@ -38,7 +38,9 @@ class ActionDistribution:
     def __init__(self, inputs: Tensor, model: Any = None, mask: Tensor | None = None) -> None:
         if mask is not None and not self.maskable:
             raise UnsupportedSpaceError(
-                f"{type(self).__name__} got an action_mask; only discrete actions can be masked: drop it, or make the action space Discrete"
+                f"{type(self).__name__} got an action_mask; only discrete actions can be masked: drop the mask, or "
+                "make "
+                "the action space Discrete"
             )
         self.inputs, self.model, self.mask = inputs, model, mask
 
@@ -49,7 +51,7 @@ class ActionDistribution:
 
     @classmethod
     def for_space(cls, action_space: Space[Any]) -> DistFactory:
-        """What makes this distribution for a space, called with `(inputs, model, mask)`; sizes are worked out here, once."""
+        """What makes this distribution for a space, called with `(inputs, model, mask)`; sizes are found here, once."""
         return cls
 
     def sample(self, generator: torch.Generator | None = None) -> Any:
@@ -61,11 +63,11 @@ class ActionDistribution:
         raise NotImplementedError  # abstract
 
     def logp(self, actions: Any) -> Tensor:
-        """log π(a|s), `[N]`; a density for continuous actions."""
+        """Log π(a|s), `[N]`; a density for continuous actions."""
         raise NotImplementedError  # abstract
 
     def sampled_action_logp(self) -> Tensor:
-        """log π, `[N]`, of the actions that `sample` or `deterministic_sample` gave last."""
+        """Log π, `[N]`, of the actions that `sample` or `deterministic_sample` gave last."""
         raise NotImplementedError  # abstract
 
     def entropy(self) -> Tensor:

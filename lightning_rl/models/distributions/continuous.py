@@ -20,7 +20,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class DiagGaussian(ActionDistribution):
-    """Independent normal distributions; the inputs are the A means and then the A logarithms of the standard deviations.
+    """Independent normal distributions; the inputs are A means and then the A logarithms of the deviations.
 
     Args:
         inputs, model, mask: as `ActionDistribution`; `model.log_std_clip` bounds the logarithms.
@@ -66,11 +66,11 @@ class DiagGaussian(ActionDistribution):
         return -0.5 * LOG_2PI * standardised.shape[1] - exponent
 
     def logp(self, actions: Tensor) -> Tensor:
-        """log density, `[N]`, of `[N, *shape]`."""
+        """Log density, `[N]`, of `[N, *shape]`."""
         return self._density((actions.reshape(self.mean.shape) - self.mean) * (-self.log_std).exp())
 
     def sampled_action_logp(self) -> Tensor:
-        """log density of the last sample, `[N]`."""
+        """Log density of the last sample, `[N]`."""
         return self._density(sampled(self._noise))
 
     def entropy(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""Distributions over integers: all of them are categoricals over the last dimension of their logits, so masks are exact in all."""
+"""Distributions over integers: all are categoricals over the last dimension of their logits, so one mask serves all."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Categorical(ActionDistribution):
         return values
 
     def log_probs(self) -> Tensor:
-        """log π of every action, `[N, n]`; computed once."""
+        """Log π of every action, `[N, n]`; computed once."""
         if self._log_probs is None:
             self._log_probs = self.logits.log_softmax(-1)
         return self._log_probs
@@ -64,11 +64,11 @@ class Categorical(ActionDistribution):
         return self._last
 
     def logp(self, actions: Tensor) -> Tensor:
-        """log π(a|s), `[N]`, of integers `[N]`."""
+        """Log π(a|s), `[N]`, of integers `[N]`."""
         return self.log_probs().gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
 
     def sampled_action_logp(self) -> Tensor:
-        """log π of the last sample, `[N]`."""
+        """Log π of the last sample, `[N]`."""
         return self.logp(sampled(self._last))
 
     def entropy(self) -> Tensor:
@@ -129,7 +129,7 @@ class MultiCategorical(Categorical):
         return actions.view(len(actions), *self.shape)
 
     def logp(self, actions: Tensor) -> Tensor:
-        """log π(a|s), `[N]`, of integers `[N, *shape]`."""
+        """Log π(a|s), `[N]`, of integers `[N, *shape]`."""
         return super().logp(actions.reshape(len(actions), len(self.choices))).sum(1)
 
     def entropy(self) -> Tensor:
@@ -142,7 +142,7 @@ class MultiCategorical(Categorical):
 
 
 class Bernoulli(MultiCategorical):
-    """Independent bits of a MultiBinary, one logit of "1" each; a mask says for each bit whether 0 and whether 1 is allowed, `[N, 2·A]`."""
+    """Independent bits of a MultiBinary, one logit of "1" each; a mask allows 0 and 1 for each bit, `[N, 2·A]`."""
 
     @staticmethod
     def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:

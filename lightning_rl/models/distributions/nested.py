@@ -100,7 +100,7 @@ def distribution_class(action_space: Space[Any]) -> type[ActionDistribution]:
 
 
 def log_std_columns(action_space: Space[Any]) -> list[int]:
-    """Which of the model's outputs are logarithms of standard deviations: those that `free_log_std` makes parameters."""
+    """Which of the model's outputs are logarithms of deviations: those that `free_log_std` makes parameters."""
     columns, start = [], 0
     for _, leaf in leaf_spaces(action_space):
         cls = distribution_class(leaf)

@@ -1,0 +1,231 @@
+"""Looks at a whole configuration before anything starts: keys, types, ranges, names, and what does not fit together.
+
+Keys and types of a section come from the constructor that takes it; only what no constructor takes is written down here. Everything that
+needs no torch is looked at first, so that most mistakes cost no import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.signatures import fits, keywords_of, spelled
+
+__all__ = ["check_config"]
+
+Config = Mapping[str, Any]
+
+SECTIONS: dict[str, dict[str, Any]] = {
+    "": {
+        "seed": int,
+        "total_env_steps": int,
+        "run_dir": str,
+        "torch_threads": int,
+        "stop": Mapping,
+        "policy": Mapping,
+        "model": Mapping,
+        "exploration": Mapping,
+        "env": Mapping,
+        "workers": Mapping,
+        "data": Mapping,
+        "evaluation": Mapping,
+        "checkpoint": Mapping,
+        "trainer": Mapping,
+        "logger": Mapping,
+        "callbacks": list,
+    },
+    "workers": {
+        "num_workers": int,
+        "logical_workers": int | None,
+        "envs_per_worker": int,
+        "fragment_length": int,
+        "batch_mode": str,
+        "vectorization": str,
+        "ray": Mapping,
+    },
+    "evaluation": {"interval": int, "episodes": int, "explore": bool, "env": Mapping | None},
+    "stop": {"metric": str, "return": float | str | None, "seconds": float | None},
+}
+
+RANGES: dict[str, tuple[float, float | None]] = {  # lowest and highest value allowed
+    "seed": (0, None),
+    "total_env_steps": (1, None),
+    "torch_threads": (1, None),
+    "stop.seconds": (0, None),
+    "workers.num_workers": (0, None),
+    "workers.logical_workers": (1, None),
+    "workers.envs_per_worker": (1, None),
+    "workers.fragment_length": (1, None),
+    "data.iterations_per_epoch": (1, None),
+    "evaluation.interval": (0, None),
+    "evaluation.episodes": (1, None),
+    "checkpoint.every_env_steps": (1, None),
+    "checkpoint.every_seconds": (0, None),
+    "checkpoint.keep": (0, None),
+    "env.max_episode_steps": (1, None),
+    "policy.gamma": (0, 1),
+    "policy.gae_lambda": (0, 1),
+    "policy.passes": (1, None),
+    "policy.minibatches": (1, None),
+    "policy.microbatches": (1, None),
+    "policy.max_grad_norm": (0, None),
+    "policy.lr": (0, None),
+    "policy.clip": (0, None),
+}
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "workers.batch_mode": ("truncate_episodes", "complete_episodes"),
+    "workers.vectorization": ("auto", "sync", "async", "native"),
+}
+
+TRAINER_KEYS_WITH_A_HOME = {
+    "max_epochs": "total_env_steps",
+    "max_steps": "total_env_steps",
+    "min_epochs": "total_env_steps",
+    "min_steps": "total_env_steps",
+    "check_val_every_n_epoch": "evaluation.interval",
+    "val_check_interval": "evaluation.interval",
+    "limit_val_batches": "evaluation.episodes",
+    "limit_train_batches": "data.iterations_per_epoch",
+    "gradient_clip_val": "policy.max_grad_norm",
+    "gradient_clip_algorithm": "policy.max_grad_norm",
+    "accumulate_grad_batches": "policy.minibatches",
+    "enable_checkpointing": "checkpoint",
+    "default_root_dir": "run_dir",
+    "logger": "logger",
+    "callbacks": "callbacks",
+}
+
+
+def check_config(config: Config) -> None:
+    """Refuse a configuration that cannot work.
+
+    Args:
+        config: plain containers, as `compose_config` gives them.
+
+    Raises:
+        ConfigError: names the key, its value, what is expected and what to write instead.
+    """
+    for section, schema in SECTIONS.items():
+        values = config if not section else config.get(section, {})
+        _check_section(section, values, schema)
+    _check_ranges(config)
+    _check_env(config)
+    _check_evaluation_env(config)
+    _check_minibatches(config)
+    _check_constructors(config)
+    _check_metrics(config)
+
+
+def _check_section(section: str, values: Config, schema: Mapping[str, Any]) -> None:
+    """Keys that are unknown or missing, and values of another type."""
+    prefix = f"{section}." if section else ""
+    for key in values:
+        if key not in schema:
+            raise ConfigError(f"no key {prefix + str(key)!r}.{did_you_mean(key, schema)} Known: {', '.join(schema)}")
+    for key, hint in schema.items():
+        if key in values and not fits(values[key], hint):
+            raise ConfigError(f"{prefix}{key}={values[key]!r} is {_kind(values[key])}; expected {spelled(hint)}")
+    missing = [key for key in schema if key not in values] if not section else []
+    if missing:
+        raise ConfigError(f"the config has no {missing[0]!r}; start from `lightning-rl describe` or lightning_rl.config.compose_config()")
+
+
+def _check_ranges(config: Config) -> None:
+    for name, (low, high) in RANGES.items():
+        value = _select(config, name)
+        points = [point[1] for point in value] if isinstance(value, list) else [value]
+        for number in points:
+            if isinstance(number, int | float) and (number < low or (high is not None and number > high)):
+                expected = f"at least {low}" if high is None else f"between {low} and {high}"
+                raise ConfigError(f"{name}={value!r}; expected {expected}")
+    for name, choices in NAMES.items():
+        value = _select(config, name)
+        if value not in choices:
+            raise ConfigError(f"{name}={value!r} is unknown.{did_you_mean(value, choices)} Choices: {', '.join(choices)}")
+    wanted = _select(config, "stop.return")
+    if isinstance(wanted, str) and wanted != "auto":
+        raise ConfigError(f"stop.return={wanted!r}; expected a number, null, or auto (the environment's reward_threshold)")
+
+
+def _check_env(config: Config, section: str = "env") -> None:
+    """An id that no environment is registered under."""
+    name = _select(config, f"{section}.id")
+    if not isinstance(name, str) or ":" in name:
+        return  # an import path: imported when the environment is made, so that its own error shows
+    import gymnasium
+
+    if name not in gymnasium.registry:
+        raise ConfigError(
+            f"{section}.id={name!r} is no registered environment.{did_you_mean(name, gymnasium.registry)} "
+            "`lightning-rl list envs` names the presets; your own: env.id=my_pkg.envs:MyEnv"
+        )
+
+
+def _check_evaluation_env(config: Config) -> None:
+    if _select(config, "evaluation.env") is not None:
+        _check_env(config, "evaluation.env")
+
+
+def _check_minibatches(config: Config) -> None:
+    """Every minibatch needs two rows; half of the rows may be resets (an environment whose episodes last one step)."""
+    workers, policy = config["workers"], config["policy"]
+    key = "microbatches" if "microbatches" in policy else "minibatches"
+    count = policy.get(key, 1)
+    logical = workers.get("logical_workers") or max(1, workers["num_workers"])
+    rows = logical * workers["envs_per_worker"] * workers["fragment_length"]
+    if isinstance(count, int) and rows < 2 * count:
+        raise ConfigError(
+            f"rollout has {rows} rows ({logical} workers × {workers['envs_per_worker']} environments × {workers['fragment_length']} steps); "
+            f"policy.{key}={count} needs at least {2 * count}: raise workers.fragment_length or lower policy.{key}"
+        )
+
+
+def _check_constructors(config: Config) -> None:
+    """The sections that a constructor takes, against its signature."""
+    from lightning.pytorch import Trainer
+
+    from lightning_rl.data.datamodule import RolloutDataModule
+    from lightning_rl.models.catalog import model_config
+    from lightning_rl.rollouts.envs import EnvCreator
+
+    policy = dict(config["policy"])
+    target = policy.pop("_target_", None)
+    if not isinstance(target, str):
+        raise ConfigError(f"policy._target_={target!r}; expected the import path of a Policy, such as lightning_rl.policies.ppo.PPO")
+    _check_keywords("policy", policy, import_object(target), without=("observation_space", "action_space"))
+    model_config(config["model"])
+    _check_keywords("env", config["env"], EnvCreator)
+    if config["evaluation"]["env"] is not None:
+        _check_keywords("evaluation.env", config["evaluation"]["env"], EnvCreator)
+    _check_keywords("data", config["data"], RolloutDataModule, without=("env", "workers", "evaluation", "seed", "callbacks"))
+    for key in config["trainer"]:
+        if key in TRAINER_KEYS_WITH_A_HOME:
+            raise ConfigError(f"trainer.{key} is set by lightning_rl: use {TRAINER_KEYS_WITH_A_HOME[key]}")
+    _check_keywords("trainer", config["trainer"], Trainer)
+
+
+def _check_keywords(section: str, values: Config, target: Any, without: Iterable[str] = ()) -> None:
+    keywords = keywords_of(target)
+    _check_section(section, values, {name: keyword.annotation for name, keyword in keywords.items() if name not in without})
+
+
+def _check_metrics(config: Config) -> None:
+    from lightning_rl.callbacks.metric_names import check_metric
+
+    check_metric("stop.metric", config["stop"]["metric"])
+    check_metric("checkpoint.monitor", config["checkpoint"]["monitor"])
+
+
+def _select(config: Config, name: str) -> Any:
+    value: Any = config
+    for key in name.split("."):
+        if not isinstance(value, Mapping) or key not in value:
+            return None
+        value = value[key]
+    return value
+
+
+def _kind(value: Any) -> str:
+    return spelled(type(value)) or type(value).__name__

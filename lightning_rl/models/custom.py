@@ -1,0 +1,139 @@
+"""Checks what users plug into the catalog, so that a broken contract is one clear error before training starts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.models.model import Model
+from lightning_rl.models.preprocessors import Preprocessor
+from lightning_rl.spaces import leaf_spaces, packed
+
+__all__ = ["DIST_METHODS", "checked", "custom_model", "found_class"]
+
+DIST_METHODS = (
+    "required_model_output_shape",
+    "sample",
+    "deterministic_sample",
+    "logp",
+    "entropy",
+    "kl",
+    "sampled_action_logp",
+)
+
+
+def custom_model(
+    registry: Mapping[str, Any],
+    config: Mapping[str, Any],
+    arguments: tuple[Any, ...],
+    preprocessor: Preprocessor | None,
+) -> Model:
+    """The model that `config` names, made and tried once.
+
+    Args:
+        registry: registered models by name.
+        config: with "custom_model" and "custom_model_config".
+        arguments: (obs_space, action_space, num_outputs).
+        preprocessor: the custom one, if there is one.
+
+    Raises:
+        ConfigError: it is not there, does not take the keywords, or gives back something else than the contract says.
+    """
+    named = config["custom_model"]
+    model_class = checked(found_class(named, registry, "custom_model"), Model, "custom_model", named, ("forward",))
+    keywords = dict(config["custom_model_config"] or {})
+    if preprocessor is not None:
+        keywords["preprocessor"] = preprocessor
+    try:
+        inspect.signature(model_class).bind(*arguments, **keywords)
+    except TypeError as error:
+        raise ConfigError(
+            f"custom_model {model_class.__name__}: {error}; its __init__ takes (obs_space, action_space, num_outputs, "
+            f"**keywords), and keywords are {sorted(keywords)} (from custom_model_config)"
+        ) from error
+    model = model_class(*arguments, **keywords)
+    if preprocessor is not None and getattr(model, "preprocessor", None) is not preprocessor:
+        raise ConfigError(
+            f"custom_model {model_class.__name__} drops custom_preprocessor: pass preprocessor=preprocessor to "
+            "super().__init__"
+        )
+    _check_forward(model)
+    return model
+
+
+def _check_forward(model: Model) -> None:
+    """Two rows through a custom model, so that a broken contract is named before training starts."""
+    name, training = f"custom_model {type(model).__name__}", model.training
+    model.eval()
+    obs = packed(model.obs_space, iter([_two_rows(leaf) for _, leaf in leaf_spaces(model.obs_space)]))
+    inputs = {
+        "obs": obs,
+        "obs_flat": model.preprocessor.transform_batch(obs),
+        "prev_actions": None,
+        "prev_rewards": None,
+        "is_training": False,
+    }
+    state = [part.unsqueeze(0).expand(2, *part.shape) for part in model.get_initial_state()]
+    with torch.no_grad():
+        result = model(inputs, state, torch.ones(2, dtype=torch.int64) if state else None)
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], Tensor)):
+            raise ConfigError(
+                f"{name}: forward returned {type(result).__name__}; expected (outputs [N, {model.num_outputs}], state)"
+            )
+        if tuple(result[0].shape) != (2, model.num_outputs):
+            raise ConfigError(
+                f"{name}: outputs of 2 rows have shape {list(result[0].shape)}; expected [2, {model.num_outputs}] for "
+                "this action space"
+            )
+        if type(model).value_function is not Model.value_function and tuple(model.value_function().shape) != (2,):
+            raise ConfigError(
+                f"{name}: values of 2 rows have shape {list(model.value_function().shape)}; expected [2]: use "
+                "squeeze(-1)"
+            )
+    model.train(training)
+
+
+def _two_rows(leaf: Space[Any]) -> Tensor:
+    value = np.clip(0, leaf.low, leaf.high) if isinstance(leaf, spaces.Box) else getattr(leaf, "start", 0)
+    return torch.from_numpy(np.broadcast_to(np.asarray(value, dtype=leaf.dtype), (2, *(leaf.shape or ()))).copy())
+
+
+def found_class(named: Any, registry: Mapping[str, Any], key: str) -> Any:
+    """What `named` (a registered name, an import path, or the class itself) means.
+
+    Raises:
+        ConfigError: neither registered nor importable; `key` is the config key that named it.
+    """
+    if not isinstance(named, str):
+        return named
+    if named in registry:
+        return registry[named]
+    if "." not in named and ":" not in named:
+        raise ConfigError(
+            f"{key}={named!r} is neither registered ({', '.join(registry) or 'nothing is'}) nor an import path "
+            f"'package.module:Name'.{did_you_mean(named, registry)}"
+        )
+    return import_object(named)
+
+
+def checked(found: Any, base: type[Any], key: str, named: Any, methods: tuple[str, ...]) -> Any:
+    """`found`, when it is a subclass of `base` that defines `methods`.
+
+    Raises:
+        ConfigError: it is not; names the config `key`, what was `named` there, and what is missing.
+    """
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ConfigError(f"{key}={named!r} is {found!r}; expected a subclass of {base.__module__}.{base.__name__}")
+    missing = [method for method in methods if getattr(found, method) is getattr(base, method)]
+    if missing:
+        raise ConfigError(
+            f"{key}={named!r}: {found.__name__} does not define {', '.join(missing)}, which every {base.__name__} needs"
+        )
+    return found

@@ -1,7 +1,7 @@
-"""Hydra in, a plain dict out: finds the config groups, composes them with the overrides, and says clearly what does not compose.
+"""Hydra in, a plain dict out: composes the config groups with the overrides, and says clearly what does not compose.
 
-Groups are looked for in `./conf` of the working directory, then in the directories of `LIGHTNING_RL_SEARCH_PATH`, then in the package, so
-a user's group option adds to the shipped ones, or replaces the one of the same name.
+Groups are looked for in `./conf` of the working directory, then in the directories of `LIGHTNING_RL_SEARCH_PATH`, then
+in the package, so a user's option adds to the shipped ones, or replaces the one of the same name.
 """
 
 from __future__ import annotations
@@ -27,13 +27,28 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from lightning_rl.config_check import dotted
 from lightning_rl.errors import ConfigError, did_you_mean
 
 __all__ = ["GROUPS", "compose_config", "group_options", "sweep", "sweep_jobs"]
 
 SEARCH_PATH = "LIGHTNING_RL_SEARCH_PATH"
 PRIMARY = "train"
-GROUPS = ("policy", "model", "exploration", "data", "env", "workers", "evaluation", "checkpoint", "trainer", "logger", "experiment")
+GROUPS = (
+    "policy",
+    "model",
+    "exploration",
+    "data",
+    "env",
+    "workers",
+    "evaluation",
+    "checkpoint",
+    "trainer",
+    "logger",
+    "experiment",
+)
+# Mappings that take keys of the user's own, so these need no "+" on the command line.
+OPEN = ("env.kwargs", "model.custom_model_config", "policy.optimizer_kwargs", "workers.ray", "exploration", "trainer")
 
 
 def shipped_conf() -> Path:
@@ -56,7 +71,8 @@ def user_confs() -> list[str]:
         elif Path(entry).is_dir():
             found.append(Path(entry).absolute())
         else:
-            raise ConfigError(f"{SEARCH_PATH} names {entry!r}, which is no directory: give directories (or pkg://…) separated by {os.pathsep!r}")
+            expected = f"give directories, or pkg://package.conf, separated by {os.pathsep!r}"
+            raise ConfigError(f"{SEARCH_PATH} names {entry!r}, which is no directory: {expected}")
     return [f"file://{path}" for path in found if not path.samefile(shipped_conf())] + packages
 
 
@@ -127,9 +143,15 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
-    """The overrides, with `env=custom` where only an id is given: the default environment's tuned values are not that one's."""
+    """The overrides as Hydra needs them.
+
+    Only an id given: `env=custom`, because the default environment's tuned values are not that one's. A key of an open
+    mapping: "++", because Hydra takes no new keys without it.
+    """
     keys = {key_of(override) for override in overrides}
-    return ["env=custom", *overrides] if "env.id" in keys and not keys & {"env", "experiment"} else list(overrides)
+    custom = ["env=custom"] if "env.id" in keys and not keys & {"env", "experiment"} else []
+    opened = tuple(f"{name}." for name in OPEN)
+    return custom + [f"++{override}" if override.startswith(opened) else override for override in overrides]
 
 
 def key_of(override: str) -> str:
@@ -144,11 +166,10 @@ def check_experiment(overrides: Sequence[str]) -> None:
         ConfigError: the experiment asked for does not exist.
     """
     chosen = [override.split("=", 1)[1] for override in overrides if override.startswith("experiment=")]
-    options = GlobalHydra.instance().config_loader().get_group_options("experiment", ObjectType.CONFIG) if chosen else []
-    for name in chosen[-1:]:
-        unknown = [part for part in name.split(",") if part not in options]
-        if unknown:
-            raise ConfigError(no_choice("experiment", unknown[0], options))
+    if chosen:
+        options = GlobalHydra.instance().config_loader().get_group_options("experiment", ObjectType.CONFIG)
+        if chosen[-1] not in options:
+            raise ConfigError(no_choice("experiment", chosen[-1], options))
 
 
 def explanation(error: HydraException, overrides: Sequence[str]) -> str:
@@ -157,13 +178,14 @@ def explanation(error: HydraException, overrides: Sequence[str]) -> str:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return no_choice(group, name, error.options or [])
     if isinstance(error, OverrideParseException):
-        return f"override {error.override!r} cannot be read ({first_line(error)}): write key=value, and quote a value that holds , = or spaces"
+        advice = "write key=value, and quote a value that holds , = or spaces"
+        return f"override {error.override!r} cannot be read ({first_line(error)}): {advice}"
     ambiguous = re.match(r"Ambiguous value for argument '(.*)'", str(error))
     if ambiguous:
         return f"{ambiguous[1]!r} is a sweep: add -m to run every value, or write key=[a,b] for a list"
-    key = getattr(error.__cause__, "full_key", None)
-    if key and "Could not override" in str(error):
-        return no_key(str(key), [override for override in overrides if key_of(override) in GROUPS and not override.startswith("~")])
+    unknown = re.match(r"Could not override '([^']+)'", str(error))
+    if unknown:
+        return no_key(unknown[1], [override for override in overrides if override.split("=")[0] in GROUPS])
     return " ".join(line.strip() for line in str(error).splitlines() if line.strip())
 
 
@@ -171,20 +193,22 @@ def no_choice(group: str, name: str, options: Iterable[str]) -> str:
     """`group=name` does not exist; which ones do."""
     known = sorted(options)
     if not known:
-        return f"{group}={name}: there is no config group {group!r}.{did_you_mean(group, GROUPS)} Groups: {', '.join(GROUPS)}"
+        return f"{group}={name}: no config group {group!r}.{did_you_mean(group, GROUPS)} Groups: {', '.join(GROUPS)}"
     advice = " (an environment without a preset: env.id=ID or env.id=my_pkg.envs:MyEnv)" if group == "env" else ""
     return f"{group}={name}: no such {group}.{did_you_mean(name, known)} Choices: {', '.join(known)}{advice}"
 
 
 def no_key(key: str, choices: Sequence[str]) -> str:
     """There is no such key; the nearest one in the config that these choices compose."""
-    known = list(dotted(plain_of_choices(choices)))
+    known = [*GROUPS, *dotted(plain_of_choices(choices))]
     same_name = [name for name in known if name.rpartition(".")[2] == key]
     suggestion = f" Did you mean {same_name[0]!r}?" if same_name else did_you_mean(key, known)
     section = key.rpartition(".")[0]
     siblings = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == section]
-    listed = f" Keys of {section}: {', '.join(siblings)}" if section and siblings else f" Groups: {', '.join(GROUPS)}" if not suggestion else ""
-    return f"no key {key!r}.{suggestion}{listed}"
+    if section and siblings:
+        return f"no key {key!r}.{suggestion} Keys of {section}: {', '.join(siblings)}"
+    groups = f" Groups: {', '.join(GROUPS)}"
+    return f"no key {key!r}.{suggestion or groups}"
 
 
 def plain_of_choices(choices: Sequence[str]) -> Mapping[str, Any]:
@@ -197,20 +221,9 @@ def plain_of_choices(choices: Sequence[str]) -> Mapping[str, Any]:
     return container if isinstance(container, dict) else {}
 
 
-def dotted(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Every key of nested mappings, written with dots."""
-    for key, value in config.items():
-        yield f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from dotted(value, f"{prefix}{key}.")
-
-
 def first_line(error: Exception) -> str:
     """An error's message without what follows its first line."""
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-# -- sweeps -----------------------------------------------------------------------------------------------------------------------
 
 
 def sweep(overrides: Sequence[str], run: Callable[[dict[str, Any]], float]) -> Path:
@@ -227,7 +240,8 @@ def sweep(overrides: Sequence[str], run: Callable[[dict[str, Any]], float]) -> P
         ConfigError: an override cannot be read, or a job does not compose.
     """
     given = [override for override in overrides if key_of(override) in ("run_dir", "hydra.sweep.dir")]
-    directory = Path(given[-1].split("=", 1)[1] if given else f"runs/{datetime.now():%Y-%m-%d/%H-%M-%S}_sweep").absolute()
+    named = given[-1].split("=", 1)[1] if given else f"runs/{datetime.now():%Y-%m-%d/%H-%M-%S}_sweep"
+    directory = Path(named).absolute()
     kept = [override for override in completed(overrides) if override not in given]
     with hydra_ready() as hydra:
         try:
@@ -243,7 +257,7 @@ def run_job(config: DictConfig, run: Callable[[dict[str, Any]], float]) -> float
 
 
 def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
-    """The overrides of every job of a sweep by Hydra's basic sweeper; empty for another sweeper, which chooses as it goes.
+    """The overrides of every job of a sweep; empty with a sweeper that chooses as it goes.
 
     Raises:
         ConfigError: an override cannot be read.
@@ -257,3 +271,25 @@ def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
         return BasicSweeper.split_arguments(parsed, None)[0]
     except HydraException as error:
         raise ConfigError(explanation(error, overrides)) from error
+
+
+def option_text(group: str, name: str) -> str:
+    """The YAML of a group's option (of the primary config for group ""), from the first directory that has it."""
+    for directory in [*user_confs(), str(shipped_conf())]:
+        file = Path(directory.removeprefix("file://")) / group / f"{name}.yaml"
+        if file.is_file():
+            return file.read_text(encoding="utf-8")
+    return ""
+
+
+def parsed_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """Dotted key → value of plain "key=value" overrides, which a config that is already composed shall take.
+
+    Raises:
+        ConfigError: an override cannot be read.
+    """
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise ConfigError(explanation(error, overrides)) from error
+    return {override.key_or_group: override.value() for override in parsed}

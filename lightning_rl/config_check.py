@@ -1,18 +1,18 @@
 """Looks at a whole configuration before anything starts: keys, types, ranges, names, and what does not fit together.
 
-Keys and types of a section come from the constructor that takes it; only what no constructor takes is written down here. Everything that
-needs no torch is looked at first, so that most mistakes cost no import.
+Keys and types of a section come from the constructor that takes it; only what no constructor takes is written down
+here. What needs no torch is looked at first, so that most mistakes cost no import.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.signatures import fits, keywords_of, spelled
 
-__all__ = ["check_config"]
+__all__ = ["check_config", "dotted", "value_at"]
 
 Config = Mapping[str, Any]
 
@@ -79,6 +79,9 @@ NAMES: dict[str, tuple[str, ...]] = {
     "workers.vectorization": ("auto", "sync", "async", "native"),
 }
 
+NOT_POLICY = ("observation_space", "action_space")  # constructor arguments that no config gives
+NOT_DATA = ("env", "workers", "evaluation", "seed", "callbacks")
+
 TRAINER_KEYS_WITH_A_HOME = {
     "max_epochs": "total_env_steps",
     "max_steps": "total_env_steps",
@@ -123,35 +126,36 @@ def _check_section(section: str, values: Config, schema: Mapping[str, Any]) -> N
     prefix = f"{section}." if section else ""
     for key in values:
         if key not in schema:
-            raise ConfigError(f"no key {prefix + str(key)!r}.{did_you_mean(key, schema)} Known: {', '.join(schema)}")
+            suggestion = did_you_mean(f"{prefix}{key}", [f"{prefix}{name}" for name in schema])
+            raise ConfigError(f"no key {prefix + str(key)!r}.{suggestion} Known: {', '.join(schema)}")
     for key, hint in schema.items():
         if key in values and not fits(values[key], hint):
             raise ConfigError(f"{prefix}{key}={values[key]!r} is {_kind(values[key])}; expected {spelled(hint)}")
     missing = [key for key in schema if key not in values] if not section else []
     if missing:
-        raise ConfigError(f"the config has no {missing[0]!r}; start from `lightning-rl describe` or lightning_rl.config.compose_config()")
+        raise ConfigError(f"the config has no {missing[0]!r}; start from lightning_rl.config.compose_config()")
 
 
 def _check_ranges(config: Config) -> None:
     for name, (low, high) in RANGES.items():
-        value = _select(config, name)
+        value = value_at(config, name)
         points = [point[1] for point in value] if isinstance(value, list) else [value]
         for number in points:
             if isinstance(number, int | float) and (number < low or (high is not None and number > high)):
                 expected = f"at least {low}" if high is None else f"between {low} and {high}"
                 raise ConfigError(f"{name}={value!r}; expected {expected}")
     for name, choices in NAMES.items():
-        value = _select(config, name)
+        value = value_at(config, name)
         if value not in choices:
-            raise ConfigError(f"{name}={value!r} is unknown.{did_you_mean(value, choices)} Choices: {', '.join(choices)}")
-    wanted = _select(config, "stop.return")
+            raise ConfigError(f"{name}={value!r}; expected {' or '.join(choices)}.{did_you_mean(value, choices)}")
+    wanted = value_at(config, "stop.return")
     if isinstance(wanted, str) and wanted != "auto":
-        raise ConfigError(f"stop.return={wanted!r}; expected a number, null, or auto (the environment's reward_threshold)")
+        raise ConfigError(f"stop.return={wanted!r}; expected a number, null, or auto (the env's reward_threshold)")
 
 
 def _check_env(config: Config, section: str = "env") -> None:
     """An id that no environment is registered under."""
-    name = _select(config, f"{section}.id")
+    name = value_at(config, f"{section}.id")
     if not isinstance(name, str) or ":" in name:
         return  # an import path: imported when the environment is made, so that its own error shows
     import gymnasium
@@ -164,7 +168,7 @@ def _check_env(config: Config, section: str = "env") -> None:
 
 
 def _check_evaluation_env(config: Config) -> None:
-    if _select(config, "evaluation.env") is not None:
+    if value_at(config, "evaluation.env") is not None:
         _check_env(config, "evaluation.env")
 
 
@@ -174,10 +178,11 @@ def _check_minibatches(config: Config) -> None:
     key = "microbatches" if "microbatches" in policy else "minibatches"
     count = policy.get(key, 1)
     logical = workers.get("logical_workers") or max(1, workers["num_workers"])
-    rows = logical * workers["envs_per_worker"] * workers["fragment_length"]
+    environments, steps = workers["envs_per_worker"], workers["fragment_length"]
+    rows = logical * environments * steps
     if isinstance(count, int) and rows < 2 * count:
         raise ConfigError(
-            f"rollout has {rows} rows ({logical} workers × {workers['envs_per_worker']} environments × {workers['fragment_length']} steps); "
+            f"rollout has {rows} rows ({logical} workers × {environments} environments × {steps} steps); "
             f"policy.{key}={count} needs at least {2 * count}: raise workers.fragment_length or lower policy.{key}"
         )
 
@@ -193,13 +198,13 @@ def _check_constructors(config: Config) -> None:
     policy = dict(config["policy"])
     target = policy.pop("_target_", None)
     if not isinstance(target, str):
-        raise ConfigError(f"policy._target_={target!r}; expected the import path of a Policy, such as lightning_rl.policies.ppo.PPO")
-    _check_keywords("policy", policy, import_object(target), without=("observation_space", "action_space"))
+        raise ConfigError(f"policy._target_={target!r}; expected an import path, such as lightning_rl.policies.PPO")
+    _check_keywords("policy", policy, import_object(target), NOT_POLICY)
     model_config(config["model"])
     _check_keywords("env", config["env"], EnvCreator)
     if config["evaluation"]["env"] is not None:
         _check_keywords("evaluation.env", config["evaluation"]["env"], EnvCreator)
-    _check_keywords("data", config["data"], RolloutDataModule, without=("env", "workers", "evaluation", "seed", "callbacks"))
+    _check_keywords("data", config["data"], RolloutDataModule, NOT_DATA)
     for key in config["trainer"]:
         if key in TRAINER_KEYS_WITH_A_HOME:
             raise ConfigError(f"trainer.{key} is set by lightning_rl: use {TRAINER_KEYS_WITH_A_HOME[key]}")
@@ -207,8 +212,8 @@ def _check_constructors(config: Config) -> None:
 
 
 def _check_keywords(section: str, values: Config, target: Any, without: Iterable[str] = ()) -> None:
-    keywords = keywords_of(target)
-    _check_section(section, values, {name: keyword.annotation for name, keyword in keywords.items() if name not in without})
+    taken = {name: keyword.annotation for name, keyword in keywords_of(target).items() if name not in without}
+    _check_section(section, values, taken)
 
 
 def _check_metrics(config: Config) -> None:
@@ -218,13 +223,22 @@ def _check_metrics(config: Config) -> None:
     check_metric("checkpoint.monitor", config["checkpoint"]["monitor"])
 
 
-def _select(config: Config, name: str) -> Any:
+def value_at(config: Config, name: str) -> Any:
+    """The value of a dotted key; `None` where there is none."""
     value: Any = config
     for key in name.split("."):
         if not isinstance(value, Mapping) or key not in value:
             return None
         value = value[key]
     return value
+
+
+def dotted(config: Config, prefix: str = "") -> Iterator[str]:
+    """Every key of nested mappings, written with dots."""
+    for key, value in config.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from dotted(value, f"{prefix}{key}.")
 
 
 def _kind(value: Any) -> str:

@@ -1,9 +1,10 @@
-"""The errors a user can meet, and the two tools that make them helpful: the nearest known name, and a clear failed import."""
+"""The errors a user can meet, and what makes them helpful: the nearest known name, and a failed import explained."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import pkgutil
 from collections.abc import Iterable
 from typing import Any
 
@@ -39,29 +40,43 @@ class NonFiniteError(FloatingPointError):
 
 
 def did_you_mean(word: str, known: Iterable[Any]) -> str:
-    """' Did you mean "x"?' for the nearest known name, or ''."""
+    """The sentence " Did you mean 'x'?" with the nearest known name, or "" where none is near."""
     close = difflib.get_close_matches(str(word), [str(name) for name in known], n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def import_object(path: str) -> Any:
-    """What an import path names: "pkg.module:Name" or "pkg.module.Name".
+    """What an import path names: "pkg.module:Name" or "pkg.module.Name"; after a colon, dots reach into the object.
 
     Raises:
-        ConfigError: the module is not there, or has no such name. An exception raised by the module itself comes through.
+        ConfigError: the path has another form, its module is not there, or has no such name. An exception that the
+            module's own code raises comes through as it is.
     """
     module_name, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
-    if not module_name or not attribute:
+    if not all([*module_name.split("."), *attribute.split(".")]):
         raise ConfigError(f"{path!r} is no import path; expected 'package.module:Name'")
     try:
-        module = importlib.import_module(module_name)
+        found = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name is None or not (module_name == error.name or module_name.startswith(error.name + ".")):
+        missing = error.name or ""
+        if not f"{module_name}.".startswith(f"{missing}."):
             raise  # the module is there; something that it imports is not
-        raise ConfigError(f"{path!r}: there is no module {error.name!r}; is its folder on the Python path, its package installed?") from error
-    found: Any = module
+        raise ConfigError(f"{path!r}: {_no_module(missing)}") from error
+    owner = f"module {module_name!r}"
     for name in attribute.split("."):
         if not hasattr(found, name):
-            raise ConfigError(f"{path!r}: module {module_name!r} has no {name!r}.{did_you_mean(name, vars(module))}")
-        found = getattr(found, name)
+            raise ConfigError(f"{path!r}: {owner} has no attribute {name!r}.{did_you_mean(name, dir(found))}")
+        found, owner = getattr(found, name), repr(name)
     return found
+
+
+def _no_module(missing: str) -> str:
+    """Why `missing` cannot be imported, from the part of it that can."""
+    parent, _, name = missing.rpartition(".")
+    if not parent:
+        return f"there is no module {missing!r}; install its package, or put its folder on the Python path"
+    package = importlib.import_module(parent)  # already imported: Python went through it to find `name` missing
+    if not hasattr(package, "__path__"):
+        return f"there is no module {missing!r}: {parent!r} is a module, not a package; write '{parent}:{name}'"
+    known = [module.name for module in pkgutil.iter_modules(package.__path__)]
+    return f"package {parent!r} has no module {name!r}.{did_you_mean(name, known)}"

@@ -162,9 +162,9 @@ class SampleBatch:
         rows = self.count
         if rows < count:
             raise ValueError(f"batch has {rows} rows; minibatches={count} needs at least {count}: collect more or lower it")
-        shuffled = self[torch.randperm(rows, generator=generator)]
         if count == 1:
-            return [shuffled]
+            return [self]  # a mean over all rows does not ask for their order
+        shuffled = self[torch.randperm(rows, generator=generator)]
         edges = [rows * part // count for part in range(count + 1)]
         return [shuffled[start:stop] for start, stop in zip(edges, edges[1:], strict=False)]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from lightning_rl.errors import ConfigError
@@ -26,16 +28,23 @@ def schedule_value(schedule: Schedule, env_steps: int) -> float:
 
 
 def check_schedule(name: str, schedule: Any) -> None:
-    """Refuse what is neither a number nor `[[env_step, value], …]` with rising steps.
+    """Refuse what is neither a finite number nor `[[env_step, value], …]` with rising steps.
 
     Raises:
         ConfigError: names the key and the value.
     """
-    if isinstance(schedule, int | float) and not isinstance(schedule, bool):
+    if _is_number(schedule):
         return
-    points = schedule if isinstance(schedule, Sequence) and not isinstance(schedule, str) else []
-    pairs = [p for p in points if isinstance(p, Sequence) and not isinstance(p, str) and len(p) == 2]
-    numbers = all(isinstance(x, int | float) for pair in pairs for x in pair)
-    rising = numbers and all(a[0] < b[0] for a, b in zip(pairs, pairs[1:], strict=False))
-    if not points or len(pairs) != len(points) or not rising:
-        raise ConfigError(f"{name}={schedule!r}; expected a number, or [[env_step, value], …] with rising steps")
+    points = list(schedule) if _is_list(schedule) else []
+    paired = all(_is_list(point) and len(point) == 2 and all(map(_is_number, point)) for point in points)
+    if not points or not paired or any(a[0] >= b[0] for a, b in pairwise(points)):
+        expected = "a number, or [[env_step, value], …] with rising steps"
+        raise ConfigError(f"{name}={schedule!r}; expected {expected}, such as [[0, 3e-4], [1_000_000, 0.0]]")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)

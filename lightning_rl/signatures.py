@@ -15,7 +15,7 @@ Keyword = inspect.Parameter
 def keywords_of(target: Any) -> dict[str, Keyword]:
     """The keywords that a class or function takes, with their type hints resolved where that is possible.
 
-    A constructor that ends in `**keywords` hands them to its base class, so the bases' keywords follow until one takes no more.
+    A constructor that ends in `**keywords` hands them to its base class: the bases' keywords follow until one takes no more.
     """
     found: dict[str, Keyword] = {}
     for function in _constructors(target):
@@ -43,7 +43,7 @@ def _hints(function: Any) -> dict[str, Any]:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a plain config value can be what the type hint says; True for hints that say nothing about plain values."""
+    """Whether a plain config value can be what the type hint says; True where the hint says nothing."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return any(fits(value, argument) for argument in arguments)
@@ -80,7 +80,7 @@ WORDS = {
 
 
 def spelled(hint: Any) -> str:
-    """A type hint in the words of a config: "number or list", "text or null"; classes that no config can write are left out."""
+    """A type hint in the words of a config, as "number or list"; classes that no config can write are left out."""
     if get_origin(hint) in (Union, types.UnionType):
         return " or ".join(dict.fromkeys(word for argument in get_args(hint) if (word := spelled(argument))))
     if get_origin(hint) is Literal:

@@ -1,25 +1,52 @@
-"""The mathematics as pure functions of tensors: one function, one equation, its paper, its golden test. Imports torch only."""
+"""The mathematics as pure functions of tensors: one function, one equation, its paper, its golden test.
+
+Imports torch only, so that any program can use it.
+"""
 
 from __future__ import annotations
 
-from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clipped_surrogate, policy_gradient, standardised
+from lightning_rl.losses.policy_gradient import (
+    approx_kl,
+    clip_fraction,
+    clipped_surrogate,
+    policy_gradient,
+    standardised,
+)
 from lightning_rl.losses.returns import discounted_returns, gae, lambda_returns, n_step_returns, vtrace
-from lightning_rl.losses.value import clipped_square_error, explained_variance, huber, td_targets, value_change_clipped_error
+from lightning_rl.losses.value import (
+    c51_projection,
+    clipped_square_error,
+    double_q_values,
+    expectile,
+    explained_variance,
+    huber,
+    quantile_huber,
+    td_targets,
+    value_change_clipped_error,
+    value_rescale,
+    value_rescale_inverse,
+)
 
 __all__ = [
     "approx_kl",
+    "c51_projection",
     "clip_fraction",
     "clipped_square_error",
     "clipped_surrogate",
     "discounted_returns",
+    "double_q_values",
+    "expectile",
     "explained_variance",
     "gae",
     "huber",
     "lambda_returns",
     "n_step_returns",
     "policy_gradient",
+    "quantile_huber",
     "standardised",
     "td_targets",
     "value_change_clipped_error",
+    "value_rescale",
+    "value_rescale_inverse",
     "vtrace",
 ]

@@ -57,12 +57,12 @@ def clipped_surrogate(logp: Tensor, action_logp: Tensor, advantages: Tensor, cli
     """
     same_shape(logp, action_logp, advantages)
     ratio = (logp - action_logp).exp()
-    return -torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages).mean()
+    # clip(ratio, 1 ± ε) · A only counts where it is the smaller one, and there it is A + ε|A|: the same minimum with half the graph.
+    return -torch.min(ratio * advantages, advantages + clip * advantages.abs()).mean()
 
 
-@torch.no_grad()
 def approx_kl(logp: Tensor, action_logp: Tensor) -> Tensor:
-    """KL(π_b‖π) estimated from the actions taken: mean((r − 1) − log r), r = π/π_b; never negative and 0 for equal policies.
+    """KL(π_b‖π) estimated from the actions taken: mean((r − 1) − log r), r = π/π_b; never negative, 0 if π = π_b.
 
     Schulman 2020, "Approximating KL divergence" (estimator k3), joschu.net/blog/kl-approx.html.
 
@@ -73,11 +73,10 @@ def approx_kl(logp: Tensor, action_logp: Tensor) -> Tensor:
         ValueError: the shapes differ.
     """
     same_shape(logp, action_logp)
-    log_ratio = logp - action_logp
+    log_ratio = logp.detach() - action_logp
     return (log_ratio.expm1() - log_ratio).mean()
 
 
-@torch.no_grad()
 def clip_fraction(logp: Tensor, action_logp: Tensor, clip: float) -> Tensor:
     """Share of rows, in [0, 1], whose ratio has left [1 − clip, 1 + clip].
 
@@ -89,10 +88,13 @@ def clip_fraction(logp: Tensor, action_logp: Tensor, clip: float) -> Tensor:
         ValueError: the shapes differ.
     """
     same_shape(logp, action_logp)
-    return ((logp - action_logp).expm1().abs() > clip).float().mean()
+    return ((logp.detach() - action_logp).expm1().abs() > clip).float().mean()
 
 
 def standardised(advantages: Tensor) -> Tensor:
-    """(A − mean) / deviation over the batch, `[N]`; the (population) deviation is at least 1e-4, so equal advantages become 0."""
+    """(A − mean) / deviation over the batch, `[N]`; equal advantages become 0.
+
+    As RLlib's PPO: the population's deviation, taken as 1e-4 at least.
+    """
     deviation, mean = torch.std_mean(advantages, correction=0)
     return (advantages - mean) / deviation.clamp(min=1e-4)

@@ -1,8 +1,9 @@
 """Returns and advantages of a fragment: `values [T+1, B]`, everything else `[T, B]`.
 
-NEXT_STEP rows: after an episode's end (row t) comes a reset row (`valid=False`), and `values[t+1]` is the value of the final observation.
-A truncated step therefore bootstraps from `values[t+1]`, a terminated one does not, and no sum runs across either end. Rows that are not
-valid get 0 and lend nothing to other rows; where padding begins, the row before it bootstraps from its next value.
+NEXT_STEP rows: after an episode's end (row t) comes a reset row (`valid=False`), and `values[t+1]` is the value of
+the final observation. A truncated step therefore bootstraps from `values[t+1]`, a terminated one does not (also where
+both flags are set), and no sum runs across either end. Rows that are not valid get 0 and lend nothing to other rows;
+where padding begins, the row before it bootstraps from its next value.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ def gae(
     gamma: float,
     lam: float,
 ) -> Tensor:
-    """Generalised advantage: Aₜ = δₜ + γλ Aₜ₊₁ with δₜ = rₜ + γ V(sₜ₊₁) − V(sₜ), no V after a termination, no Aₜ₊₁ after either end.
+    """Generalised advantage: Aₜ = δₜ + γλ Aₜ₊₁ with δₜ = rₜ + γ V(sₜ₊₁) − V(sₜ).
 
-    Schulman et al. 2016, arXiv:1506.02438, eq. 16.
+    No V(sₜ₊₁) after a termination, no Aₜ₊₁ after either end. Schulman et al. 2016, arXiv:1506.02438, eq. 16.
 
     Args:
         rewards, terminated, truncated, valid, gamma: as `discounted_returns`.
@@ -63,7 +64,7 @@ def gae(
     """
     going_on = _going_on(rewards, terminated, truncated, valid)
     _check_values(values, rewards)
-    delta = rewards + gamma * ~terminated * values[1:] - values[:-1]
+    delta = rewards + gamma * _only(values[1:], ~terminated) - values[:-1]
     return _backward_scan(_only(delta, valid), gamma * lam * going_on)
 
 
@@ -110,9 +111,9 @@ def n_step_returns(
     followed[-1] = False
     if valid is not None:
         followed[:-1] &= valid[1:]
-    bootstrap = ~terminated * values[1:]
+    bootstrap = _only(values[1:], ~terminated)
     returns = rewards + gamma * bootstrap
-    for _ in range(n - 1):
+    for _ in range(min(n, len(rewards)) - 1):
         after = torch.cat([returns[1:], values[-1:]])
         returns = rewards + gamma * torch.where(followed, after, bootstrap)
     return _only(returns, valid)
@@ -151,16 +152,16 @@ def vtrace(
     going_on = _going_on(rewards, terminated, truncated, valid)
     _check_values(values, rewards)
     if log_rhos.shape != rewards.shape:
-        raise ValueError(f"log_rhos {list(log_rhos.shape)} and rewards {list(rewards.shape)} differ; expected [T, B] for both")
-    rhos = log_rhos.clamp(max=80.0).exp()  # e⁸⁰ is finite in float32; no clip is that wide
-    discounts = gamma * ~terminated
-    delta = rhos.clamp(max=clip_rho) * (rewards + discounts * values[1:] - values[:-1])
+        shapes = f"log_rhos {list(log_rhos.shape)} and rewards {list(rewards.shape)}"
+        raise ValueError(f"{shapes} differ; expected [T, B] for both")
+    rhos = _only(log_rhos, valid).clamp(max=80.0).exp()  # e⁸⁰ is finite in float32; no clip is that wide
+    delta = rhos.clamp(max=clip_rho) * (rewards + gamma * _only(values[1:], ~terminated) - values[:-1])
     corrections = _backward_scan(_only(delta, valid), gamma * lam * rhos.clamp(max=clip_c) * going_on)
     targets = values[:-1] + corrections
     # v of the next row, which is V where the next row belongs to no later step of this episode.
     following = torch.cat([targets[1:], values[-1:]])
-    following = torch.where(going_on.bool(), following, values[1:])
-    advantages = rhos.clamp(max=clip_pg_rho) * (rewards + discounts * following - values[:-1])
+    following = _only(torch.where(going_on.bool(), following, values[1:]), ~terminated)
+    advantages = rhos.clamp(max=clip_pg_rho) * (rewards + gamma * following - values[:-1])
     return targets, _only(advantages, valid)
 
 
@@ -168,25 +169,30 @@ def _going_on(rewards: Tensor, terminated: Tensor, truncated: Tensor, valid: Ten
     """1 where the sums run on into the next row: a valid row that ends no episode."""
     for name, tensor in (("terminated", terminated), ("truncated", truncated), ("valid", valid)):
         if tensor is not None and (tensor.shape != rewards.shape or tensor.dtype != torch.bool):
-            raise ValueError(f"{name} is {tensor.dtype} {list(tensor.shape)}; expected bool like rewards {list(rewards.shape)}")
+            got, expected = f"{tensor.dtype} {list(tensor.shape)}", f"bool like rewards {list(rewards.shape)}"
+            raise ValueError(f"{name} is {got}; expected {expected}")
     going_on = ~(terminated | truncated)
     return (going_on if valid is None else going_on & valid).to(rewards.dtype)
 
 
 def _check_values(values: Tensor, rewards: Tensor) -> None:
     if values.shape != (rewards.shape[0] + 1, *rewards.shape[1:]):
-        raise ValueError(f"values {list(values.shape)} do not fit rewards {list(rewards.shape)}; expected one row more, [T+1, B]")
+        shapes = f"values {list(values.shape)} do not fit rewards {list(rewards.shape)}"
+        raise ValueError(f"{shapes}; expected one row more, [T+1, B]")
 
 
-def _only(column: Tensor, valid: Tensor | None) -> Tensor:
-    return column if valid is None else column.masked_fill(~valid, 0.0)
+def _only(column: Tensor, kept: Tensor | None) -> Tensor:
+    """0 in place of what is not kept, be it NaN (which a product with 0 would not remove)."""
+    return column if kept is None else column.masked_fill(~kept, 0.0)
 
 
 def _backward_scan(added: Tensor, factor: Tensor) -> Tensor:
     """xₜ = addedₜ + factorₜ · xₜ₊₁ along the first axis, by doubling: log₂ T vector operations instead of T."""
     step, length = 1, added.shape[0]
+    # A product of unclipped ratios may overflow; infinity times the 0 of an earlier episode's end would be NaN there.
+    largest = torch.finfo(factor.dtype).max
     while step < length:
         added = torch.cat([torch.addcmul(added[:-step], factor[:-step], added[step:]), added[-step:]])
-        factor = torch.cat([factor[:-step] * factor[step:], factor[-step:] * 0.0])
+        factor = torch.cat([(factor[:-step] * factor[step:]).clamp_(max=largest), factor[-step:] * 0.0])
         step *= 2
     return added

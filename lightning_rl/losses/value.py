@@ -8,7 +8,19 @@ from torch import Tensor
 
 from lightning_rl.losses.policy_gradient import same_shape
 
-__all__ = ["clipped_square_error", "explained_variance", "huber", "td_targets", "value_change_clipped_error"]
+__all__ = [
+    "c51_projection",
+    "clipped_square_error",
+    "double_q_values",
+    "expectile",
+    "explained_variance",
+    "huber",
+    "quantile_huber",
+    "td_targets",
+    "value_change_clipped_error",
+    "value_rescale",
+    "value_rescale_inverse",
+]
 
 
 @torch.no_grad()
@@ -32,7 +44,7 @@ def explained_variance(predictions: Tensor, targets: Tensor) -> Tensor:
 
 
 def clipped_square_error(values: Tensor, targets: Tensor, limit: float) -> Tensor:
-    """mean(min((V − target)², limit)): rows further off than √limit teach nothing. RLlib's `vf_clip_param`.
+    """Mean of min((V − target)², limit): rows further off than √limit teach nothing. RLlib's `vf_clip_param`.
 
     Args:
         values: V(s), `[N]`; carries the gradient.
@@ -47,7 +59,7 @@ def clipped_square_error(values: Tensor, targets: Tensor, limit: float) -> Tenso
 
 
 def value_change_clipped_error(values: Tensor, old_values: Tensor, targets: Tensor, clip: float) -> Tensor:
-    """mean(max((V − target)², (V_old + clip(V − V_old, ±clip) − target)²)): the value's counterpart of the clipped ratio.
+    """Mean of max((V − target)², (V_old + clip(V − V_old, ±clip) − target)²), the counterpart of the clipped ratio.
 
     Engstrom et al. 2020, arXiv:2005.12729, section 3 (from OpenAI's implementation of PPO).
 
@@ -70,8 +82,22 @@ def huber(errors: Tensor, delta: float = 1.0) -> Tensor:
     return F.huber_loss(errors, torch.zeros_like(errors), reduction="none", delta=delta)
 
 
+def expectile(errors: Tensor, tau: float) -> Tensor:
+    """|τ − 1{e < 0}| e², elementwise: its minimiser is the τ-expectile of the target.
+
+    Kostrikov et al. 2021 (IQL), arXiv:2110.06169, eq. 5.
+
+    Args:
+        errors: target − V(s); with τ > ½, targets above V weigh more.
+        tau: τ in (0, 1); ½ is half the square error.
+    """
+    return torch.where(errors < 0, 1.0 - tau, tau) * errors.square()
+
+
 def td_targets(rewards: Tensor, next_values: Tensor, terminated: Tensor, discount: float | Tensor) -> Tensor:
-    """r + γ (1 − terminated) V(s'), no gradient. Sutton and Barto 2018, eq. 6.2.
+    """One-step target r + γ V(s'), without V(s') where `terminated`; carries no gradient.
+
+    Sutton and Barto 2018, eq. 6.2.
 
     Args:
         rewards: `[N]`; for n steps, their discounted sum.
@@ -83,4 +109,96 @@ def td_targets(rewards: Tensor, next_values: Tensor, terminated: Tensor, discoun
         ValueError: the shapes differ.
     """
     same_shape(rewards, next_values, terminated)
-    return (rewards + discount * ~terminated * next_values).detach()
+    # Not a product with 0: V of a state without legal actions may be −∞.
+    return (rewards + discount * next_values.masked_fill(terminated, 0.0)).detach()
+
+
+def double_q_values(q_online: Tensor, q_target: Tensor) -> Tensor:
+    """Q_target(s, argmaxₐ Q_online(s, a)), `[N]`: one network chooses, the other judges.
+
+    Van Hasselt et al. 2016, arXiv:1509.06461, eq. 4.
+
+    Args:
+        q_online, q_target: `[N, A]`; illegal actions are −∞ in `q_online`.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    same_shape(q_online, q_target)
+    return q_target.gather(-1, q_online.argmax(-1, keepdim=True)).squeeze(-1)
+
+
+def c51_projection(
+    next_probabilities: Tensor, rewards: Tensor, terminated: Tensor, discount: float | Tensor, atoms: Tensor
+) -> Tensor:
+    """The distribution of r + γ Z(s') put back onto the atoms: each mass is shared by its two neighbours.
+
+    Bellemare et al. 2017, arXiv:1707.06887, eq. 7 and algorithm 1.
+
+    Args:
+        next_probabilities: p(Z(s') = atom), `[N, Z]`.
+        rewards: `[N]`; for n steps, their discounted sum.
+        terminated: bool `[N]`; all mass goes to the reward.
+        discount: γ, or γⁿ per row `[N]`.
+        atoms: rising and evenly spaced, `[Z]`, at least two; what falls outside goes to the nearest end.
+
+    Returns:
+        `[N, Z]`; rows sum to what they did.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    same_shape(rewards, terminated)
+    if next_probabilities.shape != (len(rewards), len(atoms)):
+        shapes = f"{list(next_probabilities.shape)} with rewards {list(rewards.shape)} and atoms {list(atoms.shape)}"
+        raise ValueError(f"next_probabilities is {shapes}; expected [N, Z] with [N] and [Z]")
+    discounts = torch.as_tensor(discount, dtype=rewards.dtype, device=rewards.device) * ~terminated  # [N]
+    moved = (rewards[:, None] + discounts[:, None] * atoms).clamp(atoms[0], atoms[-1])  # [N, Z]
+    distance = (moved[:, :, None] - atoms).abs() / (atoms[1] - atoms[0])  # [N, from, to]
+    return torch.bmm(next_probabilities[:, None], (1.0 - distance).clamp(min=0.0)).squeeze(1)
+
+
+def quantile_huber(quantiles: Tensor, taus: Tensor, targets: Tensor, kappa: float = 1.0) -> Tensor:
+    """Sum over i of meanⱼ |τᵢ − 1{uᵢⱼ < 0}| Huber_κ(uᵢⱼ)/κ with uᵢⱼ = targetⱼ − quantileᵢ, per row.
+
+    Dabney et al. 2018 (QR-DQN), arXiv:1710.10044, eq. 10, divided by κ as in IQN, arXiv:1806.06923, eq. 3.
+
+    Args:
+        quantiles: predicted values at `taus`, `[N, Q]`; carries the gradient.
+        taus: fractions in (0, 1), `[Q]` or `[N, Q]`; QR-DQN's are the midpoints (2i + 1)/2Q.
+        targets: samples or quantiles of the target's distribution, `[N, K]`; no gradient flows into them.
+        kappa: κ > 0, where the square becomes linear.
+
+    Returns:
+        `[N]`, so that the caller can weigh rows.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    fits = quantiles.dim() == 2 and targets.dim() == 2 and len(targets) == len(quantiles)
+    if not fits or taus.shape not in (quantiles.shape, quantiles.shape[1:]):
+        shapes = f"quantiles {list(quantiles.shape)}, taus {list(taus.shape)}, targets {list(targets.shape)}"
+        raise ValueError(f"{shapes} do not fit; expected [N, Q], [Q] or [N, Q], and [N, K]")
+    errors = targets.detach()[:, None, :] - quantiles[:, :, None]  # [N, Q, K]
+    weights = (taus[..., None] - (errors < 0).to(taus.dtype)).abs()
+    return (weights * huber(errors, kappa) / kappa).mean(-1).sum(-1)
+
+
+def value_rescale(values: Tensor, epsilon: float = 1e-3) -> Tensor:
+    """h(x) = sign(x)(√(|x| + 1) − 1) + εx, elementwise: large returns shrink, so that rewards need no clipping.
+
+    Pohlen et al. 2018, arXiv:1805.11593, section 3.2; ε > 0 keeps the inverse Lipschitz.
+    """
+    # √(|x|+1) − 1 = |x| / (√(|x|+1) + 1), which cancels nothing near 0 and has a slope there.
+    return values / ((values.abs() + 1.0).sqrt() + 1.0) + epsilon * values
+
+
+def value_rescale_inverse(values: Tensor, epsilon: float = 1e-3) -> Tensor:
+    """h⁻¹ of `value_rescale`, elementwise: sign(x)(((√(1 + 4ε(|x| + 1 + ε)) − 1) / 2ε)² − 1).
+
+    Pohlen et al. 2018, arXiv:1805.11593, proposition A.2.
+    """
+    # With m = 2 / (√… + 1 + 2ε) the fraction is 1 + |x|m: the published form loses half of float32's digits.
+    size = values.abs()
+    slope = 2.0 / ((1.0 + 4.0 * epsilon * (size + 1.0 + epsilon)).sqrt() + 1.0 + 2.0 * epsilon)
+    return values * slope * (2.0 + size * slope)

@@ -83,10 +83,9 @@ class ModelCatalog:
     _dists: ClassVar[dict[str, Any]] = {"DiagGaussian": DiagGaussian, "Deterministic": Deterministic}
     _preprocessors: ClassVar[dict[str, Any]] = {}
 
-    # -- registration
-    # ------------------------------------------------------------------------------------------------------------
+    # -- registration ------------------------------------------------------------------------------------------------
     @classmethod
-    def registercustom_model(cls, name: str, model_class: type[Model]) -> None:
+    def register_custom_model(cls, name: str, model_class: type[Model]) -> None:
         """Let `custom_model: name` mean this class, in this process; an import path works in all."""
         cls._models[name] = checked(model_class, Model, "custom_model", name, ("forward",))
 
@@ -102,8 +101,7 @@ class ModelCatalog:
             preprocessor_class, Preprocessor, "custom_preprocessor", name, ("_init_shape",)
         )
 
-    # -- look-up
-    # -----------------------------------------------------------------------------------------------------------------
+    # -- look-up -----------------------------------------------------------------------------------------------------
     @classmethod
     def get_preprocessor(cls, obs_space: Space[Any], config: Mapping[str, Any] | None = None) -> Preprocessor:
         """The preprocessor of a space: the built-in one, or `custom_preprocessor`.

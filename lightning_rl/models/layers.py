@@ -75,6 +75,15 @@ def initialise(layer: nn.Linear | nn.Conv2d, initializer: str, gain: float) -> N
             layer.bias.zero_()
 
 
+def lean_linear(layer: nn.Module, x: Tensor) -> Tensor:
+    """`layer(x)` of an `nn.Linear`; at 8 rows, calling it and finding its weights costs as much as the arithmetic."""
+    own = layer._parameters
+    try:
+        return F.linear(x, own["weight"], own["bias"])  # type: ignore[arg-type]
+    except KeyError:  # the weight is a function of other parameters (spectral norm, FSDP)
+        return layer(x)
+
+
 class MLP(nn.Module):
     """Linear layers, each followed by its activation.
 
@@ -101,10 +110,8 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[N, size of the input]` → `[N, size]`."""
-        # F.linear instead of calling the layers: at 8 rows, Module.__call__ costs as much as the arithmetic.
         for layer, name in zip(self.layers, self.activations, strict=True):
-            assert isinstance(layer, nn.Linear)
-            x = ACTIVATIONS[name](F.linear(x, layer.weight, layer.bias))
+            x = ACTIVATIONS[name](lean_linear(layer, x))
         return x
 
 
@@ -143,7 +150,7 @@ class ActionHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """`[N, size]` → `[N, num_outputs]`."""
-        outputs = features if self.linear is None else F.linear(features, self.linear.weight, self.linear.bias)
+        outputs = features if self.linear is None else lean_linear(self.linear, features)
         if self.free is None:
             return outputs
         outputs = torch.cat([outputs, self.free.to(outputs.dtype).expand(len(outputs), -1)], dim=1)
@@ -165,4 +172,4 @@ class ValueHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """`[N, size]` → `[N]`."""
-        return F.linear(features, self.linear.weight, self.linear.bias).squeeze(1)
+        return lean_linear(self.linear, features).squeeze(1)

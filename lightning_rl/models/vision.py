@@ -159,28 +159,21 @@ class VisionNetwork(Model):
         free_init: float = 0.0,
     ) -> None:
         super().__init__(obs_space, action_space, num_outputs, preprocessor=preprocessor)
-        self.image_shape = tuple(obs_space.shape or ()) if preprocessor is None else preprocessor.shape
         self.preprocessed = preprocessor is not None
+        self.image_shape = preprocessor.shape if preprocessor is not None else obs_space.shape or ()
         if len(self.image_shape) != 3:
             raise ConfigError(
                 f"VisionNetwork needs images of shape [H, W, C] or [C, H, W], got {list(self.image_shape)}: leave "
                 "conv_filters out"
             )
-        encoder = (
-            self.image_shape,
-            conv_filters,
-            conv_activation,
-            post_fcnet_hiddens,
-            post_fcnet_activation,
-            fcnet_weights_initializer,
-        )
-        self.encoder = ImageEncoder(*encoder)
+        layers = (conv_filters, conv_activation, post_fcnet_hiddens, post_fcnet_activation, fcnet_weights_initializer)
+        self.encoder = ImageEncoder(self.image_shape, *layers)
         size = self.encoder.size
         self.head = (
             ActionHead(size, num_outputs, fcnet_weights_initializer, free_columns, free_init) if num_outputs else None
         )
         self.num_outputs = num_outputs or size
-        self.value_encoder = None if vf_share_layers else ImageEncoder(*encoder)
+        self.value_encoder = None if vf_share_layers else ImageEncoder(self.image_shape, *layers)
         self.value_head = ValueHead(size, fcnet_weights_initializer)
         self._last = LastForward()
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from lightning_rl.losses.policy_gradient import policy_gradient, standardised
 from lightning_rl.losses.returns import gae
 from lightning_rl.losses.value import explained_variance
-from lightning_rl.policies.policy import Metrics, Policy
+from lightning_rl.policies.policy import Metrics, Policy, mean_entropy
 from lightning_rl.sample_batch import SampleBatch, flattened
 from lightning_rl.schedules import Schedule, check_schedule, schedule_value
 
@@ -67,8 +67,8 @@ class A2C(Policy):
         advantages = standardised(batch.advantages) if self.standardise_advantages else batch.advantages
         policy_loss = policy_gradient(dist.logp(batch.actions), advantages)
         value_loss = F.mse_loss(values, batch.value_targets)
-        entropy = dist.entropy().mean()
         entropy_coef = schedule_value(self.entropy_coef, self.env_steps)
+        entropy = mean_entropy(dist, entropy_coef)
         loss = policy_loss + self.value_coef * value_loss - entropy_coef * entropy
         return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
 

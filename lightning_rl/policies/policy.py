@@ -30,7 +30,7 @@ from lightning_rl.schedules import Schedule
 from lightning_rl.seeding import derive_seed
 from lightning_rl.spaces import ActionTransform
 
-__all__ = ["Metrics", "Policy"]
+__all__ = ["Metrics", "Policy", "mean_entropy"]
 
 Metrics = dict[str, Tensor]
 
@@ -307,7 +307,10 @@ class Policy(LightningModule):
         """Train mode, and all randomness of learning derived from (seed, iteration, rank): a resumed run needs no generator state."""
         self.train()
         seed = derive_seed(self.seed, "learner", self.iterations, self.global_rank if self.in_trainer else 0)
-        torch.manual_seed(seed)  # dropout and users' losses
+        # Dropout and users' losses draw from the global generators. Not torch.manual_seed: it formats a stack trace, 0.6 ms each time.
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
         return torch.Generator().manual_seed(seed)
 
     def _sweep(self, rows: SampleBatch, shuffle: torch.Generator) -> dict[str, float]:
@@ -320,7 +323,7 @@ class Policy(LightningModule):
                 metrics["grad_norm"] = self.optimiser.step(loss)
                 self.gradient_steps += 1
                 self.after_step()
-                taken.append({name: torch.as_tensor(value).detach() for name, value in metrics.items()})
+                taken.append({name: value.detach() for name, value in metrics.items()})
         return _means(taken)
 
     def total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
@@ -387,9 +390,8 @@ class Policy(LightningModule):
 
     def apply_gradients(self, gradients: Sequence[Any]) -> None:
         """Step with gradients from `compute_gradients`, perhaps of another copy of this policy."""
-        for parameter, gradient in zip(self.parameters(), gradients, strict=True):
-            parameter.grad = None if gradient is None else torch.as_tensor(gradient, device=self.device, dtype=parameter.dtype).clone()
         self.optimiser.set_lr(self.env_steps)
+        self.optimiser.set_gradients([None if gradient is None else torch.as_tensor(gradient) for gradient in gradients])
         self.optimiser.clip()
         self.optimiser.apply()
         self.gradient_steps += 1
@@ -429,10 +431,12 @@ class Policy(LightningModule):
     def constructor_arguments(self) -> dict[str, Any]:
         """The keywords this policy was made with, the spaces among them."""
         args, kwargs = self.__dict__["_constructor"]
-        bound = inspect.signature(type(self).__init__).bind(self, *args, **kwargs)
-        arguments = dict(bound.arguments)
-        arguments.pop("self", None)
-        arguments.update(arguments.pop("kwargs", {}))
+        signature = inspect.signature(type(self).__init__)
+        arguments = dict(signature.bind(self, *args, **kwargs).arguments)
+        for name, parameter in signature.parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                arguments |= arguments.pop(name, {})
+        del arguments["self"]
         return arguments
 
     def copy_for_acting(self) -> Policy:
@@ -475,6 +479,12 @@ class InputDict(dict[str, Any]):
         flat = self._policy.preprocessor.transform_batch(self["obs"])
         self[key] = self._policy.observation_filter(flat)
         return self[key]
+
+
+def mean_entropy(dist: ActionDistribution, coefficient: float) -> Tensor:
+    """Mean entropy in nats; with a coefficient of 0 a mere metric, which then costs no backward pass."""
+    with torch.set_grad_enabled(coefficient != 0):
+        return dist.entropy().mean()
 
 
 def _means(taken: list[Metrics]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clippe
 from lightning_rl.losses.returns import gae
 from lightning_rl.losses.value import clipped_square_error, explained_variance, value_change_clipped_error
 from lightning_rl.models.distributions import ActionDistribution
-from lightning_rl.policies.policy import Metrics, Policy
+from lightning_rl.policies.policy import Metrics, Policy, mean_entropy
 from lightning_rl.sample_batch import SampleBatch, flattened
 from lightning_rl.schedules import Schedule, check_schedule, schedule_value
 
@@ -93,8 +93,8 @@ class PPO(Policy):
 
         policy_loss = clipped_surrogate(logp, batch.action_logp, advantages, clip)
         value_loss = self.value_error(values, batch)
-        entropy = dist.entropy().mean()
         entropy_coef = schedule_value(self.entropy_coef, self.env_steps)
+        entropy = mean_entropy(dist, entropy_coef)
         loss = policy_loss + self.value_coef * value_loss - entropy_coef * entropy
         metrics = {
             "policy_loss": policy_loss,

@@ -56,17 +56,14 @@ def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
 class RolloutProcess:
     """The logical workers of one process, acting with one copy of the policy."""
 
-    def __init__(
+    def start(
         self, env: EnvCreator, policy_class: type, arguments: Mapping[str, Any], indices: Sequence[int], options: Mapping[str, Any]
     ) -> None:
+        """Build policy and environments; no constructor, because an error there would hide behind "the actor died"."""
         torch.set_num_threads(1)  # the cores belong to the processes
         self.policy = policy_class(**arguments).eval()
         self.version = -1
         self.workers = {index: RolloutWorker(env, self.policy, worker_index=index, **options) for index in indices}
-
-    def ready(self) -> bool:
-        """Answers once the environments stand."""
-        return True
 
     def sample(self, indices: Sequence[int], weights: Mapping[str, Any], version: int, env_steps: int) -> list[tuple[int, Any, Any]]:
         """(worker index, fragment as arrays, metrics) of each logical worker asked for."""
@@ -110,13 +107,14 @@ class RayWorkerSet:
         self.dealt = [list(worker_indices)[process::num_workers] for process in range(num_workers)]
         actor = ray.remote(num_cpus=1)(RolloutProcess)
         made = (type(policy), policy.constructor_arguments())
-        self.processes = [actor.remote(env, *made, indices, worker_options) for indices in self.dealt]
+        self.processes = [actor.remote() for _ in self.dealt]
         self._metrics: dict[int, list[Any]] = {index: [] for index in worker_indices}
         self._weights: Any = None
         self._env_steps = 0
         self.version = 0
         try:
-            self._get([process.ready.remote() for process in self.processes])
+            pairs = zip(self.processes, self.dealt, strict=True)
+            self._get([process.start.remote(env, *made, indices, worker_options) for process, indices in pairs])
         except BaseException:
             self.stop()
             raise

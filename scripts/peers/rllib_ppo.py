@@ -1,4 +1,4 @@
-"""RLlib's PPO on CartPole-v1 as its tuned example sets it, with env runners in processes of their own; the last line printed is a JSON object.
+"""RLlib's PPO on CartPole-v1 as its tuned example sets it; the last line printed is a JSON object.
 
 Runs in an environment of its own: `python scripts/benchmark.py setup`.
 """

@@ -33,8 +33,8 @@ class StopAtReturn(BaseCallback):
 
     def _on_step(self) -> bool:
         if self.locals["dones"].any():
-            episodes = self.model.ep_info_buffer
-            self.solved = len(episodes) == 100 and float(np.mean([episode["r"] for episode in episodes])) >= self.threshold
+            returns = [episode["r"] for episode in self.model.ep_info_buffer or ()]
+            self.solved = len(returns) == 100 and float(np.mean(returns)) >= self.threshold
         return not self.solved
 
 

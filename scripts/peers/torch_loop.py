@@ -1,9 +1,11 @@
-"""PPO on CartPole in plain torch, written for speed: what the same work costs without Lightning, and what this machine allows at all.
+"""PPO on CartPole in plain torch, written for speed: what the same work costs without Lightning.
 
-The last line printed is a JSON object. `--measure-bound` measures environment, acting and updating each alone instead of training.
+The last line printed is a JSON object. `--measure-bound` trains nothing: it measures environment, acting and updating
+each alone, which bounds what any loop on this machine can reach.
 
-The defaults are rl-zoo's tuned hyperparameters of Stable-Baselines3 for CartPole-v1. `--plain` swaps the tricks (all parameters in one flat
-tensor, a surrogate with one multiplication less) for the ordinary idioms: fused Adam over a list and `clip_grad_norm_`.
+The defaults are rl-zoo's tuned hyperparameters of Stable-Baselines3 for CartPole-v1. `--plain` swaps the tricks (all
+parameters in one flat tensor, a surrogate with fewer operations) for the ordinary idioms: fused Adam over a list of
+parameters and `clip_grad_norm_`.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ class Sampler:
         """Fill the fragment."""
         f, env, actor = self.fragment, self.env, self.actor
         obs, actions = torch.from_numpy(f.obs), torch.from_numpy(f.actions)
-        noise = torch.empty_like(f.logits).exponential_(generator=self.generator).log_()  # argmax(logits − log E) ~ Categorical
+        # argmax(logits − log E) with E ~ Exp(1) is a sample of the categorical distribution.
+        noise = torch.empty_like(f.logits).exponential_(generator=self.generator).log_()
         for t in range(len(f.actions)):
             f.obs[t] = self.obs
             f.logits[t] = logits = actor(obs[t])
@@ -100,7 +103,7 @@ class Sampler:
 
 @torch.no_grad()
 def rows_of(f: Fragment, critic: nn.Module, gamma: float, lam: float) -> Rows:
-    """Generalised advantages (in numpy: no tensor is worth its overhead for 8 numbers) and the experience rows, flattened."""
+    """Generalised advantages (in numpy: 8 numbers are not worth a tensor), and the experience rows, flattened."""
     obs = torch.from_numpy(f.obs)
     values = critic(obs.flatten(0, 1)).view(len(f.obs), -1).numpy()
     delta = f.rewards + gamma * values[1:] * ~f.terminated - values[:-1]
@@ -121,7 +124,8 @@ def rows_of(f: Fragment, critic: nn.Module, gamma: float, lam: float) -> Rows:
 class Learner:
     """Steps actor and critic: clipped surrogate, value error, gradient norm, Adam.
 
-    Unless `plain`, all parameters are views of one tensor and all gradients of another: zeroing, norm and Adam are one call each.
+    Unless `plain`, all parameters are views of one tensor and all gradients of another: zeroing, norm and Adam are one
+    call each.
     """
 
     def __init__(self, actor: nn.Module, critic: nn.Module, plain: bool) -> None:
@@ -137,7 +141,7 @@ class Learner:
         self.optimizer = torch.optim.Adam(self.parameters if plain else [self.flat], lr=1e-3, eps=1e-5, fused=True)
 
     def learn(self, rows: Rows, passes: int, minibatches: int, clip: float, generator: torch.Generator) -> None:
-        """`passes` sweeps over the rows in `minibatches` shuffled parts; a mean over one part does not need the shuffle."""
+        """`passes` sweeps over the rows in `minibatches` shuffled parts; the mean over a single part needs no shuffle."""
         whole = self.prepared(rows, clip) if minibatches == 1 else None
         for _ in range(passes):
             if whole is not None:
@@ -180,7 +184,7 @@ class Learner:
 def train(args: argparse.Namespace) -> dict[str, float]:
     """Learn for `args.env_steps`; the clock runs from the first reset."""
     actor, critic = network(2, 0.01), network(1, 1.0)
-    learner = Learner(actor, critic, args.plain)  # the first Adam of a process imports torch._dynamo: not counted, as imports are not
+    learner = Learner(actor, critic, args.plain)  # before the clock: the first Adam of a process imports torch._dynamo
     shuffle = torch.Generator().manual_seed(args.seed)
     start = time.perf_counter()
     sampler = Sampler(make_env(args.envs, args.native), actor, args.fragment, args.seed)
@@ -197,7 +201,8 @@ def train(args: argparse.Namespace) -> dict[str, float]:
         learner.learn(rows, args.passes, args.minibatches, args.clip * left, shuffle)
     seconds = time.perf_counter() - start
     mean = float(np.mean(sampler.episodes)) if sampler.episodes else 0.0
-    return {"env_steps": env_steps, "seconds": seconds, "steps_per_s": env_steps / seconds, "collect_s": collecting, "return": mean}
+    numbers = {"env_steps": env_steps, "seconds": seconds, "steps_per_s": env_steps / seconds}
+    return {**numbers, "collect_s": collecting, "return": mean}
 
 
 def rate(work: Callable[[], object], rows: int, seconds: float = 0.25, rounds: int = 5) -> float:
@@ -232,8 +237,8 @@ def bound(args: argparse.Namespace) -> dict[str, float]:
 
     size = args.envs * args.fragment // args.minibatches
     learner = Learner(actor, critic, args.plain)
-    rows = (torch.randn(size, 4), torch.randint(0, 2, (size,)), torch.full((size,), -0.69), torch.randn(size), torch.randn(size))
-    prepared = learner.prepared(rows, args.clip)
+    chosen, logp = torch.randint(0, 2, (size,)), torch.full((size,), -0.69)
+    prepared = learner.prepared((torch.randn(size, 4), chosen, logp, torch.randn(size), torch.randn(size)), args.clip)
     rates = {
         "env_rate": rate(lambda: env.step(actions), args.envs),
         "act_rate": rate(act, args.envs),

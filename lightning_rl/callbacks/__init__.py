@@ -1,0 +1,53 @@
+"""Lightning callbacks of a run: metrics, checkpoints, stop rules, progress, status, and the base class of users' own."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lightning_rl.callbacks.checkpoint import RLCheckpoint
+    from lightning_rl.callbacks.checkpoint_io import AtomicCheckpointIO
+    from lightning_rl.callbacks.hooks import RLCallback
+    from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
+    from lightning_rl.callbacks.metrics import MetricsCallback
+    from lightning_rl.callbacks.progress import ProgressBar
+    from lightning_rl.callbacks.quiet import quiet_lightning
+    from lightning_rl.callbacks.signals import StopSignals
+    from lightning_rl.callbacks.status import StatusCallback
+    from lightning_rl.callbacks.stop import StopCallback
+
+__all__ = [
+    "AtomicCheckpointIO",
+    "CSVLogger",
+    "MetricsCallback",
+    "ProgressBar",
+    "RLCallback",
+    "RLCheckpoint",
+    "StatusCallback",
+    "StopCallback",
+    "StopSignals",
+    "TensorBoardLogger",
+    "quiet_lightning",
+]
+
+_HOMES = {
+    "AtomicCheckpointIO": "checkpoint_io",
+    "CSVLogger": "loggers",
+    "MetricsCallback": "metrics",
+    "ProgressBar": "progress",
+    "RLCallback": "hooks",
+    "RLCheckpoint": "checkpoint",
+    "StatusCallback": "status",
+    "StopCallback": "stop",
+    "StopSignals": "signals",
+    "TensorBoardLogger": "loggers",
+    "quiet_lightning": "quiet",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module that holds a public name (PEP 562): checking a config needs the metric names, not Lightning."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,155 @@
+"""Checkpoint files that are whole or not there: a crash, a kill or a full disk at any moment leaves the previous file."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+
+from lightning_rl.errors import CheckpointError
+from lightning_rl.policies.checkpoints import read_checkpoint
+
+__all__ = ["AtomicCheckpointIO", "check_plain", "duplicate", "remove_staging", "write_atomically"]
+
+STAGING = ".staging"
+
+SCALARS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes checkpoints atomically and durably, and reads them without running code from the file.
+
+    Lightning's own writer stages in $TMPDIR, so across file systems it copies over the old file, and it never syncs.
+    """
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
+    ) -> None:
+        """Write `checkpoint` to `path`.
+
+        Raises:
+            CheckpointError: something in it could not be loaded again with `weights_only=True`; names what.
+            OSError: the file could not be written; a file that was there before is untouched.
+        """
+        check_plain(checkpoint)
+        serialised = io.BytesIO()  # in memory first: torch.save turns an OSError into a RuntimeError without its cause
+        torch.save(checkpoint, serialised)
+        write_atomically(Path(path), serialised.getbuffer())
+
+    def load_checkpoint(
+        self,
+        path: str | os.PathLike[str],
+        map_location: Callable[..., Any] | None = None,
+        weights_only: bool | None = None,
+    ) -> dict[str, Any]:
+        """What the file holds, on the CPU; `weights_only` is always on, whatever the caller says.
+
+        Raises:
+            CheckpointError: the file is missing, damaged or not of this package; names file, reason and next step.
+        """
+        return read_checkpoint(path)
+
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Delete the file if it is there."""
+        Path(path).unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes | memoryview, *, durable: bool = True) -> None:
+    """Put `content` under `path`: readers see the old file or the whole new one.
+
+    Args:
+        path: where to; its directory is made if needed.
+        content: all bytes.
+        durable: also survive a power cut (syncs file and directory, some milliseconds).
+
+    Raises:
+        OSError: the content could not be written; `path` is untouched.
+    """
+
+    def write(staging: Path) -> None:
+        with staging.open("wb") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _replace(path, write)
+    if durable:
+        _sync_directory(path.parent)
+
+
+def duplicate(source: Path, target: Path) -> None:
+    """Give the file `source` a second name; nothing is written where the file system has hard links.
+
+    Sharing is safe because checkpoint files are replaced, never written into.
+
+    Raises:
+        OSError: it could not be done; a `target` that was there before is untouched.
+    """
+
+    def link_or_copy(staging: Path) -> None:
+        try:
+            os.link(source, staging)
+        except OSError:  # no hard links on this file system
+            shutil.copyfile(source, staging)
+            with staging.open("rb+") as file:
+                os.fsync(file.fileno())
+
+    _replace(target, link_or_copy)
+    _sync_directory(target.parent)
+
+
+def remove_staging(directory: Path) -> None:
+    """Delete what a process that was killed while writing left behind."""
+    for leftover in directory.glob(f".*{STAGING}"):
+        leftover.unlink(missing_ok=True)
+
+
+def check_plain(value: Any, where: str = "checkpoint") -> None:
+    """Refuse what `torch.load(weights_only=True)` could not read back.
+
+    Raises:
+        CheckpointError: names the place, the type found, and what to store instead.
+    """
+    if isinstance(value, torch.Tensor) or type(value) in SCALARS:
+        return
+    if type(value) in (dict, OrderedDict):
+        children = [(f"{where}[{key!r}]", child) for key, child in value.items()]
+        children += [(f"key {key!r} of {where}", key) for key in value if type(key) not in SCALARS]
+    elif type(value) in (list, tuple, set):
+        children = [(f"{where}[{index}]", child) for index, child in enumerate(value)]
+    else:
+        wanted = "a dict" if isinstance(value, Mapping) else "a tensor, number, string or plain container"
+        raise CheckpointError(
+            f"{where} is a {type(value).__module__}.{type(value).__qualname__}, which a checkpoint cannot hold:"
+            f" store {wanted} in state_dict or on_save_checkpoint"
+        )
+    for place, child in children:
+        check_plain(child, place)
+
+
+def _replace(path: Path, make: Callable[[Path], None]) -> None:
+    # In the same directory: os.replace is atomic only within one file system.
+    staging = path.with_name(f".{path.name}.{os.getpid()}{STAGING}")
+    try:
+        staging.unlink(missing_ok=True)
+        make(staging)
+        os.replace(staging, path)
+    finally:
+        staging.unlink(missing_ok=True)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

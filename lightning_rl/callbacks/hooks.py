@@ -1,0 +1,85 @@
+"""The base class of a user's callback: all of Lightning's hooks, and RLlib's hooks on episodes, samples and learning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lightning_rl.rollouts.rollout_worker import RolloutWorker
+    from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["LEARNER_HOOKS", "WORKER_HOOKS", "RLCallback", "overridden_hooks", "worker_hooks"]
+
+WORKER_HOOKS = ("on_episode_start", "on_episode_step", "on_episode_end", "on_sample_end")
+LEARNER_HOOKS = ("on_postprocess_trajectory", "on_learn_on_batch", "on_train_result")
+
+ATTACHED_BY_LIGHTNING = ("log", "log_dict")  # bound methods of the policy, set on every callback when fit starts
+
+
+class RLCallback(Callback):
+    """Override what you need. Arguments come by keyword, so take them by these names (or `**kwargs` for those you ignore).
+
+    The first four are called where the environments are: with `num_workers=0` in the learner's process, else in the workers'
+    processes, each of which has its own copy of the callback (made when the workers start; what it stores stays there).
+    """
+
+    def on_episode_start(self, *, worker: RolloutWorker, env_index: int) -> None:
+        """An episode starts: environment `env_index` of the worker has just been reset."""
+
+    def on_episode_step(
+        self,
+        *,
+        worker: RolloutWorker,
+        obs: Any,
+        rewards: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        info: dict[str, Any],
+    ) -> None:
+        """All environments of the worker took one step: its results, `[B, …]` each; `info` is the vector environment's."""
+
+    def on_episode_end(
+        self, *, worker: RolloutWorker, env_index: int, episode_return: float, episode_length: int
+    ) -> None:
+        """An episode ended: the sum of its raw rewards, and its steps."""
+
+    def on_sample_end(self, *, worker: RolloutWorker, samples: SampleBatch) -> None:
+        """A fragment `[T, B, …]` is complete; columns may be added or changed in place."""
+
+    def on_postprocess_trajectory(
+        self, *, policy: LightningModule, postprocessed_batch: SampleBatch, original_batch: SampleBatch
+    ) -> None:
+        """The learner has turned the fragment `[T, B, …]` into the rows `[N, …]` to learn from; they may be changed in place."""
+
+    def on_learn_on_batch(
+        self, *, policy: LightningModule, train_batch: SampleBatch, result: dict[str, float]
+    ) -> None:
+        """The learner has learned from these rows `[N, …]`; numbers added to `result` are logged as `train/<name>`."""
+
+    def on_train_result(self, *, trainer: Trainer, policy: LightningModule, result: dict[str, float]) -> None:
+        """An iteration is over: `result` holds all its metrics, full names; numbers added to it are logged."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to a worker's process: without what Lightning attached, which would take policy and Trainer along."""
+        return {name: value for name, value in self.__dict__.items() if name not in ATTACHED_BY_LIGHTNING}
+
+
+def overridden_hooks(callback: Any, names: Iterable[str] = (*WORKER_HOOKS, *LEARNER_HOOKS)) -> list[str]:
+    """Which of the hooks `names` a callback defines itself; any object with such methods will do."""
+    own = ((name, getattr(type(callback), name, None)) for name in names)
+    return [name for name, hook in own if hook is not None and hook is not getattr(RLCallback, name)]
+
+
+def worker_hooks(callbacks: Iterable[Any]) -> list[SimpleNamespace]:
+    """What a rollout worker needs of callbacks: objects that have the overridden worker hooks and nothing else.
+
+    A hook that does nothing still costs a call per environment step, so a worker is given only those that do something.
+    """
+    found = ({name: getattr(callback, name) for name in overridden_hooks(callback, WORKER_HOOKS)} for callback in callbacks)
+    return [SimpleNamespace(**hooks) for hooks in found if hooks]

@@ -1,0 +1,202 @@
+"""metrics.csv and TensorBoard, with environment steps as x-axis; both continue in place when a run is resumed.
+
+Lightning's CSVLogger deletes the file of the run it resumes; its TensorBoardLogger queues every scalar as an event of its own
+(1.3 ms for 25 scalars against 0.15 ms for one event with 25 values).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.loggers import TensorBoardLogger as LightningTensorBoardLogger
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
+
+from lightning_rl.callbacks.checkpoint_io import write_atomically
+from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
+
+__all__ = ["CSVLogger", "TensorBoardLogger"]
+
+log = logging.getLogger(__name__)
+
+STEP = "env_steps"
+
+
+class CSVLogger(Logger):
+    """One row per environment step at which something was logged; columns are added as new metrics come.
+
+    Args:
+        path: the file. If it exists it is continued.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__()
+        self.path = Path(path)
+        self._columns: list[str] = []
+        self._rows: list[dict[str, Any]] = []  # not yet in the file
+        self._header: list[str] = []  # the columns that the file has
+        self._latest_step: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+    @property
+    def version(self) -> str:
+        """There is one file and no versions of it."""
+        return ""
+
+    @property
+    def log_dir(self) -> str:
+        """The directory of the file."""
+        return str(self.path.parent)
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """The configuration is in the run's config.yaml."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Add numbers to the row of `step`; one that was logged again there replaces the first."""
+        if step is None:
+            step = self._latest_step or 0
+        if not self._rows or self._rows[-1][STEP] != step:
+            self._rows.append({STEP: step})
+        self._rows[-1].update(metrics)
+        self._latest_step = step
+
+    @rank_zero_only
+    def continue_from(self, step: int) -> None:
+        """Drop the rows after `step`: they are of a run that was not saved, and will come again."""
+        if self._latest_step is not None and self._latest_step <= step:
+            return  # this process wrote the file; it fits
+        self._rows, self._latest_step = [], step
+        if not self.path.exists():
+            return
+        kept = [row for row in self._read() if int(row[STEP]) <= step]
+        self._columns = [*dict.fromkeys(column for row in kept for column in row)] or [STEP]
+        self._write(kept)
+
+    @rank_zero_only
+    def save(self) -> None:
+        """Write what was logged since the last time; if the disk is full, keep it for the next time."""
+        columns = dict.fromkeys([*(self._columns or [STEP]), *(name for row in self._rows for name in row)])
+        self._columns = list(columns)
+        if not self._rows:
+            return
+        try:
+            if self._header == self._columns and self.path.exists():
+                with self.path.open("a", newline="") as file:
+                    file.write(_lines(self._rows, self._columns))
+            else:
+                self._write([*(self._read() if self.path.exists() else []), *self._rows])
+        except OSError as error:
+            log.error("%s could not be written (%s); its rows are kept and written later", self.path, error)
+            return
+        self._rows = []
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Write the rest."""
+        self.save()
+
+    def _read(self) -> list[dict[str, Any]]:
+        """Whole rows of the file, without empty cells; a killed process may have left half a row at the end."""
+        text = self.path.read_text()
+        rows = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
+        return [{name: value for name, value in row.items() if value} for row in rows if (row[STEP] or "").isdigit()]
+
+    def _write(self, rows: list[dict[str, Any]]) -> None:
+        self._columns = self._columns or [STEP]
+        header = ",".join(self._columns) + "\r\n"
+        write_atomically(self.path, (header + _lines(rows, self._columns)).encode(), durable=False)
+        self._header = list(self._columns)
+
+
+class TensorBoardLogger(LightningTensorBoardLogger):
+    """Lightning's logger (`.experiment` is the SummaryWriter) with one event per row, and a run's hyperparameters beside its return.
+
+    Args:
+        directory: where the event files go.
+        flush_secs: how much of the curves a killed process may lose, seconds.
+    """
+
+    def __init__(self, directory: str | Path, *, flush_secs: int = 10) -> None:
+        directory = Path(directory)
+        # A queue of the default length 10 makes log_metrics wait for the disk.
+        super().__init__(
+            directory.parent, directory.name, "", default_hp_metric=False, max_queue=1000, flush_secs=flush_secs
+        )
+        self._latest_step: int | None = None
+        self._broken = False
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """One event with all values; `step` is an int64, exact far beyond float32's 2^24."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        if EVAL_RETURN in metrics:
+            metrics = {**metrics, "hp_metric": metrics[EVAL_RETURN]}  # the name that the HPARAMS tab sorts runs by
+        values = [Summary.Value(tag=name, simple_value=float(value)) for name, value in metrics.items()]
+        self._latest_step = step
+        self._add(lambda writer: writer.add_summary(Summary(value=values), step))
+
+    @rank_zero_only
+    def log_hyperparams(self, params: Any, metrics: Any = None, step: int | None = None) -> None:
+        """Fill the HPARAMS tab; its columns show the latest `hp_metric` (evaluation) and `rollout/ep_rew_mean`."""
+        from torch.utils.tensorboard.summary import hparams
+
+        shown = hparams(dict(_flattened(params)), dict.fromkeys(metrics or ("hp_metric", TRAIN_RETURN), 0.0))
+        for summary in shown:
+            self._add(lambda writer, summary=summary: writer.add_summary(summary, step))
+
+    @rank_zero_only
+    def continue_from(self, step: int) -> None:
+        """Tell TensorBoard to forget what an earlier process logged after `step`: those steps will come again."""
+        if self._latest_step is not None and self._latest_step <= step:
+            return
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+        self._latest_step = step
+        start = Event(session_log=SessionLog(status=SessionLog.START))
+        self._add(lambda writer: writer.add_event(start, step + 1))
+
+    @rank_zero_only
+    def save(self) -> None:
+        """Bring the curves to the disk."""
+        self._add(lambda writer: writer.event_writer.flush())
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        """Bring the curves to the disk; the writer stays open, for `Algorithm.train()` calls fit once an iteration."""
+        if self._experiment is not None:
+            self.save()
+
+    def _add(self, write: Any) -> None:
+        if self._broken:
+            return
+        try:
+            write(self.experiment._get_file_writer())
+        except OSError as error:
+            self._broken = True  # the writer's thread has ended
+            log.error("TensorBoard files in %s cannot be written (%s); training goes on without them", self.log_dir, error)
+
+
+def _lines(rows: list[dict[str, Any]], columns: list[str]) -> str:
+    text = io.StringIO(newline="")
+    csv.DictWriter(text, columns).writerows(rows)
+    return text.getvalue()
+
+
+def _flattened(params: Mapping[str, Any], prefix: str = "") -> Any:
+    for name, value in params.items():
+        if isinstance(value, Mapping):
+            yield from _flattened(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value if isinstance(value, bool | int | float | str) else str(value)

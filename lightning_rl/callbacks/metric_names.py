@@ -1,0 +1,69 @@
+"""The registry of metric names: what loggers write, and what `stop.metric` and `checkpoint.monitor` may name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lightning_rl.errors import ConfigError, did_you_mean
+
+__all__ = ["EVAL_RETURN", "METRICS", "TRAIN_RETURN", "check_metric", "register_metric"]
+
+TRAIN_RETURN = "rollout/ep_rew_mean"
+EVAL_RETURN = "eval/ep_rew_mean"
+
+METRICS: dict[str, str] = {
+    TRAIN_RETURN: "mean return of the last 100 training episodes",
+    "rollout/ep_len_mean": "mean length of the last 100 training episodes, steps",
+    "rollout/episodes": "training episodes so far",
+    "rollout/staleness": "policy updates between the weights that acted and those that learn; 0 is on-policy",
+    EVAL_RETURN: "mean return of the latest evaluation",
+    "eval/ep_len_mean": "mean episode length of the latest evaluation, steps",
+    "train/loss": "what was descended, mean over the iteration's gradient steps",
+    "train/policy_loss": "loss of the policy",
+    "train/value_loss": "loss of the value function",
+    "train/entropy": "entropy of the action distribution, nats",
+    "train/approx_kl": "estimated KL(acting policy || learning policy), nats",
+    "train/first_kl": "approx_kl of the first minibatch; 0 when acting and learning policy are the same",
+    "train/clip_fraction": "share of rows whose probability ratio was clipped",
+    "train/explained_variance": "1 − Var(target − value) / Var(target)",
+    "train/grad_norm": "global norm of the gradients before clipping",
+    "train/lr": "learning rate",
+    "train/kl": "exact KL(acting policy || learning policy), nats",
+    "train/kl_coef": "coefficient of the KL penalty",
+    "time/fps": "environment steps per second over the last iteration, evaluation not counted",
+    "time/collect_s": "seconds collecting experience in the last iteration",
+    "time/learn_s": "seconds learning in the last iteration",
+    "time/eval_s": "seconds of the latest evaluation",
+    "time/total_s": "seconds of training so far, earlier sessions of a resumed run included",
+    "sys/rss_mb": "resident memory of this process, MiB",
+}
+
+OPEN_PREFIXES = ("train/model/",)  # what a custom model's metrics() returns is not known beforehand
+
+
+def register_metric(name: str, description: str) -> None:
+    """Declare a metric of your own, such as one that `on_train_result` adds, so that `stop` and `monitor` accept it.
+
+    Raises:
+        ConfigError: the name has no group.
+    """
+    if "/" not in name.strip("/"):
+        raise ConfigError(f"metric name {name!r} has no group: write it as group/name, such as 'custom/{name}'")
+    METRICS[name] = description
+
+
+def check_metric(key: str, name: str, also: Iterable[str] = ()) -> None:
+    """Refuse a metric that nothing will ever write.
+
+    Args:
+        key: the config key that names the metric, for the message.
+        name: the metric.
+        also: further names known to the caller.
+
+    Raises:
+        ConfigError: the metric is not known.
+    """
+    known = [*METRICS, *also]
+    if name in known or str(name).startswith(OPEN_PREFIXES):
+        return
+    raise ConfigError(f"{key}={name!r}: no such metric.{did_you_mean(name, known)} Metrics: {', '.join(known)}")

@@ -1,0 +1,148 @@
+"""The one door by which numbers reach loggers: once an iteration, under the registry's names, at the step `policy.env_steps`."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from lightning_rl.callbacks.hooks import overridden_hooks
+from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
+
+__all__ = ["MetricsCallback", "latest_metrics", "resident_mb"]
+
+MB = 1024**2
+FLUSH_SECONDS = 10.0  # epochs may be long: a killed run loses at most this much of its curves
+
+
+class MetricsCallback(Callback):
+    """Collects an iteration's numbers from policy and data, times it, and writes them to every logger of the Trainer.
+
+    Put it before the callbacks that read `latest`: stop rules, progress, status.
+
+    Args:
+        hparams: the run's configuration, for TensorBoard's HPARAMS tab and the like; `None` writes none.
+
+    Attributes:
+        latest: the newest value of every metric.
+        best_return: highest mean return of an evaluation; of the training window where there was no evaluation.
+    """
+
+    def __init__(self, hparams: Mapping[str, Any] | None = None) -> None:
+        self.hparams = hparams
+        self.latest: dict[str, float] = {}
+        self._best: dict[str, float] = {}
+        self._hparams_written = False
+        self._seconds_before = 0.0
+        self._started = self._iteration_started = self._flushed = self._evaluation_started = time.perf_counter()
+        self._evaluation_seconds = 0.0
+        self._env_steps = 0
+
+    @property
+    def best_return(self) -> float | None:
+        """Highest mean return so far; `None` before the first episode ended."""
+        return self._best.get(EVAL_RETURN, self._best.get(TRAIN_RETURN))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training, earlier sessions of a resumed run included."""
+        return self._seconds_before + time.perf_counter() - self._started
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clocks; in a resumed run, cut off what the loggers know beyond the checkpoint."""
+        step = int(pl_module.env_steps)
+        for logger in trainer.loggers:
+            if hasattr(logger, "continue_from"):
+                logger.continue_from(step)
+            if self.hparams is not None and not self._hparams_written:
+                logger.log_hyperparams(dict(self.hparams))
+        self._hparams_written = True
+        self._started = self._iteration_started = self._flushed = time.perf_counter()
+        self._env_steps = step
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+        """An iteration is over."""
+        now, step = time.perf_counter(), int(pl_module.env_steps)
+        seconds = max(now - self._iteration_started - self._evaluation_seconds, 1e-9)
+        result = {f"train/{name}": float(value) for name, value in pl_module.iteration_metrics.items()}
+        datamodule: Any = getattr(trainer, "datamodule", None)
+        if datamodule is not None:
+            result |= datamodule.pop_iteration_metrics()
+        result["time/fps"] = (step - self._env_steps) / seconds
+        result["time/learn_s"] = float(pl_module.learn_seconds)
+        result["time/total_s"] = self.seconds
+        result["sys/rss_mb"] = resident_mb()
+        for callback in trainer.callbacks:
+            if overridden_hooks(callback, ("on_train_result",)):
+                callback.on_train_result(trainer=trainer, policy=pl_module, result=result)
+        self._write(trainer, result, step)
+        self._env_steps, self._iteration_started, self._evaluation_seconds = step, now, 0.0
+        if now - self._flushed > FLUSH_SECONDS and not trainer.is_last_batch:
+            self._flush(trainer)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the evaluation's clock."""
+        self._evaluation_started = time.perf_counter()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write the evaluation beside the iteration that it followed."""
+        if trainer.sanity_checking:
+            return
+        self._evaluation_seconds = time.perf_counter() - self._evaluation_started
+        result = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("eval/")}
+        result["time/eval_s"] = self._evaluation_seconds
+        self._write(trainer, result, int(pl_module.env_steps))
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Bring everything to the disk."""
+        self._flush(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keep the time, for a later fit of the same objects."""
+        self._seconds_before, self._started = self.seconds, time.perf_counter()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain numbers."""
+        return {"seconds": self.seconds, "best": dict(self._best), "latest": dict(self.latest)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue counting."""
+        self._seconds_before = float(state_dict["seconds"])
+        self._best, self.latest = dict(state_dict["best"]), dict(state_dict["latest"])
+
+    def _write(self, trainer: Trainer, result: dict[str, float], step: int) -> None:
+        self.latest.update(result)
+        for name in (TRAIN_RETURN, EVAL_RETURN):
+            if name in result:
+                self._best[name] = max(result[name], self._best.get(name, result[name]))
+        for logger in trainer.loggers:
+            logger.log_metrics(result, step=step)
+
+    def _flush(self, trainer: Trainer) -> None:
+        self._flushed = time.perf_counter()
+        for logger in trainer.loggers:
+            logger.save()
+
+
+def latest_metrics(trainer: Trainer) -> dict[str, float]:
+    """The newest value of every metric, the ones that were logged through Lightning (`self.log`) among them."""
+    logged = {name: float(value) for name, value in trainer.callback_metrics.items() if torch.as_tensor(value).numel() == 1}
+    for callback in trainer.callbacks:
+        if isinstance(callback, MetricsCallback):
+            return {**logged, **callback.latest}
+    return logged
+
+
+def resident_mb() -> float:
+    """Memory that this process occupies now, MiB; where the system does not tell, the most it ever occupied."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * resource.getpagesize() / MB
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / MB if sys.platform == "darwin" else peak / 1024

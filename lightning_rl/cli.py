@@ -1,0 +1,201 @@
+"""The command line: one short function per verb. `python train.py …` is `lightning-rl train …`.
+
+Exit codes: 0 done, 1 the run failed, 2 bad config or bad input, 130 interrupted with a checkpoint saved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from lightning_rl import config as configs
+from lightning_rl import descriptions, run
+from lightning_rl.config_check import check_config
+from lightning_rl.errors import (
+    CheckpointError,
+    ConfigError,
+    EnvError,
+    NonFiniteError,
+    UnsupportedSpaceError,
+    did_you_mean,
+)
+
+__all__ = ["main", "run_verb"]
+
+USER_ERRORS = (ConfigError, UnsupportedSpaceError, EnvError, CheckpointError, NonFiniteError)  # their message is enough
+EXIT_CODES = {"ok": 0, "failed": 1, "interrupted": 130}
+LISTS = {"policies": "policy", "envs": "env", "experiments": "experiment", "models": "model"}
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as every other error here."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage."""
+        raise ConfigError(f"{message}; see {self.prog} --help")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of `lightning-rl`."""
+    verb, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if verb in ("-h", "--help"):
+        print("usage: lightning-rl VERB …  (lightning-rl VERB --help explains one)\n")
+        print("\n".join(f"  {name:10} {(function.__doc__ or '').splitlines()[0]}" for name, function in VERBS.items()))
+        return 0
+    return run_verb(verb, rest)
+
+
+def run_verb(verb: str, arguments: Sequence[str]) -> int:
+    """Run one verb; every mistake of the user's becomes one line on stderr.
+
+    Returns:
+        The exit code. With LIGHTNING_RL_TRACEBACK=1 (or HYDRA_FULL_ERROR=1) the exception comes out instead.
+    """
+    try:
+        if verb not in VERBS:
+            raise ConfigError(f"no verb {verb!r}.{did_you_mean(verb, VERBS)} Verbs: {', '.join(VERBS)}")
+        return VERBS[verb](arguments)
+    except KeyboardInterrupt:
+        return EXIT_CODES["interrupted"]
+    except Exception as error:
+        if any(os.environ.get(name, "0") not in ("", "0") for name in ("LIGHTNING_RL_TRACEBACK", "HYDRA_FULL_ERROR")):
+            raise
+        if not isinstance(error, USER_ERRORS):
+            traceback.print_exc()
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return 2 if isinstance(error, USER_ERRORS) else EXIT_CODES["failed"]
+
+
+def train(arguments: Sequence[str]) -> int:
+    """Train a policy: train policy=ppo env=cartpole [key=value …]."""
+    parser = Parser(
+        prog="lightning-rl train", description=train.__doc__, epilog="See also: lightning-rl list, describe."
+    )
+    parser.add_argument("overrides", nargs="*", help="group=choice and key=value, as policy=a2c policy.lr=1e-3 seed=1")
+    parser.add_argument(
+        "-m", "--multirun", action="store_true", help="run every combination of seed=1,2,3 and the like"
+    )
+    parser.add_argument("--cfg", action="store_true", help="print the composed config and train nothing")
+    options = parser.parse_intermixed_args(arguments)
+    if options.multirun:
+        return train_all(options.overrides)
+    config = configs.compose_config(options.overrides)
+    if options.cfg:
+        print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), end="")
+        return 0
+    check_config(config)
+    return EXIT_CODES[run.train(config)["state"]]
+
+
+def train_all(overrides: Sequence[str]) -> int:
+    """Every combination, one run directory each, and a table of what came out; 1 if a job failed."""
+    for job in configs.sweep_jobs(overrides):
+        check_config(configs.compose_config(job))
+    directory = configs.sweep(overrides, train_one)
+    jobs = descriptions.sweep_results(directory)
+    print(f"\n{descriptions.table(jobs)}\n{directory}")
+    return EXIT_CODES["ok"] if jobs and all(job["state"] == "ok" for job in jobs) else EXIT_CODES["failed"]
+
+
+def train_one(config: dict[str, Any]) -> float:
+    """One job of a sweep: the return it reached. A failure is in its own train.log; the other jobs go on."""
+    try:
+        with run.recorded(config["run_dir"]):
+            check_config(config)
+        status = run.train(config)
+    except Exception as error:
+        print(f"job in {config['run_dir']} failed: {one_line(error)}", file=sys.stderr)
+        return math.nan
+    if status["state"] == "interrupted":
+        raise KeyboardInterrupt
+    return status["best_return"] if status["best_return"] is not None else math.nan
+
+
+def resume(arguments: Sequence[str]) -> int:
+    """Continue a run: resume RUN_DIR [total_env_steps=…]."""
+    parser = Parser(prog="lightning-rl resume", description=resume.__doc__)
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("overrides", nargs="*", help=f"of {', '.join(run.RESUMABLE)}")
+    parser.add_argument("--checkpoint", type=Path, help="a file of RUN_DIR/checkpoints; default last.ckpt")
+    options = parser.parse_intermixed_args(arguments)
+    config = run.resumed_config(options.run_dir, configs.parsed_overrides(options.overrides))
+    check_config(config)
+    checkpoint = options.checkpoint or options.run_dir / "checkpoints" / "last.ckpt"
+    return EXIT_CODES[run.train(config, ckpt_path=checkpoint)["state"]]
+
+
+def evaluate(arguments: Sequence[str]) -> int:
+    """Play whole episodes with a checkpoint: evaluate CHECKPOINT [--episodes 100] [--json]."""
+    parser = Parser(prog="lightning-rl evaluate", description=evaluate.__doc__)
+    parser.add_argument("checkpoint", type=Path, help="a .ckpt file, or a run directory for its last.ckpt")
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--explore", action="store_true", help="sample actions as in training, not the best")
+    parser.add_argument("--env", help="environment id or import path; default: the run's own")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(arguments)
+    result = run.evaluate(
+        options.checkpoint, env=options.env, episodes=options.episodes, seed=options.seed, explore=options.explore
+    )
+    print(json.dumps(result) if options.json else descriptions.evaluation(result))
+    return 0
+
+
+def list_choices(arguments: Sequence[str]) -> int:
+    """Name what there is: list [policies|envs|experiments|models|metrics]."""
+    parser = Parser(prog="lightning-rl list", description=list_choices.__doc__)
+    parser.add_argument("kind", nargs="?", choices=[*LISTS, "metrics"])
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(arguments)
+    kinds = [options.kind] if options.kind else [*LISTS, "metrics"]
+    found = {kind: descriptions.metrics() if kind == "metrics" else descriptions.choices(LISTS[kind]) for kind in kinds}
+    listings = [descriptions.listing(kind, names) for kind, names in found.items()]
+    print(json.dumps(found) if options.json else "\n\n".join(listings))
+    return 0
+
+
+def describe(arguments: Sequence[str]) -> int:
+    """Explain a choice or a key: describe policy=ppo, describe workers, describe policy.lr."""
+    parser = Parser(prog="lightning-rl describe", description=describe.__doc__)
+    parser.add_argument("what", nargs="?", default="train", help="group=choice, a group, or a key")
+    print(descriptions.describe(parser.parse_args(arguments).what))
+    return 0
+
+
+def benchmark(arguments: Sequence[str]) -> int:
+    """Measure this machine: benchmark [arguments of scripts/benchmark.py]."""
+    script = Path(__file__).parents[1] / "scripts" / "benchmark.py"
+    if not script.is_file():
+        raise ConfigError(
+            f"{script} is not there: the benchmark is in the source checkout, not in the installed package"
+        )
+    return subprocess.call([sys.executable, str(script), *arguments])
+
+
+def one_line(error: BaseException) -> str:
+    """An error's message without line breaks; its type where it has none."""
+    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    return text if isinstance(error, USER_ERRORS) and text else f"{type(error).__name__}: {text}"
+
+
+VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "train": train,
+    "evaluate": evaluate,
+    "resume": resume,
+    "list": list_choices,
+    "describe": describe,
+    "benchmark": benchmark,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,198 @@
+"""What `list`, `describe` and the end of a sweep or an evaluation print."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lightning_rl import config as configs
+from lightning_rl.config_check import dotted, value_at
+from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.signatures import keywords_of, spelled
+
+__all__ = ["choices", "describe", "evaluation", "listing", "metrics", "sweep_results", "table"]
+
+# The class whose constructor takes a group's keys; a policy names its own.
+TAKEN_BY = {
+    "env": "lightning_rl.rollouts.envs:EnvCreator",
+    "data": "lightning_rl.data.datamodule:RolloutDataModule",
+    "trainer": "lightning.pytorch:Trainer",
+}
+
+# Google style: "Args:", then entries "name: text" or "one, two: text" whose further lines are indented deeper.
+ARGUMENTS = re.compile(r"^Args:\n(.*?)(?=^\S|\Z)", re.DOTALL | re.MULTILINE)
+ENTRY = re.compile(r"^    ([\w, ]+)(?: \([^\n]*\))?: (.*?)(?=^    \S|\Z)", re.DOTALL | re.MULTILINE)
+
+
+# -- list --------------------------------------------------------------------------------------------------------------
+
+
+def choices(group: str) -> dict[str, str]:
+    """The options of a config group, each with a line about it."""
+    return {name: headline(group, name) for name in configs.group_options(group)}
+
+
+def headline(group: str, name: str) -> str:
+    """An environment's id, or what the option's first comment says."""
+    text = configs.option_text(group, name)
+    if group == "env":
+        found = re.search(r"^id: *(\S+)", text, re.MULTILINE)
+        return found[1] if found else ""
+    comments = [line.lstrip("# ") for line in text.splitlines() if line.startswith("#") and "@package" not in line]
+    return comments[0] if comments else ""
+
+
+def metrics() -> dict[str, str]:
+    """The names that loggers, `stop.metric` and `checkpoint.monitor` know, each with a line about it."""
+    from lightning_rl.callbacks.metric_names import METRICS
+
+    return dict(METRICS)
+
+
+def listing(kind: str, names: Mapping[str, str]) -> str:
+    """A heading and one line per name."""
+    width = max(map(len, names), default=0)
+    return "\n".join([kind, *(f"  {name:{width}}  {line}".rstrip() for name, line in names.items())])
+
+
+# -- describe ----------------------------------------------------------------------------------------------------------
+
+
+def describe(what: str) -> str:
+    """A choice ("policy=ppo"), a group ("workers") or a key ("policy.lr") in words.
+
+    Raises:
+        ConfigError: there is no such choice, group or key.
+    """
+    if "=" in what or what in configs.GROUPS:
+        group, _, name = what.partition("=")
+        return described_group(group, name)
+    config = configs.compose_config()
+    known = dict.fromkeys(dotted(config))
+    if what == "train":
+        return configs.option_text("", "train")
+    if what not in known:
+        raise ConfigError(f"no key {what!r}.{did_you_mean(what, known)} Groups: {', '.join(configs.GROUPS)}")
+    section, _, key = what.rpartition(".")
+    target = target_of(section, config)
+    line = keyword_lines(target).get(key, "") if target is not None else ""
+    return line or commented_line(section, key) or f"{what} = {value_at(config, what)!r}"
+
+
+def described_group(group: str, name: str) -> str:
+    """The class behind a choice with its keywords, and the choice's file."""
+    options = configs.group_options(group)
+    if not options or (name and name not in options):
+        raise ConfigError(configs.no_choice(group, name, options))
+    if not name:
+        keys = f"\n\n# {group}/default.yaml\n{configs.option_text(group, 'default')}" if "default" in options else ""
+        return listing(f"choices of {group}", choices(group)) + keys
+    text = configs.option_text(group, name).strip()
+    if group in ("experiment", "logger"):
+        return text
+    target = target_of(group, configs.compose_config([f"{group}={name}", *(["env.id=ID"] if name == "custom" else [])]))
+    if target is None:
+        return text
+    about = (inspect.getdoc(target) or "").split("\n\nArgs:")[0]
+    keywords = "\n".join(keyword_lines(target).values())
+    return f"{target.__module__}.{target.__qualname__}\n{about}\n\n{keywords}\n\n# {group}/{name}.yaml\n{text}"
+
+
+def target_of(section: str, config: Mapping[str, Any]) -> Any:
+    """The class that takes a section's keys, or `None`."""
+    path = config["policy"]["_target_"] if section == "policy" else TAKEN_BY.get(section)
+    return import_object(path) if path else None
+
+
+def keyword_lines(target: Any) -> dict[str, str]:
+    """For each keyword of a class: its name, type and default, and what its docstring says."""
+    told = documented(target)
+    lines = {}
+    for name, keyword in keywords_of(target).items():
+        default = "" if keyword.default is inspect.Parameter.empty else f" = {keyword.default!r}"
+        kind = f" ({words})" if (words := spelled(keyword.annotation)) else ""
+        lines[name] = f"  {name}{default}{kind}" + (f"\n      {told[name]}" if name in told else "")
+    return lines
+
+
+def documented(target: Any) -> dict[str, str]:
+    """What the "Args" of a class and of its bases say about each keyword, the class's own words first."""
+    found: dict[str, str] = {}
+    for cls in inspect.getmro(target) if isinstance(target, type) else [target]:
+        section = ARGUMENTS.search(inspect.cleandoc(cls.__doc__ or ""))
+        for names, text in ENTRY.findall(section[1] if section else ""):
+            for name in names.split(", "):
+                found.setdefault(name, " ".join(text.split()))
+    return found
+
+
+def commented_line(section: str, key: str) -> str:
+    """The line of a group's default file that sets the key, with its comment."""
+    group = section if section in configs.GROUPS else ""
+    text = configs.option_text(group, "default" if group else "train")
+    found = re.search(rf"^ *{re.escape(key)}:.*$", text, re.MULTILINE)
+    return found[0].strip() if found else ""
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+def sweep_results(directory: Path) -> list[dict[str, Any]]:
+    """One row per job of a sweep, in the jobs' order, from what each left in its run directory."""
+    folders = [folder for folder in directory.iterdir() if folder.is_dir() and folder.name.split("_")[0].isdigit()]
+    rows = []
+    for folder in sorted(folders, key=lambda folder: int(folder.name.split("_")[0])):
+        overrides, status = folder / ".hydra" / "overrides.yaml", folder / "status.json"
+        told = json.loads(status.read_text()) if status.is_file() else {}
+        rows.append(
+            {
+                "job": folder.name.split("_")[0],
+                "overrides": " ".join(yaml.safe_load(overrides.read_text())) if overrides.is_file() else "",
+                "state": told.get("state", "failed"),
+                "env_steps": told.get("env_steps"),
+                "return": told.get("return"),
+                "best": told.get("best_return"),
+                "seconds": told.get("seconds"),
+            }
+        )
+    return rows
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows under headings, numbers to the right."""
+    if not rows:
+        return "no jobs"
+    cells = [[name.replace("_", " ") for name in rows[0]], *([cell(value) for value in row.values()] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    numeric = [all(row[name] is None or isinstance(row[name], int | float) for row in rows) for name in rows[0]]
+    padded = [
+        [
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, numeric, strict=True)
+        ]
+        for line in cells
+    ]
+    return "\n".join("  ".join(line).rstrip() for line in padded)
+
+
+def cell(value: Any) -> str:
+    """A value as a table shows it."""
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def evaluation(result: Mapping[str, Any]) -> str:
+    """An evaluation in two lines."""
+    (low, high), lengths = result["ci95"], result["lengths"]
+    return (
+        f"return {result['mean']:.2f} ± {result['std']:.2f} over {result['episodes']} episodes "
+        f"(95 % confidence interval of the mean: {low:.2f} … {high:.2f})\n"
+        f"length {result['length_mean']:.1f} ± {result['length_std']:.1f}, {min(lengths)} … {max(lengths)} steps"
+    )

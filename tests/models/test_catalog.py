@@ -1,0 +1,174 @@
+"""What users plug in: by class, by registered name, by import path; a broken contract is one clear error."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.models import MODEL_DEFAULTS, Model, ModelCatalog, Preprocessor, VisionNetwork
+from lightning_rl.models.distributions import Categorical, Deterministic
+from lightning_rl.spaces import ActionTransform
+
+OBS, ACTION = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
+HERE = "tests.models.test_catalog"
+
+
+class Linear(Model):
+    """A custom model; `width` comes from custom_model_config."""
+
+    def __init__(self, obs_space, action_space, num_outputs, *, width=4, preprocessor=None):
+        super().__init__(obs_space, action_space, num_outputs, preprocessor=preprocessor)
+        self.hidden, self.out = nn.Linear(self.preprocessor.size, width), nn.Linear(width, num_outputs)
+
+    def forward(self, input_dict, state=(), seq_lens=None):
+        return self.out(self.hidden(input_dict["obs_flat"])), list(state)
+
+
+class Doubled(Preprocessor):
+    def _init_shape(self, obs_space, options):
+        return (6,)
+
+    def transform_batch(self, obs):
+        return torch.cat([obs, obs], 1)
+
+
+class Cold(Categorical):
+    """A custom distribution: half the temperature."""
+
+    def _arranged(self, values, missing):
+        return values * 2 if missing is None else values
+
+
+@pytest.fixture
+def registries(monkeypatch):
+    for name in ("_models", "_dists", "_preprocessors"):
+        monkeypatch.setattr(ModelCatalog, name, dict(getattr(ModelCatalog, name)))
+
+
+@pytest.mark.parametrize("named", [Linear, f"{HERE}:Linear", f"{HERE}.Linear", "mine"])
+def test_a_model_by_class_path_or_registered_name_gets_its_keywords(registries, named):
+    ModelCatalog.register_custom_model("mine", Linear)
+    model = ModelCatalog.get_model(OBS, ACTION, 2, {"custom_model": named, "custom_model_config": {"width": 9}})
+    assert type(model).__name__ == "Linear" and model.hidden.out_features == 9
+
+
+def test_action_distributions_and_preprocessors_plug_in_the_same_way(registries):
+    ModelCatalog.register_custom_action_dist("cold", Cold)
+    ModelCatalog.register_custom_preprocessor("doubled", Doubled)
+    factory, size = ModelCatalog.get_action_dist(ACTION, {"custom_action_dist": "cold"})
+    assert factory(torch.tensor([[0.0, 1.0]])).logits.tolist() == [[0.0, 2.0]] and size == 2
+    assert ModelCatalog.get_preprocessor(OBS, {"custom_preprocessor": f"{HERE}:Doubled"}).size == 6
+    for config in ({}, {"custom_model": Linear}):
+        model = ModelCatalog.get_model(OBS, ACTION, 2, {"custom_preprocessor": "doubled", **config})
+        assert model.preprocessor.size == 6
+        assert model({"obs_flat": torch.zeros(4, 6)})[0].shape == (4, 2)
+
+
+def test_built_in_distributions_can_be_named():
+    assert ModelCatalog.get_action_dist(spaces.Box(-1, 1, (2,)), {"custom_action_dist": "Deterministic"}) == (
+        Deterministic,
+        2,
+    )
+
+
+def test_a_preprocessor_that_makes_images_gets_a_vision_network():
+    class Drawn(Preprocessor):
+        def _init_shape(self, obs_space, options):
+            return (10, 10, 1)
+
+        def transform_batch(self, obs):
+            return obs[:, :1].expand(-1, 100)
+
+    model = ModelCatalog.get_model(OBS, ACTION, 2, {"custom_preprocessor": Drawn})
+    assert isinstance(model, VisionNetwork)
+    assert model({"obs_flat": torch.zeros(3, 100)})[0].shape == (3, 2)
+
+
+class NoForward(Model):
+    pass
+
+
+class OneValue(Linear):
+    def forward(self, input_dict, state=(), seq_lens=None):
+        return super().forward(input_dict)[0]
+
+
+class Wide(Linear):
+    def forward(self, input_dict, state=(), seq_lens=None):
+        return super().forward(input_dict)[0].repeat(1, 2), []
+
+
+class ColumnOfValues(Linear):
+    def value_function(self):
+        return torch.zeros(2, 1)
+
+
+class DropsPreprocessor(Linear):
+    def __init__(self, obs_space, action_space, num_outputs, preprocessor=None):
+        super().__init__(obs_space, action_space, num_outputs)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"custom_model": NoForward}, "does not define forward"),
+        ({"custom_model": nn.Linear}, r"expected a subclass of lightning_rl\.models\.model\.Model"),
+        ({"custom_model": OneValue}, "forward returned Tensor"),
+        ({"custom_model": Wide}, r"shape \[2, 4\]; expected \[2, 2\]"),
+        ({"custom_model": ColumnOfValues}, r"values of 2 rows have shape \[2, 1\]"),
+        ({"custom_model": Linear, "custom_model_config": {"depth": 2}}, "unexpected keyword argument 'depth'"),
+        ({"custom_model": DropsPreprocessor, "custom_preprocessor": Doubled}, "drops custom_preprocessor"),
+        ({"custom_model": "nothing"}, "neither registered"),
+        ({"custom_model": "no_such_package.nets:Net"}, "no_such_package"),
+        ({"custom_model": f"{HERE}:Linaer"}, "Did you mean 'Linear'"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_broken_model_is_one_clear_error(config, words):
+    with pytest.raises(ConfigError, match=words):
+        ModelCatalog.get_model(OBS, ACTION, 2, config)
+
+
+def test_a_broken_distribution_or_preprocessor_says_what_is_missing():
+    from lightning_rl.models.distributions import ActionDistribution
+
+    class Half(ActionDistribution):
+        def sample(self, generator=None):
+            return self.inputs
+
+    with pytest.raises(ConfigError, match="does not define required_model_output_shape, deterministic_sample, logp"):
+        ModelCatalog.get_action_dist(ACTION, {"custom_action_dist": Half})
+    with pytest.raises(ConfigError, match="_init_shape"):
+        ModelCatalog.get_preprocessor(OBS, {"custom_preprocessor": Preprocessor})
+
+
+def test_trying_a_custom_model_leaves_it_in_train_mode_and_batch_norm_untouched():
+    class Normed(Linear):
+        def __init__(self, *arguments, **keywords):
+            super().__init__(*arguments, **keywords)
+            self.norm = nn.BatchNorm1d(3)
+
+        def forward(self, input_dict, state=(), seq_lens=None):
+            return super().forward({"obs_flat": self.norm(input_dict["obs_flat"])})
+
+    model = ModelCatalog.get_model(OBS, ACTION, 2, {"custom_model": Normed})
+    assert model.training and int(model.norm.num_batches_tracked) == 0
+
+
+def test_the_default_hooks_change_nothing():
+    model = ModelCatalog.get_model(OBS, ACTION, 2)
+    loss = torch.tensor(3.0)
+    assert model.custom_loss(loss, None) is loss and model.metrics() == {} and model.get_initial_state() == []
+
+
+def test_a_model_without_values_says_who_needs_them():
+    with pytest.raises(ConfigError, match="does not define value_function"):
+        Linear(OBS, ACTION, 2).value_function()
+
+
+def test_defaults_are_not_shared_between_configs():
+    assert MODEL_DEFAULTS["fcnet_hiddens"] == [64, 64]
+    assert ActionTransform(ACTION).policy_space == ACTION

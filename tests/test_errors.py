@@ -1,0 +1,62 @@
+"""Import paths and suggestions: what a user reads after a typing error."""
+
+from __future__ import annotations
+
+import collections
+import os.path
+from pathlib import Path
+
+import pytest
+
+from lightning_rl.errors import ConfigError, did_you_mean, import_object
+
+
+def test_the_nearest_name_is_suggested_and_a_far_one_is_not() -> None:
+    assert did_you_mean("gama", ["gamma", "lr"]) == " Did you mean 'gamma'?"
+    assert did_you_mean("zebra", ["gamma", "lr"]) == ""
+    assert did_you_mean("x", []) == ""
+
+
+@pytest.mark.parametrize("path", ["collections:OrderedDict", "collections.OrderedDict"])
+def test_both_forms_of_a_path_name_the_same_object(path: str) -> None:
+    assert import_object(path) is collections.OrderedDict
+
+
+def test_dots_after_the_colon_reach_into_the_object() -> None:
+    assert import_object("collections:OrderedDict.fromkeys") == collections.OrderedDict.fromkeys
+    assert import_object("os:path.join") is os.path.join
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nowhere.envs:MyEnv", r"there is no module 'nowhere'; install its package"),
+        ("email.mesage:Message", r"package 'email' has no module 'mesage'\. Did you mean 'message'\?"),
+        ("email.message.Message.keys", r"'email\.message' is a module, not a package; write 'email\.message:Message'"),
+        ("collections:OrderDict", r"module 'collections' has no attribute 'OrderDict'\. Did you mean 'OrderedDict'\?"),
+        ("collections:OrderedDict.fromkey", r"'OrderedDict' has no attribute 'fromkey'\. Did you mean 'fromkeys'\?"),
+    ],
+)
+def test_an_error_names_the_part_that_is_missing_and_the_nearest_one(path: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        import_object(path)
+
+
+@pytest.mark.parametrize("path", ["", "name", ":Name", "module:", ".envs:MyEnv", "a..b:C", "a:b..c"])
+def test_what_is_no_path_is_refused_with_the_form_expected(path: str) -> None:
+    with pytest.raises(ConfigError, match=r"no import path; expected 'package\.module:Name'"):
+        import_object(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "error"), [("import not_installed_anywhere", ModuleNotFoundError), ("1 / 0", ZeroDivisionError)]
+)
+def test_an_error_inside_the_module_is_shown_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, error: type[Exception]
+) -> None:
+    """A missing dependency of the user's file must not be reported as a missing file."""
+    (tmp_path / "broken_envs.py").write_text(f"{line}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(error) as raised:
+        import_object("broken_envs:MyEnv")
+    assert raised.traceback[-1].path.name == "broken_envs.py"

@@ -1,0 +1,256 @@
+"""Spaces: the table of what is supported, plain data and back, and the border between policy and environment."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import Space, spaces
+from gymnasium.vector.utils import batch_space, iterate
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightning_rl.errors import UnsupportedSpaceError
+from lightning_rl.sample_batch import nested
+from lightning_rl.spaces import (
+    ActionTransform,
+    check_supported,
+    leaf_spaces,
+    leaf_values,
+    packed,
+    space_difference,
+    space_from_json,
+    space_to_json,
+    squash,
+    unsquash,
+)
+
+BOX = spaces.Box(-2.0, 3.0, (2,))
+GRAPH = spaces.Graph(node_space=spaces.Box(-1, 1, (2,)), edge_space=None)
+
+# space → (works as observation, works as action, a word of the message when it does not)
+TABLE: list[tuple[Space[Any], bool, bool, str]] = [
+    (BOX, True, True, ""),
+    (spaces.Box(-1.0, 1.0, ()), True, True, ""),
+    (spaces.Box(-1.0, 1.0, (2, 3), dtype=np.float64), True, True, ""),
+    (spaces.Box(-np.inf, np.inf, (2,)), True, True, ""),
+    (spaces.Box(0, np.array([np.inf, 1.0]), (2,), dtype=np.float32), True, True, ""),
+    (spaces.Box(0, 255, (8, 8, 3), dtype=np.uint8), True, True, ""),
+    (spaces.Box(-3, 4, (2,), dtype=np.int32), True, True, ""),
+    (spaces.Box(0, 1, (2,), dtype=bool), True, True, ""),
+    (spaces.Box(-(2**40), 2**40, (1,), dtype=np.int64), True, False, "float Box"),
+    (spaces.Box(0.0, 1.0, (0,)), False, False, "leave it out"),
+    (spaces.Discrete(4), True, True, ""),
+    (spaces.Discrete(4, start=-2), True, True, ""),
+    (spaces.Discrete(100_000), True, False, "65536"),
+    (spaces.MultiDiscrete([3, 2, 4]), True, True, ""),
+    (spaces.MultiDiscrete([[3, 2], [2, 2]], start=[[1, 0], [0, -1]]), True, True, ""),
+    (spaces.MultiBinary(3), True, True, ""),
+    (spaces.MultiBinary([2, 3]), True, True, ""),
+    (spaces.Dict({"a": BOX, "b": spaces.Discrete(3)}), True, True, ""),
+    (
+        spaces.Tuple([BOX, spaces.Tuple([spaces.Discrete(3), spaces.Dict({"x": spaces.MultiBinary(2)})])]),
+        True,
+        True,
+        "",
+    ),
+    (spaces.Dict({}), False, False, "empty"),
+    (spaces.Text(5), False, False, "token ids"),
+    (GRAPH, False, False, "adjacency"),
+    (spaces.Sequence(spaces.Discrete(3)), False, False, "pad"),
+    (spaces.OneOf([spaces.Discrete(3), BOX]), False, False, "choice"),
+    (spaces.Dict({"words": spaces.Text(5), "b": BOX}), False, False, "'words'"),
+]
+SUPPORTED = [space for space, as_obs, _, _ in TABLE if as_obs]
+ACTIONS = [space for space, _, as_action, _ in TABLE if as_action]
+names = str
+
+
+@pytest.mark.parametrize(("space", "as_obs", "as_action", "word"), TABLE, ids=names)
+def test_table_of_supported_spaces(space, as_obs, as_action, word):
+    for role, works in (("observation", as_obs), ("action", as_action)):
+        if works:
+            check_supported(space, role)
+        else:
+            with pytest.raises(UnsupportedSpaceError, match=f"{role} space.*{word}"):
+                check_supported(space, role)
+
+
+@pytest.mark.parametrize("space", SUPPORTED, ids=names)
+def test_plain_data_gives_an_equal_space_back_through_json(space):
+    again = space_from_json(json.loads(json.dumps(space_to_json(space))))
+    assert again == space
+    assert space_difference(again, space) is None
+    for (_, ours), (_, theirs) in zip(leaf_spaces(again), leaf_spaces(space), strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        if isinstance(ours, spaces.Box):  # Box.__eq__ is only approximate
+            assert np.array_equal(ours.low, theirs.low) and np.array_equal(ours.high, theirs.high)
+
+
+def test_an_image_space_is_written_in_a_line():
+    assert len(json.dumps(space_to_json(spaces.Box(0, 255, (84, 84, 4), dtype=np.uint8)))) < 120
+
+
+def test_order_of_keys_survives_plain_data():
+    space = spaces.Dict([("z", spaces.Discrete(2)), ("a", spaces.Discrete(3))])
+    assert list(space_from_json(space_to_json(space)).spaces) == ["z", "a"]
+
+
+@pytest.mark.parametrize("space", [spaces.Text(3), GRAPH], ids=names)
+def test_unsupported_spaces_are_not_written(space):
+    with pytest.raises(UnsupportedSpaceError):
+        space_to_json(space)
+
+
+def test_unknown_type_in_plain_data_is_named():
+    with pytest.raises(UnsupportedSpaceError, match="'Blob'"):
+        space_from_json({"type": "Blob"})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        (spaces.Discrete(2), spaces.Discrete(3), "Discrete(2) against Discrete(3)"),
+        (spaces.Discrete(2), BOX, "Discrete(2) against Box"),
+        (spaces.Dict({"a": BOX}), spaces.Dict({"b": BOX}), "keys ['a'] against ['b']"),
+        (spaces.Tuple([BOX]), spaces.Tuple([BOX, BOX]), "1 parts against 2"),
+        (
+            spaces.Dict({"a": spaces.Tuple([BOX, spaces.Discrete(2)])}),
+            spaces.Dict({"a": spaces.Tuple([BOX, spaces.Discrete(5)])}),
+            "a.1: Discrete(2) against Discrete(5)",
+        ),
+    ],
+)
+def test_difference_names_the_leaf(first, second, words):
+    assert words in str(space_difference(first, second))
+
+
+# -- the border ------------------------------------------------------------------------------------------------------
+def policy_actions(transform: ActionTransform, count: int, seed: int = 0) -> Any:
+    """Random batch of `count` policy-space actions as nested tensors."""
+    transform.policy_space.seed(seed)
+    samples = [leaf_values(transform.policy_space, transform.policy_space.sample()) for _ in range(count)]
+    leaves = [torch.from_numpy(np.stack(column)) for column in zip(*samples, strict=True)]
+    return packed(transform.policy_space, iter(leaves))
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("space", ACTIONS, ids=names)
+def test_every_action_arrives_inside_the_space_in_its_dtype_and_comes_back(space, normalize):
+    transform = ActionTransform(space, normalize=normalize, clip=True)
+    actions = policy_actions(transform, 5)
+    arrived = transform.to_env(actions)
+    batched = batch_space(space, 5)
+    assert all(space.contains(single) for single in iterate(batched, arrived))
+    for (_, leaf), value in zip(leaf_spaces(space), leaf_values(space, arrived), strict=True):
+        assert value.dtype == leaf.dtype and value.shape == (5, *leaf.shape)
+    back = leaf_values(space, transform.from_env(arrived))
+    for ours, theirs in zip(leaf_values(space, actions), back, strict=True):
+        assert ours.dtype == theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_normalised_actions_are_stretched_and_then_clipped():
+    """Box [0, 10]: −1 → 0, 0.5 → 7.5, 3 → 25 → 10."""
+    transform = ActionTransform(spaces.Box(0.0, 10.0, (1,)), normalize=True)
+    assert transform.to_env(torch.tensor([[-1.0], [0.5], [3.0]])).tolist() == [[0.0], [7.5], [10.0]]
+    assert transform.policy_space == spaces.Box(-1.0, 1.0, (1,))
+
+
+def test_clip_without_normalising_keeps_the_units():
+    transform = ActionTransform(spaces.Box(0.0, 10.0, (1,)), normalize=False, clip=True)
+    assert transform.to_env(torch.tensor([[-1.0], [0.5], [30.0]])).tolist() == [[0.0], [0.5], [10.0]]
+
+
+def test_neither_leaves_actions_alone():
+    transform = ActionTransform(spaces.Box(0.0, 10.0, (1,)), normalize=False, clip=False)
+    assert transform.to_env(torch.tensor([[-1.0], [30.0]])).tolist() == [[-1.0], [30.0]]
+
+
+def test_a_box_with_an_infinite_bound_is_never_normalised_but_its_finite_bounds_hold():
+    space = spaces.Box(np.array([0.0, -np.inf], np.float32), np.array([np.inf, np.inf], np.float32))
+    transform = ActionTransform(space, normalize=True)
+    assert transform.to_env(torch.tensor([[-5.0, -5.0], [7.0, 7.0]])).tolist() == [[0.0, -5.0], [7.0, 7.0]]
+
+
+def test_integer_box_and_start_are_counted_from_zero_by_the_policy():
+    box = ActionTransform(spaces.Box(-3, 4, (2,), dtype=np.int32))
+    assert box.policy_space == spaces.MultiDiscrete([8, 8])
+    assert box.to_env(torch.tensor([[0, 7]])).tolist() == [[-3, 4]]
+    discrete = ActionTransform(spaces.Discrete(3, start=5))
+    assert discrete.policy_space == spaces.Discrete(3)
+    assert discrete.to_env(torch.tensor([0, 2])).tolist() == [5, 7]
+
+
+def test_nested_actions_come_from_dicts_and_from_nested_batches():
+    space = spaces.Dict({"b": spaces.Discrete(3, start=1), "a": spaces.Tuple([BOX, spaces.MultiBinary(2)])})
+    transform = ActionTransform(space)
+    actions = policy_actions(transform, 4)
+    from_dict, from_batch = transform.to_env(actions), transform.to_env(nested(actions))
+    assert isinstance(from_batch["a"], tuple)
+    for ours, theirs in zip(leaf_values(space, from_dict), leaf_values(space, from_batch), strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+def test_order_of_insertion_never_matters():
+    space = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(9)})
+    assert leaf_values(space, {"b": 8, "a": 1}) == [1, 8]
+
+
+def test_float_actions_are_copied_because_environments_may_write_into_them():
+    actions = torch.zeros(2, 2)
+    ActionTransform(BOX, normalize=False).to_env(actions)[:] = 7.0
+    assert actions.eq(0).all()
+
+
+@given(st.floats(-1, 1), st.floats(-100, 100), st.floats(0.01, 100))
+def test_squash_inverts_unsquash(action, low, width):
+    assert squash(unsquash(action, low, low + width), low, low + width) == pytest.approx(action, abs=1e-6)
+
+
+def test_a_transform_can_be_pickled():
+    transform = pickle.loads(pickle.dumps(ActionTransform(spaces.Tuple([BOX, spaces.Discrete(2)]))))
+    assert len(transform.to_env((torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64)))) == 2
+
+
+# -- any nesting -----------------------------------------------------------------------------------------------------
+LEAVES = st.one_of(
+    st.integers(1, 5).flatmap(lambda n: st.integers(-3, 3).map(lambda start: spaces.Discrete(n, start=start))),
+    st.lists(st.integers(1, 4), min_size=1, max_size=3).map(spaces.MultiDiscrete),
+    st.integers(1, 4).map(spaces.MultiBinary),
+    st.lists(st.integers(1, 3), max_size=3).map(lambda shape: spaces.Box(-1.5, 2.0, tuple(shape))),
+    st.integers(1, 3).map(lambda size: spaces.Box(-2, 5, (size,), dtype=np.int64)),
+)
+KEYS = st.text("abcxyz", min_size=1, max_size=3)
+NESTED = st.recursive(
+    LEAVES,
+    lambda children: st.one_of(
+        st.lists(children, min_size=1, max_size=3).map(spaces.Tuple),
+        st.dictionaries(KEYS, children, min_size=1, max_size=3).map(lambda parts: spaces.Dict(list(parts.items()))),
+    ),
+    max_leaves=6,
+)
+
+
+@given(NESTED)
+def test_any_nested_space_survives_plain_data(space):
+    assert space_from_json(json.loads(json.dumps(space_to_json(space)))) == space
+
+
+@given(NESTED)
+def test_any_nested_action_arrives_inside_the_space(space):
+    transform = ActionTransform(space)
+    arrived = transform.to_env(policy_actions(transform, 2))
+    assert all(space.contains(single) for single in iterate(batch_space(space, 2), arrived))
+
+
+@given(NESTED)
+def test_leaves_packed_again_are_the_value(space):
+    value = space.sample()
+    again = packed(space, iter(leaf_values(space, value)))
+    for ours, theirs in zip(leaf_values(space, again), leaf_values(space, value), strict=True):
+        assert np.array_equal(ours, theirs)

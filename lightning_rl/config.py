@@ -58,7 +58,7 @@ def shipped_conf() -> Path:
 
 
 def user_confs() -> list[str]:
-    """The user's config directories, first one first, as Hydra writes them.
+    """The user's config directories (and pkg://… entries), first one first.
 
     Raises:
         ConfigError: a directory of `LIGHTNING_RL_SEARCH_PATH` is not there.
@@ -73,7 +73,7 @@ def user_confs() -> list[str]:
         else:
             expected = f"give directories, or pkg://package.conf, separated by {os.pathsep!r}"
             raise ConfigError(f"{SEARCH_PATH} names {entry!r}, which is no directory: {expected}")
-    return [f"file://{path}" for path in found if not path.samefile(shipped_conf())] + packages
+    return [str(path) for path in found if not path.samefile(shipped_conf())] + packages
 
 
 class UserConf(SearchPathPlugin):
@@ -81,7 +81,7 @@ class UserConf(SearchPathPlugin):
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Called by Hydra for every program; only this package's own search path is changed."""
-        if any(element.path == f"file://{shipped_conf()}" for element in search_path.get_path()):
+        if any(element.path == str(shipped_conf()) for element in search_path.get_path()):
             for path in user_confs():
                 search_path.prepend("user", path, anchor="main")
 
@@ -276,7 +276,7 @@ def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
 def option_text(group: str, name: str) -> str:
     """The YAML of a group's option (of the primary config for group ""), from the first directory that has it."""
     for directory in [*user_confs(), str(shipped_conf())]:
-        file = Path(directory.removeprefix("file://")) / group / f"{name}.yaml"
+        file = Path(directory) / group / f"{name}.yaml"
         if file.is_file():
             return file.read_text(encoding="utf-8")
     return ""

@@ -6,78 +6,120 @@ Torch and Lightning are imported where they are needed, so that a mistake in the
 from __future__ import annotations
 
 import json
-import logging
-import math
-import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lightning_rl.config_check import value_at
-from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, import_object
+from lightning_rl.config_check import dotted, value_at
+from lightning_rl.errors import ConfigError, did_you_mean, import_object
 
 if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
+    from lightning.pytorch import Callback, Trainer
+    from lightning.pytorch.loggers import Logger
 
+    from lightning_rl.callbacks import StopSignals
     from lightning_rl.data.datamodule import RolloutDataModule
     from lightning_rl.policies import Policy
+    from lightning_rl.rollouts.envs import EnvCreator
 
-__all__ = ["RESUMABLE", "build", "evaluate", "recorded", "resumed_config", "train"]
+__all__ = ["RESUMABLE", "build", "recorded", "resumed_config", "train"]
 
 # What may change when a run goes on; all else would make it another run.
-RESUMABLE = ("total_env_steps", "stop.*", "checkpoint.*", "evaluation.*", "logger.*", "trainer.max_time", "torch_threads")
+RESUMABLE = ("total_env_steps", "stop.*", "checkpoint.*", "evaluation.*", "trainer.max_time", "torch_threads")
 
 
-def build(config: Mapping[str, Any]) -> tuple[Policy, RolloutDataModule, Trainer]:
+def build(
+    config: Mapping[str, Any], signals: StopSignals | None = None
+) -> tuple[Policy, RolloutDataModule, Trainer]:
     """The three objects of a run, ready for `trainer.fit(policy, datamodule=datamodule)`; nothing is written yet.
 
     Args:
-        config: plain containers that passed `check_config`.
+        config: plain containers that passed `check_config`. Classes may stand where import paths do.
+        signals: where Ctrl-C is noted; `None` leaves it to Lightning.
 
     Raises:
         ConfigError: a constructor refuses its keywords.
-        EnvError: the environment cannot be made or breaks the Gymnasium API.
+        EnvError: the environment cannot be made, or breaks the Gymnasium API.
         UnsupportedSpaceError: the policy cannot take the environment's spaces.
     """
     import torch
     from lightning.pytorch import Trainer, seed_everything
 
+    from lightning_rl.callbacks import AtomicCheckpointIO, quiet_lightning
+    from lightning_rl.callbacks.hooks import worker_hooks
     from lightning_rl.data.datamodule import RolloutDataModule
     from lightning_rl.rollouts.envs import EnvCreator
 
+    quiet_lightning()
     torch.set_num_threads(config["torch_threads"])
     seed_everything(config["seed"], verbose=False)  # for users' code; the package's own randomness is derived
     env = EnvCreator(**config["env"])
     observation_space, action_space = env.spaces()
-    keywords = dict(config["policy"])
-    policy = import_object(keywords.pop("_target_"))(observation_space, action_space, **keywords)
-    callbacks = built_callbacks(config, env)
+    policy = made(config["policy"], "_target_", observation_space, action_space)
+    users = [made(entry, "callback") for entry in config["callbacks"]]
+    evaluation = dict(config["evaluation"])
+    interval = evaluation.pop("interval")
     datamodule = RolloutDataModule(
         env,
         config["workers"],
-        {key: value for key, value in config["evaluation"].items() if key != "interval"},
+        evaluation,
         seed=config["seed"],
-        callbacks=callbacks,
+        callbacks=worker_hooks(users),
         **config["data"],
     )
     trainer = Trainer(
-        max_epochs=-1,
-        logger=built_loggers(config),
-        callbacks=callbacks,
+        max_epochs=-1,  # StopCallback counts env steps
+        logger=loggers(config) or False,
+        callbacks=callbacks(config, env, users, signals),
+        plugins=[AtomicCheckpointIO()],
         default_root_dir=config["run_dir"],
-        check_val_every_n_epoch=max(1, config["evaluation"]["interval"]),
-        limit_val_batches=1.0 if config["evaluation"]["interval"] else 0,
+        check_val_every_n_epoch=max(1, interval),
+        limit_val_batches=1.0 if interval else 0,
         num_sanity_val_steps=0,
-        enable_checkpointing=True,
         enable_model_summary=False,
         use_distributed_sampler=False,
         **config["trainer"],
     )
     return policy, datamodule, trainer
+
+
+def made(entry: Any, key: str, *arguments: Any) -> Any:
+    """An object from its config: an import path, a class, an object already made, or a mapping with `key` and keywords."""
+    keywords = dict(entry) if isinstance(entry, Mapping) else {key: entry}
+    target = keywords.pop(key, None) or keywords.pop("_target_", None)
+    if target is None:
+        raise ConfigError(f"{entry!r} has no {key!r}; expected an import path, or {{{key}: path, **keywords}}")
+    found = import_object(target) if isinstance(target, str) else target
+    return found(*arguments, **keywords) if callable(found) else found
+
+
+def loggers(config: Mapping[str, Any]) -> list[Logger]:
+    """The loggers that the config names."""
+    return [made(entry, "_target_") for entry in config["logger"].values()]
+
+
+def callbacks(
+    config: Mapping[str, Any], env: EnvCreator, users: list[Callback], signals: StopSignals | None
+) -> list[Callback]:
+    """The run's own callbacks around the user's, in the order in which they need each other's results."""
+    from lightning_rl.callbacks import MetricsCallback, ProgressBar, RLCheckpoint, StatusCallback, StopCallback
+
+    run_dir, rules = Path(config["run_dir"]), dict(config["stop"])
+    target = rules.pop("return")
+    if target == "auto":
+        target = env.reward_threshold
+        if target is None:
+            raise ConfigError(f"stop.return=auto: {env.name!r} declares no reward_threshold; give a number")
+    metrics = MetricsCallback(hparams=config)
+    stop = StopCallback(config["total_env_steps"], target, signals=signals, **rules)
+    checkpoint = RLCheckpoint(run_dir / "checkpoints", **config["checkpoint"])
+    status = StatusCallback(run_dir / "status.json", metrics, stop)
+    return [metrics, *users, stop, checkpoint, status, ProgressBar(metrics, config["total_env_steps"])]
 
 
 def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str, Any]:
@@ -94,18 +136,83 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str,
         ConfigError: `run_dir` holds a run already.
         Exception: what stopped the run; its traceback is in RUN_DIR/train.log, and status.json says "failed".
     """
-    raise AssertionError
+    run_dir = Path(config["run_dir"]).absolute()
+    if ckpt_path is None and (run_dir / "config.yaml").exists():
+        raise ConfigError(f"run_dir={run_dir} holds a run: continue it with `lightning-rl resume`, or choose another")
+    from lightning_rl.callbacks import StopSignals
+
+    with recorded(run_dir), StopSignals() as signals:
+        policy, datamodule, trainer = build(config, signals)
+        run_dir.mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
+        (run_dir / "config.yaml").write_text(text, encoding="utf-8")
+        try:
+            trainer.fit(policy, datamodule=datamodule, ckpt_path=ckpt_path)
+        except SystemExit as error:  # how Lightning ends after a KeyboardInterrupt
+            raise KeyboardInterrupt from error
+        finally:
+            datamodule.stop()
+    return json.loads((run_dir / "status.json").read_text(encoding="utf-8"))
 
 
 @contextmanager
 def recorded(run_dir: str | Path) -> Iterator[None]:
-    """Leave the traceback of what goes wrong in RUN_DIR/train.log, and "failed" in its status.json."""
-    yield
+    """Leave the traceback of what goes wrong in RUN_DIR/train.log, and "failed" in its status.json, if it is there yet."""
+    run_dir = Path(run_dir)
+    try:
+        yield
+    except Exception as error:
+        if run_dir.is_dir():
+            with (run_dir / "train.log").open("a", encoding="utf-8") as log:
+                log.write("".join(traceback.format_exception(error)))
+            status_file = run_dir / "status.json"
+            status = json.loads(status_file.read_text(encoding="utf-8")) if status_file.is_file() else {}
+            if status.pop("state", None) != "failed":
+                from lightning_rl.callbacks.status import write_status
+
+                write_status(status_file, "failed", **{**status, "error": f"{type(error).__name__}: {error}"})
+        raise
 
 
 def resumed_config(run_dir: Path, changes: Mapping[str, Any]) -> dict[str, Any]:
-    return {}
+    """The config of a run, with what may change in a run that goes on.
+
+    Args:
+        run_dir: of the run; it may have been moved.
+        changes: dotted key → value.
+
+    Raises:
+        ConfigError: there is no run, it is complete, or a change would make it another run.
+    """
+    file = run_dir / "config.yaml"
+    if not file.is_file():
+        raise ConfigError(f"{run_dir} holds no run (no config.yaml): give a directory that `lightning-rl train` wrote")
+    config = moved(yaml.safe_load(file.read_text(encoding="utf-8")), run_dir)
+    known = list(dotted(config))
+    for key, value in changes.items():
+        if key not in known:
+            raise ConfigError(f"no key {key!r}.{did_you_mean(key, known)}")
+        if not any(fnmatch(key, pattern) for pattern in RESUMABLE):
+            allowed = ", ".join(RESUMABLE)
+            raise ConfigError(f"{key}={value!r} would make it another run; a resumed run can change {allowed}")
+        section, _, name = key.rpartition(".")
+        (value_at(config, section) if section else config)[name] = value
+    status_file = run_dir / "status.json"
+    taken = json.loads(status_file.read_text(encoding="utf-8"))["env_steps"] if status_file.is_file() else 0
+    if taken >= config["total_env_steps"]:
+        raise ConfigError(f"{run_dir} has taken {taken} of total_env_steps={config['total_env_steps']}: give it more")
+    return config
 
 
-def evaluate(checkpoint, *, env, episodes, seed, explore):
-    return {}
+def moved(config: dict[str, Any], run_dir: Path) -> dict[str, Any]:
+    """The config with its run directory, and every path inside it, where the run is now."""
+    before = config["run_dir"]
+
+    def rebased(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: rebased(child) for key, child in value.items()}
+        if isinstance(value, str) and (value == before or value.startswith(f"{before}/")):
+            return f"{run_dir}{value[len(before) :]}"
+        return value
+
+    return rebased(config)

@@ -57,9 +57,7 @@ class RLCallback(Callback):
     ) -> None:
         """The learner has turned the fragment `[T, B, …]` into the rows `[N, …]` to learn from; they may be changed in place."""
 
-    def on_learn_on_batch(
-        self, *, policy: LightningModule, train_batch: SampleBatch, result: dict[str, float]
-    ) -> None:
+    def on_learn_on_batch(self, *, policy: LightningModule, train_batch: SampleBatch, result: dict[str, float]) -> None:
         """The learner has learned from these rows `[N, …]`; numbers added to `result` are logged as `train/<name>`."""
 
     def on_train_result(self, *, trainer: Trainer, policy: LightningModule, result: dict[str, float]) -> None:
@@ -81,5 +79,7 @@ def worker_hooks(callbacks: Iterable[Any]) -> list[SimpleNamespace]:
 
     A hook that does nothing still costs a call per environment step, so a worker is given only those that do something.
     """
-    found = ({name: getattr(callback, name) for name in overridden_hooks(callback, WORKER_HOOKS)} for callback in callbacks)
+    found = (
+        {name: getattr(callback, name) for name in overridden_hooks(callback, WORKER_HOOKS)} for callback in callbacks
+    )
     return [SimpleNamespace(**hooks) for hooks in found if hooks]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,8 @@ class CSVLogger(Logger):
     def __init__(self, path: str | Path) -> None:
         super().__init__()
         self.path = Path(path)
-        self._columns: list[str] = []
+        self._columns: dict[str, None] = {}  # of the file, in order
         self._rows: list[dict[str, Any]] = []  # not yet in the file
-        self._header: list[str] = []  # the columns that the file has
         self._latest_step: int | None = None
 
     @property
@@ -77,25 +76,20 @@ class CSVLogger(Logger):
         if self._latest_step is not None and self._latest_step <= step:
             return  # this process wrote the file; it fits
         self._rows, self._latest_step = [], step
-        if not self.path.exists():
-            return
-        kept = [row for row in self._read() if int(row[STEP]) <= step]
-        self._columns = [*dict.fromkeys(column for row in kept for column in row)] or [STEP]
-        self._write(kept)
+        if self.path.exists():
+            self._rewrite([row for row in self._read() if int(row[STEP]) <= step])
 
     @rank_zero_only
     def save(self) -> None:
         """Write what was logged since the last time; if the disk is full, keep it for the next time."""
-        columns = dict.fromkeys([*(self._columns or [STEP]), *(name for row in self._rows for name in row)])
-        self._columns = list(columns)
         if not self._rows:
             return
         try:
-            if self._header == self._columns and self.path.exists():
+            if self._columns.keys() >= {name for row in self._rows for name in row} and self.path.exists():
                 with self.path.open("a", newline="") as file:
                     file.write(_lines(self._rows, self._columns))
             else:
-                self._write([*(self._read() if self.path.exists() else []), *self._rows])
+                self._rewrite([*(self._read() if self.path.exists() else []), *self._rows])
         except OSError as error:
             log.error("%s could not be written (%s); its rows are kept and written later", self.path, error)
             return
@@ -110,13 +104,14 @@ class CSVLogger(Logger):
         """Whole rows of the file, without empty cells; a killed process may have left half a row at the end."""
         text = self.path.read_text()
         rows = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
-        return [{name: value for name, value in row.items() if value} for row in rows if (row[STEP] or "").isdigit()]
+        whole = [row for row in rows if (row.get(STEP) or "").isdigit()]
+        return [{name: value for name, value in row.items() if name and value} for row in whole]
 
-    def _write(self, rows: list[dict[str, Any]]) -> None:
-        self._columns = self._columns or [STEP]
-        header = ",".join(self._columns) + "\r\n"
-        write_atomically(self.path, (header + _lines(rows, self._columns)).encode(), durable=False)
-        self._header = list(self._columns)
+    def _rewrite(self, rows: list[dict[str, Any]]) -> None:
+        columns = dict.fromkeys([STEP, *self._columns, *(name for row in rows for name in row)])
+        content = ",".join(columns) + "\r\n" + _lines(rows, columns)
+        write_atomically(self.path, content.encode(), durable=False)
+        self._columns = columns
 
 
 class TensorBoardLogger(LightningTensorBoardLogger):
@@ -148,7 +143,7 @@ class TensorBoardLogger(LightningTensorBoardLogger):
         self._add(lambda writer: writer.add_summary(Summary(value=values), step))
 
     @rank_zero_only
-    def log_hyperparams(self, params: Any, metrics: Any = None, step: int | None = None) -> None:
+    def log_hyperparams(self, params: Any, metrics: Mapping[str, Any] | None = None, step: int | None = None) -> None:
         """Fill the HPARAMS tab; its columns show the latest `hp_metric` (evaluation) and `rollout/ep_rew_mean`."""
         from torch.utils.tensorboard.summary import hparams
 
@@ -178,23 +173,25 @@ class TensorBoardLogger(LightningTensorBoardLogger):
         if self._experiment is not None:
             self.save()
 
-    def _add(self, write: Any) -> None:
+    def _add(self, write: Callable[[Any], Any]) -> None:
         if self._broken:
             return
         try:
             write(self.experiment._get_file_writer())
         except OSError as error:
             self._broken = True  # the writer's thread has ended
-            log.error("TensorBoard files in %s cannot be written (%s); training goes on without them", self.log_dir, error)
+            log.error(
+                "TensorBoard files in %s cannot be written (%s); training goes on without them", self.log_dir, error
+            )
 
 
-def _lines(rows: list[dict[str, Any]], columns: list[str]) -> str:
+def _lines(rows: list[dict[str, Any]], columns: Iterable[str]) -> str:
     text = io.StringIO(newline="")
-    csv.DictWriter(text, columns).writerows(rows)
+    csv.DictWriter(text, list(columns)).writerows(rows)
     return text.getvalue()
 
 
-def _flattened(params: Mapping[str, Any], prefix: str = "") -> Any:
+def _flattened(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
     for name, value in params.items():
         if isinstance(value, Mapping):
             yield from _flattened(value, f"{prefix}{name}.")

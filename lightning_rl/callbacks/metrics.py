@@ -132,7 +132,9 @@ class MetricsCallback(Callback):
 
 def latest_metrics(trainer: Trainer) -> dict[str, float]:
     """The newest value of every metric, the ones that were logged through Lightning (`self.log`) among them."""
-    logged = {name: float(value) for name, value in trainer.callback_metrics.items() if torch.as_tensor(value).numel() == 1}
+    logged = {
+        name: float(value) for name, value in trainer.callback_metrics.items() if torch.as_tensor(value).numel() == 1
+    }
     for callback in trainer.callbacks:
         if isinstance(callback, MetricsCallback):
             return {**logged, **callback.latest}

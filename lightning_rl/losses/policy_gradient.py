@@ -57,7 +57,7 @@ def clipped_surrogate(logp: Tensor, action_logp: Tensor, advantages: Tensor, cli
     """
     same_shape(logp, action_logp, advantages)
     ratio = (logp - action_logp).exp()
-    # clip(ratio, 1 ± ε) · A only counts where it is the smaller one, and there it is A + ε|A|: the same minimum with half the graph.
+    # clip(ratio, 1 ± ε) · A only counts where it is the smaller one; there it is A + ε|A|: half the graph.
     return -torch.min(ratio * advantages, advantages + clip * advantages.abs()).mean()
 
 

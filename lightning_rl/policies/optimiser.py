@@ -88,11 +88,11 @@ class Optimiser:
 
     def backward(self, loss: Tensor) -> None:
         """Fresh gradients of `loss`."""
-        if self.flat:
-            for flat in self.flat:
-                flat.gradient.zero_()
-        else:
-            self.torch_optimizer.zero_grad(set_to_none=True)
+        optimizer = self.torch_optimizer  # made here, at the latest
+        for flat in self.flat:
+            flat.gradient.zero_()
+        if not self.flat:
+            optimizer.zero_grad(set_to_none=True)
         if self.policy.in_trainer:
             self.policy.manual_backward(loss)
         else:
@@ -152,7 +152,8 @@ class FlatParameters:
 
     def attach(self) -> None:
         """Point the parameters here again if something moved them (a policy that went to another device and back)."""
-        if self.parameters[0].data_ptr() == self.parameter.data_ptr() and self.parameters[0].grad is not None:
+        first = self.parameters[0]
+        if first.data_ptr() == self.parameter.data_ptr() and first.grad is not None and self.parameter.grad is not None:
             return
         with torch.no_grad():
             self.parameter.data = torch.cat([p.detach().flatten() for p in self.parameters])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from lightning_rl.losses import approx_kl, clip_fraction, clipped_surrogate, policy_gradient, standardised
@@ -13,8 +15,25 @@ ADVANTAGES = torch.tensor([1.0, -2.0, 0.5, -0.3])
 
 
 def test_the_clipped_surrogate_of_the_golden_batch() -> None:
-    """Ratios 1.105171 .67032 1.822119 .740818; surrogates 1.105171 −1.4 (clipped at .7) .65 (at 1.3) −.222245; mean .0332314, negated."""
+    """Ratios 1.105171 .67032 1.822119 .740818, surrogates 1.105171 −1.4 (clipped at .7) .65 (at 1.3) −.222245.
+
+    Their mean is .0332314; the loss is its negative.
+    """
     assert_close(clipped_surrogate(NEW, OLD, ADVANTAGES, 0.3), torch.tensor(-0.0332314), atol=1e-6, rtol=0)
+
+
+@settings(derandomize=True, max_examples=50, deadline=None)
+@given(st.integers(0, 2**31), st.floats(0.01, 0.9))
+def test_the_clipped_surrogate_and_its_gradient_are_those_of_the_published_form(seed: int, clip: float) -> None:
+    """Eq. 7 as printed, in float64: −mean(min(r A, clip(r, 1 − ε, 1 + ε) A))."""
+    generator = torch.Generator().manual_seed(seed)
+    old, new, advantages = torch.randn(3, 32, generator=generator, dtype=torch.float64)
+    logp = new.clone().requires_grad_()
+    ratio = (logp - old).exp()
+    published = -torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages).mean()
+    loss = clipped_surrogate(logp, old, advantages, clip)
+    assert_close(loss, published)
+    assert_close(torch.autograd.grad(loss, logp), torch.autograd.grad(published, logp))
 
 
 def test_no_gradient_flows_beyond_the_clip() -> None:

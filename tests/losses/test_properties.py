@@ -1,4 +1,4 @@
-"""Returns and advantages against slow float64 sums that follow the definitions, on random fragments of the house form."""
+"""Returns and advantages against slow float64 sums that follow the definitions, on random fragments."""
 
 from __future__ import annotations
 

@@ -133,10 +133,13 @@ def test_the_reset_row_and_the_padding_stay_out() -> None:
 
 
 def test_long_fragments_keep_their_precision() -> None:
-    """3000 rewards of 1, V = 0, γ = .999: (1 − .999ᵏ)/.001 with k rows left, to 1e-5."""
+    """3000 rewards of 1, V = 0, γ = .999: (1 − .999ᵏ)/.001 with k rows left.
+
+    float32's .999 is .99900001287; of a sum near 1/(1 − γ) that alone moves 1.3e-5.
+    """
     advantages = gae(torch.ones(3000, 1), torch.zeros(3001, 1), **ends(3000), gamma=0.999, lam=1.0)
     known = (1 - 0.999 ** torch.arange(3000, 0, -1, dtype=torch.float64)) / 0.001
-    assert_close(advantages.squeeze(1).double(), known, rtol=1e-5, atol=0)
+    assert_close(advantages.squeeze(1).double(), known, rtol=3e-5, atol=0)
 
 
 @pytest.mark.parametrize("log_rho", [80.0, -80.0, 300.0, -300.0])
@@ -148,7 +151,7 @@ def test_extreme_ratios_stay_finite(log_rho: float) -> None:
 
 
 def test_an_unclipped_trace_that_overflows_stays_in_its_episode() -> None:
-    """Two ratios of e⁸⁰ multiply to infinity in the second episode; the first, of one step of ratio 1, has v = r = 1."""
+    """Two ratios of e⁸⁰ multiply to infinity in episode 2; the first, of one step of ratio 1, has v = r = 1."""
     log_rhos, zeros = column([0.0, 80.0, 80.0, 80.0]), torch.zeros(5, 1)
     targets, _ = vtrace(log_rhos, torch.ones(4, 1), zeros, **ends(4, (0,)), gamma=1.0, clip_c=math.inf)
     assert targets[0].item() == 1.0

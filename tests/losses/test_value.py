@@ -1,12 +1,28 @@
-"""Value losses against numbers worked by hand."""
+"""Value targets and losses against numbers worked by hand."""
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from lightning_rl.losses import clipped_square_error, explained_variance, huber, td_targets, value_change_clipped_error
+from lightning_rl.losses import (
+    c51_projection,
+    clipped_square_error,
+    double_q_values,
+    expectile,
+    explained_variance,
+    huber,
+    quantile_huber,
+    td_targets,
+    value_change_clipped_error,
+    value_rescale,
+    value_rescale_inverse,
+)
 
 
 def test_explained_variance_of_the_golden_batch() -> None:
@@ -27,7 +43,7 @@ def test_the_clipped_square_error_teaches_nothing_beyond_its_limit() -> None:
 
 
 def test_a_value_change_beyond_the_clip_teaches_nothing_more() -> None:
-    """Old value 0, target 2, clip ½. V = 1: max(1, 1.5²) = 2.25 without gradient; V = .4: 1.6² with one; V = −1: 9 (the wrong way) with one."""
+    """Old value 0, target 2, clip ½. V = 1: max(1, 1.5²) without gradient; V = .4: 1.6², V = −1: 3², with one."""
     values = torch.tensor([1.0, 0.4, -1.0], requires_grad=True)
     loss = value_change_clipped_error(values, torch.zeros(3), torch.full((3,), 2.0), 0.5)
     loss.backward()
@@ -47,6 +63,106 @@ def test_td_targets_bootstrap_all_but_terminated_rows_and_carry_no_gradient() ->
     assert not targets.requires_grad
 
 
+def test_td_targets_of_a_terminated_state_without_legal_actions_are_the_reward() -> None:
+    targets = td_targets(torch.tensor([1.0]), torch.tensor([-math.inf]), torch.tensor([True]), torch.tensor([0.9]))
+    assert targets.tolist() == [1.0]
+
+
+def test_double_q_takes_the_choice_of_one_network_and_the_value_of_the_other() -> None:
+    """Row 0 chooses action 1 (worth 5); in row 1 action 2 is illegal, so action 0 (worth 7) is chosen."""
+    online = torch.tensor([[1.0, 2.0, 0.0], [1.0, 0.0, -math.inf]])
+    assert double_q_values(online, torch.tensor([[9.0, 5.0, 4.0], [7.0, 8.0, 9.0]])).tolist() == [5.0, 7.0]
+
+
+def test_expectile_weighs_the_two_sides() -> None:
+    """τ = .8: .8·1 above, .2·1 below; τ = ½ is half the square."""
+    assert_close(expectile(torch.tensor([1.0, -1.0, 2.0]), 0.8), torch.tensor([0.8, 0.2, 3.2]))
+    assert_close(expectile(torch.tensor([3.0, -3.0]), 0.5), torch.tensor([4.5, 4.5]))
+
+
+ATOMS, NEXT = torch.linspace(-2, 2, 5), torch.tensor([[0.1, 0.2, 0.4, 0.2, 0.1]])
+
+
+@pytest.mark.parametrize(
+    ("reward", "terminated", "projected"),
+    [
+        (0.5, False, [0.03, 0.15, 0.32, 0.32, 0.18]),
+        (0.5, True, [0, 0, 0.5, 0.5, 0]),
+        (1.0, True, [0, 0, 0, 1, 0]),
+        (5.0, False, [0, 0, 0, 0, 1]),
+        (-5.0, True, [1, 0, 0, 0, 0]),
+    ],
+)
+def test_c51_projection_shares_mass_between_neighbours(reward: float, terminated: bool, projected: list[float]) -> None:
+    """Atoms −2 −1 0 1 2, γ = .9. From r = ½ they land on −1.3 −.4 .5 1.4 2 (2.3 is cut): −1.3 gives .3 of .1 to −2,
+    .7 to −1, and so on; what falls on an atom stays whole."""
+    got = c51_projection(NEXT, torch.tensor([reward]), torch.tensor([terminated]), 0.9, ATOMS)
+    assert_close(got, torch.tensor([projected], dtype=torch.float32), atol=1e-6, rtol=0)
+
+
+@settings(derandomize=True, max_examples=50, deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 51), st.floats(-30, 30), st.floats(0, 1))
+def test_c51_projection_keeps_the_mass_and_the_mean(seed: int, count: int, reward: float, discount: float) -> None:
+    """Nothing is lost, nothing is negative; sharing between neighbours keeps the mean of what is not cut."""
+    atoms = torch.linspace(-10, 10, count, dtype=torch.float64)
+    mass = torch.rand(3, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).softmax(-1)
+    rewards, discounts = (torch.full((3,), x, dtype=torch.float64) for x in (reward, discount))
+    projected = c51_projection(mass, rewards, torch.tensor([False, True, False]), discounts, atoms)
+    assert (projected >= 0).all()
+    assert_close(projected.sum(-1), torch.ones(3, dtype=torch.float64))
+    kept = (discounts * torch.tensor([1, 0, 1]))[:, None] * atoms + reward
+    assert_close((projected * atoms).sum(-1), (mass * kept.clamp(-10, 10)).sum(-1), atol=1e-9, rtol=1e-9)
+
+
+def test_quantile_huber_of_a_batch_worked_by_hand() -> None:
+    """Quantiles 0 and 2 at τ = ¼, ¾; targets 1 and −1. Errors 1 −1 | −1 −3, Huber ½ ½ | ½ 2½,
+    weights ¼ ¾ | ¼ ¼: means (⅛ + ⅜)/2 = ¼ and (⅛ + ⅝)/2 = ⅜; their sum is ⅝."""
+    quantiles = torch.tensor([[0.0, 2.0]], requires_grad=True)
+    targets = torch.tensor([[1.0, -1.0]], requires_grad=True)
+    loss = quantile_huber(quantiles, torch.tensor([0.25, 0.75]), targets)
+    assert_close(loss, torch.tensor([0.625]))
+    assert_close(quantile_huber(quantiles, torch.tensor([[0.25, 0.75]]), targets), loss)
+    loss.sum().backward()
+    assert targets.grad is None
+    assert_close(quantiles.grad, torch.tensor([[0.25, 0.25]]))
+
+
+def test_quantile_huber_is_smallest_at_the_quantiles() -> None:
+    """Of the samples 0 … 100 the quartile is 25 and three quarters lie below 75: the gradient turns there."""
+    samples, taus = torch.arange(101.0)[None], torch.tensor([0.25, 0.75])
+    for shift, sign in ((-3.0, -1), (3.0, 1)):
+        quantiles = (torch.tensor([[25.0, 75.0]]) + shift).requires_grad_()
+        quantile_huber(quantiles, taus, samples, kappa=0.01).sum().backward()
+        assert quantiles.grad is not None
+        assert (quantiles.grad.sign() == sign).all()
+
+
+def test_value_rescale_of_the_golden_numbers() -> None:
+    """h(10) = √11 − 1 + .01; h(−3) = −(2 − 1) − .003; h(0) = 0."""
+    values = torch.tensor([10.0, -3.0, 0.0])
+    assert_close(value_rescale(values), torch.tensor([2.3266248, -1.003, 0.0]), atol=1e-6, rtol=0)
+
+
+def test_value_rescale_inverse_is_the_published_formula() -> None:
+    values, epsilon = torch.linspace(-50, 50, 101, dtype=torch.float64), 1e-2
+    fraction = ((1 + 4 * epsilon * (values.abs() + 1 + epsilon)).sqrt() - 1) / (2 * epsilon)
+    assert_close(value_rescale_inverse(values, epsilon), values.sign() * (fraction.square() - 1))
+
+
+@settings(derandomize=True, max_examples=50, deadline=None)
+@given(st.floats(-1e6, 1e6, width=32, allow_subnormal=False))
+def test_rescaling_there_and_back_is_the_identity_in_float32(value: float) -> None:
+    given_value = torch.tensor(value)
+    assert_close(value_rescale_inverse(value_rescale(given_value)), given_value, rtol=1e-5, atol=0)
+
+
+def test_value_rescale_has_its_slope_at_zero() -> None:
+    """h'(0) = ½ + ε."""
+    value = torch.tensor(0.0, requires_grad=True)
+    value_rescale(value).backward()
+    assert_close(value.grad, torch.tensor(0.501))
+
+
 def test_shapes_that_would_broadcast_are_refused() -> None:
     one, column = torch.zeros(2), torch.zeros(2, 1)
     with pytest.raises(ValueError, match=r"\[\[2\], \[2, 1\]\]"):
@@ -55,3 +171,11 @@ def test_shapes_that_would_broadcast_are_refused() -> None:
         clipped_square_error(one, column, 1.0)
     with pytest.raises(ValueError, match="shapes differ"):
         value_change_clipped_error(one, one, column, 1.0)
+    with pytest.raises(ValueError, match="shapes differ"):
+        td_targets(one, column, one.bool(), 0.9)
+    with pytest.raises(ValueError, match="shapes differ"):
+        double_q_values(column, torch.zeros(2, 2))
+    with pytest.raises(ValueError, match=r"expected \[N, Z\]"):
+        c51_projection(torch.zeros(2, 4), one, one.bool(), 0.9, ATOMS)
+    with pytest.raises(ValueError, match=r"expected \[N, Q\]"):
+        quantile_huber(torch.zeros(2, 3), torch.zeros(4), torch.zeros(2, 3))

@@ -1,0 +1,250 @@
+"""When checkpoints are written, which ones are kept.
+
+Lightning's ModelCheckpoint counts optimizer steps: it saves nothing while they stand still (a warm-up), and under manual
+optimization its step and time triggers miss. This one counts environment steps and seconds, and saves only between iterations.
+
+Where a save must happen for a resume that neither repeats nor loses an iteration (read in Lightning 2.6's loops, and tested):
+
+- in the middle of an epoch, in `on_train_batch_end`. `batch_progress` then reads processed = k, completed = k − 1, which the loop
+  knows as "restarted on train batch end" and completes to k.
+- after the last iteration of an epoch, in `on_train_epoch_end`, which comes after the validation. Saved in `on_train_batch_end`
+  already, the resumed run would skip that validation and the epoch-end hooks.
+- a best file, in `on_validation_end`: the loop then skips the validation that had been done and goes on with the epoch's end.
+
+A run that is told to stop in the middle of an epoch is saved in `on_train_batch_end` too: by the epoch-end hooks the loop counts
+the broken-off epoch as complete, and all later epochs, hence evaluations, would be shifted against an uninterrupted run.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.trainer.states import TrainerFn
+
+from lightning_rl.callbacks.checkpoint_io import duplicate, remove_staging
+from lightning_rl.callbacks.metric_names import EVAL_RETURN, check_metric
+from lightning_rl.callbacks.metrics import latest_metrics
+from lightning_rl.callbacks.signals import HardStop
+from lightning_rl.errors import CheckpointError, ConfigError
+
+__all__ = ["RLCheckpoint"]
+
+log = logging.getLogger(__name__)
+
+STEP_FILE = re.compile(r"step_(\d+)\.ckpt")
+BEST_FILE = re.compile(r"best_(\d+)_(-?\d+\.\d+)\.ckpt")
+
+
+class RLCheckpoint(Checkpoint):
+    """Keeps `last.ckpt`, the newest `step_*.ckpt` and the best `best_*.ckpt` in a directory.
+
+    Use it with `Trainer(plugins=[AtomicCheckpointIO()])`, which leaves the old file where the new one cannot be written.
+    Environments are cut whenever a resumable state (`last.ckpt`, `step_*`) is written: they start with a seeded reset in this run as
+    in the run that resumes it, so both see the same experience. A best file cuts nothing: evaluating must not change training.
+
+    Args:
+        dirpath: RUN_DIR/checkpoints.
+        every_env_steps: save at the first iteration past each multiple of this; `None` does not.
+        every_seconds: save when this wall time has passed since the last save; `None` does not.
+        keep: how many `step_*.ckpt`, and how many `best_*.ckpt`; 0 keeps only `last.ckpt`.
+        monitor: the metric that makes a file a best one, looked at after each evaluation; `None` keeps no best files.
+        mode: "max" or "min" of it.
+        at_end: save when fit ends, also by a signal or an exception (where the state is between two iterations).
+        max_failures: give up when so many writes in a row failed.
+
+    Attributes:
+        best_model_path: the best file so far, or "" (Lightning's name: `trainer.validate(ckpt_path="best")`).
+
+    Raises:
+        ConfigError: a number is out of range, or the metric is not known.
+    """
+
+    def __init__(
+        self,
+        dirpath: str | Path,
+        *,
+        every_env_steps: int | None = None,
+        every_seconds: float | None = 600.0,
+        keep: int = 3,
+        monitor: str | None = EVAL_RETURN,
+        mode: str = "max",
+        at_end: bool = True,
+        max_failures: int = 3,
+    ) -> None:
+        for name, number in (("every_env_steps", every_env_steps), ("every_seconds", every_seconds)):
+            if number is not None and number <= 0:
+                raise ConfigError(f"checkpoint.{name}={number}; expected a positive number, or null for no such rule")
+        if keep < 0:
+            raise ConfigError(f"checkpoint.keep={keep}; expected 0 (only last.ckpt) or more")
+        if mode not in ("max", "min"):
+            raise ConfigError(f"checkpoint.mode={mode!r}; expected 'max' or 'min'")
+        if monitor is not None:
+            check_metric("checkpoint.monitor", monitor)
+        self.dirpath, self.keep, self.monitor, self.mode = Path(dirpath), keep, monitor, mode
+        self.every_env_steps, self.every_seconds, self.at_end = every_env_steps, every_seconds, at_end
+        self.max_failures = max_failures
+        self.best: dict[str, float] = {}  # file name → monitored value
+        self.failures = 0
+        self._between_iterations = False
+        self._due = False
+        self._env_steps = 0
+        self._saved_iteration = -1
+        self._saved_at = time.monotonic()
+
+    @property
+    def best_model_path(self) -> str:
+        """The best file so far, or ""."""
+        return str(self.dirpath / self._ranked()[0]) if self.best else ""
+
+    # -- when --------------------------------------------------------------------------------------------------------------------
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look at what the directory holds."""
+        if trainer.is_global_zero:
+            remove_staging(self.dirpath)
+        found = {path.name: BEST_FILE.fullmatch(path.name) for path in self.dirpath.glob("best_*.ckpt")}
+        self.best = {name: self.best.get(name, float(match[2])) for name, match in found.items() if match}
+        self._env_steps, self._saved_iteration = int(pl_module.env_steps), int(pl_module.iterations)
+        self._saved_at, self._between_iterations, self._due = time.monotonic(), True, False
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+        """An iteration learns now: until it is over, the state is not one to resume from."""
+        self._between_iterations = False
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+        """Save if it is time, unless the epoch's end comes first."""
+        self._between_iterations = True
+        self._due |= self._is_due(trainer, int(pl_module.env_steps))
+        self._env_steps = int(pl_module.env_steps)
+        if not trainer.is_last_batch and (self._due or (trainer.should_stop and self.at_end)):
+            self._save_last(trainer, pl_module)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keep the policy that was evaluated, if it is among the best."""
+        if self.monitor is None or self.keep == 0 or trainer.sanity_checking or trainer.state.fn != TrainerFn.FITTING:
+            return
+        value = latest_metrics(trainer).get(self.monitor, math.nan)
+        if trainer.strategy.reduce_boolean_decision(self._is_among_best(value), all=False):
+            self._save_best(trainer, pl_module, value)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save what became due with the epoch's last iteration."""
+        if trainer.is_last_batch and (self._due or (trainer.should_stop and self.at_end)):
+            self._save_last(trainer, pl_module)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save the end, unless that has been done."""
+        if self.at_end and self._saved_iteration != pl_module.iterations:
+            self._save_last(trainer, pl_module)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Save what was learned so far, if the state is whole; the exception itself goes on."""
+        if (
+            isinstance(exception, HardStop | CheckpointError)
+            or trainer.state.fn != TrainerFn.FITTING
+            or not self.at_end
+        ):
+            return
+        if not self._between_iterations or self._saved_iteration == pl_module.iterations:
+            return
+        if trainer.world_size > 1:
+            log.warning("no checkpoint after %s: the other ranks do not know of it; last.ckpt is older", exception)
+            return
+        try:
+            self._save_last(trainer, pl_module)
+        except Exception:  # whatever broke the run may break saving as well; the first error is the one to report
+            log.exception("no checkpoint after %s: last.ckpt is older", type(exception).__name__)
+
+    def _is_due(self, trainer: Trainer, env_steps: int) -> bool:
+        # Multiples, not steps since the last save: extra saves (Ctrl-C, a resume) must not shift the later ones.
+        every = self.every_env_steps
+        by_steps = every is not None and env_steps // every > self._env_steps // every
+        by_time = self.every_seconds is not None and time.monotonic() - self._saved_at >= self.every_seconds
+        return trainer.strategy.reduce_boolean_decision(by_steps or by_time, all=False)
+
+    # -- what --------------------------------------------------------------------------------------------------------------------
+    def _save_last(self, trainer: Trainer, policy: LightningModule) -> None:
+        datamodule: Any = getattr(trainer, "datamodule", None)
+        if datamodule is not None:
+            datamodule.cut_environments()
+        self._due, self._saved_at, self._saved_iteration = False, time.monotonic(), int(policy.iterations)
+        last, step = self.dirpath / "last.ckpt", self.dirpath / f"step_{policy.env_steps:09d}.ckpt"
+        if self._written(trainer, last) and self.keep > 0 and trainer.is_global_zero:
+            self._kept(lambda: duplicate(last, step))
+            self._prune(self._step_files(int(policy.env_steps))[self.keep :])
+
+    def _save_best(self, trainer: Trainer, policy: LightningModule, value: float) -> None:
+        name = f"best_{policy.env_steps:09d}_{value:.2f}.ckpt"
+        self.best[name] = value
+        surplus = self._ranked()[self.keep :]
+        before = dict(self.best)
+        for worse in surplus:  # before the write: the file tells what there will be after it
+            del self.best[worse]
+        if not self._written(trainer, self.dirpath / name):
+            self.best = {other: score for other, score in before.items() if other != name}
+        elif trainer.is_global_zero:
+            self._prune([self.dirpath / worse for worse in surplus])
+
+    def _written(self, trainer: Trainer, path: Path) -> bool:
+        """Write a checkpoint; a failure is logged, the same on all ranks, and ends the run only when it is one of many."""
+        problem: OSError | None = None
+        try:
+            trainer.save_checkpoint(path, weights_only=False)
+        except OSError as error:
+            problem = error
+            trainer.strategy.barrier("Trainer.save_checkpoint")  # where the other ranks wait
+        if not trainer.strategy.reduce_boolean_decision(problem is not None, all=False):
+            self.failures = 0
+            return True
+        self.failures += 1
+        log.error("%s could not be written (%s): training goes on, the files before it are untouched", path, problem)
+        if self.failures >= self.max_failures:
+            raise CheckpointError(
+                f"{self.failures} checkpoints in a row could not be written to {self.dirpath} ({problem}):"
+                " free some space there, then resume the run from its last.ckpt"
+            )
+        return False
+
+    def _prune(self, paths: list[Path]) -> None:
+        for path in paths:
+            self._kept(lambda path=path: path.unlink(missing_ok=True))
+
+    def _kept(self, change: Any) -> None:
+        try:
+            change()
+        except OSError as error:
+            log.error("the files in %s could not be put in order (%s); last.ckpt is written", self.dirpath, error)
+
+    def _step_files(self, env_steps: int) -> list[Path]:
+        """Step files up to now, newest first; after a resume from an older file there may be later ones, which are left alone."""
+        found = [(STEP_FILE.fullmatch(path.name), path) for path in self.dirpath.glob("step_*.ckpt")]
+        ages = {path: int(match[1]) for match, path in found if match and int(match[1]) <= env_steps}
+        return sorted(ages, key=lambda path: ages[path], reverse=True)
+
+    def _is_among_best(self, value: float) -> bool:
+        if not math.isfinite(value):
+            return False
+        if len(self.best) < self.keep:
+            return True
+        worst = self.best[self._ranked()[-1]]
+        return value > worst if self.mode == "max" else value < worst
+
+    def _ranked(self) -> list[str]:
+        """Best first; of equals, the earlier one."""
+        sign = -1.0 if self.mode == "max" else 1.0
+        return sorted(self.best, key=lambda name: (sign * self.best[name], name))
+
+    # -- state -------------------------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, Any]:
+        """The best files' exact values; which files there are is seen in the directory."""
+        return {"best": dict(self.best)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the values."""
+        self.best = dict(state_dict["best"])

@@ -1,0 +1,40 @@
+"""Lightning's messages that are no news to somebody who trains an RL policy with this package."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+__all__ = ["quiet_lightning"]
+
+# Each filter names one message and why it does not apply.
+WARNINGS = (
+    # A rollout loader has nothing to rewind: what comes next is in the DataModule's state, restored from mid-epoch checkpoints too.
+    r"You're resuming from a checkpoint that ended before the epoch ended",
+)
+MESSAGES = (
+    "Tip: For seamless cloud",  # advertisements of litlogger and litmodels
+    "GPU available:",  # the summary of hardware that is not used; a CPU is the right device for small networks
+    "TPU available:",
+    "`Trainer.fit` stopped:",  # the stop rule is reported by the run itself
+    "Restored all states from the checkpoint at",  # so is the resume
+)
+
+
+class Unwanted(logging.Filter):
+    """Drops records whose message holds one of `MESSAGES`."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is shown."""
+        text = record.getMessage()
+        return not any(message in text for message in MESSAGES)
+
+
+def quiet_lightning() -> None:
+    """Silence exactly the messages listed above; safe to call again."""
+    for message in WARNINGS:
+        warnings.filterwarnings("ignore", message=message)
+    for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero"):
+        logger = logging.getLogger(name)
+        if not any(isinstance(old, Unwanted) for old in logger.filters):
+            logger.addFilter(Unwanted())

@@ -1,0 +1,122 @@
+"""When training ends: enough environment steps, a return reached, time over, or a signal."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.trainer.states import TrainerFn
+
+from lightning_rl.callbacks.metric_names import TRAIN_RETURN, check_metric
+from lightning_rl.callbacks.metrics import latest_metrics
+from lightning_rl.callbacks.signals import StopSignals
+from lightning_rl.errors import ConfigError
+
+__all__ = ["StopCallback"]
+
+
+class StopCallback(Callback):
+    """Sets `trainer.should_stop` after the iteration in which a rule is met, the same one on every rank.
+
+    Args:
+        total_env_steps: stop at this many environment steps, those before a resume included; `None` does not.
+        target_return: stop once `metric` is at least this; `None` does not.
+        metric: what `target_return` is compared with. A `rollout/…` metric counts only over `min_episodes` episodes.
+        seconds: stop after this wall time since this fit began; `None` does not.
+        min_episodes: how many episodes the window must hold before its mean is believed.
+        signals: where Ctrl-C and SIGTERM are noted; `None` leaves them to Lightning.
+
+    Attributes:
+        reason: why training stopped: "total_env_steps", "return", "seconds", "interrupted"; `None` when something else stopped it.
+
+    Raises:
+        ConfigError: a number is not positive, or the metric is not known.
+    """
+
+    def __init__(
+        self,
+        total_env_steps: int | None = None,
+        target_return: float | None = None,
+        metric: str = TRAIN_RETURN,
+        seconds: float | None = None,
+        min_episodes: int = 100,
+        signals: StopSignals | None = None,
+    ) -> None:
+        check_metric("stop.metric", metric)
+        for name, number in (("total_env_steps", total_env_steps), ("stop.seconds", seconds)):
+            if number is not None and number <= 0:
+                raise ConfigError(f"{name}={number}; expected a positive number, or null for no such rule")
+        self.total_env_steps, self.target_return, self.metric = total_env_steps, target_return, metric
+        self.seconds, self.min_episodes, self.signals = seconds, min_episodes, signals
+        self.reason: str | None = None
+        self._deadline = float("inf")
+        self._validation_limit: int | float | None = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock; a resumed run that has all its steps stops before its first iteration."""
+        self.reason = None
+        self._deadline = float("inf") if self.seconds is None else time.perf_counter() + self.seconds
+        if self.signals is not None:
+            self.signals.install()
+            self.signals.deferring = True
+        if self.total_env_steps is not None and pl_module.env_steps >= self.total_env_steps:
+            self.reason, trainer.should_stop = "total_env_steps", True
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+        """Look at the rules between two iterations."""
+        self._decide(trainer, pl_module, evaluated=False)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look again: evaluation may have brought the return, or lasted until a signal came."""
+        if not trainer.sanity_checking and trainer.state.fn == TrainerFn.FITTING:
+            self._decide(trainer, pl_module, evaluated=True)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Signals act at once again, after the last checkpoint."""
+        self._stop_deferring(trainer)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Signals act at once again."""
+        if isinstance(exception, KeyboardInterrupt):
+            self.reason = "interrupted"
+        self._stop_deferring(trainer)
+
+    def _decide(self, trainer: Trainer, policy: LightningModule, evaluated: bool) -> None:
+        reason = self._rule_met(trainer, policy, evaluated)
+        strategy = trainer.strategy
+        decided = strategy.reduce_boolean_decision(reason is not None, all=False)  # every rank takes part, always
+        if trainer.should_stop or not decided:
+            return
+        if strategy.reduce_boolean_decision(reason == "interrupted", all=False):
+            reason = "interrupted"
+            if not evaluated:  # Lightning evaluates before it stops early; somebody is waiting for the process to end
+                self._validation_limit, trainer.limit_val_batches = trainer.limit_val_batches, 0
+        self.reason = reason or "another rank"
+        trainer.should_stop = True
+
+    def _rule_met(self, trainer: Trainer, policy: LightningModule, evaluated: bool) -> str | None:
+        if self.signals is not None and self.signals.received is not None:
+            return "interrupted"
+        if self.total_env_steps is not None and policy.env_steps >= self.total_env_steps:
+            return "total_env_steps"
+        if time.perf_counter() >= self._deadline:
+            return "seconds"
+        if self.target_return is not None and self._return_reached(trainer, evaluated):
+            return "return"
+        return None
+
+    def _return_reached(self, trainer: Trainer, evaluated: bool) -> bool:
+        if self.metric.startswith("eval/") and not evaluated:
+            return False  # the latest evaluation was looked at when it ended
+        value = latest_metrics(trainer).get(self.metric)
+        window = getattr(getattr(trainer, "datamodule", None), "episode_window", None)
+        if self.metric.startswith("rollout/") and window is not None and len(window.returns) < self.min_episodes:
+            return False
+        return value is not None and self.target_return is not None and value >= self.target_return
+
+    def _stop_deferring(self, trainer: Trainer) -> None:
+        if self.signals is not None:
+            self.signals.deferring = False
+        if self._validation_limit is not None:
+            trainer.limit_val_batches, self._validation_limit = self._validation_limit, None

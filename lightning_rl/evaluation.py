@@ -1,0 +1,117 @@
+"""Whole episodes played by a checkpoint, with what they say about the mean return."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lightning_rl.errors import CheckpointError, ConfigError
+
+__all__ = ["confidence_interval", "evaluate"]
+
+ENVIRONMENTS = 16  # stepped together, at most
+
+
+def evaluate(
+    checkpoint: Path, *, env: str | None = None, episodes: int = 100, seed: int = 0, explore: bool = False
+) -> dict[str, Any]:
+    """Play `episodes` whole episodes.
+
+    Args:
+        checkpoint: a .ckpt file, or a run directory for its last one.
+        env: environment id or import path; `None` takes the run's own (its evaluation environment if it has one).
+        episodes: how many, at least 1.
+        seed: names the randomness of environments and sampled actions.
+        explore: sample actions as in training instead of taking the best.
+
+    Returns:
+        mean, std, ci95 (of the mean), length_mean, length_std, and the episodes' returns and lengths.
+
+    Raises:
+        CheckpointError: the file is missing, damaged or foreign, or its spaces are not the environment's.
+        ConfigError: it is not known which environment to play in.
+    """
+    if episodes < 1:
+        raise ConfigError(f"episodes={episodes}; expected at least 1")
+    file = checkpoint / "checkpoints" / "last.ckpt" if checkpoint.is_dir() else checkpoint
+    from lightning_rl.policies import Policy
+    from lightning_rl.rollouts.envs import EnvCreator
+    from lightning_rl.rollouts.worker_set import WorkerSet
+    from lightning_rl.spaces import space_difference
+
+    policy = Policy.load(str(file))
+    creator = EnvCreator(**environment(file, env))
+    observation_space, action_space = creator.spaces()
+    for name, own, theirs in (
+        ("observation_space", policy.observation_space, observation_space),
+        ("action_space", policy.action_space, action_space),
+    ):
+        if difference := space_difference(own, theirs):
+            raise CheckpointError(f"{file}: its {name} is not that of {creator.name!r}: {difference}")
+    workers = WorkerSet(
+        creator, policy, num_envs=min(episodes, ENVIRONMENTS), seed=seed, stream="evaluation", explore=explore
+    )
+    try:
+        played = workers.run_episodes(episodes)
+    finally:
+        workers.stop()
+    returns, lengths = [float(ret) for ret, _ in played], [int(length) for _, length in played]
+    return {
+        "checkpoint": str(file),
+        "env": creator.name,
+        "episodes": episodes,
+        "mean": statistics.fmean(returns),
+        "std": deviation(returns),
+        "ci95": confidence_interval(returns),
+        "length_mean": statistics.fmean(lengths),
+        "length_std": deviation(lengths),
+        "returns": returns,
+        "lengths": lengths,
+    }
+
+
+def environment(checkpoint: Path, env: str | None) -> dict[str, Any]:
+    """Keywords of the `EnvCreator` to evaluate in: the one asked for, or what the checkpoint's run says."""
+    if env is not None:
+        return {"id": env}
+    file = checkpoint.absolute().parent.parent / "config.yaml"
+    if not file.is_file():
+        raise ConfigError(f"{checkpoint} is not in a run directory (no {file}): say which environment with --env ID")
+    config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return config["evaluation"]["env"] or config["env"]
+
+
+def deviation(values: list[Any]) -> float:
+    """Sample standard deviation; 0 for a single value."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def confidence_interval(values: list[float]) -> tuple[float, float]:
+    """The 95 % interval of the mean by Student's t; infinite for a single value, which tells nothing of the spread."""
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return -math.inf, math.inf
+    half = student_t(len(values) - 1) * deviation(values) / math.sqrt(len(values))
+    return mean - half, mean + half
+
+
+def student_t(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t, within 0.4 % from 3 degrees of freedom on.
+
+    Abramowitz & Stegun 1964, 26.7.5.
+    """
+    exact = {1: 12.706, 2: 4.303}
+    if freedom in exact:
+        return exact[freedom]
+    z = statistics.NormalDist().inv_cdf(0.975)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / freedom**power for power, term in enumerate(terms, start=1))

@@ -1,0 +1,414 @@
+"""What every policy does alone, without a Trainer."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError, UnsupportedSpaceError
+from lightning_rl.models import Model
+from lightning_rl.policies import A2C, PG, PPO, Policy
+from lightning_rl.policies.optimiser import FlatParameters
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
+
+ALGORITHMS = [PPO, A2C, PG]
+CARTPOLE = EnvCreator("CartPole-v1")
+PENDULUM = EnvCreator("Pendulum-v1")
+
+
+def worker(policy: Policy, env: EnvCreator = CARTPOLE, **keywords: Any) -> RolloutWorker:
+    return RolloutWorker(env, policy, num_envs=4, fragment_length=16, seed=3, **keywords)
+
+
+def weights(policy: Policy) -> Tensor:
+    return torch.cat([p.detach().flatten().double() for p in policy.parameters()])
+
+
+# -- acting ---------------------------------------------------------------------------------------------------------------------------
+def test_equal_seeds_act_equally_and_others_do_not() -> None:
+    policy = PPO(*CARTPOLE.spaces(), seed=1)
+    obs = np.zeros((64, 4), np.float32)
+    drawn = []
+    for seed in (5, 5, 6):
+        policy.seed_exploration(seed)
+        drawn.append(policy.compute_actions(obs)[0])
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+def test_recorded_logp_is_the_likelihood_of_the_action() -> None:
+    policy = PPO(*PENDULUM.spaces(), seed=1)
+    obs = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    actions, _, extra = policy.compute_actions(obs)
+    torch.testing.assert_close(policy.compute_log_likelihoods(actions, obs), extra["action_logp"])
+    env_actions = policy.env_actions(actions)
+    inside = np.abs(env_actions) < 2.0
+    again = policy.compute_log_likelihoods(env_actions, obs, actions_normalized=False)
+    torch.testing.assert_close(again[inside[:, 0]], extra["action_logp"][inside[:, 0]], rtol=1e-4, atol=1e-4)
+
+
+def test_acting_leaves_the_mode_and_draws_nothing_from_global_generators() -> None:
+    policy = PPO(*CARTPOLE.spaces()).train()
+    before = torch.random.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[index]
+    policy.compute_actions(np.zeros((2, 4), np.float32))
+    assert policy.training
+    assert torch.equal(before[0], torch.random.get_rng_state())
+    assert before[1] == np.random.get_state()[1].tolist()  # type: ignore[index]
+
+
+def test_building_a_policy_draws_nothing_from_the_global_generator() -> None:
+    before = torch.random.get_rng_state()
+    first, second, other = PPO(*CARTPOLE.spaces(), seed=1), PPO(*CARTPOLE.spaces(), seed=1), PPO(*CARTPOLE.spaces(), seed=2)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert torch.equal(weights(first), weights(second))
+    assert not torch.equal(weights(first), weights(other))
+
+
+@pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "MountainCarContinuous-v0"])
+def test_a_single_action_is_ready_for_the_environment(id: str) -> None:
+    env = EnvCreator(id).make_single()
+    policy = PPO(env.observation_space, env.action_space)
+    obs, _ = env.reset(seed=0)
+    action = policy.compute_single_action(obs)
+    assert env.action_space.contains(action)
+    env.step(action)
+    action, state, extra = policy.compute_single_action(obs, explore=True, full_fetch=True)
+    assert env.action_space.contains(action) and state == [] and extra["action_logp"].shape == ()
+
+
+# -- learning -------------------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("env", [CARTPOLE, PENDULUM], ids=["discrete", "continuous"])
+def test_an_iteration_counts_steps_and_gives_finite_metrics(algorithm: type[Policy], env: EnvCreator) -> None:
+    policy = algorithm(*env.spaces(), seed=1)
+    fragment = worker(policy, env).sample()
+    before = weights(policy)
+    metrics = policy.learn_on_batch(fragment)
+    assert policy.env_steps == int(fragment.valid.sum()) and policy.iterations == 1
+    assert policy.gradient_steps == policy.passes * policy.minibatches
+    assert all(np.isfinite(value) for value in metrics.values()) and metrics["grad_norm"] > 0
+    assert not torch.equal(before, weights(policy))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_equal_seeds_learn_equal_weights(algorithm: type[Policy]) -> None:
+    ends = []
+    for _ in range(2):
+        policy = algorithm(*CARTPOLE.spaces(), seed=4)
+        source = worker(policy)
+        for _ in range(3):
+            policy.learn_on_batch(source.sample())
+        ends.append(weights(policy))
+    assert torch.equal(*ends)
+
+
+def test_the_first_minibatch_of_an_iteration_has_no_divergence() -> None:
+    """On-policy: the weights (and filter statistics) that learn are the ones that acted."""
+    policy = PPO(*PENDULUM.spaces(), observation_filter="mean_std", reward_filter="return_std", passes=2, seed=1)
+    source = worker(policy, PENDULUM)
+    for _ in range(4):
+        metrics = policy.learn_on_batch(source.sample())
+        assert abs(metrics["first_kl"]) < 1e-6
+    assert metrics["approx_kl"] > 1e-6
+
+
+def test_one_flat_tensor_learns_what_a_list_of_tensors_learns() -> None:
+    ends = []
+    for keywords in ({"optimizer": "adam"}, {"optimizer": "torch.optim.Adam"}):  # import paths are stepped as a list
+        policy = PPO(*CARTPOLE.spaces(), seed=4, **keywords)
+        source = worker(policy)
+        for _ in range(3):
+            policy.learn_on_batch(source.sample())
+        assert bool(policy.optimiser.flat) == (keywords["optimizer"] == "adam")
+        ends.append(weights(policy))
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
+
+
+def test_flat_parameters_survive_being_moved() -> None:
+    layer = torch.nn.Linear(3, 2)
+    flat = FlatParameters(list(layer.parameters()))
+    for parameter in layer.parameters():
+        parameter.data, parameter.grad = parameter.data.clone() + 1, None
+    flat.attach()
+    flat.parameter.data.mul_(2)
+    layer(torch.ones(1, 3)).sum().backward()
+    torch.testing.assert_close(layer.weight.flatten(), flat.parameter[:6])
+    torch.testing.assert_close(flat.gradient[:6], torch.ones(6))
+
+
+def test_the_gradient_is_clipped_to_the_norm() -> None:
+    policy = PPO(*CARTPOLE.spaces(), max_grad_norm=0.01)
+    loss, _ = policy.total_loss(policy.postprocess_trajectory(worker(policy).sample()))
+    policy.optimiser.backward(loss)
+    before = policy.optimiser.clip()
+    after = torch.linalg.vector_norm(torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None]))
+    assert before > 0.01
+    torch.testing.assert_close(after, torch.tensor(0.01), rtol=1e-3, atol=0)
+
+
+def test_schedules_follow_env_steps() -> None:
+    policy = PPO(*CARTPOLE.spaces(), lr=[[0, 1e-3], [128, 0.0]], passes=1, minibatches=1)
+    source = worker(policy)
+    assert policy.learn_on_batch(source.sample())["lr"] == pytest.approx(1e-3 * (1 - policy.env_steps / 128))
+    while policy.env_steps < 128:
+        metrics = policy.learn_on_batch(source.sample())
+    assert metrics["lr"] == 0.0
+
+
+def test_target_kl_stops_an_iteration_early() -> None:
+    policy = PPO(*CARTPOLE.spaces(), lr=5e-2, target_kl=1e-3, passes=10, seed=1)
+    policy.learn_on_batch(worker(policy).sample())
+    assert 0 < policy.gradient_steps < 40
+
+
+@pytest.mark.parametrize(("lr", "grows"), [(3e-2, True), (0.0, False)])
+def test_the_kl_penalty_is_steered_to_its_target(lr: float, grows: bool) -> None:
+    policy = PPO(*PENDULUM.spaces(), kl_coef=0.2, kl_target=0.01, lr=lr, passes=5, seed=1)
+    metrics = policy.learn_on_batch(worker(policy, PENDULUM).sample())
+    assert policy.kl_coef.item() == pytest.approx(0.3 if grows else 0.1)
+    assert (metrics["kl"] > 0.02) is grows
+
+
+class NaNLoss(PPO):
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, metrics = super().loss(batch)
+        return loss * torch.nan, metrics
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_step() -> None:
+    policy = NaNLoss(*CARTPOLE.spaces())
+    before = weights(policy)
+    with pytest.raises(NonFiniteError, match=r"loss is nan in gradient step 0; gradients not finite: model\.trunk.*lower policy\.lr"):
+        policy.learn_on_batch(worker(policy).sample())
+    assert torch.equal(before, weights(policy))
+
+
+# -- custom losses --------------------------------------------------------------------------------------------------------------------
+class Auxiliary(Model):
+    """A model whose custom loss pulls one parameter of its own to 3."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.trunk = torch.nn.Linear(self.preprocessor.size, self.num_outputs + 1)
+        self.pulled = torch.nn.Parameter(torch.zeros(()))
+
+    def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
+        outputs = self.trunk(input_dict["obs_flat"])
+        self.value = outputs[:, -1]
+        return outputs[:, :-1], []
+
+    def value_function(self) -> Tensor:
+        return self.value
+
+    def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor:
+        self.auxiliary = (self.pulled - 3.0).square() * len(loss_inputs.actions) / len(loss_inputs.actions)
+        return policy_loss + self.auxiliary
+
+    def metrics(self) -> dict[str, Tensor | float]:
+        return {"auxiliary": self.auxiliary.detach()}
+
+
+def keep_small(policy: Policy, batch: SampleBatch, power: int = 2) -> tuple[Tensor, dict[str, Tensor]]:
+    norm = sum((p.abs() ** power).sum() for p in policy.model.parameters())
+    return norm, {"rows": torch.tensor(float(batch.count))}  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_custom_losses_reach_the_parameters_and_the_metrics_of_every_algorithm(algorithm: type[Policy]) -> None:
+    policy = algorithm(
+        *CARTPOLE.spaces(),
+        model={"custom_model": Auxiliary},
+        custom_losses=[{"loss": f"{__name__}:keep_small", "weight": 1e-6, "power": 4}],
+        lr=0.1,
+        optimizer="sgd",
+        max_grad_norm=None,
+    )
+    metrics = policy.learn_on_batch(worker(policy).sample())
+    assert 0 < policy.model.pulled.item() <= 3.0  # type: ignore[union-attr]
+    assert metrics["model/auxiliary"] <= 9.0 and metrics["keep_small"] > 0 and metrics["keep_small/rows"] > 0
+
+
+def test_a_custom_loss_that_is_no_scalar_is_refused() -> None:
+    policy = PPO(*CARTPOLE.spaces(), custom_losses=[lambda policy, batch: torch.zeros(2)])
+    with pytest.raises(ConfigError, match="expected a scalar tensor"):
+        policy.learn_on_batch(worker(policy).sample())
+    with pytest.raises(ConfigError, match="expected an import path, a callable"):
+        PPO(*CARTPOLE.spaces(), custom_losses=[{"weight": 2.0}])
+
+
+# -- weights, state, checkpoints -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_state_survives_pickling_and_learning_goes_on_equally(algorithm: type[Policy]) -> None:
+    policy = algorithm(*PENDULUM.spaces(), observation_filter="mean_std", seed=1)
+    fragments = [worker(policy, PENDULUM).sample() for _ in range(2)]
+    policy.learn_on_batch(fragments[0])
+    twin = algorithm(*PENDULUM.spaces(), observation_filter="mean_std", seed=1)
+    twin.set_state(pickle.loads(pickle.dumps(policy.get_state())))
+    for each in (policy, twin):
+        each.learn_on_batch(fragments[1])
+    assert torch.equal(weights(policy), weights(twin))
+    assert policy.env_steps == twin.env_steps
+
+
+def test_weights_are_copies() -> None:
+    policy = PPO(*CARTPOLE.spaces(), seed=1)
+    kept = policy.get_weights()
+    before = weights(policy)
+    policy.learn_on_batch(worker(policy).sample())
+    assert not torch.equal(before, weights(policy))
+    policy.set_weights(kept)
+    assert torch.equal(before, weights(policy))
+
+
+def test_gradients_of_one_copy_step_another() -> None:
+    here, there = (PPO(*CARTPOLE.spaces(), passes=1, minibatches=1, seed=1) for _ in range(2))
+    fragment = worker(here).sample()
+    gradients, info = here.compute_gradients(fragment)
+    there.env_steps = int(fragment.valid.sum())
+    there.apply_gradients(gradients)
+    here.learn_on_batch(fragment)
+    torch.testing.assert_close(weights(here), weights(there))
+    assert np.isfinite(info["loss"])
+
+
+def saved(policy: Policy, path: Path) -> Path:
+    checkpoint: dict[str, Any] = {"state_dict": policy.state_dict()}
+    policy.on_save_checkpoint(checkpoint)
+    torch.save(checkpoint, path)
+    return path
+
+
+def test_a_loaded_policy_acts_bit_equally(tmp_path: Path) -> None:
+    policy = PPO(*PENDULUM.spaces(), observation_filter="mean_std", model={"fcnet_hiddens": [8], "free_log_std": True}, seed=1)
+    policy.learn_on_batch(worker(policy, PENDULUM).sample())
+    loaded = Policy.load(str(saved(policy, tmp_path / "policy.ckpt")))
+    obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    assert isinstance(loaded, PPO) and loaded.env_steps == policy.env_steps
+    assert torch.equal(loaded.compute_actions(obs, explore=False)[0], policy.compute_actions(obs, explore=False)[0])
+
+
+def test_what_cannot_be_written_down_says_so() -> None:
+    policy = PPO(*CARTPOLE.spaces(), custom_losses=[lambda policy, batch: torch.zeros(())])
+    with pytest.raises(CheckpointError, match=r"custom_losses\[0\].*import path"):
+        policy.spec()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "cannot be read"), (b"not a checkpoint", "cannot be read"), (None, "does not exist"), ({"weights": 1}, "was not written by lightning_rl")],
+)
+def test_a_damaged_or_foreign_checkpoint_is_refused(tmp_path: Path, content: Any, message: str) -> None:
+    path = tmp_path / "file.ckpt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        torch.save(content, path)
+    with pytest.raises(CheckpointError, match=message):
+        Policy.load(str(path))
+
+
+def test_a_checkpoint_never_runs_code(tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+
+    class Payload:
+        def __reduce__(self) -> Any:
+            return Path.touch, (canary,)
+
+    torch.save({"policy": Payload()}, tmp_path / "evil.ckpt")
+    with pytest.raises(CheckpointError):
+        Policy.load(str(tmp_path / "evil.ckpt"))
+    assert not canary.exists()
+
+
+def test_a_checkpoint_of_something_else_is_refused_before_anything_is_loaded() -> None:
+    policy = PPO(*CARTPOLE.spaces())
+    other: dict[str, Any]
+    for stranger, message in (
+        (A2C(*CARTPOLE.spaces()), "a2c:A2C; this run trains"),
+        (PPO(*PENDULUM.spaces()), "observation_space is not this environment's"),
+        (PPO(*CARTPOLE.spaces(), model={"fcnet_hiddens": [3]}), r"weights do not fit.*\[3, 4\] against \[64, 4\]"),
+    ):
+        other = {"state_dict": stranger.state_dict()}
+        stranger.on_save_checkpoint(other)
+        before = weights(policy)
+        with pytest.raises(CheckpointError, match=message):
+            policy.on_load_checkpoint(other)
+        assert torch.equal(before, weights(policy))
+
+
+# -- what is not supported -------------------------------------------------------------------------------------------------------------
+class Remembers(Auxiliary):
+    def get_initial_state(self) -> list[Tensor]:
+        return [torch.zeros(1)]
+
+
+VECTOR, DISCRETE = spaces.Box(-1, 1, (3,)), spaces.Discrete(3)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("observation", "action", "model", "message"),
+    [
+        (spaces.Text(5), DISCRETE, None, "Text"),
+        (spaces.Graph(VECTOR, None), DISCRETE, None, "Graph"),
+        (VECTOR, spaces.Text(5), None, "Text"),
+        (VECTOR, spaces.Sequence(DISCRETE), None, "Sequence"),
+        (VECTOR, DISCRETE, {"custom_model": Remembers}, "does not learn from recurrent models"),
+    ],
+)
+def test_unsupported_combinations_say_what_would_work(
+    algorithm: type[Policy], observation: gym.Space[Any], action: gym.Space[Any], model: Any, message: str
+) -> None:
+    with pytest.raises(UnsupportedSpaceError, match=message):
+        algorithm(observation, action, model=model)
+
+
+IMAGE = spaces.Box(0, 255, (84, 84, 3), np.uint8)
+NESTED = spaces.Dict({"a": VECTOR, "b": spaces.Tuple((DISCRETE, spaces.MultiBinary(2)))})
+OBSERVATIONS = [VECTOR, DISCRETE, spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(3), IMAGE, NESTED, spaces.Box(-1, 1, (2, 3))]
+ACTIONS = [DISCRETE, spaces.Discrete(3, start=5), spaces.MultiDiscrete([2, 3]), spaces.Box(-2, 5, (2,)), spaces.Box(0, 4, (2,), np.int64), NESTED]
+
+
+class AnySpaces(gym.Env[Any, Any]):
+    """Random observations, any action."""
+
+    def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.t = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), f"{action!r} is not in {self.action_space}"
+        self.t += 1
+        return self.observation_space.sample(), 1.0, self.t % 3 == 0, False, {}
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS, ids=str)
+@pytest.mark.parametrize("action", ACTIONS, ids=str)
+def test_supported_spaces_sample_and_learn(observation: gym.Space[Any], action: gym.Space[Any]) -> None:
+    env = EnvCreator(AnySpaces, {"observation_space": observation, "action_space": action})
+    policy = PPO(observation, action, passes=1, minibatches=2)
+    source = RolloutWorker(env, policy, num_envs=2, fragment_length=4, vectorization="sync")
+    metrics = policy.learn_on_batch(source.sample())
+    assert np.isfinite(metrics["loss"]) and abs(metrics["first_kl"]) < 1e-5
+
+
+def test_a_mask_in_the_observation_is_kept() -> None:
+    observation = spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": VECTOR})
+    policy = PPO(observation, DISCRETE)
+    obs = {"action_mask": np.array([[1, 0, 0], [0, 1, 1]] * 50, np.int8), "x": np.zeros((100, 3), np.float32)}
+    actions, _, _ = policy.compute_actions(obs)
+    assert set(actions[::2].tolist()) == {0} and set(actions[1::2].tolist()) == {1, 2}

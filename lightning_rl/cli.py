@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import yaml
 
 from lightning_rl import config as configs
-from lightning_rl import descriptions, run
+from lightning_rl import descriptions, evaluation, run
 from lightning_rl.config_check import check_config
 from lightning_rl.errors import (
     CheckpointError,
@@ -144,7 +144,7 @@ def evaluate(arguments: Sequence[str]) -> int:
     parser.add_argument("--env", help="environment id or import path; default: the run's own")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    result = run.evaluate(
+    result = evaluation.evaluate(
         options.checkpoint, env=options.env, episodes=options.episodes, seed=options.seed, explore=options.explore
     )
     print(json.dumps(result) if options.json else descriptions.evaluation(result))

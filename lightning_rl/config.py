@@ -253,7 +253,8 @@ def sweep(overrides: Sequence[str], run: Callable[[dict[str, Any]], float]) -> P
 
 def run_job(config: DictConfig, run: Callable[[dict[str, Any]], float]) -> float:
     """One job of a sweep: its run directory is the one that Hydra made for it."""
-    return run({**plain(config), "run_dir": HydraConfig.get().runtime.output_dir})
+    OmegaConf.update(config, "run_dir", HydraConfig.get().runtime.output_dir)
+    return run(plain(config))
 
 
 def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:

@@ -45,7 +45,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "ray": Mapping,
     },
     "evaluation": {"interval": int, "episodes": int, "explore": bool, "env": Mapping | None},
-    "stop": {"metric": str, "return": float | str | None, "seconds": float | None},
+    "stop": {"metric": str, "return": float | str | None, "seconds": float | None, "min_episodes": int},
 }
 
 RANGES: dict[str, tuple[float, float | None]] = {  # lowest and highest value allowed
@@ -53,6 +53,7 @@ RANGES: dict[str, tuple[float, float | None]] = {  # lowest and highest value al
     "total_env_steps": (1, None),
     "torch_threads": (1, None),
     "stop.seconds": (0, None),
+    "stop.min_episodes": (1, None),
     "workers.num_workers": (0, None),
     "workers.logical_workers": (1, None),
     "workers.envs_per_worker": (1, None),
@@ -117,8 +118,8 @@ def check_config(config: Config) -> None:
     _check_env(config)
     _check_evaluation_env(config)
     _check_minibatches(config)
-    _check_constructors(config)
     _check_metrics(config)
+    _check_constructors(config)
 
 
 def _check_section(section: str, values: Config, schema: Mapping[str, Any]) -> None:
@@ -191,20 +192,22 @@ def _check_constructors(config: Config) -> None:
     """The sections that a constructor takes, against its signature."""
     from lightning.pytorch import Trainer
 
+    from lightning_rl.callbacks.checkpoint import RLCheckpoint
     from lightning_rl.data.datamodule import RolloutDataModule
     from lightning_rl.models.catalog import model_config
     from lightning_rl.rollouts.envs import EnvCreator
 
     policy = dict(config["policy"])
     target = policy.pop("_target_", None)
-    if not isinstance(target, str):
+    if not isinstance(target, str | type):
         raise ConfigError(f"policy._target_={target!r}; expected an import path, such as lightning_rl.policies.PPO")
-    _check_keywords("policy", policy, import_object(target), NOT_POLICY)
+    _check_keywords("policy", policy, import_object(target) if isinstance(target, str) else target, NOT_POLICY)
     model_config(config["model"])
     _check_keywords("env", config["env"], EnvCreator)
     if config["evaluation"]["env"] is not None:
         _check_keywords("evaluation.env", config["evaluation"]["env"], EnvCreator)
     _check_keywords("data", config["data"], RolloutDataModule, NOT_DATA)
+    _check_keywords("checkpoint", config["checkpoint"], RLCheckpoint, ("dirpath",))
     for key in config["trainer"]:
         if key in TRAINER_KEYS_WITH_A_HOME:
             raise ConfigError(f"trainer.{key} is set by lightning_rl: use {TRAINER_KEYS_WITH_A_HOME[key]}")
@@ -220,7 +223,8 @@ def _check_metrics(config: Config) -> None:
     from lightning_rl.callbacks.metric_names import check_metric
 
     check_metric("stop.metric", config["stop"]["metric"])
-    check_metric("checkpoint.monitor", config["checkpoint"]["monitor"])
+    if config["checkpoint"].get("monitor") is not None:
+        check_metric("checkpoint.monitor", config["checkpoint"]["monitor"])
 
 
 def value_at(config: Config, name: str) -> Any:

@@ -21,6 +21,7 @@ __all__ = ["choices", "describe", "evaluation", "listing", "metrics", "sweep_res
 # The class whose constructor takes a group's keys; a policy names its own.
 TAKEN_BY = {
     "env": "lightning_rl.rollouts.envs:EnvCreator",
+    "checkpoint": "lightning_rl.callbacks.checkpoint:RLCheckpoint",
     "data": "lightning_rl.data.datamodule:RolloutDataModule",
     "trainer": "lightning.pytorch:Trainer",
 }

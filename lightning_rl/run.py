@@ -119,7 +119,9 @@ def callbacks(
     stop = StopCallback(config["total_env_steps"], target, signals=signals, **rules)
     checkpoint = RLCheckpoint(run_dir / "checkpoints", **config["checkpoint"])
     status = StatusCallback(run_dir / "status.json", metrics, stop)
-    return [metrics, *users, stop, checkpoint, status, ProgressBar(metrics, config["total_env_steps"])]
+    shown = config["trainer"].get("enable_progress_bar", True)
+    progress = [ProgressBar(metrics, config["total_env_steps"])] if shown else []
+    return [metrics, *users, stop, checkpoint, status, *progress]
 
 
 def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str, Any]:

@@ -1,18 +1,20 @@
 """When checkpoints are written, which ones are kept.
 
-Lightning's ModelCheckpoint counts optimizer steps: it saves nothing while they stand still (a warm-up), and under manual
-optimization its step and time triggers miss. This one counts environment steps and seconds, and saves only between iterations.
+Lightning's ModelCheckpoint counts optimizer steps: it saves nothing while they stand still (a warm-up), and under
+manual optimization its step and time triggers miss. This one counts environment steps and seconds, and saves only
+between iterations.
 
-Where a save must happen for a resume that neither repeats nor loses an iteration (read in Lightning 2.6's loops, and tested):
+Where to save, for a resume that neither repeats nor loses an iteration (read in Lightning 2.6's loops, and tested):
 
-- in the middle of an epoch, in `on_train_batch_end`. `batch_progress` then reads processed = k, completed = k − 1, which the loop
-  knows as "restarted on train batch end" and completes to k.
-- after the last iteration of an epoch, in `on_train_epoch_end`, which comes after the validation. Saved in `on_train_batch_end`
-  already, the resumed run would skip that validation and the epoch-end hooks.
-- a best file, in `on_validation_end`: the loop then skips the validation that had been done and goes on with the epoch's end.
+- in the middle of an epoch, in `on_train_batch_end`. `batch_progress` then reads processed = k, completed = k − 1,
+  which the loop knows as "restarted on train batch end" and completes to k.
+- after the last iteration of an epoch, in `on_train_epoch_end`, which comes after the validation. Saved in
+  `on_train_batch_end` already, the resumed run would skip that validation and the epoch-end hooks.
+- a best file, in `on_validation_end`: the loop then skips the validation that was done and goes on with the epoch end.
 
-A run that is told to stop in the middle of an epoch is saved in `on_train_batch_end` too: by the epoch-end hooks the loop counts
-the broken-off epoch as complete, and all later epochs, hence evaluations, would be shifted against an uninterrupted run.
+A run that is told to stop in the middle of an epoch is saved in `on_train_batch_end` too: by the epoch-end hooks the
+loop counts the broken-off epoch as complete, and all later epochs, hence evaluations, would come at other iterations
+than in an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
@@ -45,9 +47,10 @@ BEST_FILE = re.compile(r"best_(\d+)_(-?\d+\.\d+)\.ckpt")
 class RLCheckpoint(Checkpoint):
     """Keeps `last.ckpt`, the newest `step_*.ckpt` and the best `best_*.ckpt` in a directory.
 
-    Use it with `Trainer(plugins=[AtomicCheckpointIO()])`, which leaves the old file where the new one cannot be written.
-    Environments are cut whenever a resumable state (`last.ckpt`, `step_*`) is written: they start with a seeded reset in this run as
-    in the run that resumes it, so both see the same experience. A best file cuts nothing: evaluating must not change training.
+    Use it with `Trainer(plugins=[AtomicCheckpointIO()])`, which keeps the old file where a new one cannot be written.
+    Environments are cut whenever a resumable state (`last.ckpt`, `step_*`) is written: they start with a seeded reset
+    in this run as in the run that resumes it, so both see the same experience. A best file cuts nothing: evaluating must
+    not change training.
 
     Args:
         dirpath: RUN_DIR/checkpoints.
@@ -103,8 +106,8 @@ class RLCheckpoint(Checkpoint):
         """The best file so far, or ""."""
         return str(self.dirpath / self._ranked()[0]) if self.best else ""
 
-    # -- when --------------------------------------------------------------------------------------------------------------------
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    # -- when ----------------------------------------------------------------------------------------------------------
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Look at what the directory holds."""
         if trainer.is_global_zero:
             remove_staging(self.dirpath)
@@ -113,11 +116,11 @@ class RLCheckpoint(Checkpoint):
         self._env_steps, self._saved_iteration = int(pl_module.env_steps), int(pl_module.iterations)
         self._saved_at, self._between_iterations, self._due = time.monotonic(), True, False
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """An iteration learns now: until it is over, the state is not one to resume from."""
         self._between_iterations = False
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Save if it is time, unless the epoch's end comes first."""
         self._between_iterations = True
         self._due |= self._is_due(trainer, int(pl_module.env_steps))
@@ -125,7 +128,7 @@ class RLCheckpoint(Checkpoint):
         if not trainer.is_last_batch and (self._due or (trainer.should_stop and self.at_end)):
             self._save_last(trainer, pl_module)
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Keep the policy that was evaluated, if it is among the best."""
         if self.monitor is None or self.keep == 0 or trainer.sanity_checking or trainer.state.fn != TrainerFn.FITTING:
             return
@@ -133,17 +136,17 @@ class RLCheckpoint(Checkpoint):
         if trainer.strategy.reduce_boolean_decision(self._is_among_best(value), all=False):
             self._save_best(trainer, pl_module, value)
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Save what became due with the epoch's last iteration."""
         if trainer.is_last_batch and (self._due or (trainer.should_stop and self.at_end)):
             self._save_last(trainer, pl_module)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Save the end, unless that has been done."""
         if self.at_end and self._saved_iteration != pl_module.iterations:
             self._save_last(trainer, pl_module)
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Save what was learned so far, if the state is whole; the exception itself goes on."""
         if (
             isinstance(exception, HardStop | CheckpointError)
@@ -168,8 +171,8 @@ class RLCheckpoint(Checkpoint):
         by_time = self.every_seconds is not None and time.monotonic() - self._saved_at >= self.every_seconds
         return trainer.strategy.reduce_boolean_decision(by_steps or by_time, all=False)
 
-    # -- what --------------------------------------------------------------------------------------------------------------------
-    def _save_last(self, trainer: Trainer, policy: LightningModule) -> None:
+    # -- what ----------------------------------------------------------------------------------------------------------
+    def _save_last(self, trainer: Trainer, policy: Any) -> None:
         datamodule: Any = getattr(trainer, "datamodule", None)
         if datamodule is not None:
             datamodule.cut_environments()
@@ -179,7 +182,7 @@ class RLCheckpoint(Checkpoint):
             self._kept(lambda: duplicate(last, step))
             self._prune(self._step_files(int(policy.env_steps))[self.keep :])
 
-    def _save_best(self, trainer: Trainer, policy: LightningModule, value: float) -> None:
+    def _save_best(self, trainer: Trainer, policy: Any, value: float) -> None:
         name = f"best_{policy.env_steps:09d}_{value:.2f}.ckpt"
         self.best[name] = value
         surplus = self._ranked()[self.keep :]
@@ -192,7 +195,7 @@ class RLCheckpoint(Checkpoint):
             self._prune([self.dirpath / worse for worse in surplus])
 
     def _written(self, trainer: Trainer, path: Path) -> bool:
-        """Write a checkpoint; a failure is logged, the same on all ranks, and ends the run only when it is one of many."""
+        """Write a checkpoint; a failure is logged, known to all ranks, and ends the run only when it is one of many."""
         problem: OSError | None = None
         try:
             trainer.save_checkpoint(path, weights_only=False)
@@ -222,7 +225,7 @@ class RLCheckpoint(Checkpoint):
             log.error("the files in %s could not be put in order (%s); last.ckpt is written", self.dirpath, error)
 
     def _step_files(self, env_steps: int) -> list[Path]:
-        """Step files up to now, newest first; after a resume from an older file there may be later ones, which are left alone."""
+        """Step files up to now, newest first; later ones, of a run resumed from an older file, are left alone."""
         found = [(STEP_FILE.fullmatch(path.name), path) for path in self.dirpath.glob("step_*.ckpt")]
         ages = {path: int(match[1]) for match, path in found if match and int(match[1]) <= env_steps}
         return sorted(ages, key=lambda path: ages[path], reverse=True)
@@ -240,7 +243,7 @@ class RLCheckpoint(Checkpoint):
         sign = -1.0 if self.mode == "max" else 1.0
         return sorted(self.best, key=lambda name: (sign * self.best[name], name))
 
-    # -- state -------------------------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
         """The best files' exact values; which files there are is seen in the directory."""
         return {"best": dict(self.best)}

@@ -1,4 +1,4 @@
-"""Checkpoint files that are whole or not there: a crash, a kill or a full disk at any moment leaves the previous file."""
+"""Checkpoint files are whole or not there: a crash, a kill or a full disk at any moment leaves the previous file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         Raises:
             CheckpointError: the file is missing, damaged or not of this package; names file, reason and next step.
         """
-        return read_checkpoint(path)
+        return read_checkpoint(Path(path))
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Delete the file if it is there."""

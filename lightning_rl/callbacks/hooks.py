@@ -1,4 +1,4 @@
-"""The base class of a user's callback: all of Lightning's hooks, and RLlib's hooks on episodes, samples and learning."""
+"""The base class of a user's callback: Lightning's hooks, and RLlib's hooks on episodes, samples and learning."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ ATTACHED_BY_LIGHTNING = ("log", "log_dict")  # bound methods of the policy, set 
 
 
 class RLCallback(Callback):
-    """Override what you need. Arguments come by keyword, so take them by these names (or `**kwargs` for those you ignore).
+    """Override what you need. Arguments come by keyword: take them by these names (`**kwargs` for those you ignore).
 
-    The first four are called where the environments are: with `num_workers=0` in the learner's process, else in the workers'
-    processes, each of which has its own copy of the callback (made when the workers start; what it stores stays there).
+    The first four are called where the environments are: with `num_workers=0` in the learner's process, else in the
+    workers' processes, each of which has its own copy of the callback, made when the workers start; what a copy stores
+    stays there.
     """
 
     def on_episode_start(self, *, worker: RolloutWorker, env_index: int) -> None:
@@ -42,7 +43,7 @@ class RLCallback(Callback):
         truncated: np.ndarray,
         info: dict[str, Any],
     ) -> None:
-        """All environments of the worker took one step: its results, `[B, …]` each; `info` is the vector environment's."""
+        """All environments of the worker took a step: the results, `[B, …]`; `info` is the vector environment's."""
 
     def on_episode_end(
         self, *, worker: RolloutWorker, env_index: int, episode_return: float, episode_length: int
@@ -55,7 +56,7 @@ class RLCallback(Callback):
     def on_postprocess_trajectory(
         self, *, policy: LightningModule, postprocessed_batch: SampleBatch, original_batch: SampleBatch
     ) -> None:
-        """The learner has turned the fragment `[T, B, …]` into the rows `[N, …]` to learn from; they may be changed in place."""
+        """The fragment `[T, B, …]` has become the rows `[N, …]` to learn from; they may be changed in place."""
 
     def on_learn_on_batch(self, *, policy: LightningModule, train_batch: SampleBatch, result: dict[str, float]) -> None:
         """The learner has learned from these rows `[N, …]`; numbers added to `result` are logged as `train/<name>`."""
@@ -64,7 +65,7 @@ class RLCallback(Callback):
         """An iteration is over: `result` holds all its metrics, full names; numbers added to it are logged."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """What goes to a worker's process: without what Lightning attached, which would take policy and Trainer along."""
+        """What goes to a worker's process, without what Lightning attached: it would take policy and Trainer along."""
         return {name: value for name, value in self.__dict__.items() if name not in ATTACHED_BY_LIGHTNING}
 
 

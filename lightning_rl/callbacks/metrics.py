@@ -1,4 +1,4 @@
-"""The one door by which numbers reach loggers: once an iteration, under the registry's names, at the step `policy.env_steps`."""
+"""The one door by which numbers reach loggers: once an iteration, under the registry's names, at step `env_steps`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, Trainer
 
 from lightning_rl.callbacks.hooks import overridden_hooks
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
@@ -54,7 +54,7 @@ class MetricsCallback(Callback):
         """Seconds of training, earlier sessions of a resumed run included."""
         return self._seconds_before + time.perf_counter() - self._started
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Start the clocks; in a resumed run, cut off what the loggers know beyond the checkpoint."""
         step = int(pl_module.env_steps)
         for logger in trainer.loggers:
@@ -66,7 +66,7 @@ class MetricsCallback(Callback):
         self._started = self._iteration_started = self._flushed = time.perf_counter()
         self._env_steps = step
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """An iteration is over."""
         now, step = time.perf_counter(), int(pl_module.env_steps)
         seconds = max(now - self._iteration_started - self._evaluation_seconds, 1e-9)
@@ -86,11 +86,11 @@ class MetricsCallback(Callback):
         if now - self._flushed > FLUSH_SECONDS and not trainer.is_last_batch:
             self._flush(trainer)
 
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Start the evaluation's clock."""
         self._evaluation_started = time.perf_counter()
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Write the evaluation beside the iteration that it followed."""
         if trainer.sanity_checking:
             return
@@ -99,11 +99,11 @@ class MetricsCallback(Callback):
         result["time/eval_s"] = self._evaluation_seconds
         self._write(trainer, result, int(pl_module.env_steps))
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Bring everything to the disk."""
         self._flush(trainer)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Keep the time, for a later fit of the same objects."""
         self._seconds_before, self._started = self.seconds, time.perf_counter()
 

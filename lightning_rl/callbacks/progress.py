@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ProgressBar as LightningProgressBar
 
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
@@ -22,7 +22,7 @@ ERASE = "\r\x1b[2K"
 
 
 class ProgressBar(LightningProgressBar):
-    """Env steps of the total, frames per second now, time left, mean return of the window, best return, and what is going on.
+    """Env steps of the total, steps per second now, time left, mean return of the window, best return, the phase.
 
     Args:
         metrics: whose numbers are shown.
@@ -56,18 +56,18 @@ class ProgressBar(LightningProgressBar):
         self._erase()
         print(*args, sep=sep, **{"file": self._out(), **kwargs})
 
-    # -- hooks -------------------------------------------------------------------------------------------------------------------
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    # -- hooks ---------------------------------------------------------------------------------------------------------
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Start counting; a resumed run starts where it stopped."""
         self._env_steps, self._counted_at, self._phase = int(pl_module.env_steps), time.monotonic(), "collect"
         if self._is_terminal():
             self._draw(force=True)
 
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """The experience is there."""
         self._enter("learn")
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """An iteration is over."""
         now, steps = time.monotonic(), int(pl_module.env_steps)
         rate = (steps - self._env_steps) / max(now - self._counted_at, 1e-9)
@@ -77,23 +77,23 @@ class ProgressBar(LightningProgressBar):
         if not self._is_terminal():
             self._draw(force=not self._shown)
 
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Evaluation starts."""
         self._enter("evaluate")
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Evaluation is over."""
         self._enter("collect")
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Leave the last state on the screen."""
         self._finish("done")
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Leave the last state on the screen, above the error."""
         self._finish("stopped")
 
-    # -- drawing -----------------------------------------------------------------------------------------------------------------
+    # -- drawing -------------------------------------------------------------------------------------------------------
     def _enter(self, phase: str) -> None:
         self._phase = phase
         if self._is_terminal():

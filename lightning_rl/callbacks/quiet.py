@@ -9,7 +9,7 @@ __all__ = ["quiet_lightning"]
 
 # Each filter names one message and why it does not apply.
 WARNINGS = (
-    # A rollout loader has nothing to rewind: what comes next is in the DataModule's state, restored from mid-epoch checkpoints too.
+    # A rollout loader has nothing to rewind: what comes next is in the DataModule's state, which is always restored.
     r"You're resuming from a checkpoint that ended before the epoch ended",
 )
 MESSAGES = (

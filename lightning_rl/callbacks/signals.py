@@ -22,9 +22,9 @@ class HardStop(KeyboardInterrupt):
 class StopSignals:
     """Catches SIGINT and SIGTERM while it is entered: `with StopSignals() as signals: … StopCallback(signals=signals)`.
 
-    The first signal is only noted while `deferring` (the stop callback turns it on during training and looks at `received` after
-    each iteration); a second one, or one that comes when nothing is training, raises `HardStop` at once. Does nothing outside the
-    main thread, where Python allows no handlers.
+    The first signal is only noted while `deferring` (the stop callback turns it on during training and looks at
+    `received` after each iteration); a second one, or one that comes when nothing is training, raises `HardStop` at
+    once. Does nothing outside the main thread, where Python allows no handlers.
 
     Attributes:
         received: the first signal's number; `None` so far.
@@ -47,7 +47,7 @@ class StopSignals:
         self._before = {}
 
     def install(self) -> None:
-        """Take the signals, also when somebody else took them since (Lightning and Ray take SIGTERM when they start)."""
+        """Take the signals, also when somebody else took them since: Lightning and Ray take SIGTERM when they start."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._process = os.getpid()
@@ -68,8 +68,8 @@ class StopSignals:
         os.write(2, b"\nstopping after this iteration, with a checkpoint; press Ctrl-C again to stop at once\n")
 
     def _handle_in_child(self, signum: int) -> None:
-        # An environment's process that was forked from this one: Ctrl-C reaches the whole process group, but the iteration that is
-        # to be finished still needs the environments; SIGTERM comes from whoever closes them.
+        # An environment's process, forked from this one: Ctrl-C reaches the whole process group, but the iteration that
+        # is to be finished still needs the environments; SIGTERM comes from whoever closes them.
         if signum != signal.SIGINT:
             signal.signal(signum, signal.SIG_DFL)
             os.kill(os.getpid(), signum)

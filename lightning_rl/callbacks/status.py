@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, Trainer
 
 from lightning_rl.callbacks.checkpoint_io import write_atomically
 from lightning_rl.callbacks.metric_names import TRAIN_RETURN
@@ -46,26 +46,26 @@ class StatusCallback(Callback):
     def __init__(self, path: str | Path, metrics: MetricsCallback, stop: StopCallback) -> None:
         self.path, self.metrics, self.stop = Path(path), metrics, stop
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Running."""
         self._write(trainer, pl_module, "running")
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Still running."""
         self._write(trainer, pl_module, "running")
 
-    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_fit_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Done, and the last checkpoint is written."""
         self._write(trainer, pl_module, "interrupted" if self.stop.reason == "interrupted" else "ok")
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Over; the error's first line is kept."""
         interrupted = isinstance(exception, KeyboardInterrupt)
         lines = str(exception).strip().splitlines() or [""]
         error = None if interrupted else f"{type(exception).__name__}: {lines[0]}"
         self._write(trainer, pl_module, "interrupted" if interrupted else "failed", error)
 
-    def _write(self, trainer: Trainer, policy: LightningModule, state: str, error: str | None = None) -> None:
+    def _write(self, trainer: Trainer, policy: Any, state: str, error: str | None = None) -> None:
         if not trainer.is_global_zero:
             return
         numbers = {"return": self.metrics.latest.get(TRAIN_RETURN), "best_return": self.metrics.best_return}

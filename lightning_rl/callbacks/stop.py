@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_rl.callbacks.metric_names import TRAIN_RETURN, check_metric
@@ -28,7 +28,7 @@ class StopCallback(Callback):
         signals: where Ctrl-C and SIGTERM are noted; `None` leaves them to Lightning.
 
     Attributes:
-        reason: why training stopped: "total_env_steps", "return", "seconds", "interrupted"; `None` when something else stopped it.
+        reason: why training stopped: "total_env_steps", "return", "seconds" or "interrupted"; `None` for anything else.
 
     Raises:
         ConfigError: a number is not positive, or the metric is not known.
@@ -53,7 +53,7 @@ class StopCallback(Callback):
         self._deadline = float("inf")
         self._validation_limit: int | float | None = None
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Start the clock; a resumed run that has all its steps stops before its first iteration."""
         self.reason = None
         self._deadline = float("inf") if self.seconds is None else time.perf_counter() + self.seconds
@@ -63,26 +63,26 @@ class StopCallback(Callback):
         if self.total_env_steps is not None and pl_module.env_steps >= self.total_env_steps:
             self.reason, trainer.should_stop = "total_env_steps", True
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Look at the rules between two iterations."""
         self._decide(trainer, pl_module, evaluated=False)
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Look again: evaluation may have brought the return, or lasted until a signal came."""
         if not trainer.sanity_checking and trainer.state.fn == TrainerFn.FITTING:
             self._decide(trainer, pl_module, evaluated=True)
 
-    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_fit_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Signals act at once again, after the last checkpoint."""
         self._stop_deferring(trainer)
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Signals act at once again."""
         if isinstance(exception, KeyboardInterrupt):
             self.reason = "interrupted"
         self._stop_deferring(trainer)
 
-    def _decide(self, trainer: Trainer, policy: LightningModule, evaluated: bool) -> None:
+    def _decide(self, trainer: Trainer, policy: Any, evaluated: bool) -> None:
         reason = self._rule_met(trainer, policy, evaluated)
         strategy = trainer.strategy
         decided = strategy.reduce_boolean_decision(reason is not None, all=False)  # every rank takes part, always
@@ -95,7 +95,7 @@ class StopCallback(Callback):
         self.reason = reason or "another rank"
         trainer.should_stop = True
 
-    def _rule_met(self, trainer: Trainer, policy: LightningModule, evaluated: bool) -> str | None:
+    def _rule_met(self, trainer: Trainer, policy: Any, evaluated: bool) -> str | None:
         if self.signals is not None and self.signals.received is not None:
             return "interrupted"
         if self.total_env_steps is not None and policy.env_steps >= self.total_env_steps:

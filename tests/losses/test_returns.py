@@ -151,10 +151,10 @@ def test_extreme_ratios_stay_finite(log_rho: float) -> None:
 
 
 def test_an_unclipped_trace_that_overflows_stays_in_its_episode() -> None:
-    """Two ratios of e⁸⁰ multiply to infinity in episode 2; the first, of one step of ratio 1, has v = r = 1."""
-    log_rhos, zeros = column([0.0, 80.0, 80.0, 80.0]), torch.zeros(5, 1)
-    targets, _ = vtrace(log_rhos, torch.ones(4, 1), zeros, **ends(4, (0,)), gamma=1.0, clip_c=math.inf)
-    assert targets[0].item() == 1.0
+    """Ratios of e⁸⁰ multiply to infinity in episode 2; the first, of two steps of ratio 1, has v = 1 + 1, 1."""
+    log_rhos, zeros = column([0.0, 0.0, *[80.0] * 6]), torch.zeros(9, 1)
+    targets, _ = vtrace(log_rhos, torch.ones(8, 1), zeros, **ends(8, (1,)), gamma=1.0, clip_c=math.inf)
+    assert targets[:2, 0].tolist() == [2.0, 1.0]
 
 
 CHANGES = [

@@ -27,7 +27,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from lightning_rl.config_check import dotted
+from lightning_rl.config_check import dotted, unknown_key
 from lightning_rl.errors import ConfigError, did_you_mean
 
 __all__ = ["GROUPS", "compose_config", "group_options", "sweep", "sweep_jobs"]
@@ -201,12 +201,12 @@ def no_choice(group: str, name: str, options: Iterable[str]) -> str:
 def no_key(key: str, choices: Sequence[str]) -> str:
     """There is no such key; the nearest one in the config that these choices compose."""
     known = [*GROUPS, *dotted(plain_of_choices(choices))]
-    same_name = [name for name in known if name.rpartition(".")[2] == key]
-    suggestion = f" Did you mean {same_name[0]!r}?" if same_name else did_you_mean(key, known)
-    section = key.rpartition(".")[0]
-    siblings = [name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == section]
+    section, _, name = key.rpartition(".")
+    siblings = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == section]
     if section and siblings:
-        return f"no key {key!r}.{suggestion} Keys of {section}: {', '.join(siblings)}"
+        return unknown_key(section, name, [sibling for sibling in siblings if sibling != "_target_"])
+    same_name = [other for other in known if other.rpartition(".")[2] == key]
+    suggestion = f" Did you mean {same_name[0]!r}?" if same_name else did_you_mean(key, known)
     groups = f" Groups: {', '.join(GROUPS)}"
     return f"no key {key!r}.{suggestion or groups}"
 

@@ -6,13 +6,14 @@ here. What needs no torch is looked at first, so that most mistakes cost no impo
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.signatures import fits, keywords_of, spelled
 
-__all__ = ["check_config", "dotted", "value_at"]
+__all__ = ["check_config", "dotted", "unknown_key", "value_at"]
 
 Config = Mapping[str, Any]
 
@@ -97,8 +98,13 @@ TRAINER_KEYS_WITH_A_HOME = {
     "accumulate_grad_batches": "policy.minibatches",
     "enable_checkpointing": "checkpoint",
     "default_root_dir": "run_dir",
+    "enable_model_summary": "callbacks=[lightning.pytorch.callbacks.ModelSummary]",
     "logger": "logger",
     "callbacks": "callbacks",
+    "num_sanity_val_steps": "evaluation.interval",
+    "log_every_n_steps": "logger",
+    "plugins": "trainer.precision",
+    "use_distributed_sampler": "workers.logical_workers",
 }
 
 
@@ -127,8 +133,7 @@ def _check_section(section: str, values: Config, schema: Mapping[str, Any]) -> N
     prefix = f"{section}." if section else ""
     for key in values:
         if key not in schema:
-            suggestion = did_you_mean(f"{prefix}{key}", [f"{prefix}{name}" for name in schema])
-            raise ConfigError(f"no key {prefix + str(key)!r}.{suggestion} Known: {', '.join(schema)}")
+            raise ConfigError(unknown_key(section, str(key), schema))
     for key, hint in schema.items():
         if key in values and not fits(values[key], hint):
             raise ConfigError(f"{prefix}{key}={values[key]!r} is {_kind(values[key])}; expected {spelled(hint)}")
@@ -211,7 +216,7 @@ def _check_constructors(config: Config) -> None:
     for key in config["trainer"]:
         if key in TRAINER_KEYS_WITH_A_HOME:
             raise ConfigError(f"trainer.{key} is set by lightning_rl: use {TRAINER_KEYS_WITH_A_HOME[key]}")
-    _check_keywords("trainer", config["trainer"], Trainer)
+    _check_keywords("trainer", config["trainer"], Trainer, TRAINER_KEYS_WITH_A_HOME)
 
 
 def _check_keywords(section: str, values: Config, target: Any, without: Iterable[str] = ()) -> None:
@@ -225,6 +230,14 @@ def _check_metrics(config: Config) -> None:
     check_metric("stop.metric", config["stop"]["metric"])
     if config["checkpoint"].get("monitor") is not None:
         check_metric("checkpoint.monitor", config["checkpoint"]["monitor"])
+
+
+def unknown_key(section: str, key: str, known: Iterable[str]) -> str:
+    """What to say about a key that a section does not have: its full name, the nearest one, and all."""
+    prefix = f"{section}." if section else ""
+    near = difflib.get_close_matches(key, list(known), n=1)
+    suggestion = f" Did you mean {prefix + near[0]!r}?" if near else ""
+    return f"no key {prefix + key!r}.{suggestion} Keys{f' of {section}' if section else ''}: {', '.join(known)}"
 
 
 def value_at(config: Config, name: str) -> Any:

@@ -49,8 +49,8 @@ class RLCheckpoint(Checkpoint):
 
     Use it with `Trainer(plugins=[AtomicCheckpointIO()])`, which keeps the old file where a new one cannot be written.
     Environments are cut whenever a resumable state (`last.ckpt`, `step_*`) is written: they start with a seeded reset
-    in this run as in the run that resumes it, so both see the same experience. A best file cuts nothing: evaluating must
-    not change training.
+    in this run as in the run that resumes it, so both see the same experience. A best file cuts nothing: evaluating
+    must not change training.
 
     Args:
         dirpath: RUN_DIR/checkpoints.

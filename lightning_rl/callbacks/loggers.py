@@ -15,7 +15,7 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.loggers import TensorBoardLogger as LightningTensorBoardLogger
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from lightning.pytorch.utilities import rank_zero_only
 
 from lightning_rl.callbacks.checkpoint_io import write_atomically
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
@@ -134,7 +134,7 @@ class TensorBoardLogger(LightningTensorBoardLogger):
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """One event with all values; `step` is an int64, exact far beyond float32's 2^24."""
-        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
         if EVAL_RETURN in metrics:
             metrics = {**metrics, "hp_metric": metrics[EVAL_RETURN]}  # the name that the HPARAMS tab sorts runs by
@@ -156,7 +156,7 @@ class TensorBoardLogger(LightningTensorBoardLogger):
         """Tell TensorBoard to forget what an earlier process logged after `step`: those steps will come again."""
         if self._latest_step is not None and self._latest_step <= step:
             return
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
         self._latest_step = step
         start = Event(session_log=SessionLog(status=SessionLog.START))

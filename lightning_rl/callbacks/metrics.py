@@ -13,6 +13,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from lightning_rl.callbacks.hooks import overridden_hooks
+from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 
 __all__ = ["MetricsCallback", "latest_metrics", "resident_mb"]
@@ -58,7 +59,7 @@ class MetricsCallback(Callback):
         """Start the clocks; in a resumed run, cut off what the loggers know beyond the checkpoint."""
         step = int(pl_module.env_steps)
         for logger in trainer.loggers:
-            if hasattr(logger, "continue_from"):
+            if isinstance(logger, CSVLogger | TensorBoardLogger):
                 logger.continue_from(step)
             if self.hparams is not None and not self._hparams_written:
                 logger.log_hyperparams(dict(self.hparams))
@@ -78,7 +79,7 @@ class MetricsCallback(Callback):
         result["time/learn_s"] = float(pl_module.learn_seconds)
         result["time/total_s"] = self.seconds
         result["sys/rss_mb"] = resident_mb()
-        for callback in trainer.callbacks:
+        for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
             if overridden_hooks(callback, ("on_train_result",)):
                 callback.on_train_result(trainer=trainer, policy=pl_module, result=result)
         self._write(trainer, result, step)
@@ -135,7 +136,7 @@ def latest_metrics(trainer: Trainer) -> dict[str, float]:
     logged = {
         name: float(value) for name, value in trainer.callback_metrics.items() if torch.as_tensor(value).numel() == 1
     }
-    for callback in trainer.callbacks:
+    for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(callback, MetricsCallback):
             return {**logged, **callback.latest}
     return logged

@@ -141,7 +141,8 @@ def vtrace(
         log_rhos: log π(a|s) − log μ(a|s), `[T, B]`, of the learning against the acting policy.
         rewards, values, terminated, truncated, valid, gamma: as `gae`.
         lam: λ, multiplies c̄.
-        clip_rho, clip_c, clip_pg_rho: ρ̄, c̄ and the ρ̄ of the advantages; infinity does not clip.
+        clip_rho, clip_pg_rho: ρ̄ of the targets and of the advantages; infinity does not clip.
+        clip_c: c̄; above 1 the products of ratios may overflow in long fragments.
 
     Returns:
         Targets v `[T, B]` (V itself on rows that are not valid) and advantages ρ̄(r + γ vₜ₊₁ − V) `[T, B]` (0 there).
@@ -189,10 +190,8 @@ def _only(column: Tensor, kept: Tensor | None) -> Tensor:
 def _backward_scan(added: Tensor, factor: Tensor) -> Tensor:
     """xₜ = addedₜ + factorₜ · xₜ₊₁ along the first axis, by doubling: log₂ T vector operations instead of T."""
     step, length = 1, added.shape[0]
-    # A product of unclipped ratios may overflow; infinity times the 0 of an earlier episode's end would be NaN there.
-    largest = torch.finfo(factor.dtype).max
     while step < length:
         added = torch.cat([torch.addcmul(added[:-step], factor[:-step], added[step:]), added[-step:]])
-        factor = torch.cat([(factor[:-step] * factor[step:]).clamp_(max=largest), factor[-step:] * 0.0])
+        factor = torch.cat([factor[:-step] * factor[step:], factor[-step:] * 0.0])
         step *= 2
     return added

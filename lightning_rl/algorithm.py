@@ -1,0 +1,205 @@
+"""The Python API: one object that trains, evaluates, acts, saves and restores; the loop itself is Lightning's Trainer."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from lightning_rl import run
+from lightning_rl.config import compose_config, group_options, option_text
+from lightning_rl.config_check import check_config
+from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean
+
+__all__ = ["Algorithm"]
+
+
+class Algorithm:
+    """A policy, its environments and a Trainer, one iteration at a time.
+
+    Args:
+        policy: a name ("ppo"), an import path ("my_pkg.policies:Mine") or a Policy class.
+        env: a preset or Gymnasium id ("cartpole", "CartPole-v1"), an import path, an `Env` class or a function that returns an `Env`.
+        overrides: as on the command line: ["policy.lr=1e-3", "workers.num_workers=2"].
+        config: nested keys put over that: {"policy": {"lr": 1e-3}}.
+
+    Attributes:
+        config: the whole configuration, plain containers.
+        policy, datamodule, trainer: what it is made of.
+
+    Raises:
+        ConfigError: a key, value or combination cannot work.
+        EnvError: the environment cannot be made, or breaks the Gymnasium API.
+        UnsupportedSpaceError: the policy cannot take the environment's spaces.
+    """
+
+    def __init__(
+        self, policy: Any = "ppo", env: Any = None, *, overrides: Sequence[str] = (), config: Mapping[str, Any] | None = None
+    ) -> None:
+        choices = [*_policy_choice(policy), *_env_choice(env)]
+        composed = compose_config([*choices, "logger=none", *overrides])
+        if not choices or not any(choice.startswith("policy=") for choice in choices):
+            composed["policy"] = {key: composed["policy"][key] for key in ("model", "exploration", "seed")} | {"_target_": policy}
+        if env is not None and not any(choice.startswith("env=") and choice != "env=custom" for choice in choices):
+            composed["env"]["id"] = env
+        _put_over(composed, config or {})
+        check_config(composed)
+        self._build(composed)
+
+    def train(self) -> dict[str, Any]:
+        """One iteration: a rollout (or what the data pipeline gives) and the learning on it.
+
+        Returns:
+            The newest value of every metric, and `training_iteration`, `env_steps`, `gradient_steps`.
+        """
+        self._fit(iterations=1)
+        return {**self.metrics, **self._counters()}
+
+    def evaluate(self) -> dict[str, float]:
+        """`evaluation.episodes` whole episodes on environments of their own: eval/ep_rew_mean, eval/ep_len_mean."""
+        (result,) = self.trainer.validate(self.policy, datamodule=self.datamodule, verbose=False)
+        return {name: float(value) for name, value in result.items()}
+
+    def compute_single_action(self, obs: Any, *, explore: bool = False) -> Any:
+        """The action for one observation, ready for `env.step`."""
+        return self.policy.compute_single_action(obs, explore=explore)
+
+    def get_policy(self) -> Any:
+        """The policy."""
+        return self.policy
+
+    def save(self, path: str | Path | None = None) -> Path:
+        """Write a checkpoint that `restore` and `Policy.load` read.
+
+        Args:
+            path: file to write; `None` takes RUN_DIR/checkpoints/last.ckpt.
+        """
+        path = Path(path) if path is not None else Path(self.config["run_dir"]) / "checkpoints" / "last.ckpt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if self.datamodule.workers is None:
+            self._fit(iterations=0)  # attaches policy and data to the Trainer
+        self.datamodule.cut_environments()
+        self.trainer.save_checkpoint(path)
+        return path
+
+    @classmethod
+    def restore(cls, path: str | Path, *, policy: Any = None, env: Any = None) -> Self:
+        """Continue from a checkpoint that `save` (or a run) wrote: weights, optimizer, filters, counters, workers.
+
+        Args:
+            path: the file.
+            policy, env: the class or function that were given as objects which cannot be imported; else they are found again.
+
+        Raises:
+            CheckpointError: the file is missing, damaged or holds no configuration.
+        """
+        from lightning_rl.policies.checkpoints import read_checkpoint
+
+        checkpoint = read_checkpoint(path)
+        if "config" not in checkpoint:
+            raise CheckpointError(f"checkpoint {path} holds no configuration: Algorithm.save writes it")
+        config = copy.deepcopy(checkpoint["config"])
+        for section, key, given in (("policy", "_target_", policy), ("env", "id", env)):
+            if given is not None:
+                config[section][key] = given
+            elif config[section][key] is None:
+                raise CheckpointError(f"checkpoint {path} was saved with a {section} that cannot be imported: pass {section}=… to restore")
+        algorithm = cls.__new__(cls)
+        algorithm._build(config)
+        algorithm._resume_from = Path(path)
+        algorithm._fit(iterations=0)
+        return algorithm
+
+    def stop(self) -> None:
+        """Close environments and worker processes."""
+        self.datamodule.stop()
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The newest value of every metric."""
+        from lightning_rl.callbacks.metrics import latest_metrics
+
+        return latest_metrics(self.trainer)
+
+    def _build(self, config: dict[str, Any]) -> None:
+        self.config = config
+        own = copy.copy(config)
+        # Evaluation, checkpoints and the end come when they are asked for.
+        own["data"] = {**config["data"], "iterations_per_epoch": 1}
+        own["evaluation"] = {**config["evaluation"], "interval": 2**31}
+        own["trainer"] = {**config["trainer"], "enable_progress_bar": False}
+        self.policy, self.datamodule, self.trainer = run.build(own)
+        unwanted = ("RLCheckpoint", "StopCallback", "StatusCallback", "ProgressBar")
+        kept = [callback for callback in self.trainer.callbacks if type(callback).__name__ not in unwanted]  # type: ignore[attr-defined]
+        self.trainer.callbacks = [*kept, KeepsConfig(config)]  # type: ignore[attr-defined]
+        self._resume_from: Path | None = None
+
+    def _fit(self, iterations: int) -> None:
+        """Let the Trainer take this many more epochs, of one iteration each."""
+        self.trainer.fit_loop.max_epochs = self.trainer.current_epoch + iterations
+        path, self._resume_from = self._resume_from, None
+        if path is not None:
+            done = torch.load(path, map_location="cpu", weights_only=True)["epoch"]
+            self.trainer.fit_loop.max_epochs = max(done, 0)
+        self.trainer.fit(self.policy, datamodule=self.datamodule, ckpt_path=path)
+        if self.trainer.interrupted:
+            raise KeyboardInterrupt
+
+    def _counters(self) -> dict[str, int]:
+        policy: Any = self.policy
+        return {"training_iteration": policy.iterations, "env_steps": policy.env_steps, "gradient_steps": policy.gradient_steps}
+
+
+class KeepsConfig(Callback):
+    """Writes the configuration into every checkpoint."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = config
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Plain data only; a class or function that cannot be imported again becomes `None`."""
+        checkpoint["config"] = _plain(self.config)
+
+
+def _policy_choice(policy: Any) -> list[str]:
+    if not isinstance(policy, str) or ":" in policy or "." in policy:
+        return []
+    known = group_options("policy")
+    if policy not in known:
+        raise ConfigError(f"policy={policy!r} is no policy.{did_you_mean(policy, known)} Choices: {', '.join(known)}, an import path, or a class")
+    return [f"policy={policy}"]
+
+
+def _env_choice(env: Any) -> list[str]:
+    """The preset of that name or with that id; else the form without a preset, whose id is put in afterwards."""
+    if env is None:
+        return []
+    for preset in group_options("env"):
+        if env == preset or (isinstance(env, str) and f"id: {env}" in option_text("env", preset).splitlines()):
+            return [f"env={preset}"]
+    return ["env=custom", f"env.id='{env}'" if isinstance(env, str) else "env.id=given"]
+
+
+def _put_over(config: dict[str, Any], changes: Mapping[str, Any], prefix: str = "") -> None:
+    for key, value in changes.items():
+        if prefix == "" and key not in config:
+            raise ConfigError(f"no key {key!r}.{did_you_mean(key, config)} Known: {', '.join(config)}")
+        if isinstance(value, Mapping) and isinstance(config.get(key), dict):
+            _put_over(config[key], value, f"{prefix}{key}.")
+        else:
+            config[key] = copy.deepcopy(value) if isinstance(value, dict | list) else value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(child) for child in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    name = getattr(value, "__qualname__", "<")
+    return f"{value.__module__}:{name}" if "<" not in name and value.__module__ != "__main__" else None

@@ -1,0 +1,121 @@
+"""N steps, a stop, and N more end in the same weights, bit for bit, as 2N without a stop.
+
+Environments are cut when a checkpoint is written, in the run that goes on as in the run that resumes it.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+
+from lightning_rl import run
+from lightning_rl.callbacks import RLCallback
+from lightning_rl.config import compose_config
+from lightning_rl.config_check import check_config
+
+SMALL = [
+    "policy=ppo",
+    "env=pendulum",
+    "experiment=none",
+    "policy.passes=2",
+    "policy.observation_filter=mean_std",
+    "policy.reward_filter=return_std",
+    "policy.lr=[[0,1e-3],[1000,0.0]]",
+    "workers.logical_workers=2",
+    "workers.envs_per_worker=2",
+    "workers.fragment_length=16",
+    "evaluation.episodes=1",
+    "data.iterations_per_epoch=3",
+]
+ITERATION = 64  # env steps: 2 workers × 2 environments × 16 steps
+WORKERS = [0, pytest.param(2, marks=pytest.mark.ray)]
+
+
+def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
+    composed = compose_config([*SMALL, f"run_dir={run_dir}", *overrides])
+    check_config(composed)
+    return composed
+
+
+def resumed(source: Path, checkpoint: str, run_dir: Path, total: int, workers: int) -> Path:
+    """Copy a run as it was when `checkpoint` was written, and let it go on to `total` env steps."""
+    shutil.copytree(source, run_dir, ignore=shutil.ignore_patterns("status.json"))
+    taken = run.resumed_config(run_dir, {"total_env_steps": total})
+    taken["workers"]["num_workers"] = workers
+    status = run.train(taken, ckpt_path=run_dir / "checkpoints" / checkpoint)
+    assert status["state"] == "ok" and status["env_steps"] == total
+    return run_dir
+
+
+def learned(run_dir: Path) -> dict[str, Any]:
+    checkpoint = torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
+    (optimizer,) = checkpoint["optimizer_states"]
+    return {"weights": checkpoint["state_dict"], "moments": optimizer["state"], "counters": checkpoint["counters"]}
+
+
+def assert_equal(first: Any, second: Any, where: str = "") -> None:
+    if isinstance(first, dict):
+        assert first.keys() == second.keys(), where
+        for key in first:
+            assert_equal(first[key], second[key], f"{where}.{key}")
+    elif isinstance(first, torch.Tensor):
+        assert torch.equal(first, second), where
+    else:
+        assert first == second, where
+
+
+def rows(run_dir: Path) -> dict[int, str]:
+    with (run_dir / "metrics.csv").open() as file:
+        return {int(row["env_steps"]): row["train/loss"] for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize(("iterations", "place"), [(4, "mid-epoch"), (3, "epoch-end")])
+def test_n_and_n_more_steps_are_2n(tmp_path: Path, workers: int, iterations: int, place: str) -> None:
+    half, whole = iterations * ITERATION, 2 * iterations * ITERATION
+    run.train(config(tmp_path / "whole", f"total_env_steps={whole}", f"checkpoint.every_env_steps={half}"))
+    again = resumed(tmp_path / "whole", f"step_{half:09d}.ckpt", tmp_path / "again", whole, workers)
+    assert_equal(learned(tmp_path / "whole"), learned(again))
+    assert rows(again) == rows(tmp_path / "whole")  # one curve: nothing twice, nothing missing
+
+
+class Interrupt(RLCallback):
+    """Presses Ctrl-C while iteration `at` learns."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
+        if pl_module.iterations == self.at - 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_run_resumed_after_ctrl_c_is_the_run_without_it(tmp_path: Path, workers: int) -> None:
+    """Ctrl-C in iteration 5 of 8; the other run writes a checkpoint there."""
+    stop, whole = 5 * ITERATION, 8 * ITERATION
+    interrupted = config(tmp_path / "interrupted", f"total_env_steps={whole}", f"workers.num_workers={workers}")
+    interrupted["callbacks"] = [{"callback": f"{__name__}:Interrupt", "at": 5}]
+    assert run.train(interrupted)["state"] == "interrupted"
+    assert learned(tmp_path / "interrupted")["counters"]["env_steps"] == stop
+    again = resumed(tmp_path / "interrupted", "last.ckpt", tmp_path / "again", whole, workers)
+    run.train(config(tmp_path / "whole", f"total_env_steps={whole}", f"checkpoint.every_env_steps={stop}"))
+    assert_equal(learned(tmp_path / "whole"), learned(again))
+    assert rows(again) == rows(tmp_path / "whole")
+
+
+@pytest.mark.ray
+def test_processes_do_not_change_the_result(tmp_path: Path) -> None:
+    """Two logical workers in this process, in two others, and in one other."""
+    for workers in (0, 2, 1):
+        run.train(config(tmp_path / str(workers), f"total_env_steps={4 * ITERATION}", f"workers.num_workers={workers}"))
+    for workers in (2, 1):
+        assert_equal(learned(tmp_path / "0"), learned(tmp_path / str(workers)))

@@ -109,6 +109,7 @@ def train_all(overrides: Sequence[str]) -> int:
 
 def train_one(config: dict[str, Any]) -> float:
     """One job of a sweep: the return it reached. A failure is in its own train.log; the other jobs go on."""
+    print(f"\njob in {config['run_dir']}", flush=True)
     try:
         with run.recorded(config["run_dir"]):
             check_config(config)
@@ -131,6 +132,7 @@ def resume(arguments: Sequence[str]) -> int:
     config = run.resumed_config(options.run_dir, configs.parsed_overrides(options.overrides))
     check_config(config)
     checkpoint = options.checkpoint or options.run_dir / "checkpoints" / "last.ckpt"
+    print(f"resuming {checkpoint}", flush=True)
     return EXIT_CODES[run.train(config, ckpt_path=checkpoint)["state"]]
 
 

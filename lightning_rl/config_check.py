@@ -235,7 +235,7 @@ def _check_metrics(config: Config) -> None:
 def unknown_key(section: str, key: str, known: Iterable[str]) -> str:
     """What to say about a key that a section does not have: its full name, the nearest one, and all."""
     prefix = f"{section}." if section else ""
-    near = difflib.get_close_matches(key, list(known), n=1)
+    near = difflib.get_close_matches(key, list(known), n=1) or [name for name in known if key.startswith(name)]
     suggestion = f" Did you mean {prefix + near[0]!r}?" if near else ""
     return f"no key {prefix + key!r}.{suggestion} Keys{f' of {section}' if section else ''}: {', '.join(known)}"
 

@@ -150,11 +150,12 @@ def sweep_results(directory: Path) -> list[dict[str, Any]]:
     rows = []
     for folder in sorted(folders, key=lambda folder: int(folder.name.split("_")[0])):
         overrides, status = folder / ".hydra" / "overrides.yaml", folder / "status.json"
+        own = yaml.safe_load(overrides.read_text()) if overrides.is_file() else []
         told = json.loads(status.read_text()) if status.is_file() else {}
         rows.append(
             {
                 "job": folder.name.split("_")[0],
-                "overrides": " ".join(yaml.safe_load(overrides.read_text())) if overrides.is_file() else "",
+                "overrides": " ".join(override.lstrip("+").replace("\\", "") for override in own),
                 "state": told.get("state", "failed"),
                 "env_steps": told.get("env_steps"),
                 "return": told.get("return"),

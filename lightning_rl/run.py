@@ -79,7 +79,7 @@ def build(
         plugins=[AtomicCheckpointIO()],
         default_root_dir=config["run_dir"],
         check_val_every_n_epoch=max(1, interval),
-        limit_val_batches=1 if interval else 0,
+        limit_val_batches=None if interval else 0,
         log_every_n_steps=1,  # MetricsCallback logs; this only keeps Lightning from advising about it
         num_sanity_val_steps=0,
         enable_model_summary=False,

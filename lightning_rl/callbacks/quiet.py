@@ -11,13 +11,15 @@ __all__ = ["quiet_lightning"]
 WARNINGS = (
     # A rollout loader has nothing to rewind: what comes next is in the DataModule's state, which is always restored.
     r"You're resuming from a checkpoint that ended before the epoch ended",
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch, once a run
 )
 MESSAGES = (
     "Tip: For seamless cloud",  # advertisements of litlogger and litmodels
     "GPU available:",  # the summary of hardware that is not used; a CPU is the right device for small networks
     "TPU available:",
     "`Trainer.fit` stopped:",  # the stop rule is reported by the run itself
-    "Restored all states from the checkpoint at",  # so is the resume
+    "Restoring states from the checkpoint path at",  # so is the resume
+    "Restored all states from the checkpoint at",
 )
 
 

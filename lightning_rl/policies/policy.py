@@ -22,7 +22,7 @@ from lightning_rl.exploration import make_exploration
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import MeanStdFilter, RewardFilter, make_observation_filter
-from lightning_rl.policies import checkpoints
+from lightning_rl.policies.checkpoints import check_fits, counters, load_policy, policy_spec, set_counters
 from lightning_rl.policies.custom_losses import CustomLosses
 from lightning_rl.policies.optimiser import Optimiser
 from lightning_rl.sample_batch import SampleBatch, flattened, restored
@@ -414,19 +414,19 @@ class Policy(LightningModule):
         return {
             "weights": self.get_weights(),
             "optimizer": self.optimiser.torch_optimizer.state_dict(),
-            "counters": checkpoints.counters(self),
+            "counters": counters(self),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue as the policy that gave `state`."""
         self.set_weights(state["weights"])
         self.optimiser.torch_optimizer.load_state_dict(state["optimizer"])
-        checkpoints.set_counters(self, state["counters"])
+        set_counters(self, state["counters"])
 
     # -- checkpoints -----------------------------------------------------------------------------------------------------------------
     def spec(self) -> dict[str, Any]:
         """Class, constructor keywords and spaces as plain data; `Policy.load` builds the policy again from it."""
-        return checkpoints.policy_spec(self)
+        return policy_spec(self)
 
     def constructor_arguments(self) -> dict[str, Any]:
         """The keywords this policy was made with, the spaces among them."""
@@ -443,18 +443,18 @@ class Policy(LightningModule):
         """Another policy of the same class and arguments, with the same weights, on the CPU."""
         twin = type(self)(**self.constructor_arguments())
         twin.set_weights(self.get_weights())
-        checkpoints.set_counters(twin, checkpoints.counters(self))
+        set_counters(twin, counters(self))
         return twin.eval()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what makes the file complete: how to build this policy, and its counters."""
         checkpoint["policy"] = self.spec()
-        checkpoint["counters"] = checkpoints.counters(self)
+        checkpoint["counters"] = counters(self)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse another policy's file before anything of it is loaded; then take the counters."""
-        checkpoints.check_fits(self, checkpoint)
-        checkpoints.set_counters(self, checkpoint["counters"])
+        check_fits(self, checkpoint)
+        set_counters(self, checkpoint["counters"])
 
     @staticmethod
     def load(path: str) -> Policy:
@@ -463,7 +463,7 @@ class Policy(LightningModule):
         Raises:
             CheckpointError: the file is missing, damaged or not a checkpoint of this package.
         """
-        return checkpoints.load_policy(path)
+        return load_policy(path)
 
 
 class InputDict(dict[str, Any]):

@@ -5,6 +5,7 @@ Torch and Lightning are imported where they are needed, so that a mistake in the
 
 from __future__ import annotations
 
+import inspect
 import json
 import traceback
 from collections.abc import Iterator, Mapping
@@ -48,7 +49,7 @@ def build(
         UnsupportedSpaceError: the policy cannot take the environment's spaces.
     """
     import torch
-    from lightning.pytorch import Trainer, seed_everything
+    from lightning.pytorch import seed_everything
 
     from lightning_rl.callbacks import AtomicCheckpointIO, quiet_lightning
     from lightning_rl.callbacks.hooks import worker_hooks
@@ -72,7 +73,9 @@ def build(
         callbacks=worker_hooks(users),
         **config["data"],
     )
-    trainer = Trainer(
+    if config["workers"]["vectorization"] == "native":
+        env.make(1, "native").close()  # refuse here what would fail when training has begun
+    trainer = made_trainer(
         max_epochs=-1,  # StopCallback counts env steps
         logger=loggers(config) or False,
         callbacks=callbacks(config, env, users, signals),
@@ -96,7 +99,26 @@ def made(entry: Any, key: str, *arguments: Any) -> Any:
     if target is None:
         raise ConfigError(f"{entry!r} has no {key!r}; expected an import path, or {{{key}: path, **keywords}}")
     found = import_object(target) if isinstance(target, str) else target
-    return found(*arguments, **keywords) if callable(found) else found
+    if not callable(found):
+        return found
+    try:
+        inspect.signature(found).bind(*arguments, **keywords)
+    except TypeError as error:
+        raise ConfigError(f"{target}: {error}; it takes {inspect.signature(found)}") from error
+    return found(*arguments, **keywords)
+
+
+def made_trainer(**keywords: Any) -> Trainer:
+    """Lightning's Trainer; what it complains about is the config's `trainer` section."""
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+    from lightning.pytorch import Trainer
+
+    try:
+        return Trainer(**keywords)
+    except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
+        chosen = {key: keywords.get(key) for key in ("accelerator", "devices", "strategy", "precision")}
+        settings = " ".join(f"trainer.{key}={value}" for key, value in chosen.items())
+        raise ConfigError(f"Lightning's Trainer refuses {settings}: {error}") from error
 
 
 def loggers(config: Mapping[str, Any]) -> list[Logger]:

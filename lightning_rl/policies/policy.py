@@ -489,7 +489,9 @@ def mean_entropy(dist: ActionDistribution, coefficient: float) -> Tensor:
 
 def _means(taken: list[Metrics]) -> dict[str, float]:
     """Mean over the gradient steps of every metric, and the first approx_kl: 0 when acting and learning policy are the same."""
-    means = {name: float(torch.stack([torch.as_tensor(m[name]).detach().float() for m in taken]).mean()) for name in taken[0]}
+    device = next(iter(taken[0].values())).device
+    values = torch.stack([value.detach().to(device, torch.float32) for metrics in taken for value in metrics.values()])
+    means = dict(zip(taken[0], values.view(len(taken), -1).mean(0).tolist(), strict=True))
     if "approx_kl" in means:
         means["first_kl"] = float(taken[0]["approx_kl"])
     return means

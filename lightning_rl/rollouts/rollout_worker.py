@@ -228,8 +228,8 @@ class RolloutWorker:
 
     def _recorded(self, rows: Rows) -> SampleBatch:
         """The rows as a fragment in house form, with episode book-keeping done."""
-        active, ended = np.stack(rows.active), np.stack(rows.terminated) | np.stack(rows.truncated)
-        rewards = np.stack(rows.rewards)
+        terminated, truncated, active = np.stack(rows.terminated), np.stack(rows.truncated), np.stack(rows.active)
+        ended, rewards = terminated | truncated, np.stack(rows.rewards)
         valid, steps = np.empty_like(active), np.empty(active.shape, dtype=np.int32)
         for row in range(len(active)):
             steps[row] = self._length
@@ -238,8 +238,8 @@ class RolloutWorker:
         fragment = SampleBatch(
             actions=stacked(rows.actions),
             rewards=torch.from_numpy(np.where(valid, rewards, 0).astype(np.float32)),
-            terminated=torch.from_numpy(np.stack(rows.terminated) & valid),
-            truncated=torch.from_numpy(np.stack(rows.truncated) & valid),
+            terminated=torch.from_numpy(terminated & valid),
+            truncated=torch.from_numpy(truncated & valid),
             valid=torch.from_numpy(valid),
             t=torch.from_numpy(steps),
             **{name: stacked(values) for name, values in rows.extra.items()},

@@ -48,7 +48,7 @@ class SmallPolicy(LightningModule):
             self.gradient_steps += 1
         self.env_steps += STEPS
         self.iterations += 1
-        self.iteration_metrics = {"loss": float(loss), "lr": 0.01}
+        self.iteration_metrics = {"loss": float(loss.detach()), "lr": 0.01}
         self.learn_seconds = 0.001
 
     def validation_step(self, batch: torch.Tensor, batch_idx: int) -> None:

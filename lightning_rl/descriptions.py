@@ -44,7 +44,7 @@ def headline(group: str, name: str) -> str:
     text = configs.option_text(group, name)
     if group == "env":
         found = re.search(r"^id: *(\S+)", text, re.MULTILINE)
-        return found[1] if found else ""
+        return found[1] if found and found[1] != "???" else "an environment of your own, by env.id"
     comments = [line.lstrip("# ") for line in text.splitlines() if line.startswith("#") and "@package" not in line]
     return comments[0] if comments else ""
 
@@ -97,11 +97,12 @@ def described_group(group: str, name: str) -> str:
     text = configs.option_text(group, name).strip()
     if group in ("experiment", "logger"):
         return text
-    target = target_of(group, configs.compose_config([f"{group}={name}", *(["env.id=ID"] if name == "custom" else [])]))
+    config = configs.compose_config([f"{group}={name}", *(["env.id=ID"] if name == "custom" else [])])
+    target = target_of(group, config)
     if target is None:
         return text
     about = (inspect.getdoc(target) or "").split("\n\nArgs:")[0]
-    keywords = "\n".join(keyword_lines(target).values())
+    keywords = "\n".join(line for key, line in keyword_lines(target).items() if key in config[group])
     return f"{target.__module__}.{target.__qualname__}\n{about}\n\n{keywords}\n\n# {group}/{name}.yaml\n{text}"
 
 
@@ -116,7 +117,8 @@ def keyword_lines(target: Any) -> dict[str, str]:
     told = documented(target)
     lines = {}
     for name, keyword in keywords_of(target).items():
-        default = "" if keyword.default is inspect.Parameter.empty else f" = {keyword.default!r}"
+        told_default = keyword.default is not inspect.Parameter.empty and not repr(keyword.default).startswith("<")
+        default = f" = {keyword.default!r}" if told_default else ""
         kind = f" ({words})" if (words := spelled(keyword.annotation)) else ""
         lines[name] = f"  {name}{default}{kind}" + (f"\n      {told[name]}" if name in told else "")
     return lines

@@ -347,8 +347,10 @@ class Policy(LightningModule):
 
     def validation_step(self, batch: SampleBatch, batch_idx: int = 0) -> None:
         """One evaluation: `batch` holds `episode_returns [E]` and `episode_lengths [E]`."""
+        # During fit MetricsCallback writes them, at env steps; Lightning's own x-axis would be optimizer steps.
+        alone = self.trainer.state.fn != "fit"
         for name, column in (("eval/ep_rew_mean", batch["episode_returns"]), ("eval/ep_len_mean", batch["episode_lengths"])):
-            self.log(name, column.double().mean(), on_epoch=True, batch_size=len(column), sync_dist=True)
+            self.log(name, column.double().mean(), on_epoch=True, logger=alone, batch_size=len(column), sync_dist=True)
 
     @property
     def in_trainer(self) -> bool:

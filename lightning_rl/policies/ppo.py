@@ -95,7 +95,9 @@ class PPO(Policy):
         value_loss = self.value_error(values, batch)
         entropy_coef = schedule_value(self.entropy_coef, self.env_steps)
         entropy = mean_entropy(dist, entropy_coef)
-        loss = policy_loss + self.value_coef * value_loss - entropy_coef * entropy
+        loss = policy_loss + self.value_coef * value_loss
+        if entropy_coef:
+            loss = loss - entropy_coef * entropy
         metrics = {
             "policy_loss": policy_loss,
             "value_loss": value_loss,

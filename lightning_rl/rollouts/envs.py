@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from lightning_rl.errors import EnvError, did_you_mean, import_object
+from lightning_rl.errors import ConfigError, EnvError, did_you_mean, import_object
 from lightning_rl.rollouts.env_check import check_env
 
 __all__ = ["EnvCreator", "ResetEnded", "autoreset_mode"]
@@ -53,8 +53,8 @@ class EnvCreator:
         Raises:
             EnvError: the id is unknown, or the environment cannot be imported or constructed (its own error is chained).
         """
-        creator = self._creator()
         try:
+            creator = self._creator()
             if isinstance(creator, str):
                 limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
                 env = gym.make(creator, disable_env_checker=True, **limit, **self.kwargs, **extra)
@@ -64,6 +64,8 @@ class EnvCreator:
                     env = gym.wrappers.TimeLimit(env, self.max_episode_steps)
             for wrapper in self.wrappers:
                 env = _wrapper(wrapper)(env)
+        except ConfigError:
+            raise  # an import path that names nothing
         except gym.error.DependencyNotInstalled as error:
             raise EnvError(f"environment {self.name!r} needs a package that is not installed: {error}") from error
         except (gym.error.Error, ModuleNotFoundError) as error:

@@ -1,0 +1,155 @@
+"""metrics.csv and TensorBoard files, read back from disk: exact steps, all columns, and one curve after a resume."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from lightning_rl.callbacks import CSVLogger, TensorBoardLogger
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def curve(directory: Path, tag: str) -> list[tuple[int, float]]:
+    events = EventAccumulator(str(directory), {"scalars": 0})
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars(tag)]
+
+
+def test_csv_has_a_row_per_step_and_the_union_of_all_columns(tmp_path: Path):
+    logger = CSVLogger(tmp_path / "metrics.csv")
+    logger.log_metrics({"train/loss": 1.5}, step=100)
+    logger.save()
+    logger.log_metrics({"train/loss": 0.5}, step=200)
+    logger.log_metrics({"eval/ep_rew_mean": 7.0}, step=200)
+    logger.finalize("success")
+    assert rows(logger.path) == [
+        {"env_steps": "100", "train/loss": "1.5", "eval/ep_rew_mean": ""},
+        {"env_steps": "200", "train/loss": "0.5", "eval/ep_rew_mean": "7.0"},
+    ]
+
+
+def test_csv_is_continued_by_another_process_without_what_was_not_saved(tmp_path: Path):
+    """Rows 100…400 of a killed run, the last one torn; resumed from 200: one row per step, no gap."""
+    first = CSVLogger(tmp_path / "metrics.csv")
+    for step in (100, 200, 300):
+        first.log_metrics({"train/loss": float(step), "only/before": 1.0}, step=step)
+    first.save()
+    with first.path.open("a") as file:
+        file.write("400,4")
+    second = CSVLogger(tmp_path / "metrics.csv")
+    second.continue_from(200)
+    second.log_metrics({"train/loss": -3.0}, step=300)
+    second.save()
+    assert [(row["env_steps"], row["train/loss"], row["only/before"]) for row in rows(second.path)] == [
+        ("100", "100.0", "1.0"),
+        ("200", "200.0", "1.0"),
+        ("300", "-3.0", ""),
+    ]
+
+
+def test_csv_of_a_fresh_run_drops_an_older_file_of_the_same_name(tmp_path: Path):
+    (tmp_path / "metrics.csv").write_text("env_steps,train/loss\n100,1.0\n")
+    logger = CSVLogger(tmp_path / "metrics.csv")
+    logger.continue_from(0)
+    assert rows(logger.path) == []
+
+
+def test_csv_keeps_its_rows_while_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    logger = CSVLogger(tmp_path / "metrics.csv")
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
+        patched.setattr("lightning_rl.callbacks.loggers.write_atomically", full)
+        logger.log_metrics({"train/loss": 1.0}, step=100)
+        logger.save()
+    assert "No space left" in caplog.text
+    logger.log_metrics({"train/loss": 2.0}, step=200)
+    logger.save()
+    assert [row["train/loss"] for row in rows(logger.path)] == ["1.0", "2.0"]
+
+
+def test_csv_keeps_full_precision(tmp_path: Path):
+    logger = CSVLogger(tmp_path / "metrics.csv")
+    logger.log_metrics({"x/y": 0.1 + 0.2}, step=16_777_217)
+    logger.save()
+    assert rows(logger.path)[0] == {"env_steps": "16777217", "x/y": "0.30000000000000004"}
+
+
+def test_tensorboard_steps_are_exact_above_2_to_the_24(tmp_path: Path):
+    """float32 would show 16777216 and 5000000000 + something else."""
+    logger = TensorBoardLogger(tmp_path / "tb")
+    for step in (16_777_217, 5_000_000_001):
+        logger.log_metrics({"train/loss": 0.5, "time/fps": 3.0}, step=step)
+    logger.finalize("success")
+    assert curve(tmp_path / "tb", "train/loss") == [(16_777_217, 0.5), (5_000_000_001, 0.5)]
+    assert curve(tmp_path / "tb", "time/fps") == [(16_777_217, 3.0), (5_000_000_001, 3.0)]
+
+
+def test_tensorboard_curves_are_continued_and_not_doubled(tmp_path: Path):
+    first = TensorBoardLogger(tmp_path / "tb")
+    for step in (100, 200, 300):
+        first.log_metrics({"train/loss": float(step)}, step=step)
+    first.finalize("failed")
+    second = TensorBoardLogger(tmp_path / "tb")
+    second.continue_from(200)
+    second.log_metrics({"train/loss": -3.0}, step=300)
+    second.finalize("success")
+    assert curve(tmp_path / "tb", "train/loss") == [(100, 100.0), (200, 200.0), (300, -3.0)]
+
+
+def test_finalize_between_two_fits_opens_no_second_file(tmp_path: Path):
+    logger = TensorBoardLogger(tmp_path / "tb")
+    for step in (100, 200):
+        logger.continue_from(step - 100)
+        logger.log_metrics({"train/loss": 1.0}, step=step)
+        logger.finalize("success")
+    assert len(list((tmp_path / "tb").iterdir())) == 1
+    assert curve(tmp_path / "tb", "train/loss") == [(100, 1.0), (200, 1.0)]
+
+
+def test_the_hparams_tab_has_the_config_and_the_evaluation_as_hp_metric(tmp_path: Path):
+    from tensorboard.plugins.hparams import plugin_data_pb2
+
+    logger = TensorBoardLogger(tmp_path / "tb")
+    logger.log_hyperparams({"policy": {"lr": 0.001, "model": None}, "seed": 3})
+    logger.log_metrics({"eval/ep_rew_mean": 21.0}, step=100)
+    logger.finalize("success")
+    events = EventAccumulator(str(tmp_path / "tb"))
+    events.Reload()
+    content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    hparams = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info.hparams
+    assert hparams["policy.lr"].number_value == 0.001
+    assert hparams["seed"].number_value == 3
+    experiment = events.SummaryMetadata("_hparams_/experiment").plugin_data.content
+    metrics = plugin_data_pb2.HParamsPluginData.FromString(experiment).experiment.metric_infos
+    assert [metric.name.tag for metric in metrics] == ["hp_metric", "rollout/ep_rew_mean"]
+    assert curve(tmp_path / "tb", "hp_metric") == [(100, 21.0)]  # no made-up first point
+
+
+def test_tensorboard_goes_silent_when_its_files_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    logger = TensorBoardLogger(tmp_path / "tb")
+
+    def full(*args: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(logger.experiment._get_file_writer(), "add_summary", full)
+    with caplog.at_level(logging.ERROR):
+        for step in (100, 200):
+            logger.log_metrics({"train/loss": 1.0}, step=step)
+    assert caplog.text.count("training goes on without them") == 1

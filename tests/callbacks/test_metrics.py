@@ -1,0 +1,133 @@
+"""One row per iteration under the registry's names, at env_steps; evaluations beside the iteration they followed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightning_rl.callbacks import CSVLogger, MetricsCallback, RLCallback, RLCheckpoint, StopCallback, TensorBoardLogger
+from lightning_rl.callbacks.metric_names import METRICS, check_metric, register_metric
+from lightning_rl.callbacks.metrics import latest_metrics, resident_mb
+from lightning_rl.errors import ConfigError
+from tests.callbacks.small_run import STEPS, At, SmallData, SmallPolicy, small_trainer, stop
+from tests.callbacks.test_loggers import curve, rows
+
+
+def test_a_row_per_iteration_at_env_steps_in_both_files(tmp_path: Path):
+    """Starts at 2^24 − 100: the second iteration ends above what float32 can count."""
+    start = 2**24 - 100
+    loggers = [TensorBoardLogger(tmp_path / "tb"), CSVLogger(tmp_path / "metrics.csv")]
+    callbacks = [MetricsCallback(), StopCallback(start + 6 * STEPS)]
+    small_trainer(tmp_path, callbacks, loggers).fit(SmallPolicy(start=start), SmallData(evaluations=[5.0]))
+    expected = [start + STEPS * (k + 1) for k in range(6)]
+    assert [step for step, _ in curve(tmp_path / "tb", "train/loss")] == expected
+    table = rows(tmp_path / "metrics.csv")
+    assert [int(row["env_steps"]) for row in table] == expected
+    assert [row["eval/ep_rew_mean"] for row in table] == ["", "", "", "5.0", "", "5.0"]
+    assert set(table[0]) - {"env_steps"} <= set(METRICS)
+    assert not any(row["train/loss"] == "" for row in table)
+
+
+def test_a_resumed_run_has_the_curves_of_an_uninterrupted_one(tmp_path: Path):
+    """Killed after 7 iterations with the last checkpoint at 5, then resumed to 9."""
+
+    def parts(total: int | None) -> tuple[list[Any], list[Any]]:
+        loggers = [TensorBoardLogger(tmp_path / "tb"), CSVLogger(tmp_path / "metrics.csv")]
+        checkpoint = RLCheckpoint(tmp_path, every_env_steps=5 * STEPS, every_seconds=None, at_end=False)
+        rules = [StopCallback(total * STEPS)] if total else [At(7, stop)]
+        return [MetricsCallback(), *rules, checkpoint], loggers
+
+    callbacks, loggers = parts(None)
+    small_trainer(tmp_path, callbacks, loggers).fit(SmallPolicy(), SmallData(evaluations=[5.0]))
+    callbacks, loggers = parts(9)
+    trainer = small_trainer(tmp_path, callbacks, loggers)
+    trainer.fit(SmallPolicy(), SmallData(evaluations=[5.0]), ckpt_path=str(tmp_path / "last.ckpt"))
+    expected = [STEPS * (k + 1) for k in range(9)]
+    assert [step for step, _ in curve(tmp_path / "tb", "train/loss")] == expected
+    assert [int(row["env_steps"]) for row in rows(tmp_path / "metrics.csv")] == expected
+    assert [step for step, _ in curve(tmp_path / "tb", "eval/ep_rew_mean")] == [400, 800, 900]
+
+
+def test_time_goes_on_and_the_best_return_is_kept_across_a_resume(tmp_path: Path):
+    metrics = MetricsCallback()
+    checkpoint = RLCheckpoint(tmp_path, every_seconds=None)
+    trainer = small_trainer(tmp_path, [metrics, StopCallback(4 * STEPS), checkpoint])
+    trainer.fit(SmallPolicy(), SmallData(evaluations=[9.0, 1.0]))
+    assert metrics.best_return == 9.0
+    again = MetricsCallback()
+    trainer = small_trainer(tmp_path, [again, StopCallback(8 * STEPS), RLCheckpoint(tmp_path)])
+    trainer.fit(SmallPolicy(), SmallData(evaluations=[9.0, 1.0]), ckpt_path=str(tmp_path / "last.ckpt"))
+    assert again.best_return == 9.0
+    assert again.latest["eval/ep_rew_mean"] == 1.0
+    assert again.seconds > metrics.latest["time/total_s"]
+
+
+def test_without_evaluation_the_best_return_is_the_window_s(tmp_path: Path):
+    metrics = MetricsCallback()
+    small_trainer(tmp_path, [metrics, StopCallback(3 * STEPS)], limit_val_batches=0).fit(SmallPolicy(), SmallData())
+    assert metrics.best_return == 3.0
+
+
+def test_on_train_result_may_add_numbers_that_are_logged_and_watched(tmp_path: Path):
+    class Adds(RLCallback):
+        def on_train_result(self, *, trainer: Any, policy: Any, result: dict[str, float]) -> None:
+            result["custom/double"] = 2.0 * result["rollout/ep_rew_mean"]
+
+    trainer = small_trainer(tmp_path, [MetricsCallback(), Adds(), At(2, stop)], CSVLogger(tmp_path / "metrics.csv"))
+    trainer.fit(SmallPolicy(), SmallData())
+    assert [row["custom/double"] for row in rows(tmp_path / "metrics.csv")] == ["2.0", "4.0"]
+    assert latest_metrics(trainer)["custom/double"] == 4.0
+
+
+def test_fit_called_again_goes_on_in_the_same_files(tmp_path: Path):
+    """As `Algorithm.train()` does: one more epoch per call."""
+    logger, policy, data = CSVLogger(tmp_path / "metrics.csv"), SmallPolicy(), SmallData(iterations_per_epoch=1)
+    trainer = small_trainer(tmp_path, [MetricsCallback()], [logger, TensorBoardLogger(tmp_path / "tb")], max_epochs=1)
+    for call in range(3):
+        trainer.fit_loop.max_epochs = call + 1
+        trainer.fit(policy, data)
+    assert policy.iterations == 3
+    assert [row["env_steps"] for row in rows(tmp_path / "metrics.csv")] == ["100", "200", "300"]
+    assert [step for step, _ in curve(tmp_path / "tb", "train/loss")] == [100, 200, 300]
+
+
+def test_the_cost_of_an_iteration_s_metrics_is_below_a_millisecond(tmp_path: Path):
+    """25 scalars into TensorBoard and CSV; the best of five rounds, for the machine may be busy."""
+    metrics, policy, data = MetricsCallback(), SmallPolicy(), SmallData()
+    loggers = [TensorBoardLogger(tmp_path / "tb"), CSVLogger(tmp_path / "metrics.csv")]
+    trainer = small_trainer(tmp_path, [metrics, At(1, stop)], loggers)
+    trainer.fit(policy, data)
+    policy.iteration_metrics = {f"m{index}": 0.5 for index in range(19)}
+    rounds = []
+    for _ in range(5):
+        started = time.perf_counter()
+        for _ in range(50):
+            policy.env_steps += STEPS
+            metrics.on_train_batch_end(trainer, policy, None, None, 0)
+        rounds.append((time.perf_counter() - started) / 50)
+    assert min(rounds) < 1e-3
+
+
+def test_resident_memory_is_that_of_a_python_process():
+    assert 20 < resident_mb() < 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("rollout/ep_rew_maen", "rollout/ep_rew_mean"), ("train/los", "train/loss"), ("ep_rew_mean", "rollout/ep_rew_mean")],
+)
+def test_an_unknown_metric_is_refused_with_the_nearest_name(name: str, nearest: str):
+    with pytest.raises(ConfigError, match=rf"stop.metric='{name}': no such metric. Did you mean '\w+/{nearest.split('/')[1]}'"):
+        check_metric("stop.metric", name)
+
+
+def test_a_metric_of_one_s_own_can_be_declared(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("lightning_rl.callbacks.metric_names.METRICS", dict(METRICS))
+    register_metric("custom/double", "twice the return")
+    check_metric("stop.metric", "custom/double")
+    check_metric("stop.metric", "train/model/auxiliary")  # what a custom model's metrics() returns
+    with pytest.raises(ConfigError, match="custom/nogroup"):
+        register_metric("nogroup", "")

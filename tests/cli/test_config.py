@@ -1,0 +1,169 @@
+"""Composition: the choices and their defaults, the tuned values of a pair, and a user's own groups."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import yaml
+
+from lightning_rl.callbacks import RLCheckpoint
+from lightning_rl.config import compose_config, group_options, parsed_overrides, shipped_conf, sweep_jobs
+from lightning_rl.config_check import NOT_DATA, NOT_POLICY, SECTIONS, check_config
+from lightning_rl.data.datamodule import RolloutDataModule
+from lightning_rl.errors import ConfigError, import_object
+from lightning_rl.models.catalog import MODEL_DEFAULTS
+from lightning_rl.rollouts.envs import EnvCreator
+from lightning_rl.signatures import keywords_of
+
+FROM_OTHER_GROUPS = ("model", "exploration", "seed")  # of a policy's keywords
+POLICIES = sorted(path.stem for path in (shipped_conf() / "policy").glob("*.yaml"))
+ENVS = sorted(path.stem for path in (shipped_conf() / "env").glob("*.yaml") if path.stem != "custom")
+EXPERIMENTS = sorted(path.stem for path in (shipped_conf() / "experiment").glob("*.yaml"))
+
+
+def written(name: str) -> dict[str, Any]:
+    content = yaml.safe_load((shipped_conf() / f"{name}.yaml").read_text(encoding="utf-8"))
+    content.pop("defaults", None)
+    return content
+
+
+def defaults(target: Any, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Keyword → default, as a config writes it (tuples are lists there)."""
+    found = {name: keyword.default for name, keyword in keywords_of(target).items() if name not in without}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policys_yaml_is_its_constructors_signature(policy: str):
+    config = compose_config([f"policy={policy}", "experiment=none"])["policy"]
+    expected = defaults(import_object(config.pop("_target_")), NOT_POLICY)
+    assert config.keys() == expected.keys()
+    for name in expected.keys() - set(FROM_OTHER_GROUPS):
+        assert config[name] == expected[name], name
+
+
+def test_the_other_sections_yaml_are_their_constructors_signatures():
+    assert written("model/default") == MODEL_DEFAULTS
+    assert written("checkpoint/default") == defaults(RLCheckpoint, ("dirpath",))
+    data = defaults(RolloutDataModule, NOT_DATA)
+    assert {**written("data/on_policy"), "dataset": None} == {**data, "dataset": None}
+    assert import_object(written("data/on_policy")["dataset"]) is data["dataset"]
+
+
+@pytest.mark.parametrize("env", [*ENVS, "custom"])
+def test_an_environments_yaml_names_every_keyword_of_the_creator(env: str):
+    assert written(f"env/{env}").keys() == keywords_of(EnvCreator).keys()
+
+
+@pytest.mark.parametrize("section", ["workers", "evaluation"])
+def test_sections_without_a_constructor_have_the_keys_that_are_checked(section: str):
+    assert written(f"{section}/default").keys() == SECTIONS[section].keys()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("env", ENVS)
+def test_every_policy_and_environment_compose_and_pass_the_check(policy: str, env: str):
+    if compose_config([f"env={env}"])["env"]["id"] not in gym.registry:
+        pytest.skip("the environment's package is not installed")
+    check_config(compose_config([f"policy={policy}", f"env={env}"]))
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_composes_and_passes_the_check(experiment: str):
+    policy, _, env = experiment.partition("_")
+    pair = [f"policy={policy}", f"env={env}"] if policy in POLICIES and env in ENVS else []
+    check_config(compose_config([*pair, f"experiment={experiment}"]))
+
+
+def test_the_pairs_tuned_values_are_taken_by_themselves_and_given_ones_win():
+    tuned = written("experiment/ppo_cartpole")
+    assert compose_config()["workers"]["fragment_length"] == tuned["workers"]["fragment_length"]
+    assert compose_config(["workers.fragment_length=7"])["workers"]["fragment_length"] == 7
+    untuned = compose_config(["experiment=none"])
+    assert untuned["workers"]["fragment_length"] == written("workers/default")["fragment_length"]
+
+
+def test_an_id_alone_does_not_get_the_default_environments_tuned_values():
+    config = compose_config(["env.id=Taxi-v3"])
+    assert config["env"]["id"] == "Taxi-v3"
+    assert config["workers"] == compose_config(["experiment=none"])["workers"]
+    assert compose_config(["env=acrobot", "env.id=Acrobot-v1"])["env"]["id"] == "Acrobot-v1"
+
+
+def test_a_policy_chooses_its_workers_and_the_command_line_overrules_it():
+    assert compose_config(["policy=pg", "env=acrobot"])["workers"]["batch_mode"] == "complete_episodes"
+    assert compose_config(["policy=pg", "env=acrobot", "workers=default"])["workers"]["batch_mode"] == "truncate_episodes"
+
+
+def test_open_mappings_take_keys_without_a_plus():
+    config = compose_config(["env.kwargs.render_mode=ansi", "policy.optimizer_kwargs.eps=1e-5", "trainer.profiler=simple"])
+    assert config["env"]["kwargs"] == {"render_mode": "ansi"}
+    assert config["policy"]["optimizer_kwargs"] == {"eps": 1e-5}
+    assert config["trainer"]["profiler"] == "simple"
+
+
+def test_composed_configs_are_plain_containers():
+    config = compose_config(["policy=a2c"])
+    assert yaml.safe_load(yaml.safe_dump(config)) == config
+    assert "hydra" not in config
+
+
+def write_policy(conf: Path, name: str, clip: float, base: str = "ppo") -> None:
+    (conf / "policy").mkdir(parents=True, exist_ok=True)
+    (conf / "policy" / f"{name}.yaml").write_text(f"defaults:\n  - {base}\n  - _self_\nclip: {clip}\n")
+
+
+def test_the_users_conf_adds_to_the_groups(tmp_path: Path):
+    write_policy(tmp_path / "conf", "mine", 0.1)
+    assert group_options("policy") == sorted([*POLICIES, "mine"])
+    config = compose_config(["policy=mine"])["policy"]
+    assert config["clip"] == 0.1
+    assert config["_target_"] == compose_config()["policy"]["_target_"]
+
+
+def test_the_search_path_comes_after_the_users_conf_and_before_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write_policy(tmp_path / "lab", "shared", 0.3)
+    write_policy(tmp_path / "lab", "mine", 0.3)
+    write_policy(tmp_path / "conf", "mine", 0.1)
+    monkeypatch.setenv("LIGHTNING_RL_SEARCH_PATH", str(tmp_path / "lab"))
+    assert compose_config(["policy=shared"])["policy"]["clip"] == 0.3
+    assert compose_config(["policy=mine"])["policy"]["clip"] == 0.1
+    (tmp_path / "conf" / "env").mkdir()
+    (tmp_path / "conf" / "env" / "cartpole.yaml").write_text("id: CartPole-v0\n")
+    assert compose_config()["env"] == {"id": "CartPole-v0"}
+
+
+def test_a_search_path_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LIGHTNING_RL_SEARCH_PATH", "nowhere")
+    with pytest.raises(ConfigError, match="LIGHTNING_RL_SEARCH_PATH names 'nowhere', which is no directory"):
+        compose_config()
+
+
+def test_sweep_jobs_are_all_combinations():
+    jobs = sweep_jobs(["policy=ppo,a2c", "env=cartpole", "seed=1,2"])
+    assert len(jobs) == 4
+    assert ["policy=a2c", "env=cartpole", "seed=1"] in jobs
+
+
+def test_overrides_of_a_composed_config_are_read_as_hydra_reads_them():
+    assert parsed_overrides(["total_env_steps=5000", "stop.seconds=1e2"]) == {"total_env_steps": 5000, "stop.seconds": 100.0}
+
+
+IMPORTS = {
+    "import lightning_rl": "torch lightning ray hydra gymnasium",
+    "from lightning_rl.cli import main; main(['list'])": "torch lightning ray",
+    "from lightning_rl.cli import main; main(['train', 'policy.lr_rate=1'])": "torch lightning ray",
+    "from lightning_rl.cli import main; main(['train', 'env.id=CartPol-v1'])": "torch lightning ray",
+    "from lightning_rl.policies import Policy": "ray hydra",
+}
+
+
+@pytest.mark.parametrize("code", IMPORTS)
+def test_what_is_not_needed_is_not_imported(code: str):
+    told = f"{code}; import sys; sys.exit(' '.join(n for n in {IMPORTS[code].split()} if n in sys.modules) or 0)"
+    assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True).returncode == 0

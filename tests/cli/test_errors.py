@@ -1,0 +1,130 @@
+"""Bad input: one line on stderr that names value, expectation and next step, exit code 2, and nothing half-started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+# What a user writes → how the error starts, and what it must also hold.
+GOLDEN: list[tuple[str, str, tuple[str, ...]]] = [
+    ("policy=pppo", "policy=pppo: no such policy. Did you mean 'ppo'? Choices: ", ("a2c", "pg")),
+    ("env=cartpol", "env=cartpol: no such env. Did you mean 'cartpole'? Choices: ", ("env.id=my_pkg.envs:MyEnv",)),
+    ("experiment=ppo_cartpol", "experiment=ppo_cartpol: no such experiment. Did you mean 'ppo_cartpole'?", ()),
+    ("polcy=a2c", "no key 'polcy'. Did you mean 'policy'?", ()),
+    ("policy.lr_rate=1e-3", "no key 'policy.lr_rate'. Did you mean 'policy.lr'? Keys of policy: ", ("gamma",)),
+    ("+policy.gama=0.9", "no key 'policy.gama'. Did you mean 'policy.gamma'?", ()),
+    ("workers.fragment_len=8", "no key 'workers.fragment_len'. Did you mean 'workers.fragment_length'?", ()),
+    ("model.fcnet_hidens=[8]", "no key 'model.fcnet_hidens'. Did you mean 'model.fcnet_hiddens'?", ()),
+    ("trainer.max_tim=3", "no key 'trainer.max_tim'. Did you mean 'trainer.max_time'?", ()),
+    ("lr=1e-3", "no key 'lr'. Did you mean 'policy.lr'?", ()),
+    ("policy.gamma=abc", "policy.gamma='abc' is text; expected number", ()),
+    ("policy.normalize_actions=3", "policy.normalize_actions=3 is integer; expected true or false", ()),
+    ("total_env_steps=many", "total_env_steps='many' is text; expected integer", ()),
+    ("policy.gamma=1.5", "policy.gamma=1.5; expected between 0 and 1", ()),
+    ("total_env_steps=0", "total_env_steps=0; expected at least 1", ()),
+    ("policy.lr=[[9,1],[2,0]]", "policy.lr=[[9, 1], [2, 0]]; expected a number, or [[env_step, value], …]", ()),
+    ("workers.batch_mode=episodes", "workers.batch_mode='episodes'; expected truncate_episodes or complete_episodes.", ()),
+    ("stop.return=soon", "stop.return='soon'; expected a number, null, or auto", ()),
+    ("seed=[1", "override 'seed=[1' cannot be read", ("quote a value",)),
+    ("seed=1,2", "'seed=1,2' is a sweep: add -m", ()),
+    ("env=custom", "env.id has no value: set it with env.id=…", ()),
+    ("env.id=CartPol-v1", "env.id='CartPol-v1' is no registered environment. Did you mean 'CartPole-v1'?", ()),
+    ("env.id=nowhere.envs:My", "'nowhere.envs:My': there is no module 'nowhere'", ()),
+    ("env.kwargs.size=3", "environment 'CartPole-v1' failed to start with TypeError:", ("size",)),
+    ("workers.vectorization=native env=acrobot", "environment 'Acrobot-v1' has no native vector form", ("sync",)),
+    (
+        "policy.minibatches=1000 workers.fragment_length=32 workers.envs_per_worker=8",
+        "rollout has 256 rows (1 workers × 8 environments × 32 steps); policy.minibatches=1000 needs at least 2000",
+        ("raise workers.fragment_length or lower policy.minibatches",),
+    ),
+    ("stop.metric=rollout/ep_rew", "stop.metric='rollout/ep_rew': no such metric. Did you mean 'rollout/ep_rew_mean'?", ()),
+    ("checkpoint.monitor=eval/ret", "checkpoint.monitor='eval/ret': no such metric.", ("eval/ep_rew_mean",)),
+    ("policy.optimizer=adm", "policy.optimizer='adm' is unknown. Did you mean 'adam'?", ()),
+    ("policy.custom_losses=[nowhere:loss]", "'nowhere:loss': there is no module 'nowhere'", ()),
+    ("callbacks=[lightning.pytorch.callbacks.EarlyStopping]", "lightning.pytorch.callbacks.EarlyStopping: missing", ("monitor",)),
+    ("trainer.gradient_clip_val=0.5", "trainer.gradient_clip_val is set by lightning_rl: use policy.max_grad_norm", ()),
+    ("trainer.devices=0", "Lightning's Trainer refuses trainer.accelerator=cpu trainer.devices=0", ()),
+    ("env=pendulum model.custom_action_dist=nope", "custom_action_dist='nope'", ()),
+]
+
+
+@pytest.mark.parametrize(("written", "start", "holds"), GOLDEN, ids=[case[0] for case in GOLDEN])
+def test_a_mistake_is_one_line_that_says_what_to_do(
+    written: str, start: str, holds: tuple[str, ...], command: Command, tmp_path: Path
+):
+    told = command("train", "run_dir=out", *written.split())
+    assert told.code == 2
+    assert told.err.startswith(f"error: {start}")
+    assert told.err.count("\n") == 1
+    assert [word for word in holds if word not in told.err] == []
+    assert told.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "start"),
+    [
+        (("trian",), "no verb 'trian'. Did you mean 'train'?"),
+        (("list", "polices"), "argument kind: invalid choice: 'polices'"),
+        (("describe", "policy=pppo"), "policy=pppo: no such policy. Did you mean 'ppo'?"),
+        (("describe", "polcy.lr"), "no key 'polcy.lr'. Did you mean 'policy.lr'?"),
+        (("evaluate",), "the following arguments are required: checkpoint"),
+        (("evaluate", "nowhere.ckpt"), "checkpoint nowhere.ckpt does not exist"),
+        (("evaluate", "x.ckpt", "--episodes", "0"), "episodes=0; expected at least 1"),
+        (("resume", "nowhere"), "nowhere holds no run (no config.yaml)"),
+        (("train", "--nosuch"), "unrecognized arguments: --nosuch"),
+    ],
+)
+def test_every_verb_refuses_in_the_same_way(arguments: tuple[str, ...], start: str, command: Command):
+    told = command(*arguments)
+    assert (told.code, told.out, told.err.count("\n")) == (2, "", 1)
+    assert told.err.startswith(f"error: {start}")
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(command: Command, tmp_path: Path):
+    (tmp_path / "broken.ckpt").write_bytes(b"PK\x03\x04 cut off")
+    told = command("evaluate", "broken.ckpt", "--env", "CartPole-v1")
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert "broken.ckpt cannot be read" in told.err
+
+
+def test_the_traceback_comes_when_it_is_asked_for(command: Command, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LIGHTNING_RL_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="no such policy"):
+        command("train", "policy=pppo")
+
+
+def test_an_environment_that_breaks_the_api_is_refused_before_anything_starts(command: Command, tmp_path: Path):
+    (tmp_path / "broken_env.py").write_text(BROKEN)
+    told = command("train", "env.id=broken_env:OutOfBounds", "run_dir=out")
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert "outside its observation_space" in told.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_environments_own_error_is_named(command: Command, tmp_path: Path):
+    (tmp_path / "broken_import.py").write_text("import missing_package\n")
+    told = command("train", "env.id=broken_import:OutOfBounds", "run_dir=out")
+    assert told.code == 2
+    assert "missing_package" in told.err.splitlines()[-1]
+
+
+BROKEN = '''
+import gymnasium as gym
+import numpy as np
+
+
+class OutOfBounds(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.full(2, 7, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+'''

@@ -1,0 +1,174 @@
+"""train, evaluate, resume, list, describe, benchmark, as a user calls them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from gymnasium.envs.registration import registry
+
+from lightning_rl import descriptions
+from lightning_rl.cli import VERBS
+from lightning_rl.evaluation import confidence_interval, student_t
+from tests.cli.conftest import Command
+
+SHORT = ("total_env_steps=600", "evaluation.episodes=2", "workers.fragment_length=32", "data.iterations_per_epoch=2")
+
+
+def test_help_names_every_verb_and_what_it_takes(command: Command, capfd: pytest.CaptureFixture[str]):
+    told = command("--help")
+    assert told.code == 0
+    assert all(f"  {verb}" in told.out for verb in VERBS)
+    with pytest.raises(SystemExit) as exit_:
+        command("train", "--help")
+    assert exit_.value.code == 0
+    assert "--multirun" in capfd.readouterr().out
+
+
+def test_list_names_choices_with_a_line_about_each(command: Command):
+    told = command("list")
+    assert told.code == 0
+    for heading in ("policies", "envs", "experiments", "models", "metrics"):
+        assert f"{heading}\n" in told.out
+    found = json.loads(command("list", "envs", "--json").out)["envs"]
+    assert found["lunarlander"] == "LunarLander-v3"
+    assert all(line in registry for name, line in found.items() if name != "custom")
+
+
+def test_describe_a_policy_shows_what_its_constructor_says(command: Command):
+    told = command("describe", "policy=ppo").out
+    assert told.startswith("lightning_rl.policies.ppo.PPO\nProximal policy optimisation")
+    assert "gae_lambda = 0.95 (number)\n      λ of generalised advantage estimation" in told
+    assert "gamma = 0.99 (number)\n      discount per environment step" in told  # documented by the base class
+    assert "observation_space" not in told
+
+
+@pytest.mark.parametrize(
+    ("what", "holds"),
+    [
+        ("policy.lr", "learning rate, or `[[env_step, rate], …]`"),
+        ("workers.num_workers", "Ray processes"),
+        ("stop.seconds", "wall time"),
+        ("workers", "fragment_length: 128"),
+        ("env=cartpole", "id: CartPole-v1"),
+        ("env.wrappers", "import paths"),
+        ("checkpoint.keep", "step_*.ckpt"),
+        ("experiment=ppo_cartpole", "total_env_steps"),
+        ("model.fcnet_hiddens", "fcnet_hiddens: [64, 64]"),
+        ("train", "defaults:"),
+    ],
+)
+def test_describe_explains_groups_choices_and_keys(what: str, holds: str, command: Command):
+    told = command("describe", what)
+    assert told.code == 0
+    assert holds in told.out
+
+
+def test_cfg_prints_the_composed_config_and_trains_nothing(command: Command, tmp_path: Path):
+    told = command("train", "policy=a2c", "--cfg", "seed=3")
+    assert yaml.safe_load(told.out)["seed"] == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_train_leaves_a_run_directory_that_evaluate_and_resume_take(command: Command, tmp_path: Path):
+    told = command("train", "env=cartpole", "run_dir=out", *SHORT)
+    assert told.code == 0
+    out = tmp_path / "out"
+    status = json.loads((out / "status.json").read_text())
+    assert (status["state"], status["error"]) == ("ok", None)
+    assert status["env_steps"] >= 600
+    assert yaml.safe_load((out / "config.yaml").read_text())["total_env_steps"] == 600
+    assert {path.name for path in out.iterdir()} == {"config.yaml", "checkpoints", "metrics.csv", "status.json", "tb"}
+    assert (out / "checkpoints" / "last.ckpt").is_file()
+
+    result = json.loads(command("evaluate", "out", "--episodes", "3", "--json", "--seed", "5").out)
+    assert len(result["returns"]) == len(result["lengths"]) == result["episodes"] == 3
+    assert result["ci95"][0] <= result["mean"] <= result["ci95"][1]
+    assert json.loads(command("evaluate", "out", "--episodes", "3", "--json", "--seed", "5").out) == result
+    assert command("evaluate", "out", "--episodes", "3").out.startswith(f"return {result['mean']:.2f}"[:7])
+
+    other = command("evaluate", "out/checkpoints/last.ckpt", "--env", "Acrobot-v1")
+    assert (other.code, other.err.count("\n")) == (2, 1)
+    assert "observation_space is not that of 'Acrobot-v1'" in other.err
+
+    again = command("train", "env=cartpole", "run_dir=out", *SHORT)
+    assert again.code == 2
+    assert "holds a run: continue it with `lightning-rl resume`" in again.err
+
+    assert "give it more" in command("resume", "out").err
+    refused = command("resume", "out", "policy.lr=1")
+    assert refused.code == 2
+    assert refused.err.startswith("error: policy.lr=1 would make it another run; a resumed run can change total_env_")
+
+    out.rename(tmp_path / "elsewhere")  # a run may be moved
+    assert command("resume", "elsewhere", "total_env_steps=1200").code == 0
+    status = json.loads((tmp_path / "elsewhere" / "status.json").read_text())
+    assert status["env_steps"] >= 1200
+    with (tmp_path / "elsewhere" / "metrics.csv").open() as file:
+        steps = [int(row["env_steps"]) for row in csv.DictReader(file)]
+    assert steps == sorted(set(steps))
+    assert not out.exists()
+
+
+def test_an_error_of_the_users_code_ends_with_1_and_leaves_its_traceback(command: Command, tmp_path: Path):
+    (tmp_path / "broken_losses.py").write_text("def broken(policy, batch):\n    raise LookupError('a bug of mine')\n")
+    told = command("train", "run_dir=out", "policy.custom_losses=[broken_losses:broken]", *SHORT)
+    assert told.code == 1
+    assert told.err.endswith("error: LookupError: a bug of mine\n")
+    assert "in broken" in (tmp_path / "out" / "train.log").read_text()
+    status = json.loads((tmp_path / "out" / "status.json").read_text())
+    assert (status["state"], status["error"]) == ("failed", "LookupError: a bug of mine")
+
+
+def test_a_loss_that_is_not_finite_stops_before_the_step(command: Command, tmp_path: Path):
+    (tmp_path / "nan_losses.py").write_text("def nan(policy, batch):\n    return batch.action_logp.mean() * float('nan')\n")
+    told = command("train", "run_dir=out", "policy.custom_losses=[nan_losses:nan]", *SHORT)
+    assert told.code == 2
+    assert told.err.splitlines()[-1].startswith("error: loss is nan in gradient step 0")
+    assert json.loads((tmp_path / "out" / "status.json").read_text())["state"] == "failed"
+
+
+def test_train_py_is_the_same_and_ctrl_c_leaves_a_checkpoint_to_resume(tmp_path: Path, command: Command):
+    script = Path(__file__).parents[2] / "train.py"
+    arguments = ["run_dir=out", "total_env_steps=100000000", "evaluation=none"]
+    process = subprocess.Popen([sys.executable, str(script), *arguments], env={**os.environ, "OMP_NUM_THREADS": "1"})
+    deadline = time.monotonic() + 60
+    while "env_steps" not in _text(tmp_path / "out" / "metrics.csv"):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    status = json.loads((tmp_path / "out" / "status.json").read_text())
+    assert status["state"] == "interrupted"
+    assert command("resume", "out", f"total_env_steps={status['env_steps'] + 500}").code == 0
+
+
+def _text(file: Path) -> str:
+    return file.read_text() if file.is_file() else ""
+
+
+def test_the_confidence_interval_is_students():
+    """[1, 2, 3, 4, 5]: mean 3, deviation √2.5, t(4) = 2.776: half width 2.776 · √2.5 / √5 = 1.963."""
+    low, high = confidence_interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (low + high) / 2 == pytest.approx(3.0)
+    assert (high - low) / 2 == pytest.approx(1.963, abs=2e-3)
+    assert confidence_interval([1.0]) == (-float("inf"), float("inf"))
+
+
+@pytest.mark.parametrize(("freedom", "quantile"), [(1, 12.706), (2, 4.303), (3, 3.182), (9, 2.262), (99, 1.984)])
+def test_students_quantiles_are_those_of_the_tables(freedom: int, quantile: float):
+    assert student_t(freedom) == pytest.approx(quantile, rel=2e-3)
+
+
+def test_tables_put_numbers_to_the_right():
+    rows = [{"job": "0", "return": 20.0}, {"job": "10", "return": None}]
+    assert descriptions.table(rows) == "job  return\n0      20.0\n10        -"

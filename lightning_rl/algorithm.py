@@ -38,12 +38,19 @@ class Algorithm:
     """
 
     def __init__(
-        self, policy: Any = "ppo", env: Any = None, *, overrides: Sequence[str] = (), config: Mapping[str, Any] | None = None
+        self,
+        policy: Any = "ppo",
+        env: Any = None,
+        *,
+        overrides: Sequence[str] = (),
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         choices = [*_policy_choice(policy), *_env_choice(env)]
         composed = compose_config([*choices, "logger=none", *overrides])
         if not choices or not any(choice.startswith("policy=") for choice in choices):
-            composed["policy"] = {key: composed["policy"][key] for key in ("model", "exploration", "seed")} | {"_target_": policy}
+            composed["policy"] = {key: composed["policy"][key] for key in ("model", "exploration", "seed")} | {
+                "_target_": policy
+            }
         if env is not None and not any(choice.startswith("env=") and choice != "env=custom" for choice in choices):
             composed["env"]["id"] = env
         _put_over(composed, config or {})
@@ -107,7 +114,9 @@ class Algorithm:
             if given is not None:
                 config[section][key] = given
             elif config[section][key] is None:
-                raise CheckpointError(f"checkpoint {path} was saved with a {section} that cannot be imported: pass {section}=… to restore")
+                raise CheckpointError(
+                    f"checkpoint {path} was saved with a {section} that cannot be imported: pass {section}=… to restore"
+                )
         algorithm = cls.__new__(cls)
         algorithm._build(config)
         algorithm._resume_from = Path(path)
@@ -151,7 +160,11 @@ class Algorithm:
 
     def _counters(self) -> dict[str, int]:
         policy: Any = self.policy
-        return {"training_iteration": policy.iterations, "env_steps": policy.env_steps, "gradient_steps": policy.gradient_steps}
+        return {
+            "training_iteration": policy.iterations,
+            "env_steps": policy.env_steps,
+            "gradient_steps": policy.gradient_steps,
+        }
 
 
 class KeepsConfig(Callback):
@@ -170,7 +183,9 @@ def _policy_choice(policy: Any) -> list[str]:
         return []
     known = group_options("policy")
     if policy not in known:
-        raise ConfigError(f"policy={policy!r} is no policy.{did_you_mean(policy, known)} Choices: {', '.join(known)}, an import path, or a class")
+        raise ConfigError(
+            f"policy={policy!r} is no policy.{did_you_mean(policy, known)} Choices: {', '.join(known)}, an import path, or a class"
+        )
     return [f"policy={policy}"]
 
 

@@ -138,7 +138,11 @@ def plain(config: DictConfig) -> dict[str, Any]:
         raise ConfigError(f"{error.full_key} has no value: set it with {error.full_key}=…{example}") from error
     except OmegaConfBaseException as error:
         raise ConfigError(f"{error.full_key}: {first_line(error)}") from error
-    assert isinstance(container, dict)
+    return plain_keys(container)
+
+
+def plain_keys(container: Any) -> dict[str, Any]:
+    """A mapping from OmegaConf with what its keys are, text, said to the type checker."""
     return {str(key): value for key, value in container.items()}
 
 
@@ -217,8 +221,7 @@ def plain_of_choices(choices: Sequence[str]) -> Mapping[str, Any]:
         config = compose(PRIMARY, list(choices))
     except HydraException:
         config = compose(PRIMARY)
-    container = OmegaConf.to_container(config)
-    return container if isinstance(container, dict) else {}
+    return plain_keys(OmegaConf.to_container(config))
 
 
 def first_line(error: Exception) -> str:

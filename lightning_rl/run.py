@@ -1,4 +1,4 @@
-"""From a plain config to a finished run: builds the policy, the data and the Trainer, fits, and keeps the run directory.
+"""From a plain config to a finished run: builds policy, data and Trainer, fits, and keeps the run directory.
 
 Torch and Lightning are imported where they are needed, so that a mistake in the config costs no import.
 """
@@ -34,9 +34,7 @@ __all__ = ["RESUMABLE", "build", "recorded", "resumed_config", "train"]
 RESUMABLE = ("total_env_steps", "stop.*", "checkpoint.*", "evaluation.*", "trainer.max_time", "torch_threads")
 
 
-def build(
-    config: Mapping[str, Any], signals: StopSignals | None = None
-) -> tuple[Policy, RolloutDataModule, Trainer]:
+def build(config: Mapping[str, Any], signals: StopSignals | None = None) -> tuple[Policy, RolloutDataModule, Trainer]:
     """The three objects of a run, ready for `trainer.fit(policy, datamodule=datamodule)`; nothing is written yet.
 
     Args:
@@ -93,7 +91,7 @@ def build(
 
 
 def made(entry: Any, key: str, *arguments: Any) -> Any:
-    """An object from its config: an import path, a class, an object already made, or a mapping with `key` and keywords."""
+    """An object from its config: an import path, a class, an object, or a mapping with `key` and keywords."""
     keywords = dict(entry) if isinstance(entry, Mapping) else {key: entry}
     target = keywords.pop(key, None) or keywords.pop("_target_", None)
     if target is None:
@@ -182,7 +180,7 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str,
 
 @contextmanager
 def recorded(run_dir: str | Path) -> Iterator[None]:
-    """Leave the traceback of what goes wrong in RUN_DIR/train.log, and "failed" in its status.json, if it is there yet."""
+    """Leave what goes wrong in RUN_DIR: its traceback in train.log, "failed" in status.json."""
     run_dir = Path(run_dir)
     try:
         yield

@@ -29,7 +29,9 @@ class SampleBatch:
         columns: name → array. A mapping or tuple value becomes a nested `SampleBatch` (tuple entries are named "0", "1", …).
     """
 
-    obs: Tensor | SampleBatch  # as the environment gave them, dtype kept; [T+1, B, *] in a fragment, [N, *] in a training batch
+    obs: (
+        Tensor | SampleBatch
+    )  # as the environment gave them, dtype kept; [T+1, B, *] in a fragment, [N, *] in a training batch
     next_obs: Tensor | SampleBatch  # off-policy rows: the observation after the step, the final one at an episode's end
     actions: Tensor | SampleBatch  # in the policy's space; the environment received the un-squashed or clipped ones
     rewards: Tensor  # float32, raw
@@ -133,7 +135,9 @@ class SampleBatch:
 
     def numpy(self) -> SampleBatch:
         """Every column as a numpy array on the CPU (views where possible): what travels between processes."""
-        return self.map(lambda column: column.detach().cpu().numpy() if isinstance(column, Tensor) else np.asarray(column))
+        return self.map(
+            lambda column: column.detach().cpu().numpy() if isinstance(column, Tensor) else np.asarray(column)
+        )
 
     def torch(self) -> SampleBatch:
         """Every column as a tensor (views where possible)."""
@@ -161,7 +165,9 @@ class SampleBatch:
         """
         rows = self.count
         if rows < count:
-            raise ValueError(f"batch has {rows} rows; minibatches={count} needs at least {count}: collect more or lower it")
+            raise ValueError(
+                f"batch has {rows} rows; minibatches={count} needs at least {count}: collect more or lower it"
+            )
         if count == 1:
             return [self]  # a mean over all rows does not ask for their order
         shuffled = self[torch.randperm(rows, generator=generator)]

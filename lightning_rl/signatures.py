@@ -15,7 +15,7 @@ Keyword = inspect.Parameter
 def keywords_of(target: Any) -> dict[str, Keyword]:
     """The keywords that a class or function takes, with their type hints resolved where that is possible.
 
-    A constructor that ends in `**keywords` hands them to its base class: the bases' keywords follow until one takes no more.
+    A constructor that ends in `**keywords` hands them to its base class, whose keywords follow, and so on.
     """
     found: dict[str, Keyword] = {}
     for function in _constructors(target):

@@ -40,7 +40,7 @@ HOMES = {"ray": {"rollouts/ray_workers.py"}, "hydra": {"config.py"}, "omegaconf"
 
 
 def room(module: str) -> str:
-    """"models" of "lightning_rl.models.catalog"."""
+    """ "models" of "lightning_rl.models.catalog"."""
     return module.split(".")[1] if "." in module else ""
 
 
@@ -60,7 +60,9 @@ def imports(file: Path, lazy: bool = True) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" if node.module == "lightning_rl" else node.module for alias in node.names)
+            yield from (
+                f"{node.module}.{alias.name}" if node.module == "lightning_rl" else node.module for alias in node.names
+            )
 
 
 def module_of(file: Path) -> str:
@@ -98,9 +100,15 @@ def test_losses_import_torch_only() -> None:
 
 
 def test_there_are_no_circles() -> None:
-    arrows = {module_of(file): {name for name in imports(file, lazy=False) if name.startswith("lightning_rl")} for file in FILES}
+    arrows = {
+        module_of(file): {name for name in imports(file, lazy=False) if name.startswith("lightning_rl")}
+        for file in FILES
+    }
     known = set(arrows)
-    arrows = {module: {name if name in known else name.rpartition(".")[0] for name in names} for module, names in arrows.items()}
+    arrows = {
+        module: {name if name in known else name.rpartition(".")[0] for name in names}
+        for module, names in arrows.items()
+    }
     done: set[str] = set()
 
     def visit(module: str, path: tuple[str, ...]) -> None:
@@ -121,7 +129,9 @@ def test_no_room_is_called_utils() -> None:
 
 def loaded_after(code: str) -> set[str]:
     report = f"{code}\nimport sys; print(' '.join(sys.modules))"
-    return set(subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True).stdout.split())
+    return set(
+        subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True).stdout.split()
+    )
 
 
 def test_importing_the_package_is_cheap() -> None:
@@ -129,7 +139,9 @@ def test_importing_the_package_is_cheap() -> None:
 
 
 def test_acting_needs_neither_ray_nor_hydra() -> None:
-    assert not {"ray", "hydra", "tensorboard"} & loaded_after("from lightning_rl import Policy, RolloutWorker, EnvCreator")
+    assert not {"ray", "hydra", "tensorboard"} & loaded_after(
+        "from lightning_rl import Policy, RolloutWorker, EnvCreator"
+    )
 
 
 def test_an_environment_s_process_needs_no_torch() -> None:

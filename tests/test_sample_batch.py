@@ -73,7 +73,9 @@ def test_minibatches_hold_every_row_once_and_differ_by_at_most_one_row(count: in
 
 
 def test_the_generator_decides_the_shuffle() -> None:
-    first, again, other = (rows(50).minibatches(2, torch.Generator().manual_seed(seed))[0].actions for seed in (1, 1, 2))
+    first, again, other = (
+        rows(50).minibatches(2, torch.Generator().manual_seed(seed))[0].actions for seed in (1, 1, 2)
+    )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 

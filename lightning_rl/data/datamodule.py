@@ -46,7 +46,10 @@ class EpisodeWindow:
         """Mean return and length under their metric names; empty until an episode has ended."""
         if not self.returns:
             return {}
-        return {"rollout/ep_rew_mean": float(np.mean(self.returns)), "rollout/ep_len_mean": float(np.mean(self.lengths))}
+        return {
+            "rollout/ep_rew_mean": float(np.mean(self.returns)),
+            "rollout/ep_len_mean": float(np.mean(self.lengths)),
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Plain lists and numbers."""
@@ -98,7 +101,9 @@ class RolloutDataModule(LightningDataModule):
         logical = self.worker_options.pop("logical_workers", None)
         self.logical_workers = max(1, self.num_workers) if logical is None else int(logical)
         if self.logical_workers < max(1, self.num_workers):
-            raise ConfigError(f"workers.logical_workers={self.logical_workers} for num_workers={self.num_workers}: every process needs at least one")
+            raise ConfigError(
+                f"workers.logical_workers={self.logical_workers} for num_workers={self.num_workers}: every process needs at least one"
+            )
         self.worker_options["num_envs"] = int(self.worker_options.pop("envs_per_worker", 1))
         self.evaluation = {"episodes": 10, "explore": False, "env": None, **(evaluation or {})}
         self.iterations_per_epoch, self.seed, self.callbacks = iterations_per_epoch, seed, tuple(callbacks)
@@ -191,7 +196,9 @@ class RolloutDataModule(LightningDataModule):
         assert self.trainer is not None
         rank, ranks = self.trainer.global_rank, self.trainer.world_size
         if self.logical_workers < ranks:
-            raise ConfigError(f"workers.logical_workers={self.logical_workers} for {ranks} ranks: every rank needs at least one")
+            raise ConfigError(
+                f"workers.logical_workers={self.logical_workers} for {ranks} ranks: every rank needs at least one"
+            )
         return make_worker_set(
             self.env,
             self._actor(policy),

@@ -33,7 +33,9 @@ class OnPolicyDataset(IterableDataset[SampleBatch]):
         plan: `plan(workers, policy)` gives the batches without end.
     """
 
-    def __init__(self, datamodule: RolloutDataModule, policy: Any, iterations: int, plan: Plan = parallel_rollouts) -> None:
+    def __init__(
+        self, datamodule: RolloutDataModule, policy: Any, iterations: int, plan: Plan = parallel_rollouts
+    ) -> None:
         self.datamodule, self.policy, self.iterations, self.plan = datamodule, policy, iterations, plan
 
     def __len__(self) -> int:

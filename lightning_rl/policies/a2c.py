@@ -46,10 +46,16 @@ class A2C(Policy):
         max_grad_norm: float | None = 0.5,
         **keywords: Any,
     ) -> None:
-        super().__init__(observation_space, action_space, lr=lr, optimizer=optimizer, max_grad_norm=max_grad_norm, **keywords)
+        super().__init__(
+            observation_space, action_space, lr=lr, optimizer=optimizer, max_grad_norm=max_grad_norm, **keywords
+        )
         check_schedule("policy.entropy_coef", entropy_coef)
         self.gae_lambda, self.minibatches = gae_lambda, microbatches
-        self.value_coef, self.entropy_coef, self.standardise_advantages = value_coef, entropy_coef, standardise_advantages
+        self.value_coef, self.entropy_coef, self.standardise_advantages = (
+            value_coef,
+            entropy_coef,
+            standardise_advantages,
+        )
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
         """Add advantages and value targets; one forward over the whole fragment gives the values."""

@@ -39,7 +39,11 @@ def policy_spec(policy: Policy) -> dict[str, Any]:
     """
     keywords = policy.constructor_arguments()
     spaces = {name: space_to_json(keywords.pop(name)) for name in ("observation_space", "action_space")}
-    return {"class": _path(type(policy)), "kwargs": {name: _plain(name, value) for name, value in keywords.items()}, **spaces}
+    return {
+        "class": _path(type(policy)),
+        "kwargs": {name: _plain(name, value) for name, value in keywords.items()},
+        **spaces,
+    }
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -55,9 +59,13 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, pickle.UnpicklingError, ValueError, OSError, KeyError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"checkpoint {path} cannot be read ({reason}): it is damaged or not a checkpoint; use another one") from error
+        raise CheckpointError(
+            f"checkpoint {path} cannot be read ({reason}): it is damaged or not a checkpoint; use another one"
+        ) from error
     if not isinstance(checkpoint, dict) or not {"policy", "counters", "state_dict"} <= checkpoint.keys():
-        raise CheckpointError(f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt")
+        raise CheckpointError(
+            f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
+        )
     return checkpoint
 
 
@@ -79,14 +87,20 @@ def check_fits(policy: Policy, checkpoint: Mapping[str, Any]) -> None:
         CheckpointError: no policy inside, another class, other spaces, or other weights.
     """
     if "policy" not in checkpoint or "counters" not in checkpoint:
-        raise CheckpointError("the checkpoint was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt")
+        raise CheckpointError(
+            "the checkpoint was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
+        )
     spec = checkpoint["policy"]
     if spec["class"] != _path(type(policy)):
-        raise CheckpointError(f"the checkpoint holds a {spec['class']}; this run trains a {_path(type(policy))}: resume it with its own config")
+        raise CheckpointError(
+            f"the checkpoint holds a {spec['class']}; this run trains a {_path(type(policy))}: resume it with its own config"
+        )
     for name in ("observation_space", "action_space"):
         difference = space_difference(space_from_json(spec[name]), getattr(policy, name))
         if difference:
-            raise CheckpointError(f"the checkpoint's {name} is not this environment's: {difference}; use the environment it was trained on")
+            raise CheckpointError(
+                f"the checkpoint's {name} is not this environment's: {difference}; use the environment it was trained on"
+            )
     ours, theirs = policy.state_dict(), checkpoint["state_dict"]
     odd = [
         f"{name} {list(theirs[name].shape) if name in theirs else 'absent'} against {list(ours[name].shape) if name in ours else 'absent'}"
@@ -94,7 +108,9 @@ def check_fits(policy: Policy, checkpoint: Mapping[str, Any]) -> None:
         if name not in ours or name not in theirs or ours[name].shape != theirs[name].shape
     ]
     if odd:
-        raise CheckpointError(f"the checkpoint's weights do not fit this model (file against model): {'; '.join(odd[:5])}: use its own model config")
+        raise CheckpointError(
+            f"the checkpoint's weights do not fit this model (file against model): {'; '.join(odd[:5])}: use its own model config"
+        )
 
 
 def _path(obj: Any) -> str:
@@ -110,4 +126,6 @@ def _plain(name: str, value: Any) -> Any:
         return [_plain(f"{name}[{index}]", child) for index, child in enumerate(value)]
     if hasattr(value, "__qualname__") and "<" not in value.__qualname__ and value.__module__ != "__main__":
         return _path(value)
-    raise CheckpointError(f"{name}={value!r} cannot be written into a checkpoint: give it as an import path ('my_pkg.module:Name')")
+    raise CheckpointError(
+        f"{name}={value!r} cannot be written into a checkpoint: give it as an import path ('my_pkg.module:Name')"
+    )

@@ -36,7 +36,9 @@ class CustomLosses:
             result = loss(policy, batch, **keywords)
             value, extra = result if isinstance(result, tuple) else (result, {})
             if not isinstance(value, Tensor) or value.dim() != 0:
-                raise ConfigError(f"custom loss {name!r} returned {value!r}; expected a scalar tensor, or (scalar tensor, metrics)")
+                raise ConfigError(
+                    f"custom loss {name!r} returned {value!r}; expected a scalar tensor, or (scalar tensor, metrics)"
+                )
             metrics |= {name: value, **{f"{name}/{key}": torch.as_tensor(number) for key, number in extra.items()}}
             total = weight * value if total is None else total + weight * value
         return total, metrics
@@ -48,5 +50,7 @@ def _parsed(entry: Any) -> tuple[str, Any, float, dict[str, Any]]:
     weight = float(keywords.pop("weight", 1.0))
     loss = import_object(loss) if isinstance(loss, str) else loss
     if not callable(loss):
-        raise ConfigError(f"custom_losses entry {entry!r}: expected an import path, a callable, or {{loss: …, weight: …}}")
+        raise ConfigError(
+            f"custom_losses entry {entry!r}: expected an import path, a callable, or {{loss: …, weight: …}}"
+        )
     return getattr(loss, "__name__", type(loss).__name__), loss, weight, keywords

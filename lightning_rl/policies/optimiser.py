@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["OPTIMIZERS", "FlatParameters", "Optimiser"]
 
-OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop, "sgd": torch.optim.SGD}
+OPTIMIZERS = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "rmsprop": torch.optim.RMSprop,
+    "sgd": torch.optim.SGD,
+}
 SMALL = 2_000_000  # parameters of a policy that is stepped as one tensor
 
 
@@ -42,11 +47,21 @@ class Optimiser:
         ConfigError: the name is unknown, or `lr` is not a schedule.
     """
 
-    def __init__(self, policy: Policy, name: str, keywords: Mapping[str, Any], lr: Schedule, max_grad_norm: float | None) -> None:
+    def __init__(
+        self, policy: Policy, name: str, keywords: Mapping[str, Any], lr: Schedule, max_grad_norm: float | None
+    ) -> None:
         check_schedule("policy.lr", lr)
         if name not in OPTIMIZERS and not ("." in name or ":" in name):
-            raise ConfigError(f"policy.optimizer={name!r} is unknown.{did_you_mean(name, OPTIMIZERS)} Use {', '.join(OPTIMIZERS)} or an import path")
-        self.policy, self.name, self.keywords, self.lr, self.max_grad_norm = policy, name, dict(keywords), lr, max_grad_norm
+            raise ConfigError(
+                f"policy.optimizer={name!r} is unknown.{did_you_mean(name, OPTIMIZERS)} Use {', '.join(OPTIMIZERS)} or an import path"
+            )
+        self.policy, self.name, self.keywords, self.lr, self.max_grad_norm = (
+            policy,
+            name,
+            dict(keywords),
+            lr,
+            max_grad_norm,
+        )
         self.flat: list[FlatParameters] = []
         self._optimizer: torch.optim.Optimizer | None = None
         self._direct = False
@@ -60,8 +75,16 @@ class Optimiser:
             if cls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
                 keywords.setdefault("fused", True)  # 1.3 × the gradient rows/s of the loop form at batch 256 on a CPU
             groups = self.policy.parameter_groups()
-            self.flat = [FlatParameters(group["params"]) for group in groups] if self.name in OPTIMIZERS and _small(groups) else []
-            stepped = [{**group, "params": [flat.parameter]} for group, flat in zip(groups, self.flat, strict=True)] if self.flat else groups
+            self.flat = (
+                [FlatParameters(group["params"]) for group in groups]
+                if self.name in OPTIMIZERS and _small(groups)
+                else []
+            )
+            stepped = (
+                [{**group, "params": [flat.parameter]} for group, flat in zip(groups, self.flat, strict=True)]
+                if self.flat
+                else groups
+            )
             self._optimizer = cls(stepped, lr=schedule_value(self.lr, self.policy.env_steps), **keywords)
         return self._optimizer
 
@@ -108,8 +131,12 @@ class Optimiser:
         scaler = getattr(self.policy.trainer.precision_plugin, "scaler", None) if self.policy.in_trainer else None
         if scaler is not None:
             scaler.unscale_(self.torch_optimizer)
-        gradients = [p.grad for group in self.torch_optimizer.param_groups for p in group["params"] if p.grad is not None]
-        norm = torch.linalg.vector_norm(gradients[0]) if len(gradients) == 1 else torch.nn.utils.get_total_norm(gradients)
+        gradients = [
+            p.grad for group in self.torch_optimizer.param_groups for p in group["params"] if p.grad is not None
+        ]
+        norm = (
+            torch.linalg.vector_norm(gradients[0]) if len(gradients) == 1 else torch.nn.utils.get_total_norm(gradients)
+        )
         if self.max_grad_norm is not None:
             torch._foreach_mul_(gradients, (self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         return norm
@@ -136,7 +163,11 @@ class Optimiser:
                 parameter.grad = gradient.to(parameter.device, parameter.dtype, copy=True)
 
     def _culprit(self, loss: Tensor) -> str:
-        bad = [name for name, p in self.policy.named_parameters() if p.grad is not None and not bool(torch.isfinite(p.grad).all())]
+        bad = [
+            name
+            for name, p in self.policy.named_parameters()
+            if p.grad is not None and not bool(torch.isfinite(p.grad).all())
+        ]
         where = f"; gradients not finite: {', '.join(bad[:5])}" if bad else ""
         return (
             f"loss is {float(loss.detach())} in gradient step {self.policy.gradient_steps}{where}. Nothing was stepped: "
@@ -194,7 +225,9 @@ def _nobody_listens(policy: Policy) -> bool:
     if any(getattr(type(policy), hook) is not getattr(LightningModule, hook) for hook in MODULE_HOOKS):
         return False
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    return not any(getattr(type(each), hook) is not getattr(Callback, hook) for each in callbacks for hook in STEP_HOOKS)
+    return not any(
+        getattr(type(each), hook) is not getattr(Callback, hook) for each in callbacks for hook in STEP_HOOKS
+    )
 
 
 def _small(groups: Sequence[Mapping[str, Any]]) -> bool:

@@ -1,7 +1,7 @@
 """The Policy: a LightningModule that acts and learns and owns no data.
 
-A new algorithm overrides `postprocess_trajectory` (what a fragment needs before it can be learned from) and `loss`; acting, the minibatch
-loop, custom losses, clipping, checkpoints and metrics are here, once.
+A new algorithm overrides `postprocess_trajectory` (what a fragment needs before it can be learned from) and `loss`. Acting is in
+`acting.py`; the minibatch loop, custom losses, checkpoints and metrics are here, once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Self
 import gymnasium as gym
 import numpy as np
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from lightning_rl.errors import UnsupportedSpaceError
@@ -22,6 +21,7 @@ from lightning_rl.exploration import make_exploration
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import MeanStdFilter, RewardFilter, make_observation_filter
+from lightning_rl.policies.acting import Acting
 from lightning_rl.policies.checkpoints import check_fits, counters, load_policy, policy_spec, set_counters
 from lightning_rl.policies.custom_losses import CustomLosses
 from lightning_rl.policies.optimiser import Optimiser
@@ -35,7 +35,7 @@ __all__ = ["Metrics", "Policy", "mean_entropy"]
 Metrics = dict[str, Tensor]
 
 
-class Policy(LightningModule):
+class Policy(Acting):
     """Model, action distribution, exploration, filters, loss and optimizer of one agent.
 
     Args:
@@ -113,137 +113,6 @@ class Policy(LightningModule):
                 f"{type(self).__name__} does not learn from recurrent models; {type(self.model).__name__} has state: choose a feed-forward model"
             )
 
-    # -- acting ------------------------------------------------------------------------------------------------------------------
-    @torch.no_grad()
-    def compute_actions(
-        self,
-        obs: Any,
-        state: Sequence[Tensor] = (),
-        *,
-        prev_actions: Any = None,
-        prev_rewards: Any = None,
-        explore: bool = True,
-        timestep: int | None = None,
-        action_mask: Any = None,
-    ) -> tuple[Any, list[Tensor], dict[str, Tensor]]:
-        """Actions for a batch of observations, always in eval mode.
-
-        Args:
-            obs: `[B, *]`, arrays or tensors, nested as the space is.
-            state: recurrent state `[B, …]` each; empty for feed-forward models.
-            prev_actions, prev_rewards: of the step before, for models that ask for them.
-            explore: sample through the exploration strategy; False takes the best action.
-            timestep: env steps so far, which exploration schedules follow; `None` takes `env_steps`.
-            action_mask: `[B, n]`, allowed discrete actions; `None` looks for "action_mask" in a Dict observation.
-
-        Returns:
-            actions `[B, …]` in the policy's space (`env_actions` gives the environment's), the state after, and the columns that a worker records.
-        """
-        training = self.training
-        if training:
-            self.eval()
-        try:
-            inputs = self.input_dict(self._tensors(obs), prev_actions=prev_actions, prev_rewards=prev_rewards)
-            outputs, state_out = self.model(inputs, state, None)
-            dist = self.distribution(outputs, self._mask(inputs["obs"], action_mask))
-            actions, logp = self.exploration.get_exploration_action(
-                dist, timestep=self.env_steps if timestep is None else timestep, explore=explore, generator=self._generator(outputs.device)
-            )
-            return actions, state_out, {"action_logp": logp, **self.extra_action_out(outputs, dist)}
-        finally:
-            if training:
-                self.train()
-
-    def compute_single_action(
-        self, obs: Any, state: Sequence[Tensor] | None = None, *, explore: bool = False, full_fetch: bool = False
-    ) -> Any:
-        """The action for one observation, ready for `env.step`.
-
-        Returns:
-            The action; with `full_fetch=True` or a `state`, the tuple (action, state after, extra columns).
-        """
-        batched = _map(lambda leaf: np.asarray(leaf)[None], obs)
-        states = [s.unsqueeze(0) for s in state] if state is not None else self.get_initial_state(1)
-        actions, state_out, extra = self.compute_actions(batched, states, explore=explore)
-        action = _first(self.env_actions(actions))
-        if full_fetch or state is not None:
-            return action, [s[0] for s in state_out], {name: value[0] for name, value in extra.items()}
-        return action
-
-    def compute_log_likelihoods(self, actions: Any, obs: Any, *, actions_normalized: bool = True) -> Tensor:
-        """log π(a|s), `[B]`, of actions in the policy's space (`actions_normalized=False`: in the environment's)."""
-        if not actions_normalized:
-            actions = self.action_transform.from_env(actions)
-        with torch.no_grad():
-            dist, _ = self.evaluate(SampleBatch(obs=self._tensors(obs)))
-            return dist.logp(self._tensors(actions))
-
-    def env_actions(self, actions: Any) -> Any:
-        """Policy-space actions as numpy arrays in the environment's space and structure."""
-        return self.action_transform.to_env(actions)
-
-    def extra_action_out(self, outputs: Tensor, dist: ActionDistribution) -> dict[str, Tensor]:
-        """More columns to record with each action; `outputs [B, K]` parametrise `dist`."""
-        return {}
-
-    def seed_exploration(self, seed: int) -> None:
-        """Start the randomness of actions afresh from `seed`: a worker does it once a fragment."""
-        self._action_seed = seed
-        for generator in self._generators.values():
-            generator.manual_seed(seed)
-
-    def get_initial_state(self, batch_size: int) -> list[Tensor]:
-        """The model's state at an episode's start, `[B, …]` each; empty for feed-forward models."""
-        return [s.unsqueeze(0).expand(batch_size, *s.shape).to(self.device) for s in self.model.get_initial_state()]
-
-    @property
-    def is_recurrent(self) -> bool:
-        """Whether the model carries state from step to step."""
-        return len(self.model.get_initial_state()) > 0
-
-    # -- evaluating --------------------------------------------------------------------------------------------------------------
-    def evaluate(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor]:
-        """Action distribution and values `[N]` of the rows, with gradients: one forward of the model."""
-        return self.distribution_of(batch), self.model.value_function()
-
-    def distribution_of(self, batch: SampleBatch) -> ActionDistribution:
-        """Action distribution of the rows, with gradients, for algorithms without a critic."""
-        inputs = self.input_dict(batch.obs, batch)
-        outputs, _ = self.model(inputs, (), None)
-        return self.distribution(outputs, self._mask(inputs["obs"], batch.get("action_mask")))
-
-    @torch.no_grad()
-    def values(self, obs: Any) -> Tensor:
-        """V(s) of observations with any two leading dims `[T, B, *]` → `[T, B]`."""
-        shape = (next(iter(_leaves(obs)))).shape[:2]
-        self.model(self.input_dict(_map(lambda leaf: leaf.flatten(0, 1), obs)), (), None)
-        return self.model.value_function().unflatten(0, shape)
-
-    def distribution(self, outputs: Tensor, mask: Tensor | None = None) -> ActionDistribution:
-        """The action distribution that `outputs [N, K]` parametrise, restricted to `mask`."""
-        return self.dist_class(outputs, self.model, mask)
-
-    def input_dict(self, obs: Any, batch: SampleBatch | None = None, **extra: Any) -> InputDict:
-        """What the model reads: "obs" as the environment nests it, "obs_flat" (made when asked for), and previous actions and rewards."""
-        columns = {"prev_actions": batch.get("prev_actions"), "prev_rewards": batch.get("prev_rewards")} if batch is not None else extra
-        original = restored(self.observation_space, obs) if isinstance(obs, SampleBatch) else obs
-        return InputDict(self, obs=original, is_training=self.training, **columns)
-
-    def _mask(self, obs: Any, mask: Any) -> Tensor | None:
-        if mask is None and isinstance(obs, Mapping):
-            mask = obs.get("action_mask")
-        return None if mask is None else torch.as_tensor(mask, dtype=torch.bool, device=self.device)
-
-    def _tensors(self, value: Any) -> Any:
-        if isinstance(value, SampleBatch):
-            return value.to(self.device)
-        return _map(lambda leaf: torch.as_tensor(leaf, device=self.device), value)
-
-    def _generator(self, device: torch.device) -> torch.Generator:
-        if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self._action_seed)
-        return self._generators[device]
-
     # -- learning ----------------------------------------------------------------------------------------------------------------
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
         """Turn a fragment `[T, B, …]` into the rows `[N, …]` that `loss` reads, adding what it needs (advantages, targets)."""
@@ -293,7 +162,9 @@ class Policy(LightningModule):
         self.after_iteration(self.iteration_metrics)
         if isinstance(self.observation_filter, MeanStdFilter):
             # After the last step: acting and learning saw the same statistics, so the first ratio of an iteration is exactly 1.
-            self.observation_filter.update(self.preprocessor.transform_batch(restored(self.observation_space, rows.obs)))
+            self.observation_filter.update(
+                self.preprocessor.transform_batch(restored(self.observation_space, rows.obs))
+            )
         self.iterations += 1
         self._call_hooks("on_learn_on_batch", policy=self, train_batch=rows, result=self.iteration_metrics)
         self.learn_seconds = time.perf_counter() - started
@@ -349,7 +220,10 @@ class Policy(LightningModule):
         """One evaluation: `batch` holds `episode_returns [E]` and `episode_lengths [E]`."""
         # During fit MetricsCallback writes them, at env steps; Lightning's own x-axis would be optimizer steps.
         alone = self.trainer.state.fn != "fit"
-        for name, column in (("eval/ep_rew_mean", batch["episode_returns"]), ("eval/ep_len_mean", batch["episode_lengths"])):
+        for name, column in (
+            ("eval/ep_rew_mean", batch["episode_returns"]),
+            ("eval/ep_len_mean", batch["episode_lengths"]),
+        ):
             self.log(name, column.double().mean(), on_epoch=True, logger=alone, batch_size=len(column), sync_dist=True)
 
     @property
@@ -367,7 +241,9 @@ class Policy(LightningModule):
         """The mean over all ranks, so that every rank takes the same decision."""
         value = value.detach().clone()
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.all_reduce(value, op=torch.distributed.ReduceOp.AVG if value.is_cuda else torch.distributed.ReduceOp.SUM)
+            torch.distributed.all_reduce(
+                value, op=torch.distributed.ReduceOp.AVG if value.is_cuda else torch.distributed.ReduceOp.SUM
+            )
             value = value if value.is_cuda else value / torch.distributed.get_world_size()
         return float(value)
 
@@ -393,7 +269,9 @@ class Policy(LightningModule):
     def apply_gradients(self, gradients: Sequence[Any]) -> None:
         """Step with gradients from `compute_gradients`, perhaps of another copy of this policy."""
         self.optimiser.set_lr(self.env_steps)
-        self.optimiser.set_gradients([None if gradient is None else torch.as_tensor(gradient) for gradient in gradients])
+        self.optimiser.set_gradients(
+            [None if gradient is None else torch.as_tensor(gradient) for gradient in gradients]
+        )
         self.optimiser.clip()
         self.optimiser.apply()
         self.gradient_steps += 1
@@ -468,21 +346,6 @@ class Policy(LightningModule):
         return load_policy(path)
 
 
-class InputDict(dict[str, Any]):
-    """The model's inputs; "obs_flat" `[N, size]` is preprocessed and filtered when first asked for (image models never ask)."""
-
-    def __init__(self, policy: Policy, **columns: Any) -> None:
-        super().__init__(columns)
-        self._policy = policy
-
-    def __missing__(self, key: str) -> Any:
-        if key != "obs_flat":
-            raise KeyError(f"no {key!r} in the model's inputs: obs, obs_flat, prev_actions, prev_rewards, is_training")
-        flat = self._policy.preprocessor.transform_batch(self["obs"])
-        self[key] = self._policy.observation_filter(flat)
-        return self[key]
-
-
 def mean_entropy(dist: ActionDistribution, coefficient: float) -> Tensor:
     """Mean entropy in nats; with a coefficient of 0 a mere metric, which then costs no backward pass."""
     with torch.set_grad_enabled(coefficient != 0):
@@ -497,34 +360,3 @@ def _means(taken: list[Metrics]) -> dict[str, float]:
     if "approx_kl" in means:
         means["first_kl"] = float(taken[0]["approx_kl"])
     return means
-
-
-def _map(fn: Any, value: Any) -> Any:
-    if isinstance(value, SampleBatch):
-        return value.map(fn)
-    if isinstance(value, Mapping):
-        return {name: _map(fn, child) for name, child in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_map(fn, child) for child in value)
-    return fn(value)
-
-
-def _leaves(value: Any) -> Any:
-    children = value.values() if isinstance(value, Mapping) else [c for _, c in value.items()] if isinstance(value, SampleBatch) else None
-    if children is None and isinstance(value, tuple):
-        children = value
-    if children is None:
-        yield value
-        return
-    for child in children:
-        yield from _leaves(child)
-
-
-def _first(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _first(child) for name, child in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_first(child) for child in value)
-    return value[0]
-
-

@@ -12,7 +12,12 @@ if TYPE_CHECKING:
 
 __all__ = ["EnvCreator", "RolloutWorker", "WorkerSet", "make_worker_set"]
 
-_HOMES = {"EnvCreator": "envs", "RolloutWorker": "rollout_worker", "WorkerSet": "worker_set", "make_worker_set": "worker_set"}
+_HOMES = {
+    "EnvCreator": "envs",
+    "RolloutWorker": "rollout_worker",
+    "WorkerSet": "worker_set",
+    "make_worker_set": "worker_set",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -22,10 +22,14 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
     for attribute in ("observation_space", "action_space"):
         if not isinstance(getattr(env, attribute, None), gym.Space):
             found = getattr(env, attribute, None)
-            raise EnvError(f"environment {name!r} has {attribute}={found!r}; expected a gymnasium.spaces.Space set in __init__")
+            raise EnvError(
+                f"environment {name!r} has {attribute}={found!r}; expected a gymnasium.spaces.Space set in __init__"
+            )
     first, second = _reset(env, name), _reset(env, name)
     if not _equal(first, second):
-        raise EnvError(f"environment {name!r} gives different observations for reset(seed=0) twice: draw from self.np_random only")
+        raise EnvError(
+            f"environment {name!r} gives different observations for reset(seed=0) twice: draw from self.np_random only"
+        )
     env.action_space.seed(0)
     for step in range(steps):
         action = env.action_space.sample()
@@ -52,7 +56,9 @@ def _reset(env: gym.Env[Any, Any], name: str) -> Any:
     try:
         result = env.reset(seed=0)
     except TypeError as error:
-        raise EnvError(f"environment {name!r}: reset(seed=0) raised {error}; expected reset(self, *, seed=None, options=None)") from error
+        raise EnvError(
+            f"environment {name!r}: reset(seed=0) raised {error}; expected reset(self, *, seed=None, options=None)"
+        ) from error
     except Exception as error:
         raise EnvError(f"environment {name!r} raised {type(error).__name__} in reset: {error}") from error
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
@@ -64,15 +70,21 @@ def _reset(env: gym.Env[Any, Any], name: str) -> Any:
 def _check_obs(env: gym.Env[Any, Any], name: str, obs: Any, where: str) -> None:
     space = env.observation_space
     if isinstance(space, gym.spaces.Box) and not isinstance(obs, np.ndarray | np.generic):
-        raise EnvError(f"environment {name!r}: observation of {where} is {_described(obs)}; expected a numpy array of {space}")
+        raise EnvError(
+            f"environment {name!r}: observation of {where} is {_described(obs)}; expected a numpy array of {space}"
+        )
     if space.contains(obs):
         problem = _not_finite(obs)
         if problem:
-            raise EnvError(f"environment {name!r}: observation of {where} holds {problem}: fix the environment or wrap it")
+            raise EnvError(
+                f"environment {name!r}: observation of {where} holds {problem}: fix the environment or wrap it"
+            )
         return
     problem = _not_finite(obs)
     described = problem or _described(obs)
-    raise EnvError(f"environment {name!r}: observation of {where} is outside its observation_space: got {described}, expected {space}")
+    raise EnvError(
+        f"environment {name!r}: observation of {where} is outside its observation_space: got {described}, expected {space}"
+    )
 
 
 def _check_scalars(name: str, step: int, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:

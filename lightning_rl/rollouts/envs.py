@@ -73,10 +73,14 @@ class EnvCreator:
         except Exception as error:
             raise EnvError(f"environment {self.name!r} failed to start with {type(error).__name__}: {error}") from error
         if not isinstance(env, gym.Env):
-            raise EnvError(f"{self.name!r} made a {type(env).__name__}; expected a gymnasium.Env (observation_space, action_space, reset, step)")
+            raise EnvError(
+                f"{self.name!r} made a {type(env).__name__}; expected a gymnasium.Env (observation_space, action_space, reset, step)"
+            )
         return env
 
-    def make(self, num_envs: int, vectorization: str = "auto", mode: AutoresetMode = AutoresetMode.NEXT_STEP) -> VectorEnv[Any, Any, Any]:
+    def make(
+        self, num_envs: int, vectorization: str = "auto", mode: AutoresetMode = AutoresetMode.NEXT_STEP
+    ) -> VectorEnv[Any, Any, Any]:
         """`num_envs` environments stepped together.
 
         Args:
@@ -93,13 +97,17 @@ class EnvCreator:
             raise ValueError(f"vectorization={vectorization!r} is unknown; choose one of {', '.join(VECTORIZATIONS)}")
         native = self._has_native()
         if vectorization == "native" and not native:
-            raise EnvError(f"environment {self.name!r} has no native vector form without wrappers: set workers.vectorization=sync")
+            raise EnvError(
+                f"environment {self.name!r} has no native vector form without wrappers: set workers.vectorization=sync"
+            )
         if vectorization == "native" or (vectorization == "auto" and native):
             return self._native(num_envs)
         creators = [self.make_single] * num_envs
         if vectorization == "async":
             # forkserver: forking a process that already runs threads (torch, Ray) can deadlock the child.
-            env: VectorEnv[Any, Any, Any] = AsyncVectorEnv(creators, autoreset_mode=mode, context="forkserver", copy=False)
+            env: VectorEnv[Any, Any, Any] = AsyncVectorEnv(
+                creators, autoreset_mode=mode, context="forkserver", copy=False
+            )
         else:
             env = SyncVectorEnv(creators, autoreset_mode=mode, copy=False)
         return ResetEnded(env) if mode == AutoresetMode.DISABLED else env
@@ -135,14 +143,23 @@ class EnvCreator:
 
     def _has_native(self) -> bool:
         spec = gym.registry.get(self.id) if isinstance(self.id, str) else None
-        return spec is not None and spec.vector_entry_point is not None and not self.wrappers and not spec.additional_wrappers
+        return (
+            spec is not None
+            and spec.vector_entry_point is not None
+            and not self.wrappers
+            and not spec.additional_wrappers
+        )
 
     def _native(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
         try:
-            env = gym.make_vec(self.id, num_envs=num_envs, vectorization_mode="vector_entry_point", **limit, **self.kwargs)
+            env = gym.make_vec(
+                self.id, num_envs=num_envs, vectorization_mode="vector_entry_point", **limit, **self.kwargs
+            )
         except Exception as error:
-            raise EnvError(f"native vector form of {self.name!r} failed to start with {type(error).__name__}: {error}") from error
+            raise EnvError(
+                f"native vector form of {self.name!r} failed to start with {type(error).__name__}: {error}"
+            ) from error
         return ResetEnded(env) if autoreset_mode(env) == AutoresetMode.DISABLED else env
 
 

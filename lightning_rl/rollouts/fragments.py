@@ -68,7 +68,9 @@ def spread_same_step(fragment: SampleBatch, next_obs: Any) -> SampleBatch:
         out[rows, envs] = obs
         out[rows + 1, envs] = following
         for env, last in enumerate((rows[-1] + 1).tolist()):
-            out[last:, env] = out[last, env].clone()  # padding repeats the last observation: real values for networks to chew on
+            out[last:, env] = out[
+                last, env
+            ].clone()  # padding repeats the last observation: real values for networks to chew on
         return out
 
     spread_out = fragment.without("obs").map(spread)
@@ -81,7 +83,9 @@ def pad_time(fragment: SampleBatch, length: int) -> SampleBatch:
     missing = length - len(fragment.rewards)
     if missing == 0:
         return fragment
-    padded = fragment.without("obs").map(lambda column: torch.cat([column, column.new_zeros((missing, *column.shape[1:]))]))
+    padded = fragment.without("obs").map(
+        lambda column: torch.cat([column, column.new_zeros((missing, *column.shape[1:]))])
+    )
     obs = fragment["obs"]
     repeat = lambda column: torch.cat([column, column[-1:].expand(missing, *column.shape[1:])])  # noqa: E731
     padded["obs"] = obs.map(repeat) if isinstance(obs, SampleBatch) else repeat(obs)

@@ -57,7 +57,12 @@ class RolloutProcess:
     """The logical workers of one process, acting with one copy of the policy."""
 
     def start(
-        self, env: EnvCreator, policy_class: type, arguments: Mapping[str, Any], indices: Sequence[int], options: Mapping[str, Any]
+        self,
+        env: EnvCreator,
+        policy_class: type,
+        arguments: Mapping[str, Any],
+        indices: Sequence[int],
+        options: Mapping[str, Any],
     ) -> None:
         """Build policy and environments; no constructor, because an error there would hide behind "the actor died"."""
         torch.set_num_threads(1)  # the cores belong to the processes
@@ -65,7 +70,9 @@ class RolloutProcess:
         self.version = -1
         self.workers = {index: RolloutWorker(env, self.policy, worker_index=index, **options) for index in indices}
 
-    def sample(self, indices: Sequence[int], weights: Mapping[str, Any], version: int, env_steps: int) -> list[tuple[int, Any, Any]]:
+    def sample(
+        self, indices: Sequence[int], weights: Mapping[str, Any], version: int, env_steps: int
+    ) -> list[tuple[int, Any, Any]]:
         """(worker index, fragment as arrays, metrics) of each logical worker asked for."""
         if version != self.version:
             unpack(self.policy, weights)
@@ -134,12 +141,17 @@ class RayWorkerSet:
 
     def sample(self) -> SampleBatch:
         """One fragment of every worker, side by side in worker order, whoever finishes first."""
-        requests = [self._request(process, indices) for process, indices in zip(self.processes, self.dealt, strict=True)]
+        requests = [
+            self._request(process, indices) for process, indices in zip(self.processes, self.dealt, strict=True)
+        ]
         return joined([fragment for _, fragment in sorted(self._taken(self._get(requests)), key=lambda item: item[0])])
 
     def sample_async(self) -> Iterator[SampleBatch]:
         """Fragments as they become ready, without end; each process has one request in flight."""
-        running = {self._request(p, indices): number for number, (p, indices) in enumerate(zip(self.processes, self.dealt, strict=True))}
+        running = {
+            self._request(p, indices): number
+            for number, (p, indices) in enumerate(zip(self.processes, self.dealt, strict=True))
+        }
         while True:
             (ready, *_), _ = ray.wait(list(running), num_returns=1, fetch_local=False)
             number = running.pop(ready)
@@ -150,7 +162,9 @@ class RayWorkerSet:
         """`count` whole episodes spread over the workers; (return, length) of each, in worker order."""
         indices = sorted(index for dealt in self.dealt for index in dealt)
         shares = dict(zip(indices, split(count, len(indices)), strict=True))
-        played = self.foreach_worker(lambda worker: worker.run_episodes(shares[worker.worker_index]) if shares[worker.worker_index] else [])
+        played = self.foreach_worker(
+            lambda worker: worker.run_episodes(shares[worker.worker_index]) if shares[worker.worker_index] else []
+        )
         return [episode for episodes in played for episode in episodes]
 
     def get_metrics(self) -> dict[str, list[float]]:
@@ -175,7 +189,9 @@ class RayWorkerSet:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was taken; workers that `state` does not know start afresh."""
         self.foreach_worker(
-            lambda worker: worker.load_state_dict(state[str(worker.worker_index)]) if str(worker.worker_index) in state else None
+            lambda worker: (
+                worker.load_state_dict(state[str(worker.worker_index)]) if str(worker.worker_index) in state else None
+            )
         )
 
     def stop(self) -> None:
@@ -220,7 +236,9 @@ def pack(policy: Any) -> dict[str, Any]:
     """The policy's state as one flat float32 array and the few tensors of other types: one object, one copy."""
     state = policy.state_dict()
     floats = [tensor.detach().cpu().numpy().ravel() for tensor in state.values() if tensor.dtype == torch.float32]
-    others = {name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items() if tensor.dtype != torch.float32}
+    others = {
+        name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items() if tensor.dtype != torch.float32
+    }
     return {"flat": np.concatenate(floats) if floats else np.empty(0, np.float32), "others": others}
 
 

@@ -89,7 +89,8 @@ class RolloutWorker:
         self.env: VectorEnv[Any, Any, Any] = self.env_creator.make(num_envs, vectorization, mode)
         self.same_step = autoreset_mode(self.env) == AutoresetMode.SAME_STEP
         self.hooks: dict[str, list[Callable[..., None]]] = {
-            name: [getattr(callback, name) for callback in callbacks if hasattr(callback, name)] for name in WORKER_HOOKS
+            name: [getattr(callback, name) for callback in callbacks if hasattr(callback, name)]
+            for name in WORKER_HOOKS
         }
         self.fragment = 0  # index of the next fragment
         self.env_steps = 0  # experience rows given so far
@@ -173,12 +174,17 @@ class RolloutWorker:
         self._started(range(self.num_envs))
 
     def _reset(self) -> tuple[Any, dict[str, Any]]:
-        seeds = [derive_seed(self.seed, self.stream, self.worker_index, self.fragment, env) % 2**31 for env in range(self.num_envs)]
+        seeds = [
+            derive_seed(self.seed, self.stream, self.worker_index, self.fragment, env) % 2**31
+            for env in range(self.num_envs)
+        ]
         several = hasattr(self.env.unwrapped, "env_fns")  # sync and async take a seed for each; native ones take one
         try:
             return self.env.reset(seed=seeds if several else seeds[0])
         except Exception as error:
-            raise EnvError(f"{self._where()} raised {type(error).__name__} in reset(seed={seeds[0]}…): {error}") from error
+            raise EnvError(
+                f"{self._where()} raised {type(error).__name__} in reset(seed={seeds[0]}…): {error}"
+            ) from error
 
     def _act(self, obs: Any) -> tuple[Any, Any, dict[str, Any]]:
         mask = self._info.get("action_mask")
@@ -191,7 +197,9 @@ class RolloutWorker:
         try:
             self._obs, rewards, terminated, truncated, self._info = self.env.step(env_actions)
         except Exception as error:
-            raise EnvError(f"{self._where()} raised {type(error).__name__} after actions {env_actions}: {error}") from error
+            raise EnvError(
+                f"{self._where()} raised {type(error).__name__} after actions {env_actions}: {error}"
+            ) from error
         return self._obs, rewards, terminated, truncated, self._info
 
     def _collect(self) -> Rows:
@@ -300,8 +308,10 @@ class RolloutWorker:
         bad = np.argwhere(~np.isfinite(rewards))
         if len(bad):
             step, index = bad[0].tolist()
-            raise EnvError(f"{self._where()}: reward of sub-environment {index}, row {step} is {rewards[step, index]}; expected a finite number")
-        for name, column in (fragment.obs.items() if isinstance(fragment.obs, SampleBatch) else (("obs", fragment.obs),)):
+            raise EnvError(
+                f"{self._where()}: reward of sub-environment {index}, row {step} is {rewards[step, index]}; expected a finite number"
+            )
+        for name, column in fragment.obs.items() if isinstance(fragment.obs, SampleBatch) else (("obs", fragment.obs),):
             self._check_obs(name, column)
 
     def _check_obs(self, name: str, column: Any) -> None:
@@ -317,5 +327,3 @@ class RolloutWorker:
 
     def _where(self) -> str:
         return f"environment {self.env_creator.name!r} of worker {self.worker_index} (fragment {self.fragment}, seed {self.seed})"
-
-

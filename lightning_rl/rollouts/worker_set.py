@@ -25,7 +25,9 @@ class WorkerSet:
 
     num_workers = 0
 
-    def __init__(self, env: EnvCreator, policy: Any, worker_indices: Sequence[int] = (0,), **worker_options: Any) -> None:
+    def __init__(
+        self, env: EnvCreator, policy: Any, worker_indices: Sequence[int] = (0,), **worker_options: Any
+    ) -> None:
         self.policy = policy
         self.version = 0
         self.workers = [RolloutWorker(env, policy, worker_index=index, **worker_options) for index in worker_indices]
@@ -58,7 +60,12 @@ class WorkerSet:
     def run_episodes(self, count: int) -> list[tuple[float, int]]:
         """`count` whole episodes spread over the workers; (return, length) of each, in worker order."""
         shares = split(count, len(self.workers))
-        return [episode for worker, share in zip(self.workers, shares, strict=True) if share for episode in worker.run_episodes(share)]
+        return [
+            episode
+            for worker, share in zip(self.workers, shares, strict=True)
+            if share
+            for episode in worker.run_episodes(share)
+        ]
 
     def get_metrics(self) -> dict[str, list[float]]:
         """Returns and lengths of the episodes that ended since the last call, in worker order."""
@@ -88,7 +95,9 @@ class WorkerSet:
         self.workers = []
 
 
-def make_worker_set(env: EnvCreator, policy: Any, *, num_workers: int = 0, worker_indices: Sequence[int], **options: Any) -> Any:
+def make_worker_set(
+    env: EnvCreator, policy: Any, *, num_workers: int = 0, worker_indices: Sequence[int], **options: Any
+) -> Any:
     """A `WorkerSet`: in this process for `num_workers=0` (Ray is not imported), else in that many Ray actors."""
     ray_options = options.pop("ray", None) or {}
     if num_workers == 0:

@@ -47,7 +47,9 @@ def test_n_plus_resumed_n_equals_2n_wherever_the_epoch_is_cut(tmp_path: Path, cu
     options = {"every_env_steps": cut * STEPS}
     whole, whole_data, _ = fit(tmp_path / "whole", 2 * cut, data={"evaluations": [1.0]}, **options)
     first, _, _ = fit(tmp_path / "parts", cut, data={"evaluations": [1.0]}, **options)
-    second, second_data, _ = fit(tmp_path / "parts", 2 * cut, data={"evaluations": [1.0]}, resume="last.ckpt", **options)
+    second, second_data, _ = fit(
+        tmp_path / "parts", 2 * cut, data={"evaluations": [1.0]}, resume="last.ckpt", **options
+    )
     assert first.seen + second.seen == whole.seen
     assert equal(second, whole)
     assert (second.env_steps, second.iterations) == (whole.env_steps, whole.iterations)

@@ -67,7 +67,9 @@ def test_kill_9_while_writing_leaves_the_old_or_the_new_file_whole(tmp_path: Pat
     path = tmp_path / "last.ckpt"
     io = AtomicCheckpointIO()
     io.save_checkpoint(whole(), path)
-    died = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), place, str(path)], env=os.environ, check=False)
+    died = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILLED), place, str(path)], env=os.environ, check=False
+    )
     assert died.returncode == -signal.SIGKILL
     assert io.load_checkpoint(path)["counters"]["env_steps"] == (2 if place == "after_replace" else 1)
     remove_staging(tmp_path)

@@ -117,10 +117,16 @@ def test_resident_memory_is_that_of_a_python_process():
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
-    [("rollout/ep_rew_maen", "rollout/ep_rew_mean"), ("train/los", "train/loss"), ("ep_rew_mean", "rollout/ep_rew_mean")],
+    [
+        ("rollout/ep_rew_maen", "rollout/ep_rew_mean"),
+        ("train/los", "train/loss"),
+        ("ep_rew_mean", "rollout/ep_rew_mean"),
+    ],
 )
 def test_an_unknown_metric_is_refused_with_the_nearest_name(name: str, nearest: str):
-    with pytest.raises(ConfigError, match=rf"stop.metric='{name}': no such metric. Did you mean '\w+/{nearest.split('/')[1]}'"):
+    with pytest.raises(
+        ConfigError, match=rf"stop.metric='{name}': no such metric. Did you mean '\w+/{nearest.split('/')[1]}'"
+    ):
         check_metric("stop.metric", name)
 
 

@@ -97,11 +97,15 @@ def test_an_id_alone_does_not_get_the_default_environments_tuned_values():
 
 def test_a_policy_chooses_its_workers_and_the_command_line_overrules_it():
     assert compose_config(["policy=pg", "env=acrobot"])["workers"]["batch_mode"] == "complete_episodes"
-    assert compose_config(["policy=pg", "env=acrobot", "workers=default"])["workers"]["batch_mode"] == "truncate_episodes"
+    assert (
+        compose_config(["policy=pg", "env=acrobot", "workers=default"])["workers"]["batch_mode"] == "truncate_episodes"
+    )
 
 
 def test_open_mappings_take_keys_without_a_plus():
-    config = compose_config(["env.kwargs.render_mode=ansi", "policy.optimizer_kwargs.eps=1e-5", "trainer.profiler=simple"])
+    config = compose_config(
+        ["env.kwargs.render_mode=ansi", "policy.optimizer_kwargs.eps=1e-5", "trainer.profiler=simple"]
+    )
     assert config["env"]["kwargs"] == {"render_mode": "ansi"}
     assert config["policy"]["optimizer_kwargs"] == {"eps": 1e-5}
     assert config["trainer"]["profiler"] == "simple"
@@ -126,7 +130,9 @@ def test_the_users_conf_adds_to_the_groups(tmp_path: Path):
     assert config["_target_"] == compose_config()["policy"]["_target_"]
 
 
-def test_the_search_path_comes_after_the_users_conf_and_before_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_search_path_comes_after_the_users_conf_and_before_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     write_policy(tmp_path / "lab", "shared", 0.3)
     write_policy(tmp_path / "lab", "mine", 0.3)
     write_policy(tmp_path / "conf", "mine", 0.1)
@@ -151,7 +157,10 @@ def test_sweep_jobs_are_all_combinations():
 
 
 def test_overrides_of_a_composed_config_are_read_as_hydra_reads_them():
-    assert parsed_overrides(["total_env_steps=5000", "stop.seconds=1e2"]) == {"total_env_steps": 5000, "stop.seconds": 100.0}
+    assert parsed_overrides(["total_env_steps=5000", "stop.seconds=1e2"]) == {
+        "total_env_steps": 5000,
+        "stop.seconds": 100.0,
+    }
 
 
 IMPORTS = {

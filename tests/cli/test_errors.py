@@ -26,7 +26,11 @@ GOLDEN: list[tuple[str, str, tuple[str, ...]]] = [
     ("policy.gamma=1.5", "policy.gamma=1.5; expected between 0 and 1", ()),
     ("total_env_steps=0", "total_env_steps=0; expected at least 1", ()),
     ("policy.lr=[[9,1],[2,0]]", "policy.lr=[[9, 1], [2, 0]]; expected a number, or [[env_step, value], …]", ()),
-    ("workers.batch_mode=episodes", "workers.batch_mode='episodes'; expected truncate_episodes or complete_episodes.", ()),
+    (
+        "workers.batch_mode=episodes",
+        "workers.batch_mode='episodes'; expected truncate_episodes or complete_episodes.",
+        (),
+    ),
     ("stop.return=soon", "stop.return='soon'; expected a number, null, or auto", ()),
     ("seed=[1", "override 'seed=[1' cannot be read", ("quote a value",)),
     ("seed=1,2", "'seed=1,2' is a sweep: add -m", ()),
@@ -40,11 +44,19 @@ GOLDEN: list[tuple[str, str, tuple[str, ...]]] = [
         "rollout has 256 rows (1 workers × 8 environments × 32 steps); policy.minibatches=1000 needs at least 2000",
         ("raise workers.fragment_length or lower policy.minibatches",),
     ),
-    ("stop.metric=rollout/ep_rew", "stop.metric='rollout/ep_rew': no such metric. Did you mean 'rollout/ep_rew_mean'?", ()),
+    (
+        "stop.metric=rollout/ep_rew",
+        "stop.metric='rollout/ep_rew': no such metric. Did you mean 'rollout/ep_rew_mean'?",
+        (),
+    ),
     ("checkpoint.monitor=eval/ret", "checkpoint.monitor='eval/ret': no such metric.", ("eval/ep_rew_mean",)),
     ("policy.optimizer=adm", "policy.optimizer='adm' is unknown. Did you mean 'adam'?", ()),
     ("policy.custom_losses=[nowhere:loss]", "'nowhere:loss': there is no module 'nowhere'", ()),
-    ("callbacks=[lightning.pytorch.callbacks.EarlyStopping]", "lightning.pytorch.callbacks.EarlyStopping: missing", ("monitor",)),
+    (
+        "callbacks=[lightning.pytorch.callbacks.EarlyStopping]",
+        "lightning.pytorch.callbacks.EarlyStopping: missing",
+        ("monitor",),
+    ),
     ("trainer.gradient_clip_val=0.5", "trainer.gradient_clip_val is set by lightning_rl: use policy.max_grad_norm", ()),
     ("trainer.devices=0", "Lightning's Trainer refuses trainer.accelerator=cpu trainer.devices=0", ()),
     ("env=pendulum model.custom_action_dist=nope", "custom_action_dist='nope'", ()),
@@ -112,7 +124,7 @@ def test_an_environments_own_error_is_named(command: Command, tmp_path: Path):
     assert "missing_package" in told.err.splitlines()[-1]
 
 
-BROKEN = '''
+BROKEN = """
 import gymnasium as gym
 import numpy as np
 
@@ -127,4 +139,4 @@ class OutOfBounds(gym.Env):
 
     def step(self, action):
         return np.zeros(2, np.float32), 0.0, False, False, {}
-'''
+"""

@@ -42,7 +42,13 @@ def test_not_ready_is_never_emitted() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"mode": "parallel"}, {"round_robin_weights": [1]}, {"round_robin_weights": [0, 1]}, {"round_robin_weights": [1, "x"]}]
+    "arguments",
+    [
+        {"mode": "parallel"},
+        {"round_robin_weights": [1]},
+        {"round_robin_weights": [0, 1]},
+        {"round_robin_weights": [1, "x"]},
+    ],
 )
 def test_bad_arguments_are_refused_with_their_values(arguments: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=str(next(iter(arguments.values()))).replace("[", r"\[")):

@@ -18,7 +18,9 @@ class Probe(gym.Env[np.ndarray, Any]):
         self.observation_space = gym.spaces.Box(-1, 5, (1,), np.float32)
         self.action_space: gym.Space[Any] = gym.spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.t = 0
         self.obs = self.observe()

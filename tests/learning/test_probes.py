@@ -19,7 +19,9 @@ CRITICS = {
 ACTORS = {**CRITICS, "pg": (PG, {"lr": 1e-2})}
 
 
-def trained(entry: tuple[type[Policy], dict[str, Any]], probe: type[probes.Probe], iterations: int, gamma: float = 0.5) -> Policy:
+def trained(
+    entry: tuple[type[Policy], dict[str, Any]], probe: type[probes.Probe], iterations: int, gamma: float = 0.5
+) -> Policy:
     """Learn by hand: sample, learn, repeat; the worker acts with the learner's own weights."""
     policy_class, keywords = entry
     env = EnvCreator(probe)

@@ -67,13 +67,19 @@ def test_acting_leaves_the_mode_and_draws_nothing_from_global_generators() -> No
 
 def test_building_a_policy_draws_nothing_from_the_global_generator() -> None:
     before = torch.random.get_rng_state()
-    first, second, other = PPO(*CARTPOLE.spaces(), seed=1), PPO(*CARTPOLE.spaces(), seed=1), PPO(*CARTPOLE.spaces(), seed=2)
+    first, second, other = (
+        PPO(*CARTPOLE.spaces(), seed=1),
+        PPO(*CARTPOLE.spaces(), seed=1),
+        PPO(*CARTPOLE.spaces(), seed=2),
+    )
     assert torch.equal(before, torch.random.get_rng_state())
     assert torch.equal(weights(first), weights(second))
     assert not torch.equal(weights(first), weights(other))
 
 
-@pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "MountainCarContinuous-v0"])
+@pytest.mark.parametrize(
+    "id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "MountainCarContinuous-v0"]
+)
 def test_a_single_action_is_ready_for_the_environment(id: str) -> None:
     env = EnvCreator(id).make_single()
     policy = PPO(env.observation_space, env.action_space)
@@ -187,7 +193,9 @@ class NaNLoss(PPO):
 def test_a_loss_that_is_not_finite_stops_before_the_step() -> None:
     policy = NaNLoss(*CARTPOLE.spaces())
     before = weights(policy)
-    with pytest.raises(NonFiniteError, match=r"loss is nan in gradient step 0; gradients not finite: model\.trunk.*lower policy\.lr"):
+    with pytest.raises(
+        NonFiniteError, match=r"loss is nan in gradient step 0; gradients not finite: model\.trunk.*lower policy\.lr"
+    ):
         policy.learn_on_batch(worker(policy).sample())
     assert torch.equal(before, weights(policy))
 
@@ -288,7 +296,9 @@ def saved(policy: Policy, path: Path) -> Path:
 
 
 def test_a_loaded_policy_acts_bit_equally(tmp_path: Path) -> None:
-    policy = PPO(*PENDULUM.spaces(), observation_filter="mean_std", model={"fcnet_hiddens": [8], "free_log_std": True}, seed=1)
+    policy = PPO(
+        *PENDULUM.spaces(), observation_filter="mean_std", model={"fcnet_hiddens": [8], "free_log_std": True}, seed=1
+    )
     policy.learn_on_batch(worker(policy, PENDULUM).sample())
     loaded = Policy.load(str(saved(policy, tmp_path / "policy.ckpt")))
     obs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -304,7 +314,12 @@ def test_what_cannot_be_written_down_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "cannot be read"), (b"not a checkpoint", "cannot be read"), (None, "does not exist"), ({"weights": 1}, "was not written by lightning_rl")],
+    [
+        (b"", "cannot be read"),
+        (b"not a checkpoint", "cannot be read"),
+        (None, "does not exist"),
+        ({"weights": 1}, "was not written by lightning_rl"),
+    ],
 )
 def test_a_damaged_or_foreign_checkpoint_is_refused(tmp_path: Path, content: Any, message: str) -> None:
     path = tmp_path / "file.ckpt"
@@ -374,8 +389,23 @@ def test_unsupported_combinations_say_what_would_work(
 
 IMAGE = spaces.Box(0, 255, (84, 84, 3), np.uint8)
 NESTED = spaces.Dict({"a": VECTOR, "b": spaces.Tuple((DISCRETE, spaces.MultiBinary(2)))})
-OBSERVATIONS = [VECTOR, DISCRETE, spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(3), IMAGE, NESTED, spaces.Box(-1, 1, (2, 3))]
-ACTIONS = [DISCRETE, spaces.Discrete(3, start=5), spaces.MultiDiscrete([2, 3]), spaces.Box(-2, 5, (2,)), spaces.Box(0, 4, (2,), np.int64), NESTED]
+OBSERVATIONS = [
+    VECTOR,
+    DISCRETE,
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(3),
+    IMAGE,
+    NESTED,
+    spaces.Box(-1, 1, (2, 3)),
+]
+ACTIONS = [
+    DISCRETE,
+    spaces.Discrete(3, start=5),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.Box(-2, 5, (2,)),
+    spaces.Box(0, 4, (2,), np.int64),
+    NESTED,
+]
 
 
 class AnySpaces(gym.Env[Any, Any]):

@@ -119,7 +119,16 @@ def test_each_broken_promise_is_one_clear_error(broken: type, message: str) -> N
         EnvCreator(broken).spaces()
 
 
-@pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "Taxi-v4" if "Taxi-v4" in gym.registry else "Taxi-v3"])
+@pytest.mark.parametrize(
+    "id",
+    [
+        "CartPole-v1",
+        "Pendulum-v1",
+        "FrozenLake-v1",
+        "Blackjack-v1",
+        "Taxi-v4" if "Taxi-v4" in gym.registry else "Taxi-v3",
+    ],
+)
 def test_good_environments_raise_no_false_alarm(id: str) -> None:
     EnvCreator(id).spaces()
 
@@ -131,7 +140,10 @@ def test_a_class_a_function_and_an_import_path_make_the_same_environment() -> No
 
 
 def test_wrappers_are_applied_in_order_with_their_keywords() -> None:
-    wrappers = ["gymnasium.wrappers:FlattenObservation", {"wrapper": "gymnasium.wrappers:TimeLimit", "max_episode_steps": 3}]
+    wrappers = [
+        "gymnasium.wrappers:FlattenObservation",
+        {"wrapper": "gymnasium.wrappers:TimeLimit", "max_episode_steps": 3},
+    ]
     env = EnvCreator("CartPole-v1", wrappers=wrappers).make_single()
     env.reset(seed=0)
     assert isinstance(env, gym.wrappers.TimeLimit)

@@ -51,7 +51,9 @@ class Alternating:
     def get_initial_state(self, batch_size: int) -> list[torch.Tensor]:
         return []
 
-    def compute_actions(self, obs: Any, state: Any, **_: Any) -> tuple[torch.Tensor, list[torch.Tensor], dict[str, torch.Tensor]]:
+    def compute_actions(
+        self, obs: Any, state: Any, **_: Any
+    ) -> tuple[torch.Tensor, list[torch.Tensor], dict[str, torch.Tensor]]:
         count = obs["n"] if isinstance(obs, dict) else obs
         actions = torch.from_numpy((np.abs(count[:, 0] * 1000).astype(np.int64) // 7) % 2)
         return actions, [], {"action_logp": torch.from_numpy(-count[:, 0])}
@@ -67,6 +69,7 @@ def worker(env: Any, **keywords: Any) -> RolloutWorker:
 
 def transitions(fragments: list[SampleBatch]) -> list[list[tuple[Any, ...]]]:
     """(obs, action, reward, terminated, truncated, next obs, t) of every valid row, by environment."""
+
     def leaf(obs: Any) -> Any:
         return {name: column.tolist() for name, column in obs.items()} if isinstance(obs, SampleBatch) else obs.tolist()
 
@@ -117,7 +120,12 @@ def test_cartpole_gives_the_same_transitions_under_all_autoreset_modes() -> None
 
 
 def test_complete_episodes_hold_whole_episodes_only() -> None:
-    fragment = worker(EnvCreator(Counter, {"length": 4, "terminates": False}), num_envs=2, fragment_length=5, batch_mode="complete_episodes").sample()
+    fragment = worker(
+        EnvCreator(Counter, {"length": 4, "terminates": False}),
+        num_envs=2,
+        fragment_length=5,
+        batch_mode="complete_episodes",
+    ).sample()
     for rows in transitions([fragment]):
         assert [row[5] for row in rows] == [0, 1, 2, 3] * 2  # t restarts; the last row is an end
         assert rows[-1][4] and rows[3][4]
@@ -162,7 +170,9 @@ def test_run_episodes_plays_exactly_so_many_whole_episodes() -> None:
 
 def test_native_and_sync_cartpole_have_the_same_length_statistics() -> None:
     for vectorization in ("sync", "native"):
-        source = worker(EnvCreator("CartPole-v1", max_episode_steps=6), num_envs=4, fragment_length=30, vectorization=vectorization)
+        source = worker(
+            EnvCreator("CartPole-v1", max_episode_steps=6), num_envs=4, fragment_length=30, vectorization=vectorization
+        )
         fragment = source.sample()
         assert set(source.get_metrics()["episode_lengths"]) == {6}
         assert fragment.truncated.sum() == 4 * 4 and not fragment.terminated.any()
@@ -199,7 +209,11 @@ def test_a_breaking_environment_is_named_with_worker_and_step(how: str, message:
 
 @pytest.mark.parametrize(
     ("keywords", "message"),
-    [({"num_envs": 0}, "num_envs=0"), ({"fragment_length": 0}, "fragment_length=0"), ({"batch_mode": "half"}, "batch_mode='half'")],
+    [
+        ({"num_envs": 0}, "num_envs=0"),
+        ({"fragment_length": 0}, "fragment_length=0"),
+        ({"batch_mode": "half"}, "batch_mode='half'"),
+    ],
 )
 def test_impossible_settings_are_refused(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

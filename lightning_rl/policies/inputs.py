@@ -1,0 +1,58 @@
+"""What a model reads, and the few ways in which nested observations and actions are walked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["InputDict", "first", "leading_shape", "mapped"]
+
+
+class InputDict(dict[str, Any]):
+    """The model's inputs; "obs_flat" `[N, size]` is made when first asked for (image models never ask).
+
+    Args:
+        flat: preprocesses and filters "obs".
+        columns: "obs", "prev_actions", "prev_rewards", "is_training".
+    """
+
+    def __init__(self, flat: Callable[[Any], Tensor], **columns: Any) -> None:
+        super().__init__(columns)
+        self._flat = flat
+
+    def __missing__(self, key: str) -> Any:
+        if key != "obs_flat":
+            raise KeyError(f"no {key!r} in the model's inputs: obs, obs_flat, prev_actions, prev_rewards, is_training")
+        self[key] = self._flat(self["obs"])
+        return self[key]
+
+
+def mapped(fn: Callable[[Any], Any], value: Any) -> Any:
+    """`fn` of every array of a nested observation or action, in the same structure."""
+    if isinstance(value, SampleBatch):
+        return value.map(fn)
+    if isinstance(value, Mapping):
+        return {name: mapped(fn, child) for name, child in value.items()}
+    if isinstance(value, tuple):
+        return tuple(mapped(fn, child) for child in value)
+    return fn(value)
+
+
+def leading_shape(value: Any) -> tuple[int, int]:
+    """The first two sizes of a nested observation's arrays, `[T, B, *]`."""
+    while isinstance(value, Mapping | tuple | SampleBatch):
+        value = value[0] if isinstance(value, tuple) else value[next(iter(value))]
+    return value.shape[0], value.shape[1]
+
+
+def first(value: Any) -> Any:
+    """The first row of a nested batch of actions."""
+    if isinstance(value, Mapping):
+        return {name: first(child) for name, child in value.items()}
+    if isinstance(value, tuple):
+        return tuple(first(child) for child in value)
+    return value[0]

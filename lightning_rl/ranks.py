@@ -1,0 +1,95 @@
+"""Starts the other processes of a run on several devices, each from the resolved config in the run directory.
+
+Lightning would start them with the command line of this process, and a command line composes anew: another time stamp, hence
+another run directory, and under `-m` the whole sweep in every rank.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+__all__ = ["local_ranks", "main", "started"]
+
+GRACE_SECONDS = 30.0  # for a rank to end after the first one has
+
+# Set by torchrun, SLURM and the like: then the processes are there already.
+STARTED_ELSEWHERE = ("LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_PROCID")
+
+
+def local_ranks(config: Mapping[str, Any]) -> int:
+    """How many processes this machine is to run; 1 if somebody else starts them."""
+    if any(name in os.environ for name in STARTED_ELSEWHERE):
+        return 1
+    devices, accelerator = config["trainer"].get("devices", 1), config["trainer"].get("accelerator", "cpu")
+    if isinstance(devices, list):
+        return len(devices)
+    if isinstance(devices, str) and devices.isdigit():
+        return int(devices)
+    if isinstance(devices, int) and devices >= 0:
+        return max(1, devices)
+    import torch
+
+    return max(1, torch.cuda.device_count()) if accelerator in ("gpu", "cuda", "auto") else 1
+
+
+@contextmanager
+def started(ranks: int, config_file: Path, ckpt_path: Path | None = None) -> Iterator[None]:
+    """Make this process rank 0 and run ranks 1, 2, … beside it; they are gone afterwards.
+
+    Args:
+        ranks: processes in all; 1 changes nothing.
+        config_file: RUN_DIR/config.yaml, written already.
+        ckpt_path: a checkpoint to go on from.
+    """
+    if ranks == 1:
+        yield
+        return
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "NODE_RANK": "0", "WORLD_SIZE": str(ranks)}
+    arguments = [str(config_file), *([str(ckpt_path)] if ckpt_path else [])]
+    before = dict(os.environ)
+    os.environ.update(meeting, LOCAL_RANK="0")
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "lightning_rl.ranks", *arguments], env={**os.environ, "LOCAL_RANK": str(rank)}
+        )
+        for rank in range(1, ranks)
+    ]
+    try:
+        yield
+        for process in processes:
+            process.wait(GRACE_SECONDS)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        for name in (*meeting, "LOCAL_RANK"):
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def main() -> None:
+    """One rank but the first: `python -m lightning_rl.ranks RUN_DIR/config.yaml [CHECKPOINT]`."""
+    from lightning_rl import run
+
+    config = yaml.safe_load(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    run.fit(config, Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+
+
+if __name__ == "__main__":
+    main()

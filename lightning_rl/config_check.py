@@ -184,6 +184,14 @@ def _check_minibatches(config: Config) -> None:
     key = "microbatches" if "microbatches" in policy else "minibatches"
     count = policy.get(key, 1)
     logical = workers.get("logical_workers") or max(1, workers["num_workers"])
+    devices = config["trainer"].get("devices", 1)
+    ranks = len(devices) if isinstance(devices, list) else devices if isinstance(devices, int) and devices > 0 else 1
+    if logical < ranks:
+        raise ConfigError(
+            f"trainer.devices={devices} makes {ranks} ranks, and workers.logical_workers={logical}: "
+            f"every rank needs at least one; set workers.logical_workers={ranks}"
+        )
+    logical //= ranks
     environments, steps = workers["envs_per_worker"], workers["fragment_length"]
     rows = logical * environments * steps
     if isinstance(count, int) and rows < 2 * count:

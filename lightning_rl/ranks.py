@@ -10,14 +10,16 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-__all__ = ["local_ranks", "main", "started"]
+__all__ = ["Launch", "local_ranks", "main", "meeting"]
+
+Launch = Callable[[Path, Path | None], None]
 
 GRACE_SECONDS = 30.0  # for a rank to end after the first one has
 
@@ -42,38 +44,45 @@ def local_ranks(config: Mapping[str, Any]) -> int:
 
 
 @contextmanager
-def started(ranks: int, config_file: Path, ckpt_path: Path | None = None) -> Iterator[None]:
-    """Make this process rank 0 and run ranks 1, 2, … beside it; they are gone afterwards.
+def meeting(ranks: int) -> Iterator[Launch]:
+    """Make this process rank 0 of `ranks` (1 changes nothing): a Trainer built inside waits for the others to join.
 
-    Args:
-        ranks: processes in all; 1 changes nothing.
-        config_file: RUN_DIR/config.yaml, written already.
-        ckpt_path: a checkpoint to go on from.
+    Yields:
+        `launch(config_file, ckpt_path)` starts the others, once the config is known to be good and written. They are
+        gone when the context ends: left alone to finish if it ended well, killed if not.
     """
-    if ranks == 1:
-        yield
-        return
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "NODE_RANK": "0", "WORLD_SIZE": str(ranks)}
-    arguments = [str(config_file), *([str(ckpt_path)] if ckpt_path else [])]
+    processes: list[subprocess.Popen[bytes]] = []
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "NODE_RANK": "0", "WORLD_SIZE": str(ranks)}
     before = dict(os.environ)
-    os.environ.update(meeting, LOCAL_RANK="0")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "lightning_rl.ranks", *arguments], env={**os.environ, "LOCAL_RANK": str(rank)}
-        )
-        for rank in range(1, ranks)
-    ]
+
+    def launch(config_file: Path, ckpt_path: Path | None) -> None:
+        command = [sys.executable, "-m", "lightning_rl.ranks", str(config_file), *([str(ckpt_path)] if ckpt_path else [])]
+        for rank in range(1, ranks):
+            processes.append(subprocess.Popen(command, env={**os.environ, "LOCAL_RANK": str(rank)}))
+
+    if ranks > 1:
+        os.environ.update(place, LOCAL_RANK="0")
     try:
-        yield
+        yield launch
         for process in processes:
             process.wait(GRACE_SECONDS)
     finally:
         for process in processes:
             process.kill()
             process.wait()
-        for name in (*meeting, "LOCAL_RANK"):
-            os.environ.pop(name, None)
-        os.environ.update(before)
+        if ranks > 1:
+            leave_group()
+            for name in (*place, "LOCAL_RANK"):
+                os.environ.pop(name, None)  # Lightning removes some of them itself
+            os.environ.update(before)
+
+
+def leave_group() -> None:
+    """Forget the other ranks: Lightning stays in the group, and the next job of a sweep would talk to the dead."""
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def free_port() -> int:
@@ -85,10 +94,12 @@ def free_port() -> int:
 
 def main() -> None:
     """One rank but the first: `python -m lightning_rl.ranks RUN_DIR/config.yaml [CHECKPOINT]`."""
-    from lightning_rl import run
+    from lightning_rl.callbacks import StopSignals
+    from lightning_rl.run import build, fit
 
     config = yaml.safe_load(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    run.fit(config, Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+    with StopSignals() as signals:
+        fit(*build(config, signals), Path(sys.argv[2]) if len(sys.argv) > 2 else None)
 
 
 if __name__ == "__main__":

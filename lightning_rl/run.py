@@ -18,6 +18,7 @@ import yaml
 
 from lightning_rl.config_check import dotted, value_at
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.ranks import local_ranks, meeting
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, Trainer
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from lightning_rl.policies import Policy
     from lightning_rl.rollouts.envs import EnvCreator
 
-__all__ = ["RESUMABLE", "build", "recorded", "resumed_config", "train"]
+__all__ = ["RESUMABLE", "build", "fit", "recorded", "resumed_config", "train"]
 
 # What may change when a run goes on; all else would make it another run.
 RESUMABLE = ("total_env_steps", "stop.*", "checkpoint.*", "evaluation.*", "trainer.max_time", "torch_threads")
@@ -164,18 +165,24 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str,
         raise ConfigError(f"run_dir={run_dir} holds a run: continue it with `lightning-rl resume`, or choose another")
     from lightning_rl.callbacks import StopSignals
 
-    with recorded(run_dir), StopSignals() as signals:
-        policy, datamodule, trainer = build(config, signals)
+    with recorded(run_dir), StopSignals() as signals, meeting(local_ranks(config)) as launch:
+        built = build(config, signals)
         run_dir.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
         (run_dir / "config.yaml").write_text(text, encoding="utf-8")
-        try:
-            trainer.fit(policy, datamodule=datamodule, ckpt_path=ckpt_path)
-        except SystemExit as error:  # how Lightning ends after a KeyboardInterrupt
-            raise KeyboardInterrupt from error
-        finally:
-            datamodule.stop()
+        launch(run_dir / "config.yaml", ckpt_path)
+        fit(*built, ckpt_path)
     return json.loads((run_dir / "status.json").read_text(encoding="utf-8"))
+
+
+def fit(policy: Policy, datamodule: RolloutDataModule, trainer: Trainer, ckpt_path: Path | None = None) -> None:
+    """Train, and leave no worker behind."""
+    try:
+        trainer.fit(policy, datamodule=datamodule, ckpt_path=ckpt_path)
+    except SystemExit as error:  # how Lightning ends after a KeyboardInterrupt
+        raise KeyboardInterrupt from error
+    finally:
+        datamodule.stop()
 
 
 @contextmanager

@@ -54,7 +54,15 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         Raises:
             CheckpointError: the file is missing, damaged or not of this package; names file, reason and next step.
         """
-        return read_checkpoint(Path(path))
+        try:
+            return read_checkpoint(Path(path))
+        except CheckpointError:
+            raise
+        except Exception as error:  # the unpickler of a damaged file stumbles in many ways, such as an IndexError
+            raise CheckpointError(
+                f"checkpoint {path} cannot be read ({type(error).__name__}: {error}):"
+                " it is damaged or not a checkpoint; use another one"
+            ) from error
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Delete the file if it is there."""

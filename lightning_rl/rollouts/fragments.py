@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lightning_rl.sample_batch import SampleBatch, nested
 
-__all__ = ["copied", "pad_time", "spread_same_step", "stacked"]
+__all__ = ["copied", "not_finite", "pad_time", "spread_same_step", "stacked", "with_final"]
 
 
 def copied(value: Any) -> Any:
@@ -90,6 +90,46 @@ def pad_time(fragment: SampleBatch, length: int) -> SampleBatch:
     repeat = lambda column: torch.cat([column, column[-1:].expand(missing, *column.shape[1:])])  # noqa: E731
     padded["obs"] = obs.map(repeat) if isinstance(obs, SampleBatch) else repeat(obs)
     return padded
+
+
+def with_final(next_obs: Any, info: dict[str, Any]) -> Any:
+    """SAME_STEP: the observations after a step, with the final one put in where an episode ended."""
+    if "final_obs" in info:
+        for index in np.flatnonzero(info["_final_obs"]):
+            _put(next_obs, info["final_obs"][index], index)
+    return next_obs
+
+
+def _put(target: Any, value: Any, index: int) -> None:
+    if isinstance(target, dict):
+        for name in target:
+            _put(target[name], value[name], index)
+    elif isinstance(target, tuple):
+        for child, part in zip(target, value, strict=True):
+            _put(child, part, index)
+    else:
+        target[index] = value
+
+
+def not_finite(fragment: SampleBatch, rewards: np.ndarray) -> str:
+    """Where a fragment's rewards or observations are NaN or infinite, or ""."""
+    bad = np.argwhere(~np.isfinite(rewards))
+    if len(bad):
+        step, env = bad[0].tolist()
+        return f"reward of sub-environment {env}, row {step} is {rewards[step, env]}"
+    return _not_finite_obs("obs", fragment["obs"])
+
+
+def _not_finite_obs(name: str, column: Any) -> str:
+    if isinstance(column, SampleBatch):
+        return next(
+            (found for child, part in column.items() if (found := _not_finite_obs(f"{name}.{child}", part))), ""
+        )
+    if not column.is_floating_point() or bool(torch.isfinite(column).all()):
+        return ""
+    step, env, *place = torch.nonzero(~torch.isfinite(column))[0].tolist()
+    value = float(column[tuple([step, env, *place])])
+    return f"observation {name!r} of sub-environment {env}, row {step} is {value} at index {place}"
 
 
 def _zip_map(fn: Any, first: Any, second: Any) -> Any:

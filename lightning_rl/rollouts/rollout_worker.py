@@ -17,7 +17,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from lightning_rl.errors import EnvError
 from lightning_rl.rollouts.envs import EnvCreator, autoreset_mode
-from lightning_rl.rollouts.fragments import copied, spread_same_step, stacked
+from lightning_rl.rollouts.episodes import Episode, EpisodeBook
+from lightning_rl.rollouts.fragments import copied, not_finite, spread_same_step, stacked, with_final
+from lightning_rl.rollouts.gather import split
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
 
@@ -95,7 +97,7 @@ class RolloutWorker:
         self.fragment = 0  # index of the next fragment
         self.env_steps = 0  # experience rows given so far
         self._needs_reset = True
-        self._episodes: list[tuple[float, int]] = []
+        self._book = EpisodeBook(num_envs, self.same_step, self.hooks, self)
 
     @classmethod
     def as_remote(cls, **options: Any) -> Any:
@@ -126,13 +128,14 @@ class RolloutWorker:
         """
         self.cut()
         self._begin_fragment()
-        quota = np.array([count // self.num_envs + (index < count % self.num_envs) for index in range(self.num_envs)])
-        played: list[list[tuple[float, int]]] = [[] for _ in range(self.num_envs)]
+        quota = split(count, self.num_envs)
+        played: list[list[Episode]] = [[] for _ in quota]
         while any(len(episodes) < wanted for episodes, wanted in zip(played, quota, strict=True)):
-            obs = copied(self._obs)
-            actions, self._state, _ = self._act(obs)
+            actions, self._state, _ = self._act(copied(self._obs))
             _, rewards, terminated, truncated, _ = self._step(actions)
-            self._book(np.asarray(rewards), terminated | truncated, played)
+            self._book.count(np.asarray(rewards), terminated | truncated)
+            for env, episode in self._book.take():
+                played[env].append(episode)
         self.cut()
         self.fragment += 1
         return [episode for episodes, wanted in zip(played, quota, strict=True) for episode in episodes[:wanted]]
@@ -143,7 +146,7 @@ class RolloutWorker:
 
     def get_metrics(self) -> dict[str, list[float]]:
         """Returns and lengths of the episodes that ended since the last call."""
-        episodes, self._episodes = self._episodes, []
+        episodes = [episode for _, episode in self._book.take()]
         return {"episode_returns": [ret for ret, _ in episodes], "episode_lengths": [length for _, length in episodes]}
 
     def state_dict(self) -> dict[str, int]:
@@ -167,11 +170,8 @@ class RolloutWorker:
             return
         self._obs, self._info = self._reset()
         self._state = self.policy.get_initial_state(self.num_envs)
-        self._just_ended = np.zeros(self.num_envs, dtype=bool)
-        self._return = np.zeros(self.num_envs)
-        self._length = np.zeros(self.num_envs, dtype=np.int64)
         self._needs_reset = False
-        self._started(range(self.num_envs))
+        self._book.restart()
 
     def _reset(self) -> tuple[Any, dict[str, Any]]:
         seeds = [
@@ -221,7 +221,7 @@ class RolloutWorker:
             for name, value in extra.items():
                 rows.extra.setdefault(name, []).append(value)
             if self.same_step:
-                rows.next_obs.append(self._with_final(copied(next_obs), info))
+                rows.next_obs.append(with_final(copied(next_obs), info))
             self._state = state
             for hook in self.hooks["on_episode_step"]:
                 hook(worker=self, obs=next_obs, rewards=rewards, terminated=terminated, truncated=truncated, info=info)
@@ -240,9 +240,9 @@ class RolloutWorker:
         ended, rewards = terminated | truncated, np.stack(rows.rewards)
         valid, steps = np.empty_like(active), np.empty(active.shape, dtype=np.int32)
         for row in range(len(active)):
-            steps[row] = self._length
-            valid[row] = active[row] & ~self._just_ended
-            self._book(rewards[row], ended[row] & active[row])
+            steps[row] = self._book.lengths
+            valid[row] = active[row] & ~self._book.just_ended
+            self._book.count(rewards[row], ended[row] & active[row])
         fragment = SampleBatch(
             actions=stacked(rows.actions),
             rewards=torch.from_numpy(np.where(valid, rewards, 0).astype(np.float32)),
@@ -253,77 +253,13 @@ class RolloutWorker:
             **{name: stacked(values) for name, values in rows.extra.items()},
         )
         fragment["obs"] = stacked(rows.obs)
-        self._check_finite(fragment, rewards)
+        problem = not_finite(fragment, rewards)
+        if problem:
+            raise EnvError(f"{self._where()}: {problem}; expected finite numbers")
         if self.same_step:
             fragment["obs"] = stacked(rows.obs[:-1])
             fragment = spread_same_step(fragment, stacked(rows.next_obs))
         return fragment
-
-    def _book(self, rewards: Any, ended: Any, played: list[list[tuple[float, int]]] | None = None) -> None:
-        """Count one row into the running episodes; the reset row after an end counts nothing."""
-        counted = ~self._just_ended
-        self._return += np.where(counted, rewards, 0.0)
-        self._length += counted
-        if self._just_ended.any():
-            self._started(np.flatnonzero(self._just_ended))
-        self._just_ended = np.zeros_like(ended) if self.same_step else ended
-        if not ended.any():
-            return
-        for index in np.flatnonzero(ended):
-            episode = (float(self._return[index]), int(self._length[index]))
-            (self._episodes if played is None else played[index]).append(episode)
-            for hook in self.hooks["on_episode_end"]:
-                hook(worker=self, env_index=int(index), episode_return=episode[0], episode_length=episode[1])
-        self._return[ended] = 0.0
-        self._length[ended] = 0
-        if self.same_step:
-            self._started(np.flatnonzero(ended))
-
-    def _started(self, indices: Any) -> None:
-        for hook in self.hooks["on_episode_start"]:
-            for index in indices:
-                hook(worker=self, env_index=int(index))
-
-    def _with_final(self, next_obs: Any, info: dict[str, Any]) -> Any:
-        """SAME_STEP: the observation after the step, with the final one where an episode ended."""
-        if "final_obs" not in info:
-            return next_obs
-        finals = info["final_obs"]
-
-        def put(target: Any, final: Any, index: int) -> None:
-            if isinstance(target, dict):
-                for name in target:
-                    put(target[name], final[name], index)
-            elif isinstance(target, tuple):
-                for child, part in zip(target, final, strict=True):
-                    put(child, part, index)
-            else:
-                target[index] = final
-
-        for index in np.flatnonzero(info["_final_obs"]):
-            put(next_obs, finals[index], index)
-        return next_obs
-
-    def _check_finite(self, fragment: SampleBatch, rewards: np.ndarray) -> None:
-        bad = np.argwhere(~np.isfinite(rewards))
-        if len(bad):
-            step, index = bad[0].tolist()
-            raise EnvError(
-                f"{self._where()}: reward of sub-environment {index}, row {step} is {rewards[step, index]}; expected a finite number"
-            )
-        for name, column in fragment.obs.items() if isinstance(fragment.obs, SampleBatch) else (("obs", fragment.obs),):
-            self._check_obs(name, column)
-
-    def _check_obs(self, name: str, column: Any) -> None:
-        if isinstance(column, SampleBatch):
-            for child, nested_column in column.items():
-                self._check_obs(f"{name}.{child}", nested_column)
-        elif column.is_floating_point() and not bool(torch.isfinite(column).all()):
-            place = torch.nonzero(~torch.isfinite(column))[0].tolist()
-            raise EnvError(
-                f"{self._where()}: observation {name!r} of sub-environment {place[1]}, row {place[0]} is {float(column[tuple(place)])} "
-                f"at index {place[2:]}; expected finite numbers"
-            )
 
     def _where(self) -> str:
         return f"environment {self.env_creator.name!r} of worker {self.worker_index} (fragment {self.fragment}, seed {self.seed})"

@@ -1,0 +1,74 @@
+"""Counts the running episodes of a worker's environments, and tells the callbacks where they start and end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Episode", "EpisodeBook"]
+
+Episode = tuple[float, int]  # return, length
+
+
+class EpisodeBook:
+    """The running episode of each environment.
+
+    Args:
+        num_envs: environments.
+        same_step: whether an ended environment is reset in the same step; else the row after an end is the reset.
+        hooks: "on_episode_start" and "on_episode_end" → functions, called with `worker`, `env_index` and, at an end,
+            `episode_return` and `episode_length`.
+        worker: handed to the hooks.
+
+    Attributes:
+        just_ended: bool `[B]`, whether the next row is a reset.
+        lengths: int `[B]`, steps of the running episodes.
+        finished: the episodes that ended, oldest first, by environment.
+    """
+
+    def __init__(
+        self, num_envs: int, same_step: bool, hooks: Mapping[str, Sequence[Callable[..., None]]], worker: Any
+    ) -> None:
+        self.num_envs, self.same_step, self.hooks, self.worker = num_envs, same_step, hooks, worker
+        self.finished: list[tuple[int, Episode]] = []
+
+    def restart(self) -> None:
+        """All environments were reset; what was running is forgotten."""
+        self.just_ended = np.zeros(self.num_envs, dtype=bool)
+        self.returns = np.zeros(self.num_envs)
+        self.lengths = np.zeros(self.num_envs, dtype=np.int64)
+        self._started(range(self.num_envs))
+
+    def count(self, rewards: np.ndarray, ended: np.ndarray) -> None:
+        """Take one row `[B]` in; the reset row after an end counts nothing."""
+        counted = ~self.just_ended
+        self.returns += np.where(counted, rewards, 0.0)
+        self.lengths += counted
+        if not counted.all():
+            self._started(np.flatnonzero(self.just_ended))
+        self.just_ended = np.zeros_like(ended) if self.same_step else ended
+        if ended.any():
+            self._ended(ended)
+
+    def take(self) -> list[tuple[int, Episode]]:
+        """(environment, episode) of those that ended since the last call."""
+        finished, self.finished = self.finished, []
+        return finished
+
+    def _ended(self, ended: np.ndarray) -> None:
+        for index in np.flatnonzero(ended).tolist():
+            episode = (float(self.returns[index]), int(self.lengths[index]))
+            self.finished.append((index, episode))
+            for hook in self.hooks["on_episode_end"]:
+                hook(worker=self.worker, env_index=index, episode_return=episode[0], episode_length=episode[1])
+        self.returns[ended] = 0.0
+        self.lengths[ended] = 0
+        if self.same_step:
+            self._started(np.flatnonzero(ended))
+
+    def _started(self, indices: Iterable[int]) -> None:
+        for hook in self.hooks["on_episode_start"]:
+            for index in indices:
+                hook(worker=self.worker, env_index=int(index))

@@ -1,0 +1,58 @@
+"""Users' callbacks: only overridden hooks are called, and what goes to a worker's process is small."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback
+
+from lightning_rl.callbacks import RLCallback
+from lightning_rl.callbacks.hooks import LEARNER_HOOKS, WORKER_HOOKS, overridden_hooks, worker_hooks
+from tests.callbacks.small_run import At, SmallData, SmallPolicy, small_trainer, stop
+
+
+class Counts(RLCallback):
+    def __init__(self) -> None:
+        self.episodes = 0
+
+    def on_episode_end(self, **arguments: Any) -> None:
+        self.episodes += 1
+
+    def on_train_result(self, **arguments: Any) -> None:
+        pass
+
+
+class Unrelated:
+    def on_sample_end(self, **arguments: Any) -> None:
+        pass
+
+
+def test_overridden_hooks_are_found_on_any_object():
+    assert overridden_hooks(Counts()) == ["on_episode_end", "on_train_result"]
+    assert overridden_hooks(Unrelated()) == ["on_sample_end"]
+    assert overridden_hooks(RLCallback()) == overridden_hooks(Callback()) == []
+
+
+def test_workers_get_the_overridden_worker_hooks_and_nothing_else():
+    counts = Counts()
+    hooks = worker_hooks([counts, RLCallback(), Unrelated()])
+    assert [sorted(vars(entry)) for entry in hooks] == [["on_episode_end"], ["on_sample_end"]]
+    hooks[0].on_episode_end(worker=None, env_index=0, episode_return=1.0, episode_length=1)
+    assert counts.episodes == 1  # in the same process it is the same callback
+
+
+def test_a_callback_attached_to_a_trainer_goes_to_a_worker_without_policy_and_trainer(tmp_path: Path):
+    """Lightning sets `log`, a bound method of the policy, on every callback; pickled along it would be the whole model."""
+    counts = Counts()
+    small_trainer(tmp_path, [counts, At(1, stop)]).fit(SmallPolicy(), SmallData())
+    assert "log" in vars(counts)
+    [hooks] = worker_hooks([counts])
+    content = pickle.dumps(hooks)
+    assert b"SmallPolicy" not in content and len(content) < 1000
+    pickle.loads(content).on_episode_end(worker=None)
+
+
+def test_every_hook_is_documented():
+    assert all(getattr(RLCallback, name).__doc__ for name in (*WORKER_HOOKS, *LEARNER_HOOKS))

@@ -1,0 +1,66 @@
+"""status.json tells how the run is doing, however it ends, and is never half written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightning_rl.callbacks import MetricsCallback, StatusCallback, StopCallback
+from tests.callbacks.small_run import At, SmallData, SmallPolicy, small_trainer
+
+
+def run(tmp_path: Path, *callbacks: Any, reason: str | None = None) -> dict[str, Any]:
+    metrics, rule = MetricsCallback(), StopCallback(600)
+    status = StatusCallback(tmp_path / "status.json", metrics, rule)
+    if reason is not None:
+        callbacks = (*callbacks, At(6, lambda trainer: setattr(rule, "reason", reason)))
+    trainer = small_trainer(tmp_path, [metrics, rule, *callbacks, status])
+    trainer.fit(SmallPolicy(), SmallData(evaluations=[5.0, 4.0]))
+    return json.loads((tmp_path / "status.json").read_text())
+
+
+def test_a_run_that_ended_has_its_numbers(tmp_path: Path):
+    status = run(tmp_path)
+    assert status.pop("seconds") > 0
+    assert status == {"state": "ok", "env_steps": 600, "return": 6.0, "best_return": 5.0, "error": None}
+
+
+def test_an_interrupted_run_says_so(tmp_path: Path):
+    assert run(tmp_path, reason="interrupted")["state"] == "interrupted"
+
+
+def test_a_run_says_running_from_the_start_and_after_each_epoch(tmp_path: Path):
+    seen = []
+    look = [At(k, lambda trainer: seen.append(json.loads((tmp_path / "status.json").read_text()))) for k in (1, 5)]
+    run(tmp_path, *look)
+    assert [(status["state"], status["env_steps"]) for status in seen] == [("running", 0), ("running", 400)]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("broken\nwith details"), ("failed", "RuntimeError: broken")),
+        (KeyboardInterrupt(), ("interrupted", None)),
+    ],
+)
+def test_a_run_that_broke_has_the_first_line_of_the_error(tmp_path: Path, error: BaseException, expected: Any):
+    def breaks(trainer: object) -> None:
+        raise error
+
+    with pytest.raises((type(error), SystemExit)):
+        run(tmp_path, At(2, breaks))
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert (status["state"], status["error"]) == expected
+    assert status["env_steps"] == 200
+
+
+def test_a_status_that_cannot_be_written_does_not_stop_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    (tmp_path / "status.json").mkdir()
+    metrics, rule = MetricsCallback(), StopCallback(200)
+    trainer = small_trainer(tmp_path, [metrics, rule, StatusCallback(tmp_path / "status.json", metrics, rule)])
+    trainer.fit(SmallPolicy(), SmallData())
+    assert rule.reason == "total_env_steps"
+    assert "status.json could not be written" in caplog.text

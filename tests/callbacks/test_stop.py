@@ -1,0 +1,170 @@
+"""Training ends after the iteration in which a rule is met; signals end it between two iterations, with a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_rl.callbacks import MetricsCallback, RLCheckpoint, StopCallback, StopSignals
+from lightning_rl.callbacks.signals import HardStop
+from lightning_rl.errors import ConfigError
+from tests.callbacks.small_run import STEPS, At, SmallData, SmallPolicy, small_trainer
+
+
+def run(tmp_path: Path, *callbacks: Any, data: SmallData | None = None, **options: Any) -> SmallPolicy:
+    policy = SmallPolicy()
+    small_trainer(tmp_path, callbacks, **options).fit(policy, data or SmallData())
+    return policy
+
+
+def test_stops_at_the_first_iteration_that_reaches_total_env_steps(tmp_path: Path):
+    """Iterations of 100, total 250: three of them, in the middle of an epoch of 4."""
+    rule = StopCallback(250)
+    assert run(tmp_path, rule).env_steps == 300
+    assert rule.reason == "total_env_steps"
+
+
+def test_a_run_that_has_all_its_steps_takes_no_other(tmp_path: Path):
+    checkpoint = RLCheckpoint(tmp_path, every_seconds=None)
+    run(tmp_path, StopCallback(300), checkpoint)
+    policy = SmallPolicy()
+    trainer = small_trainer(tmp_path, [StopCallback(300), RLCheckpoint(tmp_path)])
+    trainer.fit(policy, SmallData(), ckpt_path=str(tmp_path / "last.ckpt"))
+    assert policy.seen == []
+    assert policy.env_steps == 300
+
+
+def test_a_training_return_counts_only_over_enough_episodes(tmp_path: Path):
+    """The window's mean is the iteration's number; 2 is reached at once, but believed with the 5th episode."""
+    rule = StopCallback(target_return=2.0, min_episodes=5)
+    assert run(tmp_path, MetricsCallback(), rule).iterations == 5
+    assert rule.reason == "return"
+
+
+def test_an_evaluation_return_stops_at_the_evaluation(tmp_path: Path):
+    """Evaluations 1, 9, 9 after each epoch of 4: the second one is enough."""
+    rule = StopCallback(target_return=8.0, metric="eval/ep_rew_mean")
+    assert run(tmp_path, MetricsCallback(), rule, data=SmallData(evaluations=[1.0, 9.0, 9.0])).iterations == 8
+    assert rule.reason == "return"
+
+
+def test_an_old_evaluation_does_not_stop_a_resumed_run(tmp_path: Path):
+    rule = StopCallback(600, target_return=8.0, metric="eval/ep_rew_mean")
+    metrics = MetricsCallback()
+    metrics.latest["eval/ep_rew_mean"] = 9.0
+    assert run(tmp_path, metrics, rule, limit_val_batches=0).iterations == 6
+
+
+def test_stops_when_the_wall_time_is_over(tmp_path: Path):
+    rule = StopCallback(seconds=0.05)
+    run(tmp_path, rule, At(1, lambda trainer: time.sleep(0.06)))
+    assert rule.reason == "seconds"
+
+
+def test_a_rule_stops_in_the_middle_of_an_epoch_also_with_epoch_limits(tmp_path: Path):
+    """min_epochs must be None or 0 for that; max_epochs may be anything."""
+    assert run(tmp_path, StopCallback(200), max_epochs=5).iterations == 2
+    assert run(tmp_path, StopCallback(200), max_epochs=5, min_epochs=1).iterations == 4
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"total_env_steps": 0}, "total_env_steps=0"),
+        ({"seconds": -1}, "stop.seconds=-1"),
+        ({"metric": "rollout/rew"}, "stop.metric='rollout/rew': no such metric"),
+    ],
+)
+def test_rules_that_cannot_be_met_are_refused(keywords: dict[str, Any], message: str):
+    with pytest.raises(ConfigError, match=message):
+        StopCallback(**keywords)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_finishes_the_iteration_saves_and_stops_without_evaluating(tmp_path: Path, signum: int):
+    data, checkpoint = SmallData(evaluations=[1.0]), RLCheckpoint(tmp_path, every_seconds=None)
+    before = signal.getsignal(signum)
+    with StopSignals() as signals:
+        rule = StopCallback(10_000, signals=signals)
+        sends = At(1, lambda trainer: os.kill(os.getpid(), signum), hook="on_train_batch_start")
+        policy = run(tmp_path, rule, sends, checkpoint, data=data)
+        assert signals.received == signum
+    assert signal.getsignal(signum) == before
+    assert rule.reason == "interrupted"
+    assert policy.iterations == 2
+    assert data.evaluation == 0
+    assert torch.load(tmp_path / "last.ckpt", weights_only=True)["counters"]["iterations"] == 2
+
+
+def test_a_signal_during_evaluation_stops_after_it(tmp_path: Path):
+    with StopSignals() as signals:
+        rule = StopCallback(10_000, signals=signals)
+        sends = At(4, lambda trainer: os.kill(os.getpid(), signal.SIGINT), hook="on_validation_start")
+        policy = run(tmp_path, rule, sends, data=SmallData(evaluations=[1.0]))
+    assert policy.iterations == 4
+    assert rule.reason == "interrupted"
+
+
+def test_the_second_signal_ends_the_run_at_once(tmp_path: Path):
+    """Both come while the second iteration learns: it is not finished, and the files stay as they were."""
+
+    def twice(trainer: Any) -> None:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    checkpoint = RLCheckpoint(tmp_path, every_env_steps=STEPS, every_seconds=None)
+    policy = SmallPolicy()
+    with StopSignals() as signals, pytest.raises(SystemExit):
+        rule = StopCallback(10_000, signals=signals)
+        trainer = small_trainer(tmp_path, [rule, At(1, twice, hook="on_train_batch_start"), checkpoint])
+        trainer.fit(policy, SmallData())
+    assert policy.iterations == 1
+    assert rule.reason == "interrupted"
+    assert sorted(path.name for path in tmp_path.glob("*.ckpt")) == ["last.ckpt", "step_000000100.ckpt"]
+
+
+def test_a_signal_while_nothing_trains_acts_at_once():
+    with StopSignals(), pytest.raises(HardStop, match="SIGTERM"):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+
+
+def test_a_forked_process_ignores_ctrl_c_and_dies_of_sigterm():
+    """Environments' processes get Ctrl-C too, but the iteration that is being finished still needs them."""
+    with StopSignals():
+        child = os.fork()
+        if child == 0:
+            time.sleep(30)
+            os._exit(7)
+        time.sleep(0.2)
+        os.kill(child, signal.SIGINT)
+        time.sleep(0.2)
+        assert os.waitpid(child, os.WNOHANG) == (0, 0)
+        os.kill(child, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+
+
+def test_signals_are_left_alone_outside_the_main_thread():
+    program = """
+        import signal, threading
+        from lightning_rl.callbacks import StopSignals
+        def enter():
+            with StopSignals() as signals:
+                print(signals.received)
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+        print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
+    assert done.stdout == "None\nTrue\n"
+    assert done.stderr == ""

@@ -1,7 +1,7 @@
 """Starts the other processes of a run on several devices, each from the resolved config in the run directory.
 
-Lightning would start them with the command line of this process, and a command line composes anew: another time stamp, hence
-another run directory, and under `-m` the whole sweep in every rank.
+Lightning would start them with the command line of this process, and a command line composes anew: another time stamp,
+hence another run directory, and under `-m` the whole sweep in every rank.
 """
 
 from __future__ import annotations
@@ -56,7 +56,13 @@ def meeting(ranks: int) -> Iterator[Launch]:
     before = dict(os.environ)
 
     def launch(config_file: Path, ckpt_path: Path | None) -> None:
-        command = [sys.executable, "-m", "lightning_rl.ranks", str(config_file), *([str(ckpt_path)] if ckpt_path else [])]
+        command = [
+            sys.executable,
+            "-m",
+            "lightning_rl.ranks",
+            str(config_file),
+            *([str(ckpt_path)] if ckpt_path else []),
+        ]
         for rank in range(1, ranks):
             processes.append(subprocess.Popen(command, env={**os.environ, "LOCAL_RANK": str(rank)}))
 

@@ -70,7 +70,9 @@ RLLIB_WORK = (
     "workers.num_workers=2",
 )
 NO_EVALUATION = ("evaluation.interval=0", "stop.return=null")
-THROUGHPUT_LOOP = tuple(["--native", "--envs", "64", "--fragment", "128", "--passes", "4", "--minibatches", "4", "--no-schedule"])
+THROUGHPUT_LOOP = tuple(
+    ["--native", "--envs", "64", "--fragment", "128", "--passes", "4", "--minibatches", "4", "--no-schedule"]
+)
 
 
 @dataclass(frozen=True, slots=True)

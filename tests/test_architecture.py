@@ -32,6 +32,7 @@ FLOORS = {
     "config_check": 4,
     "descriptions": 4,
     "evaluation": 4,
+    "ranks": 4,
     "run": 4,
     "algorithm": 4,
     "cli": 4,

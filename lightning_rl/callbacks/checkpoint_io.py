@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning_rl.errors import CheckpointError
 from lightning_rl.policies.checkpoints import read_checkpoint
 
-__all__ = ["AtomicCheckpointIO", "check_plain", "duplicate", "remove_staging", "write_atomically"]
+__all__ = ["AtomicCheckpointIO", "check_plain", "check_whole", "duplicate", "remove_staging", "write_atomically"]
 
 STAGING = ".staging"
 
@@ -54,8 +55,11 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         Raises:
             CheckpointError: the file is missing, damaged or not of this package; names file, reason and next step.
         """
+        path = Path(path)
         try:
-            return read_checkpoint(Path(path))
+            if path.is_file():
+                check_whole(path)
+            return read_checkpoint(path)
         except CheckpointError:
             raise
         except Exception as error:  # the unpickler of a damaged file stumbles in many ways, such as an IndexError
@@ -67,6 +71,19 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Delete the file if it is there."""
         Path(path).unlink(missing_ok=True)
+
+
+def check_whole(path: Path) -> None:
+    """Compare the checksums in the file with its content: `torch.load` does not, and takes flipped bits for weights.
+
+    Raises:
+        CheckpointError: they differ.
+        zipfile.BadZipFile: it is no checkpoint, or not all of one.
+    """
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise CheckpointError(f"checkpoint {path} is damaged (wrong checksum of {damaged}): use another one")
 
 
 def write_atomically(path: Path, content: bytes | memoryview, *, durable: bool = True) -> None:

@@ -114,34 +114,38 @@ class ProgressBar(LightningProgressBar):
         if not force and now - self._drawn_at < (REDRAW_SECONDS if terminal else LINE_SECONDS):
             return
         self._drawn_at, self._shown, self._line = now, True, self._text()
-        if terminal:
-            columns = shutil.get_terminal_size().columns
-            self._write(f"{ERASE}{f'{self._bar()}{self._line}  {self._phase}'[: columns - 1]}")
-        else:
+        if not terminal:
             self._write(f"{self._line}\n")
+            return
+        columns = shutil.get_terminal_size().columns - 1
+        line = f"{self._bar(20)}{self._line}  {self._phase}"
+        if len(line) > columns:
+            line = f"{self._bar(10)}{self._text(short=True)} {self._phase}"
+        self._write(ERASE + line[:columns])
 
-    def _text(self) -> str:
-        latest = self.metrics.latest
-        total = "" if self.total is None else f"/{self.total:,}"
-        parts = [f"{self._env_steps:,}{total} env steps"]
+    def _text(self, short: bool = False) -> str:
+        """The numbers; `short` fits into 80 columns."""
+        latest, unit = self.metrics.latest, "" if short else " env steps"
+        parts = [f"{self._env_steps:,}{'' if self.total is None else f'/{self.total:,}'}{unit}"]
         if "time/fps" in latest:
             parts.append(f"{latest['time/fps']:,.0f} fps")
         if self.total is not None and self._rate:
             parts.append(f"ETA {_clock(max(self.total - self._env_steps, 0) / self._rate)}")
-        for label, value in (
-            ("return", latest.get(TRAIN_RETURN)),
-            ("eval", latest.get(EVAL_RETURN)),
-            ("best", self.metrics.best_return),
-        ):
-            if value is not None:
-                parts.append(f"{label} {value:.1f}")
-        return "  ".join(parts)
+        returns = {
+            "return": latest.get(TRAIN_RETURN),
+            "eval": latest.get(EVAL_RETURN),
+            "best": self.metrics.best_return,
+        }
+        if short:
+            del returns["eval"]
+        parts += [f"{label} {value:.1f}" for label, value in returns.items() if value is not None]
+        return (" " if short else "  ").join(parts)
 
-    def _bar(self, width: int = 20) -> str:
-        if self.total is None:
+    def _bar(self, width: int) -> str:
+        if not self.total:
             return ""
         full = min(width, width * self._env_steps // self.total)
-        return f"{'█' * full}{'░' * (width - full)} {min(100, 100 * self._env_steps // self.total):3d}%  "
+        return f"{'█' * full}{'░' * (width - full)} {min(100, 100 * self._env_steps // self.total)}% "
 
     def _erase(self) -> None:
         if self._line and self._is_terminal():
@@ -161,4 +165,5 @@ class ProgressBar(LightningProgressBar):
 
 def _clock(seconds: float) -> str:
     minutes, second = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{second:02d}"
+    hours = f"{minutes // 60}:{minutes % 60:02d}" if minutes >= 60 else f"{minutes}"
+    return f"{hours}:{second:02d}"

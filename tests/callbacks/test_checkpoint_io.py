@@ -1,4 +1,4 @@
-"""A checkpoint file is whole or not there, at whatever instant its writer dies, and a bad file is refused with a reason."""
+"""A checkpoint file is whole or not there, whenever its writer dies, and a bad file is refused with a reason."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-# The process kills itself with SIGKILL inside the n-th call of os.fsync or os.replace, before or after the call does its work,
-# or once half of the bytes are in the file.
+# The process kills itself with SIGKILL: once half of the bytes are in the file, or before or after syncing or renaming.
 KILLED = """
     import io, os, signal, sys, torch
     from pathlib import Path
@@ -148,7 +147,7 @@ def test_a_truncated_file_is_refused_by_name(tmp_path: Path, share: float):
 
 
 def test_a_flipped_byte_is_found_or_harmless(tmp_path: Path):
-    """Any byte of the file: refused with our error, or (in padding) loaded with the same tensors; never another error."""
+    """Any byte of the file: refused with our error, or (in padding) loaded with the same tensors; no other error."""
     path = tmp_path / "last.ckpt"
     io = AtomicCheckpointIO()
     io.save_checkpoint(whole(200), path)

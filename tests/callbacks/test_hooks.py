@@ -44,7 +44,7 @@ def test_workers_get_the_overridden_worker_hooks_and_nothing_else():
 
 
 def test_a_callback_attached_to_a_trainer_goes_to_a_worker_without_policy_and_trainer(tmp_path: Path):
-    """Lightning sets `log`, a bound method of the policy, on every callback; pickled along it would be the whole model."""
+    """Lightning sets `log`, a bound method of the policy, on every callback; pickling it would take the model along."""
     counts = Counts()
     small_trainer(tmp_path, [counts, At(1, stop)]).fit(SmallPolicy(), SmallData())
     assert "log" in vars(counts)

@@ -37,7 +37,7 @@ def test_without_a_terminal_there_are_the_first_and_the_last_line_of_a_short_run
     assert len(lines) == 2
     assert lines[0].startswith("100/600 env steps")
     assert lines[1].startswith("600/600 env steps")
-    assert re.search(r"[\d,]+ fps  ETA 0:00:00  return 6.0  eval 5.0  best 5.0$", lines[1])
+    assert re.search(r"[\d,]+ fps  ETA 0:00  return 6.0  eval 5.0  best 5.0$", lines[1])
 
 
 def test_without_a_terminal_there_is_no_control_character(tmp_path: Path):
@@ -60,8 +60,24 @@ def test_in_a_terminal_one_line_is_redrawn_and_ended(tmp_path: Path):
     text = shown(tmp_path, Terminal())
     assert text.count("\n") == 1 and text.endswith("done\n")
     last = text.split("\r")[-1]
-    assert "████████████████████ 100%" in last
-    assert "return 6.0" in last
+    assert last.startswith("\x1b[2K██████████ 100% 600/600 ")
+    assert "return 6.0 best 5.0 done" in last
+
+
+def test_a_wide_terminal_shows_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    last = shown(tmp_path, Terminal()).split("\r")[-1]
+    assert last.startswith("\x1b[2K████████████████████ 100% 600/600 env steps  ")
+    assert "return 6.0  eval 5.0  best 5.0  done" in last
+
+
+def test_the_short_line_of_a_common_run_fits_into_80_columns(tmp_path: Path):
+    metrics = MetricsCallback()
+    metrics.latest |= {"time/fps": 5_321.0, "rollout/ep_rew_mean": 203.1, "eval/ep_rew_mean": 475.0}
+    metrics._best = {"eval/ep_rew_mean": 475.0}
+    bar = ProgressBar(metrics, 100_000, stream=Terminal())
+    bar._env_steps, bar._rate = 45_056, 4_500.0
+    assert len(f"{bar._bar(10)}{bar._text(short=True)} evaluate") < 80
 
 
 def test_in_a_terminal_the_phases_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -119,4 +135,4 @@ def test_the_real_stdout_decides(tmp_path: Path):
 
 
 def test_the_clock_has_hours_minutes_seconds():
-    assert (_clock(59.6), _clock(3661), _clock(360_000)) == ("0:01:00", "1:01:01", "100:00:00")
+    assert (_clock(4.4), _clock(59.6), _clock(3661), _clock(360_000)) == ("0:04", "1:00", "1:01:01", "100:00:00")

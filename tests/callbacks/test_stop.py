@@ -1,4 +1,4 @@
-"""Training ends after the iteration in which a rule is met; signals end it between two iterations, with a checkpoint."""
+"""Training ends after the iteration in which a rule is met; signals end it between iterations, with a checkpoint."""
 
 from __future__ import annotations
 

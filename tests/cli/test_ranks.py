@@ -42,7 +42,9 @@ def test_a_sweep_of_two_ranks_trains_each_job_in_its_own_directory(command: Comm
     before = dict(os.environ)
     told = command("train", "-m", "seed=1,2", *ranks, "run_dir=sweep", *SHORT)
     assert told.code == 0
-    states = [json.loads((job / "status.json").read_text())["state"] for job in sorted((tmp_path / "sweep").glob("?_*"))]
+    states = [
+        json.loads((job / "status.json").read_text())["state"] for job in sorted((tmp_path / "sweep").glob("?_*"))
+    ]
     assert states == ["ok", "ok"]
     assert {path.name for path in tmp_path.iterdir()} == {"sweep"}  # no rank composed a run of its own
     assert {name for name in os.environ if name not in before} == set()

@@ -1,0 +1,35 @@
+"""The code in README and docs runs, file by file, top to bottom."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WITH_CODE = [file for file in FILES if "```python" in file.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("file", WITH_CODE, ids=lambda file: file.name)
+def test_code_blocks_run(file: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", file.read_text(encoding="utf-8"), flags=re.DOTALL)
+    program = tmp_path / "blocks.py"
+    program.write_text("\n".join(blocks), encoding="utf-8")
+    result = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_links_lead_somewhere(file: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", file.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (file.parent / target).exists(), target
+
+
+def test_every_algorithm_has_a_page() -> None:
+    algorithms = {file.stem for file in (ROOT / "conf" / "policy").glob("*.yaml")}
+    assert algorithms == {file.stem for file in (ROOT / "docs" / "algorithms").glob("*.md")}

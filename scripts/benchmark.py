@@ -70,9 +70,7 @@ RLLIB_WORK = (
     "workers.num_workers=2",
 )
 NO_EVALUATION = ("evaluation.interval=0", "stop.return=null")
-THROUGHPUT_LOOP = tuple(
-    ["--native", "--envs", "64", "--fragment", "128", "--passes", "4", "--minibatches", "4", "--no-schedule"]
-)
+THROUGHPUT_LOOP = ("--native", "--no-schedule", "--envs=64", "--fragment=128", "--passes=4", "--minibatches=4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +81,7 @@ class Side:
     command: tuple[str, ...]
     overrides: tuple[str, ...] | None = None  # ours: `train.py` with these
 
-    def run(self) -> Numbers:
+    def run(self, seed: int) -> Numbers:
         """Numbers of one run, and `wall`: seconds from before the process starts until it has ended.
 
         Raises:
@@ -92,9 +90,9 @@ class Side:
         environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
         with tempfile.TemporaryDirectory(prefix="benchmark_") as folder:
             run_dir = Path(folder) / "run"
-            command = [*self.command]
+            command = [*self.command, f"--seed={seed}"]
             if self.overrides is not None:
-                command += [*self.overrides, f"run_dir={run_dir}"]
+                command = [*self.command, *self.overrides, f"seed={seed}", f"run_dir={run_dir}"]
             start = time.perf_counter()
             done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
             wall = time.perf_counter() - start
@@ -155,13 +153,13 @@ def sb3(args: argparse.Namespace, *arguments: str) -> list[Side]:
 
 
 def alternate(sides: Sequence[Side], repeats: int) -> list[Round]:
-    """Each side once a round, in order."""
+    """Each side once a round, in order, all with the round's number as their seed."""
     rounds = []
     for number in range(repeats):
         results = {}
         for side in sides:
             print(f"round {number + 1}/{repeats}: {side.name} …", file=sys.stderr, flush=True)
-            results[side.name] = side.run()
+            results[side.name] = side.run(seed=number)
         rounds.append(results)
     return rounds
 

@@ -141,7 +141,7 @@ class Learner:
         self.optimizer = torch.optim.Adam(self.parameters if plain else [self.flat], lr=1e-3, eps=1e-5, fused=True)
 
     def learn(self, rows: Rows, passes: int, minibatches: int, clip: float, generator: torch.Generator) -> None:
-        """`passes` sweeps over the rows in `minibatches` shuffled parts; the mean over a single part needs no shuffle."""
+        """`passes` sweeps over the rows in `minibatches` shuffled parts; the mean of a single part needs no shuffle."""
         whole = self.prepared(rows, clip) if minibatches == 1 else None
         for _ in range(passes):
             if whole is not None:

@@ -1,0 +1,137 @@
+"""What holds for every policy in conf/policy, found by itself: a new algorithm is under contract from its first commit."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from lightning_rl.algorithm import Algorithm
+from lightning_rl.config import compose_config, group_options
+from lightning_rl.config_check import check_config
+from lightning_rl.errors import import_object
+from lightning_rl.policies import Policy
+from lightning_rl.policies.policy import Metrics
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.signatures import keywords_of
+
+POLICIES = [file.stem for file in sorted((Path(__file__).parents[1] / "conf" / "policy").glob("*.yaml"))]
+ENVS = ["cartpole", "pendulum"]
+FROM_ELSEWHERE = {"model": "${model}", "exploration": "${exploration}", "seed": "${seed}"}
+
+
+def made(name: str, env: str, **changes: Any) -> tuple[Policy, RolloutWorker]:
+    config = compose_config([f"policy={name}", f"env={env}", "experiment=none"])
+    keywords = {**config["policy"], **changes}
+    creator = EnvCreator(**config["env"])
+    policy: Policy = import_object(keywords.pop("_target_"))(*creator.spaces(), **keywords)
+    return policy, RolloutWorker(creator, policy, num_envs=4, fragment_length=16, seed=1)
+
+
+def weights(policy: Policy) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in policy.parameters()])
+
+
+def loss_with_a_pull(policy: Policy, batch: SampleBatch) -> tuple[torch.Tensor, Metrics]:
+    """Pulls every weight down with a force of its own."""
+    return torch.stack([p.sum() for p in policy.parameters()]).sum(), {"rows": torch.tensor(float(batch.count))}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_yaml_is_the_constructor(name: str) -> None:
+    """Every key is a keyword with the same default, and every keyword is a key."""
+    file = Path(__file__).parents[1] / "conf" / "policy" / f"{name}.yaml"
+    written = yaml.safe_load(file.read_text())
+    written.pop("defaults", None)
+    keywords = {
+        key: parameter.default
+        for key, parameter in keywords_of(import_object(written.pop("_target_"))).items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+    assert set(written) == set(keywords)
+    for key, value in written.items():
+        default = keywords[key]
+        same = value == (list(default) if isinstance(default, tuple) else default) or float_of(value) == default
+        assert same or value == FROM_ELSEWHERE.get(key), f"{key}: {value!r} in the YAML, {default!r} in the constructor"
+
+
+def float_of(value: Any) -> Any:
+    """YAML 1.1 reads 3e-4 as text; OmegaConf, which composes the configs, reads a number."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+@pytest.mark.parametrize("env", group_options("env"))
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_pair_composes_and_passes_the_check(name: str, env: str) -> None:
+    overrides = ["env.id=CartPole-v1"] if env == "custom" else []
+    check_config(compose_config([f"policy={name}", f"env={env}", *overrides]))
+
+
+@pytest.mark.parametrize("experiment", group_options("experiment"))
+def test_every_experiment_composes_and_passes_the_check(experiment: str) -> None:
+    check_config(compose_config([f"experiment={experiment}"]))
+
+
+@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.parametrize("name", POLICIES)
+class TestLearning:
+    """Two updates on a discrete and on a continuous environment."""
+
+    def test_gradients_are_finite_and_reach_the_policy(self, name: str, env: str) -> None:
+        policy, worker = made(name, env)
+        for _ in range(2):
+            before = weights(policy)
+            metrics = policy.learn_on_batch(worker.sample())
+            assert all(np.isfinite(value) for value in metrics.values())
+            assert not torch.equal(before, weights(policy))
+        acting = [p for key, p in policy.named_parameters() if "value" not in key]
+        assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in acting)
+
+    def test_equal_seeds_end_in_equal_weights(self, name: str, env: str) -> None:
+        ends = []
+        for seed in (7, 7, 8):
+            policy, worker = made(name, env, seed=seed)
+            for _ in range(2):
+                policy.learn_on_batch(worker.sample())
+            ends.append(weights(policy))
+        assert torch.equal(ends[0], ends[1])
+        assert not torch.equal(ends[0], ends[2])
+
+    def test_weights_survive_pickling(self, name: str, env: str) -> None:
+        policy, worker = made(name, env)
+        policy.learn_on_batch(worker.sample())
+        twin, _ = made(name, env, seed=99)
+        twin.set_weights(pickle.loads(pickle.dumps(policy.get_weights())))
+        assert torch.equal(weights(policy), weights(twin))
+
+    def test_a_saved_and_loaded_policy_acts_bit_equally(self, name: str, env: str, tmp_path: Path) -> None:
+        algorithm = Algorithm(name, env, overrides=[f"run_dir={tmp_path}", "workers.envs_per_worker=2"])
+        algorithm.train()
+        loaded = Policy.load(str(algorithm.save()))
+        obs = np.stack([algorithm.policy.observation_space.sample() for _ in range(8)])
+        for explore in (False, True):
+            for policy in (algorithm.policy, loaded):
+                policy.seed_exploration(3)
+            here, there = (policy.compute_actions(obs, explore=explore)[0] for policy in (algorithm.policy, loaded))
+            assert torch.equal(here, there)
+        algorithm.stop()
+
+    def test_custom_losses_reach_every_parameter(self, name: str, env: str) -> None:
+        policy, worker = made(name, env, custom_losses=[f"{__name__}:loss_with_a_pull"], lr=1.0, optimizer="sgd", max_grad_norm=None)
+        twin, _ = made(name, env, lr=1.0, optimizer="sgd", max_grad_norm=None)
+        policy.passes = twin.passes = policy.minibatches = twin.minibatches = 1
+        fragment = worker.sample()
+        metrics = policy.learn_on_batch(fragment)
+        twin.learn_on_batch(fragment)
+        torch.testing.assert_close(weights(policy), weights(twin) - 1.0, rtol=0, atol=1e-4)
+        assert metrics["loss_with_a_pull/rows"] > 0

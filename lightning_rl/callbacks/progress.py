@@ -120,7 +120,7 @@ class ProgressBar(LightningProgressBar):
         columns = shutil.get_terminal_size().columns - 1
         line = f"{self._bar(20)}{self._line}  {self._phase}"
         if len(line) > columns:
-            line = f"{self._bar(10)}{self._text(short=True)} {self._phase}"
+            line = f"{self._bar(8)}{self._text(short=True)} {self._phase}"
         self._write(ERASE + line[:columns])
 
     def _text(self, short: bool = False) -> str:

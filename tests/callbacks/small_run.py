@@ -1,4 +1,4 @@
-"""The smallest run with all that callbacks rely on: a policy that counts, data with state, evaluation, a real Trainer."""
+"""The smallest run with all that callbacks rely on: a counting policy, data with state, evaluation, a real Trainer."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def equal(one: SmallPolicy, other: SmallPolicy) -> bool:
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 5, 8])
 def test_n_plus_resumed_n_equals_2n_wherever_the_epoch_is_cut(tmp_path: Path, cut: int):
-    """Epochs of 4: stops in the middle (1, 3, 5) and at the end (4, 8); both runs write, hence cut environments, at `cut`."""
+    """Epochs of 4: stops in the middle (1, 3, 5) and at the end (4, 8); both runs write and cut at `cut`."""
     options = {"every_env_steps": cut * STEPS}
     whole, whole_data, _ = fit(tmp_path / "whole", 2 * cut, data={"evaluations": [1.0]}, **options)
     first, _, _ = fit(tmp_path / "parts", cut, data={"evaluations": [1.0]}, **options)

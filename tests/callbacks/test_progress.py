@@ -60,7 +60,7 @@ def test_in_a_terminal_one_line_is_redrawn_and_ended(tmp_path: Path):
     text = shown(tmp_path, Terminal())
     assert text.count("\n") == 1 and text.endswith("done\n")
     last = text.split("\r")[-1]
-    assert last.startswith("\x1b[2K██████████ 100% 600/600 ")
+    assert last.startswith("\x1b[2K████████ 100% 600/600 ")
     assert "return 6.0 best 5.0 done" in last
 
 
@@ -77,7 +77,7 @@ def test_the_short_line_of_a_common_run_fits_into_80_columns(tmp_path: Path):
     metrics._best = {"eval/ep_rew_mean": 475.0}
     bar = ProgressBar(metrics, 100_000, stream=Terminal())
     bar._env_steps, bar._rate = 45_056, 4_500.0
-    assert len(f"{bar._bar(10)}{bar._text(short=True)} evaluate") < 80
+    assert len(f"{bar._bar(8)}{bar._text(short=True)} evaluate") < 80
 
 
 def test_in_a_terminal_the_phases_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

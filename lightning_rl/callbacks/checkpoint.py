@@ -206,10 +206,13 @@ class RLCheckpoint(Checkpoint):
             self.failures = 0
             return True
         self.failures += 1
-        log.error("%s could not be written (%s): training goes on, the files before it are untouched", path, problem)
+        if problem is not None:  # on the rank that writes
+            log.error(
+                "%s could not be written (%s): training goes on, the files before it are untouched", path, problem
+            )
         if self.failures >= self.max_failures:
             raise CheckpointError(
-                f"{self.failures} checkpoints in a row could not be written to {self.dirpath} ({problem}):"
+                f"{self.failures} checkpoints in a row could not be written to {self.dirpath} ({problem or 'by rank 0'}):"
                 " free some space there, then resume the run from its last.ckpt"
             )
         return False

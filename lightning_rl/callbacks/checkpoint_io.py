@@ -15,7 +15,6 @@ import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 
 from lightning_rl.errors import CheckpointError
-from lightning_rl.policies.checkpoints import read_checkpoint
 
 __all__ = ["AtomicCheckpointIO", "check_plain", "check_whole", "duplicate", "remove_staging", "write_atomically"]
 
@@ -56,17 +55,26 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             CheckpointError: the file is missing, damaged or not of this package; names file, reason and next step.
         """
         path = Path(path)
+        if not path.is_file():
+            raise CheckpointError(
+                f"checkpoint {path} does not exist: pass a file such as RUN_DIR/checkpoints/last.ckpt"
+            )
         try:
-            if path.is_file():
-                check_whole(path)
-            return read_checkpoint(path)
+            check_whole(path)
+            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         except CheckpointError:
             raise
         except Exception as error:  # the unpickler of a damaged file stumbles in many ways, such as an IndexError
+            reason = (str(error).splitlines() or [""])[0]
             raise CheckpointError(
-                f"checkpoint {path} cannot be read ({type(error).__name__}: {error}):"
+                f"checkpoint {path} cannot be read ({type(error).__name__}: {reason}):"
                 " it is damaged or not a checkpoint; use another one"
             ) from error
+        if not (isinstance(checkpoint, dict) and ("policy" in checkpoint or _is_weights(checkpoint))):
+            raise CheckpointError(
+                f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
+            )
+        return checkpoint
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Delete the file if it is there."""
@@ -81,7 +89,7 @@ def check_whole(path: Path) -> None:
         zipfile.BadZipFile: it is no checkpoint, or not all of one.
     """
     with zipfile.ZipFile(path) as archive:
-        # Torch writes no attributes; one that says "directory" would make it read that tensor from uninitialised memory.
+        # Torch writes no attributes; one that says "directory" would make it read that tensor from unset memory.
         damaged = archive.testzip() or next(
             (entry.filename for entry in archive.infolist() if entry.external_attr), None
         )
@@ -162,6 +170,11 @@ def check_plain(value: Any, where: str = "checkpoint") -> None:
         )
     for place, child in children:
         check_plain(child, place)
+
+
+def _is_weights(checkpoint: dict[str, Any]) -> bool:
+    # What Lightning's spawn and fork strategies hand from the first rank to the parent process, through this same door.
+    return all(isinstance(value, torch.Tensor) for value in checkpoint.values())
 
 
 def _replace(path: Path, make: Callable[[Path], None]) -> None:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lightning_rl.callbacks import CSVLogger, MetricsCallback, RLCallback, RLCheckpoint, StopCallback, TensorBoardLogger
@@ -74,12 +75,13 @@ def test_without_evaluation_the_best_return_is_the_window_s(tmp_path: Path):
 def test_on_train_result_may_add_numbers_that_are_logged_and_watched(tmp_path: Path):
     class Adds(RLCallback):
         def on_train_result(self, *, trainer: Any, policy: Any, result: dict[str, float]) -> None:
-            result["custom/double"] = 2.0 * result["rollout/ep_rew_mean"]
+            result["custom/double"] = np.float64(2.0 * result["rollout/ep_rew_mean"])
 
     trainer = small_trainer(tmp_path, [MetricsCallback(), Adds(), At(2, stop)], CSVLogger(tmp_path / "metrics.csv"))
     trainer.fit(SmallPolicy(), SmallData())
     assert [row["custom/double"] for row in rows(tmp_path / "metrics.csv")] == ["2.0", "4.0"]
     assert latest_metrics(trainer)["custom/double"] == 4.0
+    assert type(latest_metrics(trainer)["custom/double"]) is float  # a numpy number could not go into a checkpoint
 
 
 def test_fit_called_again_goes_on_in_the_same_files(tmp_path: Path):

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_rl import run
+from lightning_rl.checkpoint_files import read_file
 from lightning_rl.config import compose_config, group_options, option_text
 from lightning_rl.config_check import check_config
 from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean
@@ -152,7 +152,7 @@ class Algorithm:
         self.trainer.fit_loop.max_epochs = self.trainer.current_epoch + iterations
         path, self._resume_from = self._resume_from, None
         if path is not None:
-            done = torch.load(path, map_location="cpu", weights_only=True)["epoch"]
+            done = read_file(path)["epoch"]
             self.trainer.fit_loop.max_epochs = max(done, 0)
         self.trainer.fit(self.policy, datamodule=self.datamodule, ckpt_path=path)
         if self.trainer.interrupted:

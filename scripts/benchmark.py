@@ -148,7 +148,7 @@ def peer(name: str, venvs: Path, program: str, *arguments: str) -> Side:
 
 def sb3(args: argparse.Namespace, *arguments: str) -> list[Side]:
     """Stable-Baselines3 with one torch thread and with as many as torch takes by itself: the faster one is the peer."""
-    threads = {"1 thread": ("--threads", "1"), "torch's threads": ()}
+    threads = {"1 thread": ("--threads", "1")} | ({} if args.one_thread else {"torch's threads": ()})
     return [peer(f"sb3, {name}", args.venvs, "sb3_ppo", *arguments, *more) for name, more in threads.items()]
 
 
@@ -274,6 +274,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--env-steps", type=int, default=30_000, help="throughput takes ten times as many")
     parser.add_argument("--venvs", type=Path, default=Path.home() / ".cache" / "lightning_rl" / "peers")
+    parser.add_argument("--one-thread", action="store_true", help="SB3 with one torch thread only: for a busy machine")
     parser.add_argument("--peers", nargs="+", choices=list(PACKAGES), default=list(PACKAGES), help="of setup")
     parser.add_argument("--json", type=Path, help="write all numbers here")
     return parser.parse_args()

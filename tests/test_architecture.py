@@ -15,6 +15,7 @@ PACKAGE = ROOT / "lightning_rl"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 FLOORS = {
+    "checkpoint_files": 1,
     "errors": 1,
     "losses": 1,
     "models": 1,

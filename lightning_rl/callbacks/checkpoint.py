@@ -55,7 +55,8 @@ class RLCheckpoint(Checkpoint):
     Args:
         dirpath: RUN_DIR/checkpoints.
         every_env_steps: save at the first iteration past each multiple of this; `None` does not.
-        every_seconds: save when this wall time has passed since the last save; `None` does not.
+        every_seconds: save when this wall time has passed since the last save; `None` does not. Environments are cut at a save,
+            so two runs of one seed differ where the clock decides.
         keep: how many `step_*.ckpt`, and how many `best_*.ckpt`; 0 keeps only `last.ckpt`.
         monitor: the metric that makes a file a best one, looked at after each evaluation; `None` keeps no best files.
         mode: "max" or "min" of it.
@@ -73,8 +74,8 @@ class RLCheckpoint(Checkpoint):
         self,
         dirpath: str | Path,
         *,
-        every_env_steps: int | None = None,
-        every_seconds: float | None = 600.0,
+        every_env_steps: int | None = 100_000,
+        every_seconds: float | None = None,
         keep: int = 3,
         monitor: str | None = EVAL_RETURN,
         mode: str = "max",
@@ -94,17 +95,13 @@ class RLCheckpoint(Checkpoint):
         self.every_env_steps, self.every_seconds, self.at_end = every_env_steps, every_seconds, at_end
         self.max_failures = max_failures
         self.best: dict[str, float] = {}  # file name → monitored value
+        self.best_model_path = ""
         self.failures = 0
         self._between_iterations = False
         self._due = False
         self._env_steps = 0
         self._saved_iteration = -1
         self._saved_at = time.monotonic()
-
-    @property
-    def best_model_path(self) -> str:
-        """The best file so far, or ""."""
-        return str(self.dirpath / self._ranked()[0]) if self.best else ""
 
     # -- when ----------------------------------------------------------------------------------------------------------
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
@@ -113,6 +110,7 @@ class RLCheckpoint(Checkpoint):
             remove_staging(self.dirpath)
         found = {path.name: BEST_FILE.fullmatch(path.name) for path in self.dirpath.glob("best_*.ckpt")}
         self.best = {name: self.best.get(name, float(match[2])) for name, match in found.items() if match}
+        self._name_the_best()
         self._env_steps, self._saved_iteration = int(pl_module.env_steps), int(pl_module.iterations)
         self._saved_at, self._between_iterations, self._due = time.monotonic(), True, False
 
@@ -193,6 +191,10 @@ class RLCheckpoint(Checkpoint):
             self.best = {other: score for other, score in before.items() if other != name}
         elif trainer.is_global_zero:
             self._prune([self.dirpath / worse for worse in surplus])
+        self._name_the_best()
+
+    def _name_the_best(self) -> None:
+        self.best_model_path = str(self.dirpath / self._ranked()[0]) if self.best else ""
 
     def _written(self, trainer: Trainer, path: Path) -> bool:
         """Write a checkpoint; a failure is logged, known to all ranks, and ends the run only when it is one of many."""
@@ -212,8 +214,8 @@ class RLCheckpoint(Checkpoint):
             )
         if self.failures >= self.max_failures:
             raise CheckpointError(
-                f"{self.failures} checkpoints in a row could not be written to {self.dirpath} ({problem or 'by rank 0'}):"
-                " free some space there, then resume the run from its last.ckpt"
+                f"{self.failures} checkpoints in a row could not be written to {self.dirpath}"
+                f" ({problem or 'by rank 0'}): free some space there, then resume the run from its last.ckpt"
             )
         return False
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,9 +13,10 @@ from typing import Any
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 
+from lightning_rl.checkpoint_files import read_file
 from lightning_rl.errors import CheckpointError
 
-__all__ = ["AtomicCheckpointIO", "check_plain", "check_whole", "duplicate", "remove_staging", "write_atomically"]
+__all__ = ["AtomicCheckpointIO", "check_plain", "duplicate", "remove_staging", "write_atomically"]
 
 STAGING = ".staging"
 
@@ -54,22 +54,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         Raises:
             CheckpointError: the file is missing, damaged or not of this package; names file, reason and next step.
         """
-        path = Path(path)
-        if not path.is_file():
-            raise CheckpointError(
-                f"checkpoint {path} does not exist: pass a file such as RUN_DIR/checkpoints/last.ckpt"
-            )
-        try:
-            check_whole(path)
-            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-        except CheckpointError:
-            raise
-        except Exception as error:  # the unpickler of a damaged file stumbles in many ways, such as an IndexError
-            reason = (str(error).splitlines() or [""])[0]
-            raise CheckpointError(
-                f"checkpoint {path} cannot be read ({type(error).__name__}: {reason}):"
-                " it is damaged or not a checkpoint; use another one"
-            ) from error
+        checkpoint = read_file(path)
         if not (isinstance(checkpoint, dict) and ("policy" in checkpoint or _is_weights(checkpoint))):
             raise CheckpointError(
                 f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
@@ -79,22 +64,6 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Delete the file if it is there."""
         Path(path).unlink(missing_ok=True)
-
-
-def check_whole(path: Path) -> None:
-    """Compare the checksums in the file with its content: `torch.load` does not, and takes flipped bits for weights.
-
-    Raises:
-        CheckpointError: they differ.
-        zipfile.BadZipFile: it is no checkpoint, or not all of one.
-    """
-    with zipfile.ZipFile(path) as archive:
-        # Torch writes no attributes; one that says "directory" would make it read that tensor from unset memory.
-        damaged = archive.testzip() or next(
-            (entry.filename for entry in archive.infolist() if entry.external_attr), None
-        )
-    if damaged is not None:
-        raise CheckpointError(f"checkpoint {path} is damaged (wrong checksum of {damaged}): use another one")
 
 
 def write_atomically(path: Path, content: bytes | memoryview, *, durable: bool = True) -> None:

@@ -30,7 +30,7 @@ def fit(
 ) -> tuple[SmallPolicy, SmallData, RLCheckpoint]:
     """Train to `total` iterations with a checkpoint callback in `directory`."""
     policy, module = policy or SmallPolicy(), SmallData(**(data or {}))
-    checkpoint = RLCheckpoint(directory, **{"every_seconds": None, "monitor": None, **options})
+    checkpoint = RLCheckpoint(directory, **{"every_env_steps": None, "monitor": None, **options})
     trainer = small_trainer(directory.parent, [*callbacks, StopCallback(total * STEPS), checkpoint])
     trainer.fit(policy, module, ckpt_path=None if resume is None else str(directory / resume), weights_only=True)
     return policy, module, checkpoint

@@ -178,8 +178,8 @@ def test_vtrace_is_the_sum_of_its_definition(
         following = targets[row + 1, env] if len(rows) > 1 else next_value(f, env, row)
         if rows:
             advantage = float(f["rewards"][row, env]) + gamma * following - float(f["values"][row, env])
-            advantages[row, env] = min(clip_rho, float(rhos[row, env])) * advantage
-    clips = {"clip_rho": clip_rho, "clip_c": clip_c, "clip_pg_rho": clip_rho}
+            advantages[row, env] = min(2 * clip_rho, float(rhos[row, env])) * advantage
+    clips = {"clip_rho": clip_rho, "clip_c": clip_c, "clip_pg_rho": 2 * clip_rho}
     got = vtrace(f["log_rhos"], f["rewards"], f["values"], **flags(f), gamma=gamma, lam=lam, **clips)
     largest = float(targets.abs().max()) + 1.0
     assert_close(got[0].double(), targets[:-1], rtol=1e-4, atol=1e-5 * largest)

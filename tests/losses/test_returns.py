@@ -142,6 +142,15 @@ def test_long_fragments_keep_their_precision() -> None:
     assert_close(advantages.squeeze(1).double(), known, rtol=3e-5, atol=0)
 
 
+def test_the_advantage_of_a_truncated_step_takes_v_and_not_the_next_episode_s_target() -> None:
+    """No reset row (`valid` is None): r = 1, V = 2, 4, 8 and γ = ½ give 1 + ½·4 − 2 = 1 though row 1's target is 5."""
+    targets, advantages = vtrace(
+        torch.zeros(2, 1), torch.ones(2, 1), column([2.0, 4.0, 8.0]), **ends(2, (), (0,)), gamma=0.5
+    )
+    assert targets[:, 0].tolist() == [3.0, 5.0]
+    assert advantages[:, 0].tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("log_rho", [80.0, -80.0, 300.0, -300.0])
 @pytest.mark.parametrize("clip_rho", [1.0, math.inf])
 def test_extreme_ratios_stay_finite(log_rho: float, clip_rho: float) -> None:

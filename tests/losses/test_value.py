@@ -115,13 +115,14 @@ def test_c51_projection_keeps_the_mass_and_the_mean(seed: int, count: int, rewar
 
 
 def test_quantile_huber_of_a_batch_worked_by_hand() -> None:
-    """Quantiles 0 and 2 at τ = ¼, ¾; targets 1 and −1. Errors 1 −1 | −1 −3, Huber ½ ½ | ½ 2½,
-    weights ¼ ¾ | ¼ ¼: means (⅛ + ⅜)/2 = ¼ and (⅛ + ⅝)/2 = ⅜; their sum is ⅝."""
+    """Quantiles 0 and 2 at τ = ¼, ¾; targets 1 and −1, each twice. Errors 1 −1 | −1 −3, Huber ½ ½ | ½ 2½,
+    weights ¼ ¾ | ¼ ¼: means (⅛ + ⅜)/2 = ¼ and (⅛ + ⅝)/2 = ⅜; their sum is ⅝. With κ = 2, Huber/κ is ¼ ¼ | ¼ 2."""
     quantiles = torch.tensor([[0.0, 2.0]], requires_grad=True)
-    targets = torch.tensor([[1.0, -1.0]], requires_grad=True)
+    targets = torch.tensor([[1.0, -1.0, 1.0, -1.0]], requires_grad=True)
     loss = quantile_huber(quantiles, torch.tensor([0.25, 0.75]), targets)
     assert_close(loss, torch.tensor([0.625]))
     assert_close(quantile_huber(quantiles, torch.tensor([[0.25, 0.75]]), targets), loss)
+    assert_close(quantile_huber(quantiles, torch.tensor([0.25, 0.75]), targets, kappa=2.0), torch.tensor([13 / 32]))
     loss.sum().backward()
     assert targets.grad is None
     assert_close(quantiles.grad, torch.tensor([[0.25, 0.25]]))

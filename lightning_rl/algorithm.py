@@ -23,7 +23,8 @@ class Algorithm:
 
     Args:
         policy: a name ("ppo"), an import path ("my_pkg.policies:Mine") or a Policy class.
-        env: a preset or Gymnasium id ("cartpole", "CartPole-v1"), an import path, an `Env` class or a function that returns an `Env`.
+        env: a preset or Gymnasium id ("cartpole", "CartPole-v1"), an import path, an `Env` class or a function that
+            returns an `Env`.
         overrides: as on the command line: ["policy.lr=1e-3", "workers.num_workers=2"].
         config: nested keys put over that: {"policy": {"lr": 1e-3}}.
 
@@ -99,7 +100,8 @@ class Algorithm:
 
         Args:
             path: the file.
-            policy, env: the class or function that were given as objects which cannot be imported; else they are found again.
+            policy, env: the class or function that were given as objects which cannot be imported; else they are found
+                again.
 
         Raises:
             CheckpointError: the file is missing, damaged or holds no configuration.

@@ -1,6 +1,7 @@
 """The vocabulary of the package: named columns with shared leading dimensions.
 
-Workers, buffers and policies know nothing of each other; what they share are the field names annotated on `SampleBatch`. A rollout
+Workers, buffers and policies know nothing of each other; what they share are the field names annotated on
+`SampleBatch`. A rollout
 fragment holds `obs [T+1, B, *]` and everything else as `[T, B, …]`; a training batch holds every column as `[N, …]`.
 """
 
@@ -22,11 +23,12 @@ __all__ = ["MultiAgentBatch", "SampleBatch", "concat_samples", "flattened", "nes
 class SampleBatch:
     """Named tensors (or numpy arrays, or nested batches for Dict and Tuple spaces) with shared leading dimensions.
 
-    `batch.obs` and `batch["obs"]` name a column; `batch[index]` takes rows from every column. The annotations below are the field
-    names that the package itself uses; a policy may add its own.
+    `batch.obs` and `batch["obs"]` name a column; `batch[index]` takes rows from every column. The annotations below
+    are the field names that the package itself uses; a policy may add its own.
 
     Args:
-        columns: name → array. A mapping or tuple value becomes a nested `SampleBatch` (tuple entries are named "0", "1", …).
+        columns: name → array. A mapping or tuple value becomes a nested `SampleBatch` (tuple entries are named "0",
+            "1", …).
     """
 
     obs: (
@@ -61,7 +63,7 @@ class SampleBatch:
         for name, value in {**(columns or {}), **named}.items():
             self[name] = value
 
-    # -- naming columns ------------------------------------------------------------------------------------------------------
+    # -- naming columns -----------------------------------------------------------------------------------------------
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # pickle and copy probe dunder names before _columns exists
             raise AttributeError(name)
@@ -120,7 +122,7 @@ class SampleBatch:
         obs = self._columns.get("obs", ())
         return obs.count if isinstance(obs, SampleBatch) else len(obs)
 
-    # -- whole-batch operations ----------------------------------------------------------------------------------------------
+    # -- whole-batch operations ---------------------------------------------------------------------------------------
     def map(self, fn: Callable[[Any], Any]) -> SampleBatch:
         """A batch with `fn` applied to every array, nested ones included."""
         batch = SampleBatch()

@@ -127,7 +127,9 @@ class TestLearning:
         algorithm.stop()
 
     def test_custom_losses_reach_every_parameter(self, name: str, env: str) -> None:
-        policy, worker = made(name, env, custom_losses=[f"{__name__}:loss_with_a_pull"], lr=1.0, optimizer="sgd", max_grad_norm=None)
+        policy, worker = made(
+            name, env, custom_losses=[f"{__name__}:loss_with_a_pull"], lr=1.0, optimizer="sgd", max_grad_norm=None
+        )
         twin, _ = made(name, env, lr=1.0, optimizer="sgd", max_grad_norm=None)
         policy.passes = twin.passes = policy.minibatches = twin.minibatches = 1
         fragment = worker.sample()

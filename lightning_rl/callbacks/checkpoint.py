@@ -55,8 +55,8 @@ class RLCheckpoint(Checkpoint):
     Args:
         dirpath: RUN_DIR/checkpoints.
         every_env_steps: save at the first iteration past each multiple of this; `None` does not.
-        every_seconds: save when this wall time has passed since the last save; `None` does not. Environments are cut at a save,
-            so two runs of one seed differ where the clock decides.
+        every_seconds: save when this wall time has passed since the last save; `None` does not. Environments are cut
+            at a save, so two runs of one seed differ where the clock decides.
         keep: how many `step_*.ckpt`, and how many `best_*.ckpt`; 0 keeps only `last.ckpt`.
         monitor: the metric that makes a file a best one, looked at after each evaluation; `None` keeps no best files.
         mode: "max" or "min" of it.

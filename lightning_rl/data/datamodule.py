@@ -67,12 +67,16 @@ class RolloutDataModule(LightningDataModule):
 
     Args:
         env: the training environments: an `EnvCreator`, or its keywords.
-        workers: num_workers (0: in this process, without Ray), logical_workers (how many workers there are, wherever they run; `None`: one
-            per process), envs_per_worker, fragment_length, batch_mode, vectorization, ray (keywords of `ray_workers.start_ray`).
+        workers: num_workers (0: in this process, without Ray), logical_workers (how many workers there are, wherever
+            they run; `None`: one
+            per process), envs_per_worker, fragment_length, batch_mode, vectorization, ray (keywords of
+            `ray_workers.start_ray`).
         evaluation: episodes per evaluation, explore, env (keywords of another `EnvCreator`; `None`: as in training).
-        iterations_per_epoch: iterations (= Lightning batches) per Lightning epoch, which is when evaluation and reports happen.
+        iterations_per_epoch: iterations (= Lightning batches) per Lightning epoch, which is when evaluation and
+            reports happen.
         dataset: import path or class of the training dataset, called with (datamodule, policy, iterations).
-        plan: import path or generator function `plan(workers, policy)` of an execution plan of your own; `None` takes the dataset's.
+        plan: import path or generator function `plan(workers, policy)` of an execution plan of your own; `None` takes
+            the dataset's.
         seed: names the randomness of all workers.
         callbacks: objects whose episode and sample hooks the workers call.
 
@@ -115,7 +119,7 @@ class RolloutDataModule(LightningDataModule):
         self._collect_seconds = 0.0
         self._collected_at = 0
 
-    # -- Lightning -----------------------------------------------------------------------------------------------------------------
+    # -- Lightning ----------------------------------------------------------------------------------------------------
     def setup(self, stage: str) -> None:
         """Make the workers that `stage` needs, once; each rank has its own slice of the logical workers."""
         assert self.trainer is not None
@@ -156,7 +160,7 @@ class RolloutDataModule(LightningDataModule):
         """Lightning runs no teardown after an exception: stop the workers here."""
         self.stop()
 
-    # -- for datasets and callbacks ------------------------------------------------------------------------------------------------
+    # -- for datasets and callbacks -----------------------------------------------------------------------------------
     def took(self, batch: SampleBatch, seconds: float) -> None:
         """A dataset tells how long it needed for a batch, and that it was collected with the weights of now."""
         self._collect_seconds += seconds
@@ -187,7 +191,7 @@ class RolloutDataModule(LightningDataModule):
                 workers.stop()
         self.workers = self.evaluation_workers = None
 
-    # -- workers -------------------------------------------------------------------------------------------------------------------
+    # -- workers ------------------------------------------------------------------------------------------------------
     def _policy(self) -> Any:
         assert self.trainer is not None
         return self.trainer.lightning_module

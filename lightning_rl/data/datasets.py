@@ -1,6 +1,7 @@
 """Sized IterableDatasets whose `__iter__` is an execution plan: one item = one Lightning batch = one iteration.
 
-Sized, because Lightning prefetches one batch from a dataset without a length, and on-policy data would be one update old.
+Sized, because Lightning prefetches one batch from a dataset without a length, and on-policy data would be one update
+old.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The verbs of an execution plan: small generators that a dataset's `__iter__` composes in a few lines.
 
-A plan is an iterator of training batches; what RLlib's execution plans and policy optimizers did with actor iterators is plain Python here.
+A plan is an iterator of training batches; what RLlib's execution plans and policy optimizers did with actor iterators
+is plain Python here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def parallel_rollouts(workers: Any, policy: Any, mode: str = "bulk_sync") -> Ite
     Args:
         workers: a worker set.
         policy: whose weights act; synchronised at the start of each collection.
-        mode: "bulk_sync" waits for every worker and puts the fragments side by side in worker order; "async" gives each as it is ready.
+        mode: "bulk_sync" waits for every worker and puts the fragments side by side in worker order; "async" gives
+            each as it is ready.
 
     Raises:
         ConfigError: `mode` is unknown.

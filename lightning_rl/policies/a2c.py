@@ -28,7 +28,8 @@ class A2C(Policy):
         value_coef: weight of the value loss.
         entropy_coef: weight of the entropy bonus; a schedule over env steps if a list.
         standardise_advantages: over each minibatch, to mean 0 and deviation 1.
-        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
+        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
+            actions, custom_losses, seed.
     """
 
     def __init__(

@@ -66,7 +66,8 @@ class Acting(LightningModule):
             action_mask: `[B, n]`, allowed discrete actions; `None` looks for "action_mask" in a Dict observation.
 
         Returns:
-            actions `[B, …]` in the policy's space (`env_actions` gives the environment's), the state after, and the columns that a worker records.
+            actions `[B, …]` in the policy's space (`env_actions` gives the environment's), the state after, and the
+            columns that a worker records.
         """
         training = self.training
         if training:
@@ -133,7 +134,7 @@ class Acting(LightningModule):
         """Whether the model carries state from step to step."""
         return len(self.model.get_initial_state()) > 0
 
-    # -- evaluating --------------------------------------------------------------------------------------------------------------
+    # -- evaluating ---------------------------------------------------------------------------------------------------
     def evaluate(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor]:
         """Action distribution and values `[N]` of the rows, with gradients: one forward of the model."""
         return self.distribution_of(batch), self.model.value_function()

@@ -18,8 +18,10 @@ class CustomLosses:
     """A list of extra losses.
 
     Args:
-        losses: each an import path, a callable, or a mapping `{loss: path or callable, weight: 1.0, **keywords}`. A loss is called as
-            `loss(policy, batch, **keywords)` with the minibatch that is learned from, and returns a scalar tensor, or (scalar, metrics).
+        losses: each an import path, a callable, or a mapping `{loss: path or callable, weight: 1.0, **keywords}`. A
+            loss is called as
+            `loss(policy, batch, **keywords)` with the minibatch that is learned from, and returns a scalar tensor, or
+            (scalar, metrics).
 
     Raises:
         ConfigError: an entry is none of these.

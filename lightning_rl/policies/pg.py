@@ -19,13 +19,15 @@ __all__ = ["PG"]
 class PG(Policy):
     """REINFORCE: whole episodes, discounted returns, no critic. Williams 1992, Machine Learning 8.
 
-    Without a critic nothing can stand in for the rewards after a cut, so it wants `workers.batch_mode=complete_episodes` (its config's
+    Without a critic nothing can stand in for the rewards after a cut, so it wants
+    `workers.batch_mode=complete_episodes` (its config's
     default), and an episode that ends by a time limit counts what was collected.
 
     Args:
         observation_space, action_space: of one environment.
         standardise_returns: over the batch, to mean 0 and deviation 1 (a constant baseline).
-        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
+        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
+            actions, custom_losses, seed.
     """
 
     def __init__(

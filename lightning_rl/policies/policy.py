@@ -1,7 +1,7 @@
 """The Policy: a LightningModule that acts and learns and owns no data.
 
-A new algorithm overrides `postprocess_trajectory` (what a fragment needs before it can be learned from) and `loss`. Acting is in
-`acting.py`; the minibatch loop, custom losses, checkpoints and metrics are here, once.
+A new algorithm overrides `postprocess_trajectory` (what a fragment needs before it can be learned from) and `loss`.
+Acting is in `acting.py`; the minibatch loop, custom losses, checkpoints and metrics are here, once.
 """
 
 from __future__ import annotations
@@ -48,11 +48,14 @@ class Policy(Acting):
         optimizer: "adam", "adamw", "rmsprop", "sgd" or an import path.
         optimizer_kwargs: keywords of the optimizer, such as `eps`.
         max_grad_norm: clip the gradients' global norm to this; `None` does not.
-        observation_filter: "none", or "mean_std" to normalise by running statistics (frozen within a rollout and in evaluation).
-        reward_filter: "none", "sign", "clip" (to ±1), or "return_std" (divide by the running deviation of the discounted return).
+        observation_filter: "none", or "mean_std" to normalise by running statistics (frozen within a rollout and in
+            evaluation).
+        reward_filter: "none", "sign", "clip" (to ±1), or "return_std" (divide by the running deviation of the
+            discounted return).
         normalize_actions: the policy acts in [−1, 1] and bounded Box actions are un-squashed for the environment.
         clip_actions: clip Box actions to their bounds instead (when not normalised).
-        custom_losses: extra losses `{loss: import path or callable, weight: 1.0, **keywords}`, added in every gradient step.
+        custom_losses: extra losses `{loss: import path or callable, weight: 1.0, **keywords}`, added in every gradient
+            step.
         seed: names the randomness of initial weights, minibatches and (alone, without workers) of actions.
 
     Raises:
@@ -113,7 +116,7 @@ class Policy(Acting):
                 f"{type(self).__name__} does not learn from recurrent models; {type(self.model).__name__} has state: choose a feed-forward model"
             )
 
-    # -- learning ----------------------------------------------------------------------------------------------------------------
+    # -- learning -----------------------------------------------------------------------------------------------------
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
         """Turn a fragment `[T, B, …]` into the rows `[N, …]` that `loss` reads, adding what it needs (advantages, targets)."""
         return flattened(batch)
@@ -161,7 +164,8 @@ class Policy(Acting):
         self.iteration_metrics = {**self._sweep(rows, shuffle), **self.batch_metrics(rows), "lr": lr}
         self.after_iteration(self.iteration_metrics)
         if isinstance(self.observation_filter, MeanStdFilter):
-            # After the last step: acting and learning saw the same statistics, so the first ratio of an iteration is exactly 1.
+            # After the last step: acting and learning saw the same statistics, so the first ratio of an iteration is
+            # exactly 1.
             self.observation_filter.update(
                 self.preprocessor.transform_batch(restored(self.observation_space, rows.obs))
             )
@@ -178,7 +182,8 @@ class Policy(Acting):
         """Train mode, and all randomness of learning derived from (seed, iteration, rank): a resumed run needs no generator state."""
         self.train()
         seed = derive_seed(self.seed, "learner", self.iterations, self.global_rank if self.in_trainer else 0)
-        # Dropout and users' losses draw from the global generators. Not torch.manual_seed: it formats a stack trace, 0.6 ms each time.
+        # Dropout and users' losses draw from the global generators. Not torch.manual_seed: it formats a stack trace,
+        # 0.6 ms each time.
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
@@ -211,7 +216,7 @@ class Policy(Acting):
         """Rewards `[T, B]` as the algorithm shall see them; running statistics are updated first."""
         return self.reward_filter(fragment)
 
-    # -- Lightning ---------------------------------------------------------------------------------------------------------------
+    # -- Lightning ----------------------------------------------------------------------------------------------------
     def configure_optimizers(self) -> Any:
         """The one optimizer; its learning rate follows env steps, not Lightning's steps."""
         return self.optimiser.torch_optimizer
@@ -254,7 +259,7 @@ class Policy(Acting):
         torch.distributed.all_reduce(total)
         return int(total)
 
-    # -- alone, without a Trainer ----------------------------------------------------------------------------------------------------
+    # -- alone, without a Trainer -------------------------------------------------------------------------------------
     def compute_gradients(self, batch: SampleBatch) -> tuple[list[np.ndarray | None], dict[str, float]]:
         """Gradients of one minibatch (a fragment is postprocessed first), as arrays in the order of `parameters()`."""
         self.train()
@@ -303,7 +308,7 @@ class Policy(Acting):
         self.optimiser.torch_optimizer.load_state_dict(state["optimizer"])
         set_counters(self, state["counters"])
 
-    # -- checkpoints -----------------------------------------------------------------------------------------------------------------
+    # -- checkpoints --------------------------------------------------------------------------------------------------
     def spec(self) -> dict[str, Any]:
         """Class, constructor keywords and spaces as plain data; `Policy.load` builds the policy again from it."""
         return policy_spec(self)

@@ -37,7 +37,8 @@ class PPO(Policy):
         kl_target: what the penalty steers KL(π_old‖π) to; it grows by half above 2 ×, halves below ½ ×.
         target_kl: stop an iteration's gradient steps when approx_kl passes 1.5 × this; `None` never.
         standardise_advantages: over each minibatch, to mean 0 and deviation 1.
-        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
+        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
+            actions, custom_losses, seed.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Environments: an id or import path in, a vector environment out.
 
-This file and `rollout_worker.py` are the only ones that know about autoreset modes; torch is not imported here, so that the processes of
-an asynchronous vector environment start quickly.
+This file and `rollout_worker.py` are the only ones that know about autoreset modes; torch is not imported here, so
+that the processes of an asynchronous vector environment start quickly.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ class EnvCreator:
     """How to make an environment, in a form that can be pickled, compared and written to a config.
 
     Args:
-        id: a Gymnasium id ("CartPole-v1", "my_pkg:My-v0"), an import path ("my_pkg.envs:MyEnv"), an `Env` class or any function
-            that returns an `Env`.
+        id: a Gymnasium id ("CartPole-v1", "my_pkg:My-v0"), an import path ("my_pkg.envs:MyEnv"), an `Env` class or any
+            function that returns an `Env`.
         kwargs: keywords for the environment.
-        wrappers: import paths or callables applied to each environment in order; a mapping `{wrapper: path, **keywords}` passes keywords.
+        wrappers: import paths or callables applied to each environment in order; a mapping `{wrapper: path,
+            **keywords}` passes keywords.
         max_episode_steps: truncate episodes after this many steps; `None` keeps the environment's own limit.
-        check: look for broken API promises before training (`env_check.py`); off for hardware that cannot be reset at will.
+        check: look for broken API promises before training (`env_check.py`); off for hardware that cannot be reset at
+            will.
     """
 
     id: str | Callable[..., gym.Env[Any, Any]]
@@ -51,7 +53,8 @@ class EnvCreator:
         """One environment, wrapped.
 
         Raises:
-            EnvError: the id is unknown, or the environment cannot be imported or constructed (its own error is chained).
+            EnvError: the id is unknown, or the environment cannot be imported or constructed (its own error is
+                chained).
         """
         try:
             creator = self._creator()
@@ -85,7 +88,8 @@ class EnvCreator:
 
         Args:
             num_envs: how many, ≥ 1.
-            vectorization: "sync" (one process), "async" (a process each), "native" (the environment's own `vector_entry_point`), or "auto":
+            vectorization: "sync" (one process), "async" (a process each), "native" (the environment's own
+                `vector_entry_point`), or "auto":
                 native where the environment has one and nothing has to be wrapped, else sync.
             mode: autoreset mode of sync and async environments; native ones bring their own.
 

@@ -1,7 +1,9 @@
 """Puts what a vector environment returned into the one form that the rest of the house knows.
 
-A fragment is `obs [T+1, B, *]` and `[T, B, …]` for everything else, with NEXT_STEP rows: the row after an episode's end is the reset, it
-is not experience (`valid=False`), and its observation is the final one of the episode, so `values[1:]` is V(next) everywhere.
+A fragment is `obs [T+1, B, *]` and `[T, B, …]` for everything else, with NEXT_STEP rows: the row after an episode's
+end is the reset, it
+is not experience (`valid=False`), and its observation is the final one of the episode, so `values[1:]` is V(next)
+everywhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rollout workers in other processes: the only file that imports Ray.
 
-A process runs one or more logical workers. Weights travel with the request to sample: one object in Ray's store per version, pulled by
-each process when it begins, so no update can be lost or overtaken.
+A process runs one or more logical workers. Weights travel with the request to sample: one object in Ray's store per
+version, pulled by each process when it begins, so no update can be lost or overtaken.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-# Before the import: Ray reads these once. No usage report, no uv hook (it would start every worker through uv again), loopback only.
+# Before the import: Ray reads these once. No usage report, no uv hook (it would start every worker through uv again),
+# loopback only.
 for _name, _value in {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",

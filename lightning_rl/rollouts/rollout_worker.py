@@ -1,7 +1,7 @@
 """Acts in environments and records what happened: a plain class, in this process or inside a Ray actor.
 
-All randomness of a fragment is derived from `(seed, stream, worker, fragment)`: two workers never share a stream, and a fragment that
-starts with a reset can be computed again anywhere.
+All randomness of a fragment is derived from `(seed, stream, worker, fragment)`: two workers never share a stream, and
+a fragment that starts with a reset can be computed again anywhere.
 """
 
 from __future__ import annotations
@@ -51,8 +51,10 @@ class RolloutWorker:
         policy: what acts: `compute_actions`, `env_actions`, `get_initial_state`, `seed_exploration`, `env_steps`.
         num_envs: environments stepped together, ≥ 1.
         fragment_length: steps per environment in one sample, ≥ 1.
-        batch_mode: "truncate_episodes" cuts a sample after `fragment_length` rows; "complete_episodes" starts with a reset and lets each
-            environment finish the episode that it is in after `fragment_length` rows, so samples hold whole episodes only.
+        batch_mode: "truncate_episodes" cuts a sample after `fragment_length` rows; "complete_episodes" starts with a
+            reset and lets each
+            environment finish the episode that it is in after `fragment_length` rows, so samples hold whole episodes
+            only.
         vectorization: as `EnvCreator.make`.
         seed, stream, worker_index: name this worker's randomness.
         explore: whether actions are sampled (training) or the policy's best (evaluation).
@@ -105,12 +107,13 @@ class RolloutWorker:
         # By name: Ray is imported by nobody who does not ask for it, and ray_workers.py imports this file.
         return importlib.import_module("lightning_rl.rollouts.ray_workers").as_remote(cls, **options)
 
-    # -- sampling --------------------------------------------------------------------------------------------------------------
+    # -- sampling -----------------------------------------------------------------------------------------------------
     def sample(self) -> SampleBatch:
         """One fragment: `obs [T+1, B, *]`, everything else `[T, B, …]`; see `sample_batch.py` for the columns.
 
         Raises:
-            EnvError: an environment raised, or gave values that are not finite; names the worker, the step and the environment.
+            EnvError: an environment raised, or gave values that are not finite; names the worker, the step and the
+                environment.
         """
         self._begin_fragment()
         fragment = self._recorded(self._collect())
@@ -162,7 +165,7 @@ class RolloutWorker:
         """Close the environments."""
         self.env.close()
 
-    # -- one fragment ------------------------------------------------------------------------------------------------------------
+    # -- one fragment -------------------------------------------------------------------------------------------------
     def _begin_fragment(self) -> None:
         self.policy.eval()
         self.policy.seed_exploration(derive_seed(self.seed, self.stream, self.worker_index, self.fragment))

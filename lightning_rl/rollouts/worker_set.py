@@ -19,7 +19,8 @@ class WorkerSet:
     Args:
         env: how to make the environments.
         policy: what acts in all of them.
-        worker_indices: which logical workers live here. A worker's data depend on its index only, never on where it runs.
+        worker_indices: which logical workers live here. A worker's data depend on its index only, never on where it
+            runs.
         worker_options: keywords of `RolloutWorker`.
     """
 

@@ -31,7 +31,8 @@ class ForgetsTimeLimits(PPO):
 def test_cartpole_under_a_time_limit_of_50_learns_to_balance_for_longer(tmp_path: Path) -> None:
     """RLlib's gate: an evaluation at a limit of 500 reaches 200.
 
-    Nothing above 50 pays in training, so this asks for values that look past the limit; it does not tell the two kinds of ends apart
+    Nothing above 50 pays in training, so this asks for values that look past the limit; it does not tell the two kinds
+    of ends apart
     (taken for a termination, the limit punishes drifting, which helps too). The endless reward below does.
     """
     config = compose_config(

@@ -33,7 +33,7 @@ def weights(policy: Policy) -> Tensor:
     return torch.cat([p.detach().flatten().double() for p in policy.parameters()])
 
 
-# -- acting ---------------------------------------------------------------------------------------------------------------------------
+# -- acting -----------------------------------------------------------------------------------------------------------
 def test_equal_seeds_act_equally_and_others_do_not() -> None:
     policy = PPO(*CARTPOLE.spaces(), seed=1)
     obs = np.zeros((64, 4), np.float32)
@@ -91,7 +91,7 @@ def test_a_single_action_is_ready_for_the_environment(id: str) -> None:
     assert env.action_space.contains(action) and state == [] and extra["action_logp"].shape == ()
 
 
-# -- learning -------------------------------------------------------------------------------------------------------------------------
+# -- learning ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("env", [CARTPOLE, PENDULUM], ids=["discrete", "continuous"])
 def test_an_iteration_counts_steps_and_gives_finite_metrics(algorithm: type[Policy], env: EnvCreator) -> None:
@@ -200,7 +200,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_step() -> None:
     assert torch.equal(before, weights(policy))
 
 
-# -- custom losses --------------------------------------------------------------------------------------------------------------------
+# -- custom losses ----------------------------------------------------------------------------------------------------
 class Auxiliary(Model):
     """A model whose custom loss pulls one parameter of its own to 3."""
 
@@ -253,7 +253,7 @@ def test_a_custom_loss_that_is_no_scalar_is_refused() -> None:
         PPO(*CARTPOLE.spaces(), custom_losses=[{"weight": 2.0}])
 
 
-# -- weights, state, checkpoints -------------------------------------------------------------------------------------------------------
+# -- weights, state, checkpoints --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_state_survives_pickling_and_learning_goes_on_equally(algorithm: type[Policy]) -> None:
     policy = algorithm(*PENDULUM.spaces(), observation_filter="mean_std", seed=1)
@@ -360,7 +360,7 @@ def test_a_checkpoint_of_something_else_is_refused_before_anything_is_loaded() -
         assert torch.equal(before, weights(policy))
 
 
-# -- what is not supported -------------------------------------------------------------------------------------------------------------
+# -- what is not supported --------------------------------------------------------------------------------------------
 class Remembers(Auxiliary):
     def get_initial_state(self) -> list[Tensor]:
         return [torch.zeros(1)]

@@ -144,7 +144,12 @@ def test_no_process_is_left_behind(ending: str, tmp_path: Path) -> None:
     steps = "1000" if ending == "success" else "1000000000"
     overrides = [f"total_env_steps={steps}", f"run_dir={tmp_path / 'run'}"]
     if ending == "error":
-        overrides += [f"env.id={__name__}:Breaks", "env.kwargs.where=step", "env.check=false", "workers.vectorization=sync"]
+        overrides += [
+            f"env.id={__name__}:Breaks",
+            "env.kwargs.where=step",
+            "env.check=false",
+            "workers.vectorization=sync",
+        ]
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *overrides],
         env={**os.environ, "LIGHTNING_RL_TEST_GROUP": str(group), "PYTHONPATH": os.getcwd()},

@@ -1,4 +1,4 @@
-"""The Python API: one object that trains, evaluates, acts, saves and restores; the loop itself is Lightning's Trainer."""
+"""The Python API: one object that trains, evaluates, acts, saves and restores; the loop is Lightning's Trainer."""
 
 from __future__ import annotations
 
@@ -186,7 +186,8 @@ def _policy_choice(policy: Any) -> list[str]:
     known = group_options("policy")
     if policy not in known:
         raise ConfigError(
-            f"policy={policy!r} is no policy.{did_you_mean(policy, known)} Choices: {', '.join(known)}, an import path, or a class"
+            f"policy={policy!r} is no policy.{did_you_mean(policy, known)} Choices: {', '.join(known)}, "
+            "an import path, or a class"
         )
     return [f"policy={policy}"]
 

@@ -67,6 +67,9 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
         return VERBS[verb](arguments)
     except KeyboardInterrupt:
         return EXIT_CODES["interrupted"]
+    except BrokenPipeError:  # the reader of a pipe (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_CODES["ok"]
     except Exception as error:
         if any(os.environ.get(name, "0") not in ("", "0") for name in ("LIGHTNING_RL_TRACEBACK", "HYDRA_FULL_ERROR")):
             raise

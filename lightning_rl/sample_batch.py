@@ -8,6 +8,7 @@ fragment holds `obs [T+1, B, *]` and everything else as `[T, B, …]`; a trainin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -174,7 +175,7 @@ class SampleBatch:
             return [self]  # a mean over all rows does not ask for their order
         shuffled = self[torch.randperm(rows, generator=generator)]
         edges = [rows * part // count for part in range(count + 1)]
-        return [shuffled[start:stop] for start, stop in zip(edges, edges[1:], strict=False)]
+        return [shuffled[start:stop] for start, stop in pairwise(edges)]
 
     @staticmethod
     def concat_samples(batches: Sequence[SampleBatch], dim: int = 0) -> SampleBatch:
@@ -253,7 +254,7 @@ def _concat(columns: Sequence[Any], dim: int) -> Any:
 
 
 def flattened(fragment: SampleBatch) -> SampleBatch:
-    """The experience of a fragment as rows: `[T, B, …]` → `[N, …]`, without the rows that are not valid and the last observation."""
+    """The experience of a fragment as rows: `[T, B, …]` → `[N, …]`, without invalid rows and the last observation."""
     rows = SampleBatch({name: column for name, column in fragment.items() if name not in ("obs", "valid")})
     obs = fragment["obs"]
     rows["obs"] = obs.map(lambda column: column[:-1]) if isinstance(obs, SampleBatch) else obs[:-1]

@@ -1,4 +1,4 @@
-"""The arrows of the house: imports go down the floors, never up, never in a circle; heavy packages stay in their rooms."""
+"""The arrows of the house: imports go down the floors, never in a circle; heavy packages stay in their rooms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every policy in conf/policy, found by itself: a new algorithm is under contract from its first commit."""
+"""What holds for every policy in conf/policy: a new algorithm is under contract from its first commit."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def test_an_index_takes_rows_of_nested_columns_too() -> None:
 def test_concat_of_the_parts_is_the_whole(sizes: list[int]) -> None:
     whole = rows(sum(sizes))
     edges = np.cumsum([0, *sizes])
-    joined = concat_samples([whole[int(a) : int(b)] for a, b in zip(edges, edges[1:], strict=False)])
+    joined = concat_samples([whole[int(a) : int(b)] for a, b in pairwise(edges)])
     assert joined.columns == whole.columns
     assert torch.equal(joined.actions, whole.actions)
     assert torch.equal(joined.obs.tag, whole.obs.tag)

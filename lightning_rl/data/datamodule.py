@@ -1,4 +1,4 @@
-"""Owns everything that is data: environments, workers, evaluation, the episode window; Lightning saves and restores it with the run.
+"""Owns all that is data: environments, workers, evaluation, the episode window. Lightning saves and restores it.
 
 State lives here and not in a loader, because Lightning drops a loader's state when it resumes from an epoch's end.
 """
@@ -106,7 +106,8 @@ class RolloutDataModule(LightningDataModule):
         self.logical_workers = max(1, self.num_workers) if logical is None else int(logical)
         if self.logical_workers < max(1, self.num_workers):
             raise ConfigError(
-                f"workers.logical_workers={self.logical_workers} for num_workers={self.num_workers}: every process needs at least one"
+                f"workers.logical_workers={self.logical_workers} for num_workers={self.num_workers}: "
+                "every process needs at least one"
             )
         self.worker_options["num_envs"] = int(self.worker_options.pop("envs_per_worker", 1))
         self.evaluation = {"episodes": 10, "explore": False, "env": None, **(evaluation or {})}
@@ -180,7 +181,7 @@ class RolloutDataModule(LightningDataModule):
         }
 
     def cut_environments(self) -> None:
-        """Called when a checkpoint is written: the next fragments start with a seeded reset, here as in the run that resumes it."""
+        """A checkpoint is written: the next fragments start with a seeded reset, here as in the run that resumes it."""
         if self.workers is not None:
             self.workers.cut()
 
@@ -227,6 +228,6 @@ class RolloutDataModule(LightningDataModule):
         )
 
     def _actor(self, policy: Any) -> Any:
-        """What acts in this process: the learner itself on a CPU; a copy on the CPU when the learner is on another device."""
+        """What acts in this process: the learner itself on a CPU, else a copy of it on the CPU."""
         assert self.trainer is not None
         return policy if self.trainer.strategy.root_device.type == "cpu" else policy.copy_for_acting()

@@ -25,7 +25,7 @@ Plan = Callable[[Any, Any], Iterator[SampleBatch]]
 
 
 class OnPolicyDataset(IterableDataset[SampleBatch]):
-    """Synchronous rollouts: weights are synchronised, every worker samples, the fragments come side by side in worker order.
+    """Synchronous rollouts: newest weights, a fragment of every worker, side by side in worker order.
 
     Args:
         datamodule: holds the workers and takes the metrics.

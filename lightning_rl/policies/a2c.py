@@ -9,17 +9,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lightning_rl.losses.policy_gradient import policy_gradient, standardised
-from lightning_rl.losses.returns import gae
 from lightning_rl.losses.value import explained_variance
+from lightning_rl.policies.advantages import advantage_rows
 from lightning_rl.policies.policy import Metrics, Policy, mean_entropy
-from lightning_rl.sample_batch import SampleBatch, flattened
+from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule, check_schedule, schedule_value
 
 __all__ = ["A2C"]
 
 
 class A2C(Policy):
-    """Advantage actor-critic: one gradient step per short rollout. Mnih et al. 2016, arXiv:1602.01783 (its synchronous form).
+    """Advantage actor-critic: one gradient step per short rollout. Mnih et al. 2016, arXiv:1602.01783, synchronous.
 
     Args:
         observation_space, action_space: of one environment.
@@ -59,14 +59,8 @@ class A2C(Policy):
         )
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """Add advantages and value targets; one forward over the whole fragment gives the values."""
-        values = self.values(batch.obs)
-        ends = {"terminated": batch.terminated, "truncated": batch.truncated, "valid": batch.valid}
-        batch = batch.copy()
-        batch["vf_preds"] = values[:-1]
-        batch["advantages"] = gae(self.normalised_rewards(batch), values, **ends, gamma=self.gamma, lam=self.gae_lambda)
-        batch["value_targets"] = batch.advantages + batch.vf_preds
-        return flattened(batch)
+        """Add advantages by GAE and value targets."""
+        return advantage_rows(self, batch, self.gae_lambda)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Policy gradient with the advantage, value error, entropy bonus."""
@@ -76,7 +70,8 @@ class A2C(Policy):
         value_loss = F.mse_loss(values, batch.value_targets)
         entropy_coef = schedule_value(self.entropy_coef, self.env_steps)
         entropy = mean_entropy(dist, entropy_coef)
-        loss = policy_loss + self.value_coef * value_loss - entropy_coef * entropy
+        loss = policy_loss + self.value_coef * value_loss
+        loss = loss - entropy_coef * entropy if entropy_coef else loss
         return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:

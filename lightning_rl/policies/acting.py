@@ -1,4 +1,4 @@
-"""The acting half of a policy: from observations to actions, and what a batch's actions are worth under the policy of now."""
+"""The acting half of a policy: from observations to actions, and to distributions and values for learning."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Acting(LightningModule):
         return self.dist_class(outputs, self.model, mask)
 
     def input_dict(self, obs: Any, batch: SampleBatch | None = None, **extra: Any) -> InputDict:
-        """What the model reads: "obs" as the environment nests it, "obs_flat" (made when asked for), and previous actions and rewards."""
+        """What the model reads: "obs" nested as the environment's, "obs_flat" when asked for, what came before."""
         columns = (
             {"prev_actions": batch.get("prev_actions"), "prev_rewards": batch.get("prev_rewards")}
             if batch is not None

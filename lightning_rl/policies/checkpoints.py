@@ -1,4 +1,4 @@
-"""What a policy adds to a checkpoint, and how one is built from it: plain data only, so that `weights_only=True` loads the file."""
+"""What a policy adds to a checkpoint, in plain data that `weights_only=True` loads, and how one is built from it."""
 
 from __future__ import annotations
 
@@ -82,24 +82,31 @@ def check_fits(policy: Policy, checkpoint: Mapping[str, Any]) -> None:
     spec = checkpoint["policy"]
     if spec["class"] != _path(type(policy)):
         raise CheckpointError(
-            f"the checkpoint holds a {spec['class']}; this run trains a {_path(type(policy))}: resume it with its own config"
+            f"the checkpoint holds a {spec['class']}; this run trains a {_path(type(policy))}: "
+            "resume it with its own config"
         )
     for name in ("observation_space", "action_space"):
         difference = space_difference(space_from_json(spec[name]), getattr(policy, name))
         if difference:
             raise CheckpointError(
-                f"the checkpoint's {name} is not this environment's: {difference}; use the environment it was trained on"
+                f"the checkpoint's {name} is not this environment's: {difference}; "
+                "use the environment it was trained on"
             )
     ours, theirs = policy.state_dict(), checkpoint["state_dict"]
     odd = [
-        f"{name} {list(theirs[name].shape) if name in theirs else 'absent'} against {list(ours[name].shape) if name in ours else 'absent'}"
+        f"{name} {_shape(theirs.get(name))} against {_shape(ours.get(name))}"
         for name in {**ours, **theirs}
         if name not in ours or name not in theirs or ours[name].shape != theirs[name].shape
     ]
     if odd:
         raise CheckpointError(
-            f"the checkpoint's weights do not fit this model (file against model): {'; '.join(odd[:5])}: use its own model config"
+            f"the checkpoint's weights do not fit this model (file against model): {'; '.join(odd[:5])}: "
+            "use its own model config"
         )
+
+
+def _shape(tensor: Any) -> str:
+    return "absent" if tensor is None else str(list(tensor.shape))
 
 
 def _path(obj: Any) -> str:

@@ -53,7 +53,8 @@ class Optimiser:
         check_schedule("policy.lr", lr)
         if name not in OPTIMIZERS and not ("." in name or ":" in name):
             raise ConfigError(
-                f"policy.optimizer={name!r} is unknown.{did_you_mean(name, OPTIMIZERS)} Use {', '.join(OPTIMIZERS)} or an import path"
+                f"policy.optimizer={name!r} is unknown.{did_you_mean(name, OPTIMIZERS)} "
+                f"Use {', '.join(OPTIMIZERS)} or an import path"
             )
         self.policy, self.name, self.keywords, self.lr, self.max_grad_norm = (
             policy,
@@ -64,7 +65,9 @@ class Optimiser:
         )
         self.flat: list[FlatParameters] = []
         self._optimizer: torch.optim.Optimizer | None = None
-        self._direct = False
+        self._direct = True  # plain torch calls are all that a step needs
+        self._lightning_optimizer: Any = None
+        self._scaler: Any = None
 
     @property
     def torch_optimizer(self) -> torch.optim.Optimizer:
@@ -95,8 +98,15 @@ class Optimiser:
             group["lr"] = rate * group.get("lr_scale", 1.0)
         for flat in self.flat:
             flat.attach()
-        self._direct = self.policy.in_trainer and _nobody_listens(self.policy)
+        self._look_around()
         return rate
+
+    def _look_around(self) -> None:
+        """Who runs the steps of this iteration; asked once, because Lightning's answers cost as much as small tensors."""
+        trainer: Any = self.policy.trainer if self.policy.in_trainer else None
+        self._lightning_optimizer = None if trainer is None else self.policy.optimizers()
+        self._scaler = None if trainer is None else getattr(trainer.precision_plugin, "scaler", None)
+        self._direct = trainer is None or _nobody_listens(self.policy)
 
     def step(self, loss: Tensor) -> Tensor:
         """Descend `loss` once.
@@ -121,16 +131,15 @@ class Optimiser:
             flat.gradient.zero_()
         if not self.flat:
             optimizer.zero_grad(set_to_none=True)
-        if self.policy.in_trainer and not self._direct:
-            self.policy.manual_backward(loss)
-        else:
+        if self._direct:
             loss.backward()
+        else:
+            self.policy.manual_backward(loss)
 
     def clip(self) -> Tensor:
         """Scale the gradients down to `max_grad_norm`; returns their norm before that."""
-        scaler = getattr(self.policy.trainer.precision_plugin, "scaler", None) if self.policy.in_trainer else None
-        if scaler is not None:
-            scaler.unscale_(self.torch_optimizer)
+        if self._scaler is not None:
+            self._scaler.unscale_(self.torch_optimizer)
         gradients = [
             p.grad for group in self.torch_optimizer.param_groups for p in group["params"] if p.grad is not None
         ]
@@ -143,7 +152,7 @@ class Optimiser:
 
     def apply(self) -> None:
         """Step with the gradients that are there."""
-        lightning_optimizer: Any = self.policy.optimizers() if self.policy.in_trainer else None
+        lightning_optimizer = self._lightning_optimizer
         if lightning_optimizer is None:
             self.torch_optimizer.step()
         elif self._direct:
@@ -170,7 +179,8 @@ class Optimiser:
         ]
         where = f"; gradients not finite: {', '.join(bad[:5])}" if bad else ""
         return (
-            f"loss is {float(loss.detach())} in gradient step {self.policy.gradient_steps}{where}. Nothing was stepped: "
+            f"loss is {float(loss.detach())} in gradient step {self.policy.gradient_steps}{where}. "
+            "Nothing was stepped: "
             "lower policy.lr, set policy.max_grad_norm, or look for NaN in observations and rewards"
         )
 

@@ -97,6 +97,7 @@ class Policy(Acting):
         self.env_steps = self.iterations = self.gradient_steps = 0
         self.iteration_metrics: dict[str, float] = {}
         self.learn_seconds = 0.0
+        self.diagnosing = True  # whether `loss` shall report what only a reader of curves needs
 
         self.action_transform = ActionTransform(action_space, normalize=normalize_actions, clip=clip_actions)
         with torch.random.fork_rng(devices=[]):
@@ -113,12 +114,13 @@ class Policy(Acting):
         self._action_seed = derive_seed(seed, "rollout")
         if self.is_recurrent and not self.supports_recurrent:
             raise UnsupportedSpaceError(
-                f"{type(self).__name__} does not learn from recurrent models; {type(self.model).__name__} has state: choose a feed-forward model"
+                f"{type(self).__name__} does not learn from recurrent models; {type(self.model).__name__} has state: "
+                "choose a feed-forward model"
             )
 
     # -- learning -----------------------------------------------------------------------------------------------------
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """Turn a fragment `[T, B, …]` into the rows `[N, …]` that `loss` reads, adding what it needs (advantages, targets)."""
+        """Turn a fragment `[T, B, …]` into the rows `[N, …]` that `loss` reads, with what it needs added."""
         return flattened(batch)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
@@ -132,7 +134,7 @@ class Policy(Acting):
         """Called after the last gradient step of an iteration with the means of its metrics (adaptive coefficients)."""
 
     def keep_learning(self, metrics: Metrics) -> bool:
-        """Whether to go on with this iteration's gradient steps; asked before each step with that minibatch's metrics."""
+        """Whether to go on with this iteration's gradient steps; asked before each with its minibatch's metrics."""
         return True
 
     def parameter_groups(self) -> list[dict[str, Any]]:
@@ -179,7 +181,7 @@ class Policy(Acting):
         return {}
 
     def _begin_iteration(self) -> torch.Generator:
-        """Train mode, and all randomness of learning derived from (seed, iteration, rank): a resumed run needs no generator state."""
+        """Train mode; all randomness of learning comes from (seed, iteration, rank), so no generator is saved."""
         self.train()
         seed = derive_seed(self.seed, "learner", self.iterations, self.global_rank if self.in_trainer else 0)
         # Dropout and users' losses draw from the global generators. Not torch.manual_seed: it formats a stack trace,
@@ -191,16 +193,17 @@ class Policy(Acting):
 
     def _sweep(self, rows: SampleBatch, shuffle: torch.Generator) -> dict[str, float]:
         taken: list[Metrics] = []
-        for _ in range(self.passes):
+        for sweep in range(self.passes):
             for minibatch in rows.minibatches(self.minibatches, shuffle):
+                self.diagnosing = not taken or sweep == self.passes - 1
                 loss, metrics = self.total_loss(minibatch)
                 if not self.keep_learning(metrics):
-                    return _means(taken or [metrics])
+                    return _means(taken or [metrics], self.minibatches)
                 metrics["grad_norm"] = self.optimiser.step(loss)
                 self.gradient_steps += 1
                 self.after_step()
                 taken.append({name: value.detach() for name, value in metrics.items()})
-        return _means(taken)
+        return _means(taken, self.minibatches)
 
     def total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """`loss`, then the model's `custom_loss`, then the configured extra losses."""
@@ -266,10 +269,12 @@ class Policy(Acting):
         if "valid" in batch and batch.valid.dim() == 2:
             with torch.no_grad():
                 batch = self.postprocess_trajectory(batch)
+        self.optimiser.set_lr(self.env_steps)
+        self.diagnosing = True
         loss, metrics = self.total_loss(batch)
         self.optimiser.backward(loss)
         gradients = [None if p.grad is None else p.grad.cpu().numpy().copy() for p in self.parameters()]
-        return gradients, _means([metrics])
+        return gradients, _means([metrics], 1)
 
     def apply_gradients(self, gradients: Sequence[Any]) -> None:
         """Step with gradients from `compute_gradients`, perhaps of another copy of this policy."""
@@ -357,11 +362,16 @@ def mean_entropy(dist: ActionDistribution, coefficient: float) -> Tensor:
         return dist.entropy().mean()
 
 
-def _means(taken: list[Metrics]) -> dict[str, float]:
-    """Mean over the gradient steps of every metric, and the first approx_kl: 0 when acting and learning policy are the same."""
-    device = next(iter(taken[0].values())).device
-    values = torch.stack([value.detach().to(device, torch.float32) for metrics in taken for value in metrics.values()])
-    means = dict(zip(taken[0], values.view(len(taken), -1).mean(0).tolist(), strict=True))
-    if "approx_kl" in means:
-        means["first_kl"] = float(taken[0]["approx_kl"])
-    return means
+def _means(taken: list[Metrics], minibatches: int) -> dict[str, float]:
+    """Mean of every metric over the gradient steps, or over the last sweep for those that not every step reports.
+
+    `first_kl` is the first approx_kl: 0 when the policy that acted learns.
+    """
+    reports = {name: [metrics[name] for metrics in taken if name in metrics] for name in taken[-1]}
+    reports = {name: list_ if len(list_) == len(taken) else list_[-minibatches:] for name, list_ in reports.items()}
+    if "approx_kl" in taken[0]:
+        reports["first_kl"] = [taken[0]["approx_kl"]]
+    device = reports["loss"][0].device
+    flat = [value.detach().to(device, torch.float32) for values in reports.values() for value in values]
+    numbers = iter(torch.stack(flat).tolist())  # one copy from the device
+    return {name: sum(next(numbers) for _ in values) / len(values) for name, values in reports.items()}

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clipped_surrogate, standardised
-from lightning_rl.losses.returns import gae
 from lightning_rl.losses.value import clipped_square_error, explained_variance, value_change_clipped_error
 from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.policies.advantages import advantage_rows
 from lightning_rl.policies.policy import Metrics, Policy, mean_entropy
-from lightning_rl.sample_batch import SampleBatch, flattened
+from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule, check_schedule, schedule_value
 
 __all__ = ["PPO"]
@@ -76,14 +76,8 @@ class PPO(Policy):
         return {"action_dist_inputs": outputs} if self.penalised else {}
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """Add advantages by GAE and value targets; one forward over the whole fragment gives the values."""
-        values = self.values(batch.obs)
-        ends = {"terminated": batch.terminated, "truncated": batch.truncated, "valid": batch.valid}
-        batch = batch.copy()
-        batch["vf_preds"] = values[:-1]
-        batch["advantages"] = gae(self.normalised_rewards(batch), values, **ends, gamma=self.gamma, lam=self.gae_lambda)
-        batch["value_targets"] = batch.advantages + batch.vf_preds
-        return flattened(batch)
+        """Add advantages by GAE and value targets."""
+        return advantage_rows(self, batch, self.gae_lambda)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Clipped surrogate, value error, entropy bonus (eq. 9), and the KL penalty if there is one (eq. 8)."""
@@ -94,18 +88,15 @@ class PPO(Policy):
 
         policy_loss = clipped_surrogate(logp, batch.action_logp, advantages, clip)
         value_loss = self.value_error(values, batch)
-        entropy_coef = schedule_value(self.entropy_coef, self.env_steps)
-        entropy = mean_entropy(dist, entropy_coef)
         loss = policy_loss + self.value_coef * value_loss
-        if entropy_coef:
-            loss = loss - entropy_coef * entropy
-        metrics = {
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": entropy,
-            "approx_kl": approx_kl(logp, batch.action_logp),
-            "clip_fraction": clip_fraction(logp, batch.action_logp, clip),
-        }
+        metrics = {"policy_loss": policy_loss, "value_loss": value_loss}
+        entropy_coef = schedule_value(self.entropy_coef, self.env_steps)
+        if entropy_coef or self.diagnosing:
+            metrics["entropy"] = mean_entropy(dist, entropy_coef)
+            loss = loss - entropy_coef * metrics["entropy"] if entropy_coef else loss
+        if self.diagnosing or self.target_kl is not None:
+            metrics["approx_kl"] = approx_kl(logp, batch.action_logp)
+            metrics["clip_fraction"] = clip_fraction(logp, batch.action_logp, clip)
         if self.penalised:
             kl = self.distribution(batch.action_dist_inputs, batch.get("action_mask")).kl(dist).mean()
             loss = loss + self.kl_coef * kl

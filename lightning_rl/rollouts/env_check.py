@@ -42,7 +42,8 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
         if not isinstance(result, tuple) or len(result) != 5:
             size = len(result) if isinstance(result, tuple) else type(result).__name__
             raise EnvError(
-                f"environment {name!r}: step returned {size}; expected 5 values (obs, reward, terminated, truncated, info); "
+                f"environment {name!r}: step returned {size}; "
+                "expected 5 values (obs, reward, terminated, truncated, info); "
                 "the old `done` is now `terminated` (the task ended) or `truncated` (a time limit)"
             )
         obs, reward, terminated, truncated, info = result
@@ -83,7 +84,8 @@ def _check_obs(env: gym.Env[Any, Any], name: str, obs: Any, where: str) -> None:
     problem = _not_finite(obs)
     described = problem or _described(obs)
     raise EnvError(
-        f"environment {name!r}: observation of {where} is outside its observation_space: got {described}, expected {space}"
+        f"environment {name!r}: observation of {where} is outside its observation_space: "
+        f"got {described}, expected {space}"
     )
 
 

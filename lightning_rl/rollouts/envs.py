@@ -77,7 +77,8 @@ class EnvCreator:
             raise EnvError(f"environment {self.name!r} failed to start with {type(error).__name__}: {error}") from error
         if not isinstance(env, gym.Env):
             raise EnvError(
-                f"{self.name!r} made a {type(env).__name__}; expected a gymnasium.Env (observation_space, action_space, reset, step)"
+                f"{self.name!r} made a {type(env).__name__}; expected a gymnasium.Env "
+                "(observation_space, action_space, reset, step)"
             )
         return env
 
@@ -137,7 +138,7 @@ class EnvCreator:
         return spec.reward_threshold if spec is not None else None
 
     def _creator(self) -> str | Callable[..., gym.Env[Any, Any]]:
-        """A Gymnasium id, or the class or function behind an import path ("module:Name-v0" registers and names an id)."""
+        """A Gymnasium id ("module:Name-v0" registers it first), or the class or function behind an import path."""
         if not isinstance(self.id, str):
             return self.id
         if self.id in gym.registry or ":" not in self.id:
@@ -168,7 +169,7 @@ class EnvCreator:
 
 
 class ResetEnded(gym.vector.VectorWrapper):
-    """Gives an environment without autoreset the SAME_STEP form: ended sub-environments are reset at once, `final_obs` is in the info."""
+    """Gives an environment without autoreset the SAME_STEP form: ended ones are reset, `final_obs` is in the info."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         super().__init__(env)
@@ -180,7 +181,7 @@ class ResetEnded(gym.vector.VectorWrapper):
         ended = terminated | truncated
         if ended.any():
             final = np.full(self.num_envs, None, dtype=object)
-            for index in np.flatnonzero(ended):
+            for index in np.flatnonzero(ended).tolist():
                 final[index] = _row(obs, index)
             obs, _ = self.env.reset(options={"reset_mask": ended})
             info = {**info, "final_obs": final, "_final_obs": ended}

@@ -41,16 +41,28 @@ class EpisodeBook:
         self.lengths = np.zeros(self.num_envs, dtype=np.int64)
         self._started(range(self.num_envs))
 
-    def count(self, rewards: np.ndarray, ended: np.ndarray) -> None:
-        """Take one row `[B]` in; the reset row after an end counts nothing."""
-        counted = ~self.just_ended
-        self.returns += np.where(counted, rewards, 0.0)
-        self.lengths += counted
-        if not counted.all():
-            self._started(np.flatnonzero(self.just_ended))
-        self.just_ended = np.zeros_like(ended) if self.same_step else ended
-        if ended.any():
-            self._ended(ended)
+    def count(self, rewards: np.ndarray, ended: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Take rows `[T, B]` in, those between two ends at once.
+
+        Returns:
+            Whether each row is experience (the reset row after an end is not), and its step within the episode.
+        """
+        experience, steps = np.ones(rewards.shape, dtype=bool), np.empty(rewards.shape, dtype=np.int32)
+        start, last = 0, len(rewards) - 1
+        for stop in [*np.flatnonzero(ended[:-1].any(axis=1)).tolist(), last]:
+            counted = ~self.just_ended  # only the first row after an end can be a reset
+            if not counted.all():
+                self._started(np.flatnonzero(self.just_ended))
+            experience[start] = counted
+            steps[start] = self.lengths
+            steps[start + 1 : stop + 1] = self.lengths + counted + np.arange(stop - start)[:, None]
+            self.returns += np.where(counted, rewards[start], 0.0) + rewards[start + 1 : stop + 1].sum(axis=0)
+            self.lengths += counted + (stop - start)
+            self.just_ended = np.zeros_like(ended[stop]) if self.same_step else ended[stop]
+            if ended[stop].any():
+                self._ended(ended[stop])
+            start = stop + 1
+        return experience, steps
 
     def take(self) -> list[tuple[int, Episode]]:
         """(environment, episode) of those that ended since the last call."""

@@ -81,7 +81,7 @@ def spread_same_step(fragment: SampleBatch, next_obs: Any) -> SampleBatch:
 
 
 def pad_time(fragment: SampleBatch, length: int) -> SampleBatch:
-    """The fragment with `valid=False` rows appended up to `length`, so that fragments of several workers fit side by side."""
+    """The fragment with `valid=False` rows appended up to `length`, to fit beside those of other workers."""
     missing = length - len(fragment.rewards)
     if missing == 0:
         return fragment
@@ -97,7 +97,7 @@ def pad_time(fragment: SampleBatch, length: int) -> SampleBatch:
 def with_final(next_obs: Any, info: dict[str, Any]) -> Any:
     """SAME_STEP: the observations after a step, with the final one put in where an episode ended."""
     if "final_obs" in info:
-        for index in np.flatnonzero(info["_final_obs"]):
+        for index in np.flatnonzero(info["_final_obs"]).tolist():
             _put(next_obs, info["final_obs"][index], index)
     return next_obs
 

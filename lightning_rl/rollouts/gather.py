@@ -1,4 +1,4 @@
-"""Puts together what several workers gave, always in worker order, so that the result does not depend on who finished first."""
+"""Puts together what several workers gave, always in worker order: it does not matter who finished first."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ __all__ = ["RayWorkerSet", "as_remote", "start_ray"]
 
 
 def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
-    """Start a Ray session private to this run, unless one is running in this process already or `address` names a cluster.
+    """Start a Ray session private to this run, unless this process has one or `address` names a cluster.
 
     Args:
         num_workers: processes that will be started.
@@ -224,7 +224,8 @@ class RayWorkerSet:
             raise
         except ray.exceptions.RayActorError as error:
             raise EnvError(
-                f"a rollout worker process died: {error}. If it was killed for memory, lower workers.envs_per_worker or num_workers"
+                f"a rollout worker process died: {error}. If it was killed for memory, lower workers.envs_per_worker "
+                "or num_workers"
             ) from error
 
 

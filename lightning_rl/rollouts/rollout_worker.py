@@ -103,7 +103,7 @@ class RolloutWorker:
 
     @classmethod
     def as_remote(cls, **options: Any) -> Any:
-        """The Ray actor class of this worker (`options` are Ray's: num_cpus, …): `as_remote().remote(env, policy, …)`."""
+        """The Ray actor class of this worker: `as_remote(num_cpus=1).remote(env, policy, …)`; `options` are Ray's."""
         # By name: Ray is imported by nobody who does not ask for it, and ray_workers.py imports this file.
         return importlib.import_module("lightning_rl.rollouts.ray_workers").as_remote(cls, **options)
 
@@ -124,7 +124,7 @@ class RolloutWorker:
         return fragment
 
     def run_episodes(self, count: int) -> list[tuple[float, int]]:
-        """Play `count` whole episodes, each environment the same number (the first ones get the rest); nothing is recorded.
+        """Play `count` whole episodes, the same number in each environment (the first get the rest), recording nothing.
 
         Returns:
             (return, length) of each, in order of environment and then of time.
@@ -136,7 +136,7 @@ class RolloutWorker:
         while any(len(episodes) < wanted for episodes, wanted in zip(played, quota, strict=True)):
             actions, self._state, _ = self._act(copied(self._obs))
             _, rewards, terminated, truncated, _ = self._step(actions)
-            self._book.count(np.asarray(rewards), terminated | truncated)
+            self._book.count(np.asarray(rewards)[None], (terminated | truncated)[None])
             for env, episode in self._book.take():
                 played[env].append(episode)
         self.cut()
@@ -144,7 +144,7 @@ class RolloutWorker:
         return [episode for episodes, wanted in zip(played, quota, strict=True) for episode in episodes[:wanted]]
 
     def cut(self) -> None:
-        """Drop the running episodes: the next sample starts with a seeded reset. Nothing else of an environment has to be saved."""
+        """Drop the running episodes: the next sample starts with a seeded reset, so no environment has to be saved."""
         self._needs_reset = True
 
     def get_metrics(self) -> dict[str, list[float]]:
@@ -241,11 +241,8 @@ class RolloutWorker:
         """The rows as a fragment in house form, with episode book-keeping done."""
         terminated, truncated, active = np.stack(rows.terminated), np.stack(rows.truncated), np.stack(rows.active)
         ended, rewards = terminated | truncated, np.stack(rows.rewards)
-        valid, steps = np.empty_like(active), np.empty(active.shape, dtype=np.int32)
-        for row in range(len(active)):
-            steps[row] = self._book.lengths
-            valid[row] = active[row] & ~self._book.just_ended
-            self._book.count(rewards[row], ended[row] & active[row])
+        experience, steps = self._book.count(rewards, ended & active)
+        valid = active & experience
         fragment = SampleBatch(
             actions=stacked(rows.actions),
             rewards=torch.from_numpy(np.where(valid, rewards, 0).astype(np.float32)),
@@ -265,4 +262,5 @@ class RolloutWorker:
         return fragment
 
     def _where(self) -> str:
-        return f"environment {self.env_creator.name!r} of worker {self.worker_index} (fragment {self.fragment}, seed {self.seed})"
+        place = f"(fragment {self.fragment}, seed {self.seed})"
+        return f"environment {self.env_creator.name!r} of worker {self.worker_index} {place}"

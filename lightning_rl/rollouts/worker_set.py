@@ -14,7 +14,7 @@ __all__ = ["WorkerSet", "make_worker_set"]
 
 
 class WorkerSet:
-    """Rollout workers in this process; they act with the learner's own policy object, so its weights are always the newest.
+    """Rollout workers in this process; acting with the learner's own policy object, they have its newest weights.
 
     Args:
         env: how to make the environments.

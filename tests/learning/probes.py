@@ -1,4 +1,4 @@
-"""Environments so small that the values of every state are known: each isolates one thing that an algorithm must get right."""
+"""Environments so small that all values are known: each isolates one thing that an algorithm must get right."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ObservedReward(Probe):
 
 
 class DelayedReward(Probe):
-    """Two steps, reward 1 at the end: V(first) = γ, V(second) = 1. Fails if discounting or bootstrapping is off by one."""
+    """Two steps, reward 1 at the end: V(first) = γ, V(second) = 1. Fails if discounting is off by one."""
 
     length = 2
 
@@ -67,7 +67,7 @@ class DelayedReward(Probe):
 
 
 class TimeLimited(Probe):
-    """Reward 1 for ever, cut every 5 steps by a time limit: V = 1/(1−γ). Fails if a truncation is taken for a termination."""
+    """Reward 1 for ever, cut every 5 steps by a time limit: V = 1/(1−γ). Fails if that is taken for an end."""
 
     length = 5
     truncates = True
@@ -97,7 +97,10 @@ class MatchedReward(ObservedReward):
 
 
 class MatchedBox(ObservedReward):
-    """One step, a continuous action in [−2, 6] costs its squared distance from 4·sign shown. Fails if un-squashing or a Gaussian's gradient is wrong."""
+    """One step, an action in [−2, 6] costs its squared distance from 2 + 2·sign shown.
+
+    Fails if un-squashing or a Gaussian's gradient is wrong.
+    """
 
     def __init__(self) -> None:
         super().__init__()

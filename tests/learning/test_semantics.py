@@ -1,4 +1,4 @@
-"""Gates that fail for a reason and not for luck: each breaks when a time limit is taken for an end of the task, or a value is misplaced."""
+"""Gates that fail for a reason and not for luck: a time limit taken for an end, a value in the wrong place."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from lightning_rl.sample_batch import SampleBatch
 
 
 class Counter(gym.Env[np.ndarray, int]):
-    """Counts its steps; an episode ends at `length`: terminated if `terminates`, else truncated. Reward = step number."""
+    """Counts its steps; ends at `length`: terminated if `terminates`, else truncated. Reward = step number."""
 
     def __init__(self, length: int = 3, terminates: bool = True, nested: bool = False) -> None:
         box = gym.spaces.Box(-1, 1e6, (1,), np.float32)

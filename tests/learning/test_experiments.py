@@ -1,0 +1,31 @@
+"""The tuned values reach their scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lightning_rl import run
+from lightning_rl.config import compose_config
+from lightning_rl.evaluation import evaluate
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "score"),
+    [
+        (["policy=ppo", "env=cartpole"], 475.0),
+        (["policy=a2c", "env=cartpole"], 400.0),
+        (["policy=pg", "env=cartpole"], 150.0),
+        (["policy=ppo", "env=acrobot"], -100.0),
+        (["policy=ppo", "env=pendulum"], -250.0),
+        (["experiment=cartpole_throughput"], 475.0),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_the_best_actions_reach_the_score(overrides: list[str], score: float, tmp_path: Path) -> None:
+    config = compose_config([*overrides, "seed=1", "evaluation.interval=0", f"run_dir={tmp_path / 'run'}"])
+    run.train(config)
+    assert evaluate(tmp_path / "run", episodes=30)["mean"] >= score

@@ -159,7 +159,7 @@ class EnvCreator:
         limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
         try:
             env = gym.make_vec(
-                self.id, num_envs=num_envs, vectorization_mode="vector_entry_point", **limit, **self.kwargs
+                self.name, num_envs=num_envs, vectorization_mode="vector_entry_point", **limit, **self.kwargs
             )
         except Exception as error:
             raise EnvError(

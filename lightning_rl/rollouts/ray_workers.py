@@ -23,6 +23,7 @@ for _name, _value in {
 import numpy as np
 import ray
 import torch
+from ray.exceptions import RayActorError, RayTaskError
 
 from lightning_rl.errors import EnvError
 from lightning_rl.rollouts.envs import EnvCreator
@@ -113,9 +114,9 @@ class RayWorkerSet:
         self.num_workers = num_workers
         self.owns_ray = start_ray(num_workers, **(ray_options or {}))
         self.dealt = [list(worker_indices)[process::num_workers] for process in range(num_workers)]
-        actor = ray.remote(num_cpus=1)(RolloutProcess)
+        actor: Any = ray.remote(num_cpus=1)(RolloutProcess)
         made = (type(policy), policy.constructor_arguments())
-        self.processes = [actor.remote() for _ in self.dealt]
+        self.processes: list[Any] = [actor.remote() for _ in self.dealt]
         self._metrics: dict[int, list[Any]] = {index: [] for index in worker_indices}
         self._weights: Any = None
         self._env_steps = 0
@@ -218,11 +219,11 @@ class RayWorkerSet:
     def _get(self, refs: Sequence[Any]) -> list[Any]:
         try:
             return list(ray.get(list(refs)))
-        except ray.exceptions.RayTaskError as error:
+        except RayTaskError as error:
             if isinstance(error.cause, EnvError):
                 raise EnvError(f"{error.cause}\n{error}") from error
             raise
-        except ray.exceptions.RayActorError as error:
+        except RayActorError as error:
             raise EnvError(
                 f"a rollout worker process died: {error}. If it was killed for memory, lower workers.envs_per_worker "
                 "or num_workers"

@@ -181,9 +181,10 @@ class RolloutWorker:
             derive_seed(self.seed, self.stream, self.worker_index, self.fragment, env) % 2**31
             for env in range(self.num_envs)
         ]
-        several = hasattr(self.env.unwrapped, "env_fns")  # sync and async take a seed for each; native ones take one
+        several = hasattr(self.env.unwrapped, "env_fns")  # sync and async take a seed for each, native ones one
+        seed: Any = seeds if several else seeds[0]
         try:
-            return self.env.reset(seed=seeds if several else seeds[0])
+            return self.env.reset(seed=seed)
         except Exception as error:
             raise EnvError(
                 f"{self._where()} raised {type(error).__name__} in reset(seed={seeds[0]}…): {error}"

@@ -105,7 +105,7 @@ class Optimiser:
         return rate
 
     def _look_around(self) -> None:
-        """Who runs the steps of this iteration; asked once, because Lightning's answers cost as much as small tensors."""
+        """Who runs the steps of this iteration; asked once, for Lightning's answers cost as much as small tensors."""
         trainer: Any = self.policy.trainer if self.policy.in_trainer else None
         self._lightning_optimizer = None if trainer is None else self.policy.optimizers()
         self._scaler = None if trainer is None else getattr(trainer.precision_plugin, "scaler", None)

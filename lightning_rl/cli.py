@@ -97,7 +97,13 @@ def train(arguments: Sequence[str]) -> int:
         print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), end="")
         return 0
     check_config(config)
-    return EXIT_CODES[run.train(config)["state"]]
+    return reported(run.train(config), config["run_dir"])
+
+
+def reported(status: Mapping[str, Any], run_dir: str) -> int:
+    """Say where the run is and what can be done with it; the exit code."""
+    print(f"{status['state']}: {run_dir}  (lightning-rl evaluate {run_dir}, tensorboard --logdir {run_dir})")
+    return EXIT_CODES[status["state"]]
 
 
 def train_all(overrides: Sequence[str]) -> int:
@@ -136,7 +142,7 @@ def resume(arguments: Sequence[str]) -> int:
     check_config(config)
     checkpoint = options.checkpoint or options.run_dir / "checkpoints" / "last.ckpt"
     print(f"resuming {checkpoint}", flush=True)
-    return EXIT_CODES[run.train(config, ckpt_path=checkpoint)["state"]]
+    return reported(run.train(config, ckpt_path=checkpoint), config["run_dir"])
 
 
 def evaluate(arguments: Sequence[str]) -> int:

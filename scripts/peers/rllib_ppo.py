@@ -10,6 +10,7 @@ import json
 import time
 
 import ray
+import torch
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
@@ -46,6 +47,7 @@ if __name__ == "__main__":
     parser.add_argument("--envs", type=int, default=1, help="environments in each env runner")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    torch.set_num_threads(1)  # the learner's: 2 to 4 × as many steps a second on 2 cores as with torch's own number
     ray.init(address="local", include_dashboard=False, log_to_driver=False, num_cpus=options.workers + 1)
     numbers = train(options)
     ray.shutdown()

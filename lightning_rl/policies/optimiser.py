@@ -151,8 +151,10 @@ class Optimiser:
             return norm
         gradient = parameters[0].grad
         norm = torch.linalg.vector_norm(gradient)
-        if self.max_grad_norm is not None:
+        if self.max_grad_norm is not None and norm.device.type != "cpu":
             gradient.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+        elif self.max_grad_norm is not None and (size := norm.item()) > self.max_grad_norm:  # on a CPU asking is free
+            gradient.mul_(self.max_grad_norm / (size + 1e-6))
         return norm
 
     def apply(self) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lightning_rl.errors import did_you_mean
 
-__all__ = ["MultiAgentBatch", "SampleBatch", "concat_samples", "flattened", "nested", "restored"]
+__all__ = ["MultiAgentBatch", "SampleBatch", "concat_samples", "flattened", "is_fragment", "nested", "restored"]
 
 
 class SampleBatch:
@@ -251,6 +251,11 @@ def _concat(columns: Sequence[Any], dim: int) -> Any:
     if isinstance(columns[0], Tensor):
         return torch.cat(list(columns), dim)
     return np.concatenate([np.asarray(column) for column in columns], axis=dim)
+
+
+def is_fragment(batch: SampleBatch) -> bool:
+    """Whether the batch is a rollout fragment `[T, B, …]` rather than rows `[N, …]`."""
+    return "valid" in batch and batch.valid.dim() == 2
 
 
 def flattened(fragment: SampleBatch) -> SampleBatch:

@@ -56,13 +56,8 @@ class Optimiser:
                 f"policy.optimizer={name!r} is unknown.{did_you_mean(name, OPTIMIZERS)} "
                 f"Use {', '.join(OPTIMIZERS)} or an import path"
             )
-        self.policy, self.name, self.keywords, self.lr, self.max_grad_norm = (
-            policy,
-            name,
-            dict(keywords),
-            lr,
-            max_grad_norm,
-        )
+        self.policy, self.name, self.keywords = policy, name, dict(keywords)
+        self.lr, self.max_grad_norm = lr, max_grad_norm
         self.flat: list[FlatParameters] = []
         self._optimizer: torch.optim.Optimizer | None = None
         self._direct = True  # plain torch calls are all that a step needs

@@ -25,7 +25,7 @@ from lightning_rl.policies.acting import Acting
 from lightning_rl.policies.checkpoints import check_fits, counters, load_policy, policy_spec, set_counters
 from lightning_rl.policies.custom_losses import CustomLosses
 from lightning_rl.policies.optimiser import Optimiser
-from lightning_rl.sample_batch import SampleBatch, flattened, restored
+from lightning_rl.sample_batch import SampleBatch, flattened, is_fragment, restored
 from lightning_rl.schedules import Schedule
 from lightning_rl.seeding import derive_seed
 from lightning_rl.spaces import ActionTransform
@@ -155,13 +155,11 @@ class Policy(Acting):
             NonFiniteError: a loss or gradient is NaN or infinite; that step was not taken.
         """
         started = time.perf_counter()
-        is_fragment = "valid" in batch and batch.valid.dim() == 2
-        steps = self._sum_over_ranks(int(batch.valid.sum()) if is_fragment else batch.count)
-        self.env_steps += steps
+        steps = int(batch.valid.sum()) if is_fragment(batch) else batch.count
+        self.env_steps += self._sum_over_ranks(steps)
         lr = self.optimiser.set_lr(self.env_steps)
         shuffle = self._begin_iteration()
-        with torch.no_grad():
-            rows = self.postprocess_trajectory(batch) if is_fragment else batch
+        rows = self._rows(batch)
         self._call_hooks("on_postprocess_trajectory", policy=self, postprocessed_batch=rows, original_batch=batch)
         self.iteration_metrics = {**self._sweep(rows, shuffle), **self.batch_metrics(rows), "lr": lr}
         self.after_iteration(self.iteration_metrics)
@@ -179,6 +177,11 @@ class Policy(Acting):
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
         """Numbers about the whole training batch, once an iteration."""
         return {}
+
+    @torch.no_grad()
+    def _rows(self, batch: SampleBatch) -> SampleBatch:
+        """The rows to learn from: a fragment is postprocessed, rows are there already."""
+        return self.postprocess_trajectory(batch) if is_fragment(batch) else batch
 
     def _begin_iteration(self) -> torch.Generator:
         """Train mode; all randomness of learning comes from (seed, iteration, rank), so no generator is saved."""
@@ -266,9 +269,7 @@ class Policy(Acting):
     def compute_gradients(self, batch: SampleBatch) -> tuple[list[np.ndarray | None], dict[str, float]]:
         """Gradients of one minibatch (a fragment is postprocessed first), as arrays in the order of `parameters()`."""
         self.train()
-        if "valid" in batch and batch.valid.dim() == 2:
-            with torch.no_grad():
-                batch = self.postprocess_trajectory(batch)
+        batch = self._rows(batch)
         self.optimiser.set_lr(self.env_steps)
         self.diagnosing = True
         loss, metrics = self.total_loss(batch)

@@ -221,12 +221,6 @@ def _leaves(space):
     return [leaf for child in space for leaf in _leaves(child)] if isinstance(space, spaces.Tuple) else [space]
 
 
-def test_a_row_that_allows_nothing_allows_everything():
-    dist = Categorical(torch.randn(2, 3), mask=torch.tensor([[False] * 3, [True, False, True]]))
-    assert_close(dist.entropy()[0], torch.tensor(3.0).log())
-    assert dist.sample(torch.Generator()).isfinite().all()
-
-
 def test_a_mask_for_real_numbers_is_refused():
     with pytest.raises(UnsupportedSpaceError, match="only discrete actions"):
         DiagGaussian(torch.zeros(1, 2), mask=torch.ones(1, 1, dtype=torch.bool))

@@ -47,10 +47,19 @@ class DiagGaussian(ActionDistribution):
         """With the shape of its actions, unless they are vectors."""
         return cls if len(action_space.shape or ()) == 1 else partial(cls, shape=action_space.shape)
 
+    @classmethod
+    def serves(cls, leaf: Space[Any]) -> bool:
+        """Float Boxes."""
+        return isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f"
+
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Actions `[N, *shape]`; the gradient flows through them (reparametrised)."""
+        """Actions `[N, *shape]`; the gradient flows through them."""
         self._noise = torch.empty_like(self.mean).normal_(generator=generator)
         return self._shaped(torch.addcmul(self.mean, self.log_std.exp(), self._noise))
+
+    def rsample(self, generator: torch.Generator | None = None) -> Tensor:
+        """As `sample`."""
+        return self.sample(generator)
 
     def deterministic_sample(self) -> Tensor:
         """The means `[N, *shape]`."""
@@ -110,8 +119,17 @@ class Deterministic(ActionDistribution):
         """With the shape of its actions, unless they are vectors."""
         return cls if len(action_space.shape or ()) == 1 else partial(cls, shape=action_space.shape)
 
+    @classmethod
+    def serves(cls, leaf: Space[Any]) -> bool:
+        """Float Boxes."""
+        return isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f"
+
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """The inputs `[N, *shape]`."""
+        return self.deterministic_sample()
+
+    def rsample(self, generator: torch.Generator | None = None) -> Tensor:
+        """The inputs `[N, *shape]`, with their gradient."""
         return self.deterministic_sample()
 
     def deterministic_sample(self) -> Tensor:

@@ -4,34 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from gymnasium import Space
+from gymnasium import Space, spaces
 from torch import Tensor
 
-from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, sampled
+from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, fitting_mask, sampled
 from lightning_rl.spaces import choices_of
 
-__all__ = ["Bernoulli", "Categorical", "MultiCategorical"]
+__all__ = ["Bernoulli", "Categorical", "GumbelSoftmax", "MultiCategorical"]
 
 
 class Categorical(ActionDistribution):
     """One of n actions, by logits.
 
-    Masked logits become the smallest finite number: such actions have probability exactly 0 and add exactly 0 to
-        entropy and KL, without
-    the NaN that −∞ brings into 0 · log 0.
+    Masked logits become the smallest finite number: such actions have probability exactly 0, and logp, entropy, KL and
+    gradients of the others are those of a distribution without them. Logits of −∞ from a model mean the same.
+
+    Args:
+        inputs, model, mask: as `ActionDistribution`.
+        temperature: > 0, divides the logits: above 1 nearer to uniform, below 1 nearer to the best action.
+
+    Raises:
+        ValueError: the mask has another shape than one bool for each alternative.
     """
 
     maskable = True
 
-    def __init__(self, inputs: Tensor, model: Any = None, mask: Tensor | None = None) -> None:
+    def __init__(
+        self, inputs: Tensor, model: Any = None, mask: Tensor | None = None, *, temperature: float = 1.0
+    ) -> None:
         super().__init__(inputs, model, mask)
-        logits = self._arranged(inputs, None)
-        self.logits = (
-            logits if mask is None else logits.masked_fill(~self._arranged(mask, False), torch.finfo(logits.dtype).min)
-        )
+        logits = self._arranged(inputs if temperature == 1.0 else inputs / temperature, None)
+        self.logits = logits if mask is None else self._masked(logits, mask)
         self._log_probs: Tensor | None = None
         self._last: Tensor | None = None
 
@@ -39,6 +45,19 @@ class Categorical(ActionDistribution):
     def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:
         """The number of actions (of all components together)."""
         return int(choices_of(action_space).sum())
+
+    @classmethod
+    def serves(cls, leaf: Space[Any]) -> bool:
+        """Discrete ones."""
+        return isinstance(leaf, spaces.Discrete)
+
+    def _masked(self, logits: Tensor, mask: Tensor) -> Tensor:
+        allowed = self._arranged(fitting_mask(mask, len(logits), self._mask_width()), False)
+        allowed = allowed | ~allowed.any(-1, keepdim=True)  # a choice that allows nothing has no mask
+        return logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
+
+    def _mask_width(self) -> int:
+        return self.inputs.shape[1]
 
     def _arranged(self, values: Tensor, missing: Any) -> Tensor:
         """Logits or mask `[N, K]` with the alternatives of a choice in the last dimension."""
@@ -73,13 +92,17 @@ class Categorical(ActionDistribution):
 
     def entropy(self) -> Tensor:
         """−Σ p log p, `[N]`."""
-        log_probs = self.log_probs()
+        log_probs = self._finite_log_probs()
         return -(log_probs.exp() * log_probs).sum(-1)
 
     def kl(self, other: Categorical) -> Tensor:
         """Σ p (log p − log q), `[N]`; huge where `other` masks what `self` allows."""
-        log_probs = self.log_probs()
-        return (log_probs.exp() * (log_probs - other.log_probs())).sum(-1)
+        log_probs = self._finite_log_probs()
+        return (log_probs.exp() * (log_probs - other._finite_log_probs())).sum(-1)
+
+    def _finite_log_probs(self) -> Tensor:
+        """`log_probs` with 0 · log 0 = 0 instead of NaN where a logit is −∞."""
+        return self.log_probs().clamp_min(torch.finfo(self.logits.dtype).min)
 
 
 class MultiCategorical(Categorical):
@@ -89,6 +112,7 @@ class MultiCategorical(Categorical):
         inputs, model, mask: as `ActionDistribution`.
         choices: number of values of each entry.
         shape: of one action.
+        temperature: as `Categorical`.
     """
 
     def __init__(
@@ -99,15 +123,21 @@ class MultiCategorical(Categorical):
         *,
         choices: Sequence[int],
         shape: Sequence[int] | None = None,
+        temperature: float = 1.0,
     ) -> None:
         self.choices = tuple(choices)
         self.shape = (len(self.choices),) if shape is None else tuple(shape)
-        super().__init__(inputs, model, mask)
+        super().__init__(inputs, model, mask, temperature=temperature)
 
     @classmethod
     def for_space(cls, action_space: Space[Any]) -> DistFactory:
         """With the numbers of choices of that space."""
         return partial(cls, choices=tuple(choices_of(action_space).tolist()), shape=action_space.shape)
+
+    @classmethod
+    def serves(cls, leaf: Space[Any]) -> bool:
+        """MultiDiscrete and integer Boxes."""
+        return isinstance(leaf, spaces.MultiDiscrete) or (isinstance(leaf, spaces.Box) and leaf.dtype.kind != "f")
 
     def _arranged(self, values: Tensor, missing: Any) -> Tensor:
         rows, entries, width = len(values), len(self.choices), max(self.choices)
@@ -149,6 +179,14 @@ class Bernoulli(MultiCategorical):
         """One number per bit."""
         return len(choices_of(action_space))
 
+    @classmethod
+    def serves(cls, leaf: Space[Any]) -> bool:
+        """MultiBinary."""
+        return isinstance(leaf, spaces.MultiBinary)
+
+    def _mask_width(self) -> int:
+        return 2 * len(self.choices)
+
     def _arranged(self, values: Tensor, missing: Any) -> Tensor:
         if missing is None:
             return torch.nn.functional.pad(values.unsqueeze(-1), (1, 0))  # the logit of "0" is 0
@@ -161,6 +199,34 @@ class Bernoulli(MultiCategorical):
     def deterministic_sample(self) -> Tensor:
         """The likelier bits `[N, *shape]`, int8."""
         return super().deterministic_sample().to(torch.int8)
+
+
+class GumbelSoftmax(Categorical):
+    """A categorical whose samples can be differentiated.
+
+    Jang et al. 2017, arXiv:1611.01144; Maddison et al. 2017, arXiv:1611.00712.
+
+    `sample` gives integers with the probabilities, entropy and KL of `Categorical`, so every algorithm can act with it;
+    `rsample` gives one-hot vectors whose gradient is that of the relaxed sample softmax((log π + g) / τ), g ~ Gumbel.
+
+    Attributes:
+        relaxation: τ > 0: small is nearer to one-hot, large has less noise in its gradient.
+        straight_through: whether the vectors are exactly one-hot (else relaxed, entries in (0, 1)).
+    """
+
+    relaxation: ClassVar[float] = 1.0
+    straight_through: ClassVar[bool] = True
+
+    def rsample(self, generator: torch.Generator | None = None) -> Tensor:
+        """One-hot (or relaxed) vectors `[N, n]`; masked actions are exactly 0."""
+        log_probs = self.log_probs()
+        gumbel = torch.empty_like(log_probs).exponential_(generator=generator).log_().neg_()
+        relaxed = ((log_probs + gumbel) / self.relaxation).softmax(-1)
+        self._last = relaxed.argmax(-1)
+        if not self.straight_through:
+            return relaxed
+        one_hot = torch.nn.functional.one_hot(self._last, relaxed.shape[-1])
+        return one_hot + (relaxed - relaxed.detach())
 
 
 @lru_cache(maxsize=64)

@@ -11,12 +11,21 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from lightning_rl.models.distributions.base import ActionDistribution, DistFactory
+from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, fitting_mask
+from lightning_rl.models.distributions.classic import adapted
 from lightning_rl.models.distributions.continuous import DiagGaussian
 from lightning_rl.models.distributions.discrete import Bernoulli, Categorical, MultiCategorical
 from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, packed
 
-__all__ = ["MultiActionDistribution", "Part", "distribution_class", "log_std_columns", "parts_of"]
+__all__ = [
+    "MultiActionDistribution",
+    "Part",
+    "action_dist",
+    "distribution_class",
+    "log_std_columns",
+    "parts_of",
+    "total",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,10 @@ class MultiActionDistribution(ActionDistribution):
         super().__init__(inputs, model, mask)
         self.space = space
         pieces = inputs.split([part.inputs for part in parts], dim=1)
-        masks = [None] * len(parts) if mask is None else mask.split([part.mask for part in parts], dim=1)
+        masks: Sequence[Tensor | None] = [None] * len(parts)
+        if mask is not None:
+            widths = [part.mask for part in parts]
+            masks = fitting_mask(mask, len(inputs), sum(widths)).split(widths, dim=1)
         self.children: list[ActionDistribution] = [
             part.factory(piece, model, allowed if part.maskable else None)
             for part, piece, allowed in zip(parts, pieces, masks, strict=True)
@@ -66,6 +78,10 @@ class MultiActionDistribution(ActionDistribution):
         """Actions nested as the space is, leaves `[N, …]`."""
         return packed(self.space, iter([child.sample(generator) for child in self.children]))
 
+    def rsample(self, generator: torch.Generator | None = None) -> Any:
+        """Reparametrised actions, nested; refused when a leaf has none."""
+        return packed(self.space, iter([child.rsample(generator) for child in self.children]))
+
     def deterministic_sample(self) -> Any:
         """The likeliest actions, nested."""
         return packed(self.space, iter([child.deterministic_sample() for child in self.children]))
@@ -73,19 +89,19 @@ class MultiActionDistribution(ActionDistribution):
     def logp(self, actions: Any) -> Tensor:
         """Sum over the leaves, `[N]`; actions are dicts, tuples or nested batches."""
         leaves = leaf_values(self.space, actions)
-        return _total([child.logp(leaf) for child, leaf in zip(self.children, leaves, strict=True)])
+        return total([child.logp(leaf) for child, leaf in zip(self.children, leaves, strict=True)])
 
     def sampled_action_logp(self) -> Tensor:
         """Sum over the leaves, `[N]`."""
-        return _total([child.sampled_action_logp() for child in self.children])
+        return total([child.sampled_action_logp() for child in self.children])
 
     def entropy(self) -> Tensor:
         """Sum over the leaves, `[N]`."""
-        return _total([child.entropy() for child in self.children])
+        return total([child.entropy() for child in self.children])
 
     def kl(self, other: MultiActionDistribution) -> Tensor:
         """Sum over the leaves, `[N]`."""
-        return _total([child.kl(theirs) for child, theirs in zip(self.children, other.children, strict=True)])
+        return total([child.kl(theirs) for child, theirs in zip(self.children, other.children, strict=True)])
 
 
 def distribution_class(action_space: Space[Any]) -> type[ActionDistribution]:
@@ -99,29 +115,72 @@ def distribution_class(action_space: Space[Any]) -> type[ActionDistribution]:
     return DiagGaussian if isinstance(action_space, spaces.Box) and action_space.dtype.kind == "f" else MultiCategorical
 
 
-def log_std_columns(action_space: Space[Any]) -> list[int]:
+def leaf_class(leaf: Space[Any], named: type[ActionDistribution] | None = None) -> type[ActionDistribution]:
+    """The distribution of one leaf: the `named` one if it is for leaves of that kind, else the built-in one."""
+    return named if named is not None and named.serves(leaf) else distribution_class(leaf)
+
+
+def action_dist(
+    named: type[ActionDistribution] | None,
+    action_space: Space[Any],
+    policy_space: Space[Any],
+    config: Mapping[str, Any] | None = None,
+) -> tuple[DistFactory, int]:
+    """What makes the distribution of a space, and how many inputs per row it takes.
+
+    Args:
+        named: the one that a user chose; `None` takes the built-in one.
+        action_space: of one environment; it is what `required_model_output_shape` and `check_space` are asked about.
+        policy_space: that the policy acts in, as `ActionDistribution.for_space`.
+        config: of the model.
+
+    Raises:
+        UnsupportedSpaceError: `named` cannot act in the space, or in a leaf of it.
+    """
+    leaves = [leaf for _, leaf in leaf_spaces(action_space)]
+    nested = isinstance(action_space, spaces.Dict | spaces.Tuple)
+    if named is not None and nested and any(named.serves(leaf) for leaf in leaves):
+        for leaf in leaves:
+            if named.serves(leaf):
+                named.check_space(leaf)
+        parts = parts_of(policy_space, named, config)
+        whole = partial(MultiActionDistribution, space=policy_space, parts=parts)
+        return whole, sum(part.inputs for part in parts)
+    dist_class = distribution_class(action_space) if named is None else named
+    dist_class.check_space(action_space)
+    factory = adapted(dist_class, dist_class.for_space(policy_space))
+    return factory, int(dist_class.required_model_output_shape(action_space, config))
+
+
+def log_std_columns(action_space: Space[Any], named: type[ActionDistribution] | None = None) -> list[int]:
     """Which of the model's outputs are logarithms of deviations: those that `free_log_std` makes parameters."""
     columns, start = [], 0
     for _, leaf in leaf_spaces(action_space):
-        cls = distribution_class(leaf)
+        cls = leaf_class(leaf, named)
         width = cls.required_model_output_shape(leaf)
-        columns += range(start + width // 2, start + width) if cls is DiagGaussian else ()
+        columns += range(start + width // 2, start + width) if issubclass(cls, DiagGaussian) else ()
         start += width
     return columns
 
 
-def parts_of(action_space: Space[Any]) -> tuple[Part, ...]:
-    """One `Part` for each leaf of a space, in its order."""
+def parts_of(
+    action_space: Space[Any],
+    named: type[ActionDistribution] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> tuple[Part, ...]:
+    """One `Part` for each leaf of a space, in its order; `named` and `config` as `action_dist`."""
     parts = []
     for _, leaf in leaf_spaces(action_space):
-        cls = distribution_class(leaf)
+        cls = leaf_class(leaf, named)
         mask = int(choices_of(leaf).sum()) if cls.maskable else 0
-        parts.append(Part(cls.for_space(leaf), cls.required_model_output_shape(leaf), mask, cls.maskable))
+        size = int(cls.required_model_output_shape(leaf, config))
+        parts.append(Part(adapted(cls, cls.for_space(leaf)), size, mask, cls.maskable))
     return tuple(parts)
 
 
-def _total(terms: list[Tensor]) -> Tensor:
-    total = terms[0]
+def total(terms: Sequence[Tensor]) -> Tensor:
+    """The sum of some `[N]`."""
+    result = terms[0]
     for term in terms[1:]:
-        total = total + term
-    return total
+        result = result + term
+    return result

@@ -1,0 +1,193 @@
+"""Actions of several parts, each chosen in the light of those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from gymnasium import Space
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, fitting_mask, sampled
+from lightning_rl.models.distributions.chain import AutoregressiveHeads, Chain
+from lightning_rl.models.distributions.nested import total
+
+if TYPE_CHECKING:
+    from lightning_rl.models.model import Model
+
+__all__ = ["AutoregressiveDistribution"]
+
+
+class AutoregressiveDistribution(ActionDistribution):
+    """P(a₁|s) P(a₂|a₁, s) … over the parts of a Dict, Tuple, MultiDiscrete or MultiBinary action.
+
+    The model's outputs are a context, which its `action_model` turns into the parameters of every part:
+    `model.action_model(context [N, K], chosen [N, E]) -> [N, sum of the parts' inputs]` (or a list of one tensor for
+    each part). `chosen` is the vector of `Chain`, zeros where nothing is chosen yet; the parameters of a part may
+    depend on the parts before it only, which is tried once when training starts. A model without an `action_model`
+    gets `AutoregressiveHeads`, so the distribution goes with built-in models, too. N parts take N passes through
+    `action_model` to sample, one to score.
+
+    Logp is exact. `entropy` and `kl` are unbiased estimates, as are their gradients: a sum over the parts, of which
+    each is exact given the parts before, and those are sampled (anew in every call, unless a generator is given from
+    torch's global one, which `Policy` seeds in each iteration). `deterministic_sample` takes the best of each part
+    given the best before, which need not be the best whole. `kl` compares contexts and action models; to a
+    distribution that was rebuilt from a recorded context, with weights of today, it counts only how the context moved.
+
+    Args:
+        inputs: `[N, K]`, contexts.
+        model: that has `action_model`.
+        mask: as `ActionDistribution`, of the discrete parts in order. A mask that depends on the parts before belongs
+            into the `action_model`: logits of −∞.
+        chain: of the action space.
+    """
+
+    maskable = True
+
+    def __init__(self, inputs: Tensor, model: Any = None, mask: Tensor | None = None, *, chain: Chain) -> None:
+        super().__init__(inputs, model, mask)
+        self.chain = chain
+        self._masks: Sequence[Tensor | None] = [None] * len(chain.parts)
+        if mask is not None:
+            self._masks = fitting_mask(mask, len(inputs), sum(chain.masks)).split(chain.masks, dim=1)
+        self._last: list[Tensor] | None = None
+        self._last_logp: Tensor | None = None
+
+    @staticmethod
+    def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:
+        """Width of the context: that of the last of `fcnet_hiddens`, 64 without."""
+        hiddens = (model_config or {}).get("fcnet_hiddens") or [64]
+        return int(hiddens[-1])
+
+    @classmethod
+    def for_space(cls, action_space: Space[Any]) -> DistFactory:
+        """With the parts of that space."""
+        return partial(cls, chain=Chain(action_space))
+
+    @classmethod
+    def check_space(cls, action_space: Space[Any]) -> None:
+        """Only spaces of several parts."""
+        Chain(action_space)
+
+    @classmethod
+    def prepare_model(cls, model: Model) -> None:
+        """Give the model an `action_model`, or try the one that it has.
+
+        Raises:
+            ConfigError: it gives another shape, or a part reads itself or what comes after.
+        """
+        if not hasattr(model, "action_model"):
+            model.action_model = AutoregressiveHeads(model.action_space, model.num_outputs)
+        _try_action_model(model, Chain(model.action_space))
+
+    # -- sampling -----------------------------------------------------------------------------------------------------
+    def sample(self, generator: torch.Generator | None = None) -> Any:
+        """Actions in the policy's space."""
+        return self._choose(lambda child: child.sample(generator))
+
+    def deterministic_sample(self) -> Any:
+        """The likeliest of each part, given the likeliest before."""
+        return self._choose(lambda child: child.deterministic_sample())
+
+    @torch.no_grad()
+    def _choose(self, choice: Any) -> Any:
+        chain = self.chain
+        chosen = self.inputs.new_zeros(len(self.inputs), sum(chain.widths))
+        slots = chosen.split(chain.widths, dim=1)
+        self._last, logps = [], []
+        for part in range(len(chain.parts)):
+            child = self._child(part, self._outputs(chosen)[part])
+            actions = choice(child)
+            slots[part].copy_(chain.encoded(part, actions))
+            self._last.append(actions)
+            logps.append(child.sampled_action_logp())
+        self._last_logp = total(logps)
+        return chain.join(self._last)
+
+    def _outputs(self, chosen: Tensor) -> tuple[Tensor, ...]:
+        return _parameters(self.model, self.inputs, chosen, self.chain)
+
+    def _child(self, part: int, outputs: Tensor) -> ActionDistribution:
+        mask = self._masks[part] if self.chain.masks[part] else None
+        return self.chain.parts[part].factory(outputs, self.model, mask)
+
+    def _given(self, actions: Sequence[Tensor]) -> list[ActionDistribution]:
+        """The distribution of every part, given the parts before it in `actions`: one pass."""
+        encoded = [self.chain.encoded(part, taken) for part, taken in enumerate(actions)]
+        return [self._child(part, outputs) for part, outputs in enumerate(self._outputs(torch.cat(encoded, dim=1)))]
+
+    # -- scoring ------------------------------------------------------------------------------------------------------
+    def logp(self, actions: Any) -> Tensor:
+        """Log π(a|s), `[N]`: the sum over the parts, in one pass."""
+        parts = self.chain.split(actions)
+        return total([child.logp(taken) for child, taken in zip(self._given(parts), parts, strict=True)])
+
+    def sampled_action_logp(self) -> Tensor:
+        """Log π of the last sample, `[N]`."""
+        if torch.is_grad_enabled() and self._last is not None:
+            return self.logp(self.chain.join(self._last))
+        return sampled(self._last_logp)
+
+    def entropy(self, generator: torch.Generator | None = None) -> Tensor:
+        """Σ H(aᵢ | a₁ … aᵢ₋₁) of sampled actions, `[N]`: unbiased."""
+        parts = self._fresh(generator)
+        children = self._given(parts)
+        return total(list(_unbiased(children, parts, [child.entropy() for child in children])))
+
+    def kl(self, other: AutoregressiveDistribution, generator: torch.Generator | None = None) -> Tensor:
+        """Σ KL(aᵢ | a₁ … aᵢ₋₁) of actions sampled from this one, `[N]`: unbiased."""
+        parts = self._fresh(generator)
+        children = self._given(parts)
+        kls = [child.kl(theirs) for child, theirs in zip(children, other._given(parts), strict=True)]
+        return total(list(_unbiased(children, parts, kls)))
+
+    def _fresh(self, generator: torch.Generator | None) -> list[Tensor]:
+        kept = self._last, self._last_logp
+        parts = self.chain.split(self.sample(generator))
+        self._last, self._last_logp = kept
+        return parts
+
+
+def _unbiased(
+    children: Sequence[ActionDistribution], parts: Sequence[Tensor], terms: Sequence[Tensor]
+) -> Iterator[Tensor]:
+    """The terms, with the gradient that they have through which parts were sampled before them (score function)."""
+    yield terms[0]
+    before = torch.zeros_like(terms[0])  # log P of the parts before, `[N]`
+    for child, taken, term in zip(children[:-1], parts[:-1], terms[1:], strict=True):
+        before = before + child.logp(taken)
+        yield term + term.detach() * (before - before.detach())
+
+
+def _parameters(model: Any, context: Tensor, chosen: Tensor, chain: Chain) -> tuple[Tensor, ...]:
+    outputs = model.action_model(context, chosen)
+    outputs = torch.cat(list(outputs), dim=1) if isinstance(outputs, tuple | list) else outputs
+    if tuple(outputs.shape) != (len(context), sum(chain.outputs)):
+        raise ConfigError(
+            f"{type(model).__name__}.action_model gave {list(outputs.shape)} for {len(context)} rows; expected "
+            f"[{len(context)}, {sum(chain.outputs)}]: {chain.outputs} numbers for the parts of the action"
+        )
+    return outputs.split(chain.outputs, dim=1)
+
+
+@torch.no_grad()
+def _try_action_model(model: Any, chain: Chain) -> None:
+    """Change each part and see that neither its own parameters nor those of the parts before it move."""
+    training = model.training
+    model.eval()
+    context, chosen = torch.ones(2, model.num_outputs), torch.zeros(2, sum(chain.widths))
+    first = _parameters(model, context, chosen, chain)
+    for part, slot in enumerate(chosen.split(chain.widths, dim=1)):
+        slot.fill_(1.0)
+        again = _parameters(model, context, chosen, chain)
+        for earlier in range(part + 1):
+            if not torch.allclose(first[earlier], again[earlier]):
+                raise ConfigError(
+                    f"{type(model).__name__}.action_model: the parameters of part {earlier} depend on the action of "
+                    f"part {part}; they may depend on the parts before part {earlier} only"
+                )
+        slot.zero_()
+    model.train(training)

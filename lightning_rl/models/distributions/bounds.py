@@ -1,0 +1,59 @@
+"""The bounds of a Box, as distributions between them use them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from lightning_rl.errors import UnsupportedSpaceError
+from lightning_rl.models.distributions.base import ActionDistribution
+
+__all__ = ["Bound", "bounds_of", "check_bounded", "log_volume", "span"]
+
+Bound = float | tuple[float, ...]  # the same for all entries, or one for each
+
+
+def check_bounded(dist_class: type[ActionDistribution], action_space: Space[Any]) -> None:
+    """Raise `UnsupportedSpaceError` unless the space is a float Box with finite bounds."""
+    if not (dist_class.serves(action_space) and isinstance(action_space, spaces.Box) and action_space.is_bounded()):
+        raise UnsupportedSpaceError(
+            f"{dist_class.__name__} acts between bounds; {action_space} needs to be a float Box with finite low and "
+            "high: set them, or leave model.custom_action_dist out"
+        )
+
+
+def bounds_of(action_space: Space[Any]) -> dict[str, Any]:
+    """The keywords "low" and "high", and "shape" unless actions are vectors."""
+    assert isinstance(action_space, spaces.Box)
+    bounds: dict[str, Any] = {} if len(action_space.shape) == 1 else {"shape": action_space.shape}
+    for name, values in (("low", action_space.low.ravel()), ("high", action_space.high.ravel())):
+        same = bool(np.all(values == values[0]))
+        bounds[name] = float(values[0]) if same else tuple(values.tolist())
+    return bounds
+
+
+def span(low: Bound, high: Bound, device: torch.device) -> tuple[Any, Any, Any]:
+    """`low`, the width, and what to divide by to undo it (1 for a width of 0); numbers if all entries agree."""
+    if isinstance(low, float) and isinstance(high, float):
+        return low, high - low, high - low or 1.0
+    return _tensors(low, high, device)
+
+
+@lru_cache(maxsize=64)
+def _tensors(low: Bound, high: Bound, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    with torch.inference_mode(False):  # made during evaluation, they could not be used in training
+        lows, highs = (torch.tensor(bound, device=device) for bound in (low, high))
+        width = highs - lows
+        return lows, width, torch.where(width == 0, 1.0, width)
+
+
+@lru_cache(maxsize=64)
+def log_volume(low: Bound, high: Bound, entries: int) -> float:
+    """Σ log(high − low)."""
+    widths = np.broadcast_to(np.subtract(high, low), entries)
+    return float(np.log(np.where(widths == 0, 1.0, widths)).sum())

@@ -1,0 +1,112 @@
+"""The order in which the parts of an action are chosen, and networks that give each part its parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from gymnasium import Space, spaces
+from torch import Tensor, nn
+
+from lightning_rl.errors import UnsupportedSpaceError
+from lightning_rl.models.distributions.nested import Part, parts_of
+from lightning_rl.models.layers import MLP, ActionHead
+from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, packed
+
+__all__ = ["AutoregressiveHeads", "Chain"]
+
+
+class Chain:
+    """The parts of an action space in the order in which they are chosen, and the vector that tells of those chosen.
+
+    The parts are the leaves of a Dict or Tuple, or the entries of a MultiDiscrete, MultiBinary or integer Box. In the
+    vector a discrete part is one-hot (one vector for each of its entries), a Box is as it is.
+
+    Args:
+        action_space: of one environment, or that its policy acts in.
+
+    Raises:
+        UnsupportedSpaceError: the space has one part only.
+    """
+
+    def __init__(self, action_space: Space[Any]) -> None:
+        self.nested = isinstance(action_space, spaces.Dict | spaces.Tuple)
+        if self.nested:
+            self.space: Space[Any] = action_space
+        elif isinstance(action_space, spaces.Discrete) or getattr(action_space.dtype, "kind", "f") == "f":
+            raise UnsupportedSpaceError(
+                f"an autoregressive distribution needs an action of several parts; {action_space} has one: use a "
+                "Tuple, Dict or MultiDiscrete, or leave model.custom_action_dist out"
+            )
+        else:
+            self.space = spaces.Tuple([spaces.Discrete(count) for count in choices_of(action_space).tolist()])
+        self.shape = action_space.shape
+        self.dtype = torch.int8 if isinstance(action_space, spaces.MultiBinary) else torch.int64
+        self.parts: tuple[Part, ...] = parts_of(self.space)
+        self.choices = [_choices(leaf) for _, leaf in leaf_spaces(self.space)]
+        pairs = zip(self.choices, leaf_spaces(self.space), strict=True)
+        self.widths = [sum(counts) or math.prod(leaf.shape or ()) for counts, (_, leaf) in pairs]
+        self.outputs = [part.inputs for part in self.parts]
+        self.masks = [part.mask for part in self.parts]
+
+    def split(self, actions: Any) -> list[Tensor]:
+        """The parts, `[N, …]` each, of a batch of actions."""
+        return leaf_values(self.space, actions) if self.nested else list(actions.flatten(1).unbind(1))
+
+    def join(self, parts: Sequence[Tensor]) -> Any:
+        """The inverse of `split`."""
+        if self.nested:
+            return packed(self.space, iter(parts))
+        return torch.stack(list(parts), dim=1).view(len(parts[0]), *(self.shape or ())).to(self.dtype)
+
+    def encoded(self, part: int, actions: Tensor) -> Tensor:
+        """`[N, width]` of the vector for the actions of one part."""
+        if not self.choices[part]:
+            return actions.reshape(len(actions), -1).float()
+        entries = actions.reshape(len(actions), -1).long()
+        hot = [F.one_hot(entries[:, i], count) for i, count in enumerate(self.choices[part])]
+        return torch.cat(hot, dim=1).float()
+
+
+class AutoregressiveHeads(nn.Module):
+    """A small network for each part of an action, which reads the context and the parts before.
+
+    Args:
+        action_space: of one environment.
+        context_size: width of the model's outputs.
+        hiddens: widths of each network's hidden layers.
+        activation: of these.
+    """
+
+    def __init__(
+        self,
+        action_space: Space[Any],
+        context_size: int,
+        hiddens: Sequence[int] = (64,),
+        activation: str = "tanh",
+    ) -> None:
+        super().__init__()
+        chain = Chain(action_space)
+        self.before = [sum(chain.widths[:part]) for part in range(len(chain.parts))]
+        self.trunks = nn.ModuleList([MLP(context_size + width, hiddens, activation) for width in self.before])
+        self.heads = nn.ModuleList(
+            [
+                ActionHead(trunk.size, outputs, "orthogonal")  # type: ignore[arg-type]
+                for trunk, outputs in zip(self.trunks, chain.outputs, strict=True)
+            ]
+        )
+
+    def forward(self, context: Tensor, chosen: Tensor) -> Tensor:
+        """As `AutoregressiveDistribution` asks of an `action_model`."""
+        nets = zip(self.trunks, self.heads, self.before, strict=True)
+        return torch.cat(
+            [head(trunk(torch.cat([context, chosen[:, :width]], dim=1))) for trunk, head, width in nets], dim=1
+        )
+
+
+def _choices(leaf: Space[Any]) -> list[int]:
+    """Numbers of values of a discrete leaf's entries; none for a float Box."""
+    return [] if isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f" else choices_of(leaf).tolist()

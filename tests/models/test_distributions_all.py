@@ -1,0 +1,194 @@
+"""What holds for every built-in distribution, whatever it is given."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from gymnasium.vector.utils import batch_space, iterate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.testing import assert_close
+
+from lightning_rl.exploration import Random
+from lightning_rl.models.distributions import AutoregressiveDistribution, Beta, DiagGaussian, Dirichlet
+from lightning_rl.sample_batch import nested
+from lightning_rl.spaces import leaf_values
+from tests.models.distribution_cases import CASES, generator, made, of_one, parts
+
+EVERY = pytest.mark.parametrize("case", CASES)
+REPARAMETRISED = ["DiagGaussian", "SquashedGaussian", "SquashedGaussian on bounds", "Beta", "Dirichlet"]
+INPUTS = st.floats(-1e4, 1e4, width=32) | st.sampled_from([0.0, -1e4, 1e4])
+
+
+def leaves(case: str, actions: Any) -> list[Tensor]:
+    return leaf_values(CASES[case][0], actions)
+
+
+def is_inside(case: str, actions: Any) -> bool:
+    space = CASES[case][0]
+    sent = parts(case)[0].to_env(actions)
+    rows = len(leaves(case, actions)[0])
+    return all(space.contains(single) for single in iterate(batch_space(space, rows), sent))
+
+
+def has_gaussian(case: str) -> bool:
+    """A Gaussian's actions are clipped for the environment, so they do not come back."""
+    return case in ("DiagGaussian", "nested", "nested GumbelSoftmax", "Autoregressive")
+
+
+@EVERY
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_samples_are_inside_and_numbers_finite_for_extreme_inputs(case: str, data: st.DataObject) -> None:
+    _, factory, size, model = parts(case)
+    rows = [data.draw(st.lists(INPUTS, min_size=size, max_size=size)) for _ in range(3)]
+    dist = factory(torch.tensor(rows), model, None)
+    for actions in (dist.sample(generator()), dist.deterministic_sample()):
+        assert is_inside(case, actions)
+        assert dist.sampled_action_logp().isfinite().all()
+    assert dist.entropy().isfinite().all() and dist.kl(dist).isfinite().all()
+
+
+@EVERY
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_log_probability_of_a_sample_is_that_of_the_action(case: str, deterministic: bool) -> None:
+    """Also of the action that was recorded and nested: a worker and a loss get the same number."""
+    dist = made(case, rows=200)
+    actions = dist.deterministic_sample() if deterministic else dist.sample(generator())
+    assert dist.sampled_action_logp().shape == (200,)
+    assert_close(dist.logp(actions), dist.sampled_action_logp(), rtol=1e-4, atol=1e-3)
+    assert torch.equal(dist.logp(actions), dist.logp(nested(actions)))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not has_gaussian(case)])
+def test_actions_of_the_environment_have_the_log_probability_of_the_policys(case: str) -> None:
+    """There and back through the action transform: offsets of integers and stretched bounds are undone."""
+    transform, dist = parts(case)[0], made(case, scale=0.3)
+    actions = dist.sample(generator())
+    again = transform.from_env(transform.to_env(actions))
+    assert_close(dist.logp(again), dist.logp(actions), rtol=1e-3, atol=2e-3)
+
+
+@EVERY
+def test_inputs_and_masks_are_never_changed(case: str) -> None:
+    dist, other = made(case), made(case, seed=9)
+    kept = dist.inputs.clone()
+    dist.logp(dist.sample(generator())), dist.entropy(), dist.kl(other), dist.deterministic_sample()
+    dist.sampled_action_logp(), dist.uniform_sample(generator())
+    assert torch.equal(dist.inputs, kept)
+
+
+@EVERY
+def test_the_generator_alone_decides_a_sample(case: str) -> None:
+    """Acting may not touch torch's global generator, nor depend on it."""
+    before = torch.get_rng_state()
+    first = leaves(case, made(case, rows=50).sample(generator(1)))
+    torch.rand(3)
+    again, other = (leaves(case, made(case, rows=50).sample(generator(seed))) for seed in (1, 2))
+    torch.set_rng_state(before)
+    made(case).sample(generator(1))
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@EVERY
+def test_entropy_is_minus_the_mean_log_probability(case: str) -> None:
+    """Monte Carlo over 40 000 samples, within five standard errors."""
+    dist = of_one(case, 40_000)
+    logp = dist.logp(dist.sample(generator())).detach()
+    error = 5.0 * float(logp.std()) / 200.0 + 1e-4
+    torch.manual_seed(0)
+    assert float(dist.entropy().detach().mean()) == pytest.approx(-float(logp.mean()), abs=error)
+
+
+@EVERY
+def test_kl_is_the_mean_log_ratio(case: str) -> None:
+    """Monte Carlo over 40 000 samples, within five standard errors; and it is not symmetric by accident."""
+    p, q = of_one(case, 40_000, seed=1), of_one(case, 40_000, seed=2)
+    actions = p.sample(generator())
+    ratio = (p.logp(actions) - q.logp(actions)).detach()
+    error = 5.0 * float(ratio.std()) / 200.0 + 1e-4
+    torch.manual_seed(0)
+    kl = p.kl(q).detach()
+    assert float(kl.mean()) == pytest.approx(float(ratio.mean()), abs=error)
+    assert float(kl.mean()) > 0.0
+
+
+@EVERY
+def test_kl_of_a_distribution_to_itself_is_zero_with_zero_gradient(case: str) -> None:
+    """Zero is the minimum, so a penalty on it cannot pull at the first step."""
+    _, factory, size, model = parts(case)
+    inputs = torch.randn(6, size, generator=generator()).requires_grad_()
+    kl = factory(inputs.detach(), model, None).kl(factory(inputs, model, None))
+    kl.sum().backward()
+    assert inputs.grad is not None
+    assert_close(kl, torch.zeros(6), atol=1e-6, rtol=0)
+    assert_close(inputs.grad, torch.zeros_like(inputs), atol=1e-5, rtol=0)
+
+
+@EVERY
+def test_gradients_of_logp_and_entropy_are_finite_and_not_zero(case: str) -> None:
+    _, factory, size, model = parts(case)
+    inputs = torch.randn(6, size, generator=generator()).requires_grad_()
+    dist = factory(inputs, model, None)
+    actions = nested(factory(inputs.detach(), model, None).sample(generator()))
+    for value in (dist.logp(actions), dist.entropy()):
+        gradient = torch.autograd.grad(value.sum(), inputs, retain_graph=True)[0]
+        assert gradient.isfinite().all() and bool(gradient.abs().sum() > 0)
+
+
+@pytest.mark.parametrize("case", REPARAMETRISED)
+def test_reparametrised_samples_carry_the_gradient_of_the_mean(case: str) -> None:
+    """d E[a] / d inputs by samples (pathwise) against by probabilities (score function)."""
+    _, factory, size, _ = parts(case)
+    inputs = torch.randn(1, size, generator=generator(4)).mul_(0.3).requires_grad_()
+    first, second = (factory(inputs.expand(100_000, size), None, None) for _ in range(2))
+    pathwise = torch.autograd.grad(first.rsample(generator()).flatten(1)[:, 0].mean(), inputs)[0]
+    actions = second.sample(generator(1)).detach()
+    centred = actions.flatten(1)[:, 0] - actions.flatten(1)[:, 0].mean()
+    score = torch.autograd.grad((second.logp(actions) * centred).mean(), inputs)[0]
+    assert_close(pathwise, score, atol=0.03, rtol=0.03)
+    assert bool(pathwise.abs().max() > 0.05)
+
+
+@EVERY
+def test_random_actions_of_a_warm_up_are_possible_ones(case: str) -> None:
+    """Inside the space, and with a finite density under the policy (shares of a whole sum to it)."""
+    dist = made(case, rows=100)
+    exploration = Random(parts(case)[0].policy_space)
+    actions, logp = exploration.get_exploration_action(dist, timestep=0, explore=True, generator=generator())
+    assert is_inside(case, actions)
+    assert logp.isfinite().all() and dist.logp(actions).isfinite().all()
+
+
+@EVERY
+def test_what_makes_a_distribution_can_be_pickled_and_copied(case: str) -> None:
+    """Policies travel to workers with it."""
+    _, factory, size, model = parts(case)
+    inputs = torch.randn(3, size)
+    for again in (pickle.loads(pickle.dumps(factory)), copy.deepcopy(factory)):
+        first, second = (made(inputs, model, None).sample(generator()) for made in (factory, again))
+        assert all(torch.equal(a, b) for a, b in zip(leaves(case, first), leaves(case, second), strict=True))
+
+
+@EVERY
+def test_evaluation_in_inference_mode_does_not_spoil_training(case: str) -> None:
+    """Tensors kept from there could not be saved for a later backward."""
+    _, factory, size, model = parts(case)
+    inputs = torch.randn(3, size)
+    with torch.inference_mode():
+        dist = factory(inputs, model, None)
+        dist.logp(dist.sample(generator())), dist.entropy(), dist.kl(dist)
+    learning = factory(inputs.clone().requires_grad_(), model, None)
+    (learning.logp(nested(factory(inputs, model, None).sample(generator()))) + learning.entropy()).sum().backward()
+
+
+def test_every_kind_of_distribution_is_among_the_cases() -> None:
+    kinds = {type(made(case)) for case in CASES}
+    assert {DiagGaussian, Beta, Dirichlet, AutoregressiveDistribution} <= kinds and len(kinds) == 10

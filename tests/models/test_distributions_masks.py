@@ -1,0 +1,229 @@
+"""Action masks: what is masked might as well not exist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.testing import assert_close
+
+from lightning_rl.models.catalog import ModelCatalog
+from lightning_rl.models.distributions import Categorical, MultiCategorical, parts_of
+from lightning_rl.policies import PPO
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.spaces import leaf_values
+from tests.models.distribution_cases import CASES, generator, made, parts
+
+LOGITS = st.floats(-20, 20, width=32)
+DISCRETE = [case for case in CASES if made(case).maskable]
+
+
+def logits_and_mask(data: st.DataObject, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Two rows of logits and a mask that allows at least one of `size` actions."""
+    p, q = (torch.tensor([data.draw(st.lists(LOGITS, min_size=size, max_size=size))]) for _ in range(2))
+    allowed = data.draw(st.lists(st.booleans(), min_size=size, max_size=size).filter(any))
+    return p, q, torch.tensor([allowed])
+
+
+def gradient(value: Tensor, inputs: Tensor) -> Tensor:
+    return torch.autograd.grad(value.sum(), inputs, retain_graph=True)[0]
+
+
+# -- masked equals absent ---------------------------------------------------------------------------------------------
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_masked_categorical_is_the_one_without_those_actions(data: st.DataObject) -> None:
+    """logp, entropy, KL and gradients are equal, and masked logits get exactly no gradient."""
+    p, q, mask = logits_and_mask(data, data.draw(st.integers(1, 7)))
+    kept = mask[0].nonzero().flatten()
+    inputs, fewer = p.clone().requires_grad_(), p[:, kept].clone().requires_grad_()
+    masked, absent = Categorical(inputs, mask=mask), Categorical(fewer)
+    masked_q, absent_q = Categorical(q, mask=mask), Categorical(q[:, kept])
+    for place, action in enumerate(kept.tolist()):
+        assert_close(masked.logp(torch.tensor([action])), absent.logp(torch.tensor([place])))
+    for ours, theirs in (
+        (masked.entropy(), absent.entropy()),
+        (masked.kl(masked_q), absent.kl(absent_q)),
+        (masked_q.kl(masked), absent_q.kl(absent)),
+        (masked.logp(kept[:1]), absent.logp(torch.tensor([0]))),
+    ):
+        assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+        found = gradient(ours, inputs)
+        assert_close(found[:, kept], gradient(theirs, fewer), atol=1e-5, rtol=1e-5)
+        assert not found[~mask].any()
+    assert int(masked.deterministic_sample()) == int(kept[int(absent.deterministic_sample())])
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_a_masked_multi_categorical_is_the_one_without_those_values(data: st.DataObject) -> None:
+    choices = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    drawn = [logits_and_mask(data, count) for count in choices]
+    p, q, mask = (torch.cat([entry[i] for entry in drawn], dim=1) for i in range(3))
+    inputs, fewer = p.clone().requires_grad_(), p[mask][None].clone().requires_grad_()
+    left = [int(entry[2].sum()) for entry in drawn]
+    masked, absent = MultiCategorical(inputs, mask=mask, choices=choices), MultiCategorical(fewer, choices=left)
+    masked_q = MultiCategorical(q, mask=mask, choices=choices)
+    absent_q = MultiCategorical(q[mask][None], choices=left)
+    firsts = torch.stack([entry[2][0].nonzero()[0, 0] for entry in drawn])[None]
+    for ours, theirs in (
+        (masked.logp(firsts), absent.logp(torch.zeros_like(firsts))),
+        (masked.entropy(), absent.entropy()),
+        (masked.kl(masked_q), absent.kl(absent_q)),
+    ):
+        assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+        found = gradient(ours, inputs)
+        assert_close(found[mask][None], gradient(theirs, fewer), atol=1e-5, rtol=1e-5)
+        assert not found[~mask].any()
+
+
+@pytest.mark.parametrize(("bits", "mask"), [([1], [False, True]), ([0], [True, False])])
+def test_a_bit_with_one_value_left_is_certain(bits: list[int], mask: list[bool]) -> None:
+    """Its log-probability and entropy are 0, and so is its gradient."""
+    factory, _ = ModelCatalog.get_action_dist(spaces.MultiBinary(1))
+    inputs = torch.tensor([[0.7]], requires_grad=True)
+    dist = factory(inputs, None, torch.tensor([mask]))
+    logp = dist.logp(torch.tensor([bits]))
+    assert float(logp.detach()) == float(dist.entropy().detach()) == 0.0 and dist.sample(generator()).tolist() == [bits]
+    assert float(gradient(logp + dist.entropy(), inputs)) == 0.0
+
+
+def test_parts_of_a_nested_action_are_masked_each_on_its_own() -> None:
+    """Entropy and KL are those of the parts with their parts of the mask; the Box has none."""
+    bits, mode, pair = [True, True, False, True], [True, False, True], [True, False, False, True, True, False]
+    mask = torch.tensor([bits + mode + pair]).expand(6, -1)
+    p, q = made("nested", seed=1, mask=mask), made("nested", seed=2, mask=mask)
+    widths = [child.mask.shape[1] if child.mask is not None else 0 for child in p.children]
+    assert widths == [4, 3, 6, 0]
+    assert_close(p.entropy(), torch.stack([child.entropy() for child in p.children]).sum(0))
+    assert_close(p.kl(q), torch.stack([a.kl(b) for a, b in zip(p.children, q.children, strict=True)]).sum(0))
+
+
+@pytest.mark.parametrize("case", DISCRETE)
+def test_a_mask_that_allows_everything_changes_nothing(case: str) -> None:
+    width = mask_width(case)
+    masked, free = made(case, mask=torch.ones(6, width, dtype=torch.bool)), made(case)
+    actions = free.sample(generator())
+    assert_close(masked.logp(actions), free.logp(actions))
+    torch.manual_seed(0)
+    entropy = masked.entropy()
+    torch.manual_seed(0)
+    assert_close(entropy, free.entropy())
+
+
+@pytest.mark.parametrize("case", DISCRETE)
+def test_a_mask_that_allows_nothing_is_none(case: str) -> None:
+    """Rows after an episode's end have no mask; an entry of few choices may not get one of another's then."""
+    nothing = torch.zeros(200, mask_width(case), dtype=torch.bool)
+    masked, free = made(case, rows=200, mask=nothing), made(case, rows=200)
+    actions = masked.sample(generator())
+    assert_close(masked.sampled_action_logp(), free.logp(actions))
+
+
+@pytest.mark.parametrize("case", DISCRETE)
+def test_a_mask_of_another_width_is_refused_with_the_right_one(case: str) -> None:
+    """[N, 1] would be spread over all actions without a word."""
+    with pytest.raises(ValueError, match=rf"action_mask has shape \[6, 1\]; expected \[6, {mask_width(case)}\]"):
+        made(case, mask=torch.ones(6, 1, dtype=torch.bool)).sample(generator())
+
+
+def test_logits_of_minus_infinity_from_a_model_are_masks_too() -> None:
+    """−∞ would make 0 · log 0 = NaN in entropy and KL."""
+    inputs = torch.tensor([[1.0, -torch.inf, 3.0]], requires_grad=True)
+    dist, absent = Categorical(inputs), Categorical(torch.tensor([[1.0, 3.0]]))
+    assert_close(dist.entropy(), absent.entropy())
+    assert_close(
+        dist.kl(Categorical(torch.tensor([[0.0, -torch.inf, 0.0]]))), absent.kl(Categorical(torch.zeros(1, 2)))
+    )
+    assert gradient(dist.entropy(), inputs).isfinite().all()
+
+
+def test_masked_logits_next_to_huge_ones_stay_finite() -> None:
+    """The smallest float minus 10³⁷ would be −∞."""
+    dist = Categorical(torch.tensor([[1e37, 0.0, 3e38]]), mask=torch.tensor([[True, False, True]]))
+    assert dist.entropy().isfinite().all() and dist.kl(dist).isfinite().all()
+
+
+def mask_width(case: str) -> int:
+    """One for each alternative of every discrete choice."""
+    return sum(part.mask for part in parts_of(parts(case)[0].policy_space))
+
+
+# -- from the environment to the loss ---------------------------------------------------------------------------------
+class MaskInInfo(gym.Env[Any, Any]):
+    """Allows two of five actions, others in each step; a forbidden one costs 100."""
+
+    in_obs = False
+
+    def __init__(self) -> None:
+        box = spaces.Box(-1, 1, (2,), np.float32)
+        masked = spaces.Dict({"action_mask": spaces.MultiBinary(5), "state": box})
+        self.observation_space: Any = masked if self.in_obs else box
+        self.action_space: Any = spaces.Discrete(5, start=10)
+
+    def _now(self) -> tuple[Any, dict[str, Any]]:
+        self.allowed = np.zeros(5, np.int8)
+        self.allowed[self.np_random.choice(5, 2, replace=False)] = 1
+        state = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        if self.in_obs:
+            return {"action_mask": self.allowed.copy(), "state": state}, {}
+        return state, {"action_mask": self.allowed.copy()}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._now()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = float(action == 12) if self.allowed[int(action) - 10] else -100.0
+        self.steps += 1
+        obs, info = self._now()
+        return obs, reward, self.steps >= 7, False, info
+
+
+class MaskInObs(MaskInInfo):
+    """The same, with the mask in the observation."""
+
+    in_obs = True
+
+
+@pytest.mark.parametrize("env", [MaskInObs, MaskInInfo])
+@pytest.mark.parametrize("explore", ["sampled", "random", "greedy"])
+@pytest.mark.parametrize("dist", [None, "GumbelSoftmax"])
+def test_forbidden_actions_never_reach_an_environment(env: Any, explore: str, dist: str | None) -> None:
+    creator = EnvCreator(env)
+    exploration = {"type": "random"} if explore == "random" else None
+    policy = PPO(*creator.spaces(), model={"custom_action_dist": dist}, exploration=exploration, seed=1)
+    worker = RolloutWorker(
+        creator, policy, num_envs=3, fragment_length=40, vectorization="sync", explore=explore != "greedy", seed=1
+    )
+    for _ in range(2):
+        assert float(worker.sample().rewards.min()) == 0.0
+
+
+@pytest.mark.parametrize("env", [MaskInObs, MaskInInfo])
+def test_acting_and_learning_use_the_same_mask(env: Any) -> None:
+    """The first KL of every iteration is 0, so the loss has seen the masks that acted."""
+    creator = EnvCreator(env)
+    policy = PPO(*creator.spaces(), lr=1e-2, seed=1)
+    worker = RolloutWorker(creator, policy, num_envs=3, fragment_length=40, vectorization="sync", seed=1)
+    for _ in range(3):
+        metrics = policy.learn_on_batch(worker.sample())
+        assert metrics["first_kl"] == pytest.approx(0.0, abs=1e-6)
+        assert 0.0 < metrics["entropy"] <= np.log(2) + 1e-5  # of two allowed actions
+
+
+def test_leaf_order_of_a_nested_mask_is_that_of_the_actions() -> None:
+    """Only the last value of each discrete entry is allowed: bits 1, mode 2, (1, 3)."""
+    last = [[False, True]] * 2 + [[False, False, True], [False, True], [False, False, False, True]]
+    mask = torch.tensor([[value for entry in last for value in entry]]).expand(6, -1)
+    dist = made("nested", mask=mask)
+    sampled = leaf_values(CASES["nested"][0], dist.sample(generator()))
+    assert [leaf.tolist()[0] for leaf in sampled if not leaf.is_floating_point()] == [[1, 1], 2, [1, 3]]

@@ -1,45 +1,147 @@
-"""Numbers that change with the env steps taken: a constant, or points joined by straight lines."""
+"""Numbers that change with the env steps taken: constants, points joined by lines, and a few named curves.
+
+A schedule is plain data and has no state: its value follows from the env steps, which every checkpoint holds. So a
+resumed run goes on exactly where the other stopped, and every worker has the value that belongs to its weights.
+"""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, did_you_mean
 
-__all__ = ["Schedule", "check_schedule", "schedule_value"]
+__all__ = ["SCHEDULES", "Schedule", "check_schedule", "schedule_points", "schedule_value"]
 
-Schedule = float | Sequence[Sequence[float]]
+Schedule = float | Sequence[Sequence[float]] | Mapping[str, Any]
+
+# How much of the way from `initial` to `final` is still to go, by the share of `steps` that is done.
+CURVES: dict[str, Callable[[float], float]] = {
+    "linear": lambda done: 1.0 - done,
+    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),  # Loshchilov and Hutter, arXiv:1608.03983, eq. 5
+}
+CURVE_KEYS = ("initial", "final", "steps")
+SCHEDULES: dict[str, tuple[str, ...]] = {  # type → the keys that it needs; curves also take "start"
+    "constant": ("value",),
+    "linear": CURVE_KEYS,
+    "piecewise": ("points",),
+    "exponential": CURVE_KEYS,
+    "cosine": CURVE_KEYS,
+}
+EXPECTED = (
+    "a number, or [[env_step, value], …] with rising steps, such as [[0, 3e-4], [1_000_000, 0.0]], "
+    "or a mapping such as {type: cosine, initial: 3e-4, final: 0.0, steps: 1_000_000}"
+)
 
 
 def schedule_value(schedule: Schedule, env_steps: int) -> float:
-    """The schedule at `env_steps`: linear between its points, constant before the first and after the last."""
+    """The schedule at `env_steps`.
+
+    Args:
+        schedule: a number; or `[[env_step, value], …]`, linear between its points, constant before the first and after
+            the last; or a mapping: `{type: constant, value}`, `{type: piecewise, points: [[env_step, value], …]}`, or
+            `{type, initial, final, steps, start: 0}` with type linear, exponential (equal ratios in equal steps) or
+            cosine, which is `initial` until `start`, and `final` from `start + steps` on.
+        env_steps: environment steps of the whole run.
+    """
     if isinstance(schedule, int | float):
         return float(schedule)
-    steps = [point[0] for point in schedule]
+    if isinstance(schedule, Mapping):
+        kind = schedule["type"]
+        if kind == "constant":
+            return float(schedule["value"])
+        return _joined(schedule["points"], env_steps) if kind == "piecewise" else _curve(schedule, env_steps)
+    return _joined(schedule, env_steps)
+
+
+def schedule_points(schedule: Schedule) -> list[float]:
+    """The values that a (checked) schedule takes at its corners; all others lie between them."""
+    if isinstance(schedule, int | float):
+        return [float(schedule)]
+    if isinstance(schedule, Mapping):
+        if schedule["type"] == "piecewise":
+            return schedule_points(schedule["points"])
+        return [float(schedule[key]) for key in ("value", "initial", "final") if key in schedule]
+    return [float(point[1]) for point in schedule]
+
+
+def check_schedule(name: str, schedule: Any, low: float = -math.inf, high: float = math.inf) -> None:
+    """Refuse what is no schedule (`schedule_value` says what is one), or leaves its range.
+
+    Args:
+        name: the config key, for the message.
+        schedule: what was given there.
+        low, high: what every value of it has to lie between.
+
+    Raises:
+        ConfigError: names the key, the value and what is expected.
+    """
+    if isinstance(schedule, Mapping):
+        _check_mapping(name, schedule)
+    elif not _is_number(schedule) and not _are_points(schedule):
+        raise ConfigError(f"{name}={schedule!r}; expected {EXPECTED}")
+    for value in schedule_points(schedule):
+        if not low <= value <= high:
+            expected = f"at least {low}" if high == math.inf else f"between {low} and {high}"
+            raise ConfigError(f"{name}={schedule!r}; expected values {expected}")
+
+
+def _check_mapping(name: str, schedule: Mapping[str, Any]) -> None:
+    kind = schedule.get("type")
+    if kind not in SCHEDULES:
+        raise ConfigError(
+            f"{name}.type={kind!r} is no schedule.{did_you_mean(str(kind), SCHEDULES)} Choose {', '.join(SCHEDULES)}"
+        )
+    needed = SCHEDULES[kind]
+    known = ("type", *needed, *(("start",) if needed == CURVE_KEYS else ()))
+    for key in schedule:
+        if key not in known:
+            raise ConfigError(f"{name}: no key {key!r}.{did_you_mean(key, known)} Keys of {kind}: {', '.join(known)}")
+    for key in needed:
+        if key not in schedule:
+            raise ConfigError(f"{name}={dict(schedule)!r} has no {key!r}; {kind} needs {', '.join(needed)}")
+    if kind == "piecewise":
+        if not _are_points(schedule["points"]):
+            raise ConfigError(f"{name}.points={schedule['points']!r}; expected [[env_step, value], …], steps rising")
+        return
+    for key in known[1:]:
+        if not _is_number(schedule.get(key, 0)):
+            raise ConfigError(f"{name}.{key}={schedule[key]!r}; expected a finite number")
+    if kind != "constant" and schedule["steps"] <= 0:
+        raise ConfigError(f"{name}.steps={schedule['steps']!r}; expected at least 1")
+    if kind == "exponential" and not schedule["initial"] * schedule["final"] > 0:
+        raise ConfigError(
+            f"{name}: exponential from {schedule['initial']!r} to {schedule['final']!r} needs two numbers of one sign, "
+            "neither of them 0: use linear or cosine"
+        )
+
+
+def _curve(schedule: Mapping[str, Any], env_steps: int) -> float:
+    initial, final = float(schedule["initial"]), float(schedule["final"])
+    done = (env_steps - schedule.get("start", 0)) / schedule["steps"]
+    if done <= 0.0 or done >= 1.0:
+        return initial if done <= 0.0 else final
+    if schedule["type"] == "exponential":
+        return initial * (final / initial) ** done
+    return final + (initial - final) * CURVES[schedule["type"]](done)
+
+
+def _joined(points: Sequence[Sequence[float]], env_steps: int) -> float:
+    steps = [point[0] for point in points]
     after = bisect_right(steps, env_steps)
     if after == 0 or after == len(steps):
-        return float(schedule[min(after, len(steps) - 1)][1])
-    (start, low), (stop, high) = schedule[after - 1], schedule[after]
+        return float(points[min(after, len(steps) - 1)][1])
+    (start, low), (stop, high) = points[after - 1], points[after]
     return float(low + (high - low) * (env_steps - start) / (stop - start))
 
 
-def check_schedule(name: str, schedule: Any) -> None:
-    """Refuse what is neither a finite number nor `[[env_step, value], …]` with rising steps.
-
-    Raises:
-        ConfigError: names the key and the value.
-    """
-    if _is_number(schedule):
-        return
-    points = list(schedule) if _is_list(schedule) else []
+def _are_points(value: Any) -> bool:
+    points = list(value) if _is_list(value) else []
     paired = all(_is_list(point) and len(point) == 2 and all(map(_is_number, point)) for point in points)
-    if not points or not paired or any(a[0] >= b[0] for a, b in pairwise(points)):
-        expected = "a number, or [[env_step, value], …] with rising steps"
-        raise ConfigError(f"{name}={schedule!r}; expected {expected}, such as [[0, 3e-4], [1_000_000, 0.0]]")
+    return bool(points) and paired and all(a[0] < b[0] for a, b in pairwise(points))
 
 
 def _is_number(value: Any) -> bool:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lightning_rl.config import compose_config
+from lightning_rl.config_check import check_config
 from lightning_rl.errors import ConfigError
-from lightning_rl.schedules import check_schedule, schedule_value
+from lightning_rl.policies import PPO
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.schedules import SCHEDULES, check_schedule, schedule_points, schedule_value
 
 
 def test_a_number_is_the_same_at_every_step() -> None:
@@ -49,10 +54,134 @@ def test_a_schedule_stays_between_its_values_and_meets_its_points(schedule: list
     ["3e-4", True, None, [], [1, 2], [[0, 1, 2]], [[0, "a"]], ["ab"], [[0, 1], [0, 2]], [[5, 1], [2, 2]], float("nan")],
 )
 def test_what_is_no_schedule_is_refused_by_name(schedule: Any) -> None:
-    with pytest.raises(ConfigError, match=r"policy\.lr=.*expected a number, or \[\[env_step, value\]"):
+    with pytest.raises(ConfigError, match=r"policy\.lr=.*expected a number, or \[\[env_step, value\].*\{type: cosine"):
         check_schedule("policy.lr", schedule)
 
 
 @pytest.mark.parametrize("schedule", [0, 1e-3, [[0, 1]], ((0, 1.0), (10, 0))])
 def test_numbers_and_rising_points_are_schedules(schedule: Any) -> None:
     check_schedule("policy.lr", schedule)
+
+
+# -- curves -----------------------------------------------------------------------------------------------------------
+def curve(kind: str, **keywords: Any) -> dict[str, Any]:
+    return {"type": kind, "initial": 1.0, "final": 0.01, "steps": 100, **keywords}
+
+
+@pytest.mark.parametrize(
+    ("kind", "quarter", "half"),
+    [
+        ("linear", 0.7525, 0.505),
+        ("exponential", 0.01**0.25, 0.1),  # equal ratios in equal steps
+        ("cosine", 0.01 + 0.99 * (1 + math.cos(math.pi / 4)) / 2, 0.505),
+    ],
+)
+def test_curves_go_from_initial_to_final(kind: str, quarter: float, half: float) -> None:
+    schedule = curve(kind)
+    check_schedule("lr", schedule)
+    values = [schedule_value(schedule, step) for step in (0, 25, 50, 100, 10**9)]
+    assert values == pytest.approx([1.0, quarter, half, 0.01, 0.01])
+
+
+@pytest.mark.parametrize("kind", ["linear", "exponential", "cosine"])
+def test_curves_may_start_later(kind: str) -> None:
+    late = curve(kind, start=1000)
+    assert schedule_value(late, 0) == schedule_value(late, 1000) == 1.0
+    assert schedule_value(late, 1050) == schedule_value(curve(kind), 50)
+
+
+def test_constant_and_piecewise_are_the_short_forms_written_out() -> None:
+    assert schedule_value({"type": "constant", "value": 0.5}, 10**6) == 0.5
+    points = [[100, 1.0], [200, 0.5], [500, 0.0]]
+    written = {"type": "piecewise", "points": points}
+    check_schedule("lr", written)
+    assert all(schedule_value(written, step) == schedule_value(points, step) for step in range(0, 600, 25))
+
+
+@settings(derandomize=True, max_examples=50, deadline=None)
+@given(
+    st.sampled_from(["linear", "exponential", "cosine"]), st.floats(0.01, 10), st.floats(0.01, 10), st.integers(0, 300)
+)
+def test_curves_never_leave_their_ends_and_never_turn(kind: str, initial: float, final: float, step: int) -> None:
+    schedule = curve(kind, initial=initial, final=final)
+    now, then = schedule_value(schedule, step), schedule_value(schedule, step + 1)
+    low, high = sorted(schedule_points(schedule))
+    assert low - 1e-9 <= now <= high + 1e-9
+    assert (then - now) * (final - initial) >= -1e-12
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        ({"type": "cosin"}, r"lr\.type='cosin' is no schedule\. Did you mean 'cosine'\? Choose constant, linear"),
+        ({"initial": 1}, r"lr\.type=None is no schedule"),
+        (
+            curve("cosine", step=1),
+            r"no key 'step'\. Did you mean 'steps'\? Keys of cosine: type, initial, final, steps",
+        ),
+        ({"type": "linear", "initial": 1, "final": 0}, r"has no 'steps'; linear needs initial, final, steps"),
+        (curve("linear", steps=0), r"lr\.steps=0; expected at least 1"),
+        (curve("linear", initial="a"), r"lr\.initial='a'; expected a finite number"),
+        (curve("exponential", final=0.0), r"needs two numbers of one sign, neither of them 0: use linear or cosine"),
+        (curve("exponential", initial=-1.0), r"one sign"),
+        ({"type": "piecewise", "points": [[1, 1], [0, 1]]}, r"lr\.points=.*steps rising"),
+        ({"type": "constant", "value": 1, "start": 5}, r"no key 'start'.* Keys of constant: type, value"),
+    ],
+)
+def test_a_wrong_mapping_says_what_is_wrong_with_it(schedule: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check_schedule("lr", schedule)
+
+
+@pytest.mark.parametrize(
+    "schedule", [1.5, [[0, 0.5], [10, 1.5]], curve("linear", final=1.5), curve("cosine", initial=2)]
+)
+def test_a_range_holds_for_every_form(schedule: Any) -> None:
+    check_schedule("epsilon", schedule)
+    with pytest.raises(ConfigError, match=r"expected values between 0\.0 and 1\.0"):
+        check_schedule("epsilon", schedule, low=0.0, high=1.0)
+
+
+def test_every_type_is_tested() -> None:
+    assert set(SCHEDULES) == {"constant", "linear", "piecewise", "exponential", "cosine"}
+
+
+# -- in a config ------------------------------------------------------------------------------------------------------
+COSINE = "{type:cosine,initial:3e-4,final:0,steps:1e6}"
+
+
+@pytest.mark.parametrize("experiment", ["none", "ppo_cartpole"])  # a number and a list stand there already
+def test_a_mapping_is_taken_on_the_command_line(experiment: str) -> None:
+    config = compose_config([f"experiment={experiment}", f"policy.lr={COSINE}", f"policy.clip={COSINE}"])
+    check_config(config)
+    assert config["policy"]["lr"] == {"type": "cosine", "initial": 3e-4, "final": 0, "steps": 1e6}
+    assert config["policy"]["clip"] == config["policy"]["lr"]
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        (f"policy.lrr={COSINE}", r"no key 'policy\.lrr'\. Did you mean 'policy\.lr'"),
+        ("policy.lr={type:cosin}", "Did you mean 'cosine'"),
+        ("policy.entropy_coef={type:linear,initial:1,final:0}", r"policy\.entropy_coef=.*has no 'steps'"),
+        ("policy.clip={type:linear,initial:0.2,final:-1,steps:5}", r"policy\.clip=.*expected at least 0"),
+        ("policy.lr=[1,2]", r"policy\.lr=\[1, 2\]; expected a number"),
+        ("policy.lr=fast", r"policy\.lr='fast' is text; expected number or list or mapping"),
+    ],
+)
+def test_mistakes_are_found_before_training(override: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check_config(compose_config([override]))
+
+
+def test_a_policy_follows_a_curve_over_env_steps() -> None:
+    """lr, clip and entropy_coef at 128 of 256 steps are halfway down the cosine."""
+    half = {"type": "cosine", "initial": 1e-2, "final": 0.0, "steps": 256}
+    env = EnvCreator("CartPole-v1")
+    policy = PPO(*env.spaces(), lr=half, entropy_coef=half, clip={**half, "initial": 0.4}, passes=1, minibatches=1)
+    policy.env_steps = 128
+    assert policy.optimiser.set_lr(policy.env_steps) == pytest.approx(5e-3)
+    assert policy.optimiser.torch_optimizer.param_groups[0]["lr"] == pytest.approx(5e-3)
+    assert schedule_value(policy.clip, policy.env_steps) == pytest.approx(0.2)
+    worker = RolloutWorker(env, policy, num_envs=4, fragment_length=32)
+    assert policy.learn_on_batch(worker.sample())["lr"] < 1e-3

@@ -10,7 +10,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from lightning_rl.exploration.exploration import Exploration
-from lightning_rl.models.distributions import ActionDistribution, parts_of
+from lightning_rl.models.distributions import ActionDistribution, MultiActionDistribution, parts_of
 from lightning_rl.spaces import leaf_spaces, packed
 
 __all__ = ["Random", "random_actions"]
@@ -42,8 +42,12 @@ def random_actions(
     parts = parts_of(action_space)
     masks = [None] * len(parts) if dist.mask is None else dist.mask.split([part.mask for part in parts], dim=1)
     leaves, logp = [], torch.zeros(rows, device=device)
-    for (_, leaf), part, mask in zip(leaf_spaces(action_space), parts, masks, strict=True):
-        if part.maskable:
+    dists = dist.children if isinstance(dist, MultiActionDistribution) else [dist]
+    owns = [child.uniform_sample(generator) for child in dists] if len(dists) == len(parts) else [None] * len(parts)
+    for (_, leaf), part, mask, own in zip(leaf_spaces(action_space), parts, masks, owns, strict=True):
+        if own is not None:  # not all of the space is possible
+            actions, leaf_logp = own
+        elif part.maskable:
             # Logits of zero are the uniform distribution over what the mask leaves.
             uniform = part.factory(torch.zeros(rows, part.inputs, device=device), None, mask)
             actions, leaf_logp = uniform.sample(generator), uniform.sampled_action_logp()

@@ -1,121 +1,167 @@
-"""Exploration: what is sampled, with which log-probability, and what `explore=False` means."""
+"""What holds for every strategy: greedy without exploring, actions inside the space, one source of randomness."""
 
 from __future__ import annotations
 
+import inspect
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
+import yaml
+from gymnasium import Space, spaces
 from gymnasium.vector.utils import batch_space, iterate
 from torch.testing import assert_close
 
-from lightning_rl.errors import ConfigError
-from lightning_rl.exploration import Exploration, Random, StochasticSampling, make_exploration
+from lightning_rl.config import compose_config, group_options, shipped_conf
+from lightning_rl.config_check import check_config
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.exploration import (
+    STRATEGIES,
+    EpsilonGreedy,
+    Exploration,
+    GaussianNoise,
+    Random,
+    StochasticSampling,
+    make_exploration,
+    strategy_class,
+)
 from lightning_rl.models.catalog import ModelCatalog
-from lightning_rl.spaces import ActionTransform, leaf_values
-from tests.models.test_distributions import NESTED_SPACE
-from tests.test_spaces import ACTIONS
+from lightning_rl.signatures import keywords_of
+from lightning_rl.spaces import ActionTransform
+from tests.exploration.spaces import BOXES, IDS, MIXED, OBSERVATIONS, PAIRS, TAKES, asked, distribution, flat, made
+
+YAMLS = [name for name in group_options("exploration") if name != "custom"]
+every_pair = pytest.mark.parametrize(("name", "space"), PAIRS, ids=IDS)
 
 
-def setting(space, rows=64, mask=None, seed=0):
-    transform = ActionTransform(space)
-    factory, size = ModelCatalog.get_action_dist(space)
-    inputs = 3 * torch.randn(rows, size, generator=torch.Generator().manual_seed(seed))
-    return transform, factory(inputs, None, mask)
+def test_every_strategy_is_here() -> None:
+    assert set(TAKES) == set(STRATEGIES)
 
 
-def asked(exploration, dist, explore=True, timestep=0, seed=0):
-    return exploration.get_exploration_action(
-        dist, timestep=timestep, explore=explore, generator=torch.Generator().manual_seed(seed)
+@every_pair
+def test_without_exploring_the_best_action_is_taken(name: str, space: Space[Any]) -> None:
+    dist = distribution(space)
+    actions, logp = asked(made(name, space), dist, explore=False)
+    assert torch.equal(flat(space, actions), flat(space, dist.deterministic_sample()))
+    assert_close(logp, dist.logp(actions))
+
+
+@pytest.mark.parametrize("name", ["gaussian_noise", "ornstein_uhlenbeck_noise", "per_worker_gaussian_noise"])
+def test_without_exploring_deterministic_policies_are_not_disturbed(name: str) -> None:
+    space = BOXES[0]
+    dist = distribution(space, custom_action_dist="Deterministic")
+    actions, logp = asked(made(name, space), dist, explore=False)
+    assert torch.equal(actions, dist.inputs) and not logp.any()
+
+
+@every_pair
+def test_explored_actions_are_inside_the_space(name: str, space: Space[Any]) -> None:
+    actions, logp = asked(made(name, space), distribution(space))
+    single = iterate(batch_space(space, 64), ActionTransform(space).to_env(actions))
+    assert all(space.contains(action) for action in single)
+    assert logp.shape == (64,) and bool(logp.isfinite().all())
+
+
+@every_pair
+def test_exploring_is_not_greedy(name: str, space: Space[Any]) -> None:
+    dist = distribution(space)
+    if name == "parameter_noise":
+        pytest.skip("its noise is in the network: test_parameter_noise.py")
+    actions, _ = asked(made(name, space), dist)
+    assert not torch.equal(flat(space, actions), flat(space, dist.deterministic_sample()))
+
+
+@every_pair
+def test_what_the_network_said_is_never_changed(name: str, space: Space[Any]) -> None:
+    """RLlib's soft Q divided the caller's logits in place."""
+    dist = distribution(space)
+    before = dist.inputs.clone()
+    asked(made(name, space), dist)
+    assert torch.equal(dist.inputs, before)
+
+
+@every_pair
+def test_only_the_generator_decides(name: str, space: Space[Any]) -> None:
+    dist, before = distribution(space), torch.get_rng_state()
+    strategies = [made(name, space) for _ in range(3)]
+    inside = torch.get_rng_state()  # networks of a strategy draw their first weights
+    first, second, other = (
+        flat(space, asked(exploration, dist, seed=seed)[0])
+        for exploration, seed in zip(strategies, (1, 1, 2), strict=True)
     )
+    assert torch.equal(inside, torch.get_rng_state())
+    torch.set_rng_state(before)
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
 
 
-@pytest.mark.parametrize("space", [*ACTIONS, NESTED_SPACE], ids=str)
-@pytest.mark.parametrize("kind", ["stochastic_sampling", "random"])
-@pytest.mark.parametrize("explore", [True, False])
-def test_actions_of_every_space_arrive_inside_it(space, kind, explore):
-    transform, dist = setting(space)
-    actions, logp = asked(make_exploration({"type": kind}, transform.policy_space), dist, explore)
-    assert all(space.contains(single) for single in iterate(batch_space(space, 64), transform.to_env(actions)))
-    assert logp.shape == (64,) and logp.isfinite().all()
-
-
-@pytest.mark.parametrize("kind", [StochasticSampling, Random])
-def test_without_exploring_the_best_action_is_taken(kind):
-    transform, dist = setting(spaces.Discrete(4))
-    actions, logp = asked(kind(transform.policy_space), dist, explore=False)
-    assert torch.equal(actions, dist.inputs.argmax(1))
+# -- random actions ---------------------------------------------------------------------------------------------------
+def test_sampling_gives_the_log_probability_of_the_policy() -> None:
+    dist = distribution(spaces.Discrete(4))
+    actions, logp = asked(StochasticSampling(spaces.Discrete(4)), dist)
     assert_close(logp, dist.logp(actions))
 
 
-def test_sampling_gives_the_log_probability_of_the_policy():
-    transform, dist = setting(spaces.Discrete(4))
-    actions, logp = asked(StochasticSampling(transform.policy_space), dist)
-    assert_close(logp, dist.logp(actions))
-
-
-def test_random_discrete_actions_are_uniform_over_the_mask():
+def test_random_discrete_actions_are_uniform_over_the_mask() -> None:
     """Of 4 actions 2 are allowed: log ½ each, and never another one."""
     mask = torch.tensor([[True, False, False, True]]).expand(2000, 4)
-    transform, dist = setting(spaces.Discrete(4), 2000, mask)
-    actions, logp = asked(Random(transform.policy_space), dist)
+    actions, logp = asked(Random(spaces.Discrete(4)), distribution(spaces.Discrete(4), 2000, mask))
     assert set(actions.tolist()) == {0, 3}
     assert (actions == 0).float().mean() == pytest.approx(0.5, abs=0.05)
     assert_close(logp, torch.full((2000,), math.log(0.5)))
 
 
-def test_random_box_actions_fill_the_policy_space_with_their_density():
-    """[−1, 1]²: density ¼."""
-    transform, dist = setting(spaces.Box(-5.0, 20.0, (2,)), 2000)
-    actions, logp = asked(Random(transform.policy_space), dist)
+def test_rllib_defect_random_actions_of_the_environments_space_saturate() -> None:
+    """They were drawn in [−5, 20] and then taken for [−1, 1]. Here [−1, 1]² is filled evenly: density ¼."""
+    space = spaces.Box(-5.0, 20.0, (2,))
+    actions, logp = asked(made("random", space), distribution(space, 2000))
     assert actions.min() < -0.95 and actions.max() > 0.95 and actions.abs().max() <= 1
+    assert actions.abs().mean() == pytest.approx(0.5, abs=0.02)
     assert_close(logp, torch.full((2000,), math.log(0.25)))
 
 
-def test_random_actions_of_half_open_boxes_have_their_density():
+def test_random_actions_of_half_open_boxes_have_their_density() -> None:
     """[0, ∞): Exp(1), log density −x; (−∞, ∞): standard normal."""
     space = spaces.Box(np.array([0.0, -np.inf], np.float32), np.array([np.inf, np.inf], np.float32))
-    transform, dist = setting(space, 3)
-    actions, logp = asked(Random(transform.policy_space), dist)
+    actions, logp = asked(Random(space), distribution(space, 3))
     normal = torch.distributions.Normal(0.0, 1.0).log_prob(actions[:, 1])
     assert_close(logp, -actions[:, 0] + normal)
 
 
-def test_random_steps_come_first_with_their_true_probability():
-    """In RLlib they had logp 0, so that the first PPO ratio exploded."""
-    transform, dist = setting(spaces.Discrete(4), 5)
-    exploration = StochasticSampling(transform.policy_space, random_timesteps=100)
-    _, early = asked(exploration, dist, timestep=99)
-    assert_close(early, torch.full((5,), -math.log(4)))
-    actions, late = asked(exploration, dist, timestep=100)
-    assert_close(late, dist.logp(actions))
+@pytest.mark.parametrize(
+    ("name", "space", "logp"),
+    [
+        ("stochastic_sampling", spaces.Discrete(4), -math.log(4)),
+        ("parameter_noise", spaces.Discrete(4), -math.log(4)),
+        ("gaussian_noise", BOXES[0], -math.log(4)),  # [−1, 1]²
+        ("per_worker_gaussian_noise", BOXES[0], -math.log(4)),
+        ("ornstein_uhlenbeck_noise", BOXES[0], -math.log(4)),
+    ],
+)
+def test_rllib_defect_random_steps_had_log_probability_0(name: str, space: Space[Any], logp: float) -> None:
+    """…so that the first ratio π/1 of PPO was wrong. The random steps end at `random_timesteps`."""
+    exploration, dist = made(name, space, random_timesteps=100), distribution(space)
+    actions, early = asked(exploration, dist, timestep=99)
+    assert_close(early, torch.full((64,), logp))
+    later, late = asked(exploration, dist, timestep=100)
+    assert not torch.equal(flat(space, actions), flat(space, later)) and not torch.equal(early, late)
 
 
-@pytest.mark.parametrize("kind", ["stochastic_sampling", "random"])
-def test_only_the_generator_decides_and_the_global_one_is_not_touched(kind):
-    transform, dist = setting(NESTED_SPACE)
-    exploration, before = make_exploration({"type": kind}, transform.policy_space), torch.get_rng_state()
-    first, second, other = (asked(exploration, dist, seed=seed)[0] for seed in (1, 1, 2))
-    leaves = [leaf_values(NESTED_SPACE, actions) for actions in (first, second, other)]
-    assert all(torch.equal(a, b) for a, b in zip(leaves[0], leaves[1], strict=True))
-    assert any(not torch.equal(a, b) for a, b in zip(leaves[0], leaves[2], strict=True))
-    assert torch.equal(before, torch.get_rng_state())
-
-
+# -- making -----------------------------------------------------------------------------------------------------------
 class Custom(Exploration):
-    def get_exploration_action(self, dist, *, timestep, explore, generator=None):
+    def get_exploration_action(self, dist: Any, *, timestep: int, explore: bool, generator: Any = None) -> Any:
         return dist.deterministic_sample(), dist.sampled_action_logp()
 
 
 @pytest.mark.parametrize("named", [Custom, "tests.exploration.test_exploration:Custom"])
-def test_a_custom_strategy_by_class_or_path(named):
+def test_a_custom_strategy_by_class_or_path(named: Any) -> None:
     assert type(make_exploration({"type": named}, spaces.Discrete(2))).__name__ == "Custom"
 
 
 @pytest.mark.parametrize("named", [None, {}, {"type": "StochasticSampling"}, {"type": "stochastic_sampling"}])
-def test_the_default_and_rllibs_class_names(named):
+def test_the_default_and_rllibs_class_names(named: Any) -> None:
     assert isinstance(make_exploration(named, spaces.Discrete(2)), StochasticSampling)
 
 
@@ -123,14 +169,73 @@ def test_the_default_and_rllibs_class_names(named):
     ("config", "words"),
     [
         ({"type": "stochastic_sampler"}, "Did you mean 'stochastic_sampling'"),
-        ({"type": "random", "epsilon": 1}, "unexpected keyword argument 'epsilon'"),
+        ({"type": "random", "epsilon": 1}, "has no key 'epsilon'"),
+        ({"type": "epsilon_greedy", "epsilon_timestep": 1}, "Did you mean 'epsilon_timesteps'"),
+        ({"type": "epsilon_greedy", "final_epsilon": 1.5}, "between 0.0 and 1.0"),
+        ({"type": "epsilon_greedy", "action_space": 1}, "has no key 'action_space'"),
+        ({"type": "soft_q", "temperature": 0.0}, "at least 1e-06"),
         ({"type": "collections.OrderedDict"}, "subclass of lightning_rl.exploration.Exploration"),
+        ({"type": "curiosity"}, "observation_space"),
+        ({"type": "rnd", "distill_net_config": {"use_lstm": True}}, "has memory"),
+        ({"type": "rnd", "observation_filter": "mean"}, "Did you mean 'mean_std'"),
     ],
 )
-def test_wrong_configs_are_one_clear_error(config, words):
+def test_wrong_configs_are_one_clear_error(config: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        make_exploration(config, spaces.Discrete(2))
+        observations = None if config["type"] == "curiosity" else OBSERVATIONS
+        make_exploration(config, spaces.Discrete(2), observations)
 
 
-def test_info_is_empty_without_a_schedule():
+@pytest.mark.parametrize("strategy", [EpsilonGreedy, GaussianNoise])
+def test_actions_of_the_wrong_kind_are_refused_with_what_would_work(strategy: type[Exploration]) -> None:
+    with pytest.raises(UnsupportedSpaceError, match=r"action '(move|grip)', .* use (gaussian_noise|epsilon_greedy)"):
+        strategy(MIXED[0])
+
+
+@pytest.mark.parametrize("name", YAMLS)
+def test_the_yaml_is_the_constructor(name: str) -> None:
+    written = yaml.safe_load((shipped_conf() / "exploration" / f"{name}.yaml").read_text(encoding="utf-8"))
+    keywords = {
+        key: list(keyword.default) if isinstance(keyword.default, tuple) else keyword.default
+        for key, keyword in keywords_of(strategy_class(written.pop("type"))).items()
+        if key not in ("action_space", "observation_space")
+    }
+    assert written == keywords and inspect.Parameter.empty not in keywords.values()
+
+
+def test_every_strategy_has_a_yaml() -> None:
+    types = {compose_config([f"exploration={name}"])["exploration"]["type"] for name in YAMLS}
+    assert types == set(STRATEGIES)
+
+
+@pytest.mark.parametrize("name", YAMLS)
+def test_every_yaml_composes_and_passes_the_check(name: str) -> None:
+    check_config(compose_config([f"exploration={name}"]))
+
+
+def test_another_type_drops_the_keys_of_the_one_before() -> None:
+    config = compose_config(["exploration.type=epsilon_greedy", "exploration.final_epsilon=0.1"])
+    check_config(config)
+    assert config["exploration"] == {"type": "epsilon_greedy", "final_epsilon": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["exploration=rnd", "exploration.embed_dims=3"], "no key 'exploration.embed_dims'. Did you mean"),
+        (["exploration=soft_q", "exploration.temperature=warm"], r"exploration\.temperature='warm' is text"),
+        (["exploration=soft_q", "exploration.temperature=[[1,2],[0,3]]"], "rising steps"),
+        (["exploration.type=softq"], "Did you mean 'soft_q'"),
+    ],
+)
+def test_mistakes_are_found_before_anything_starts(overrides: list[str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check_config(compose_config(overrides))
+
+
+def test_info_is_empty_without_a_schedule() -> None:
     assert Random(spaces.Discrete(2)).info(0) == {}
+
+
+def test_model_catalog_knows_the_distribution_of_every_tested_space() -> None:
+    assert all(ModelCatalog.get_action_dist(space)[1] > 0 for _, space in PAIRS)

@@ -1,0 +1,93 @@
+"""What strategies that add noise to continuous actions have in common."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from lightning_rl.exploration.exploration import Exploration, require_box_actions
+from lightning_rl.exploration.random import random_actions
+from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.schedules import Schedule, check_schedule, schedule_value
+from lightning_rl.spaces import leaf_spaces, leaf_values, packed
+
+__all__ = ["AdditiveNoise", "normal_logp"]
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+class AdditiveNoise(Exploration):
+    """The best action plus noise, clipped to the policy's space; a subclass defines `noise`.
+
+    Args:
+        action_space: float Boxes, or nested of them.
+        random_timesteps: before this many environment steps, actions are uniformly random instead.
+        scale: what the noise is multiplied with, a schedule over environment steps.
+
+    Attributes:
+        low, high: bounds of all action entries, `[A]`, in the order of the space's leaves; infinite where there is
+            none.
+
+    Raises:
+        UnsupportedSpaceError: a part of the actions is discrete.
+        ConfigError: the scale is negative.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, action_space: Space[Any], random_timesteps: int, scale: Schedule) -> None:
+        super().__init__(action_space)
+        require_box_actions(type(self).__name__, action_space)
+        check_schedule("exploration.scale_schedule", scale, low=0.0)
+        self.random_timesteps, self.scale_schedule = random_timesteps, scale
+        boxes = [leaf for _, leaf in leaf_spaces(action_space) if isinstance(leaf, spaces.Box)]
+        for name, bounds in (("low", [box.low for box in boxes]), ("high", [box.high for box in boxes])):
+            entries = np.concatenate([bound.ravel() for bound in bounds]).astype(np.float32)
+            self.register_buffer(name, torch.from_numpy(entries), persistent=False)
+        self._sizes = [int(np.prod(box.shape)) for box in boxes]
+
+    def noise(self, rows: int, scale: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Noise `[N, A]` for the next step in the policy's units, and its log density `[N]`."""
+        raise NotImplementedError  # abstract
+
+    def scale(self, timestep: int) -> float:
+        """What the noise is multiplied with after `timestep` environment steps."""
+        return schedule_value(self.scale_schedule, timestep)
+
+    def get_exploration_action(
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+    ) -> tuple[Any, Tensor]:
+        """Noisy actions with the log density of their noise before clipping; 0 where the scale leaves none."""
+        best = dist.deterministic_sample()
+        if not explore:
+            return best, dist.sampled_action_logp()
+        if timestep < self.random_timesteps:
+            return random_actions(self.action_space, dist, generator)
+        leaves = leaf_values(self.action_space, best)
+        rows = len(leaves[0])
+        noise, logp = self.noise(rows, self.scale(timestep), generator)
+        flat = torch.cat([leaf.reshape(rows, -1) for leaf in leaves], dim=1) + noise
+        parts = torch.minimum(torch.maximum(flat, self.low), self.high).split(self._sizes, dim=1)
+        shaped = [part.view(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
+        return packed(self.action_space, iter(shaped)), logp
+
+    def info(self, timestep: int) -> dict[str, float]:
+        """The scale."""
+        return {"scale": self.scale(timestep)}
+
+
+def normal_logp(standardised: Tensor, deviation: Tensor) -> Tensor:
+    """Σ log N(z σ; 0, σ²) over the entries, `[N]`; 0 for entries whose σ is 0 (nothing was drawn).
+
+    Args:
+        standardised: z, `[N, A]`.
+        deviation: σ, `[A]`.
+    """
+    density = -0.5 * (standardised.square() + LOG_2PI) - deviation.clamp(min=1e-30).log()
+    return torch.where(deviation > 0, density, 0.0).sum(1)

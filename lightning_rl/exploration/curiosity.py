@@ -1,0 +1,136 @@
+"""Curiosity: rewards for consequences that one could not predict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from gymnasium import Space
+from torch import Tensor, nn
+
+from lightning_rl.exploration.features import Features
+from lightning_rl.exploration.intrinsic import IntrinsicReward
+from lightning_rl.models.distributions import parts_of
+from lightning_rl.models.layers import MLP, activation_named
+from lightning_rl.models.preprocessors import make_preprocessor
+from lightning_rl.schedules import Schedule, check_schedule
+from lightning_rl.spaces import leaf_spaces, leaf_values
+
+__all__ = ["Curiosity"]
+
+
+class Curiosity(IntrinsicReward):
+    """The intrinsic curiosity module (ICM): r = η/2 ‖φ̂(s') − φ(s')‖². Pathak et al. 2017, arXiv:1705.05363.
+
+    φ learns what is needed to tell the action between two observations (the inverse model), so that it holds what the
+    agent can influence; the forward model predicts φ(s') from φ(s) and the action, and its error is the reward. Only
+    the inverse model shapes φ, which has mean 0 and deviation 1: a forward model could else make itself right by making
+    φ small, and errors would grow as the inverse model stretches it.
+
+    Args:
+        action_space: any.
+        observation_space: of one environment, any.
+        eta: η, a number or a schedule over environment steps.
+        beta: weight of the forward model's loss, and 1 − beta of the inverse model's, in [0, 1] (eq. 7).
+        feature_dim: entries of φ.
+        feature_net_config: keys of the model config for φ; `None`: its defaults, as the space asks for.
+        inverse_net_hiddens: widths of the inverse model's hidden layers.
+        inverse_net_activation: of these.
+        forward_net_hiddens: widths of the forward model's hidden layers.
+        forward_net_activation: of these.
+        normalize: divide by the running deviation of the discounted sum of these rewards (Burda et al. 2019,
+            arXiv:1808.04355, section 2.2); False pays the paper's units.
+        observation_filter: what vectors go through before φ: "none", or "mean_std" (clipped to ±5).
+        sub_exploration: `{type: …, **keywords}` of the strategy that chooses the actions; `None` samples from the
+            action distribution.
+
+    Raises:
+        ConfigError: η is negative, or a setting of the networks is unknown.
+    """
+
+    def __init__(
+        self,
+        action_space: Space[Any],
+        observation_space: Space[Any],
+        eta: Schedule = 0.1,
+        beta: float = 0.2,
+        feature_dim: int = 64,
+        feature_net_config: Mapping[str, Any] | None = None,
+        inverse_net_hiddens: Sequence[int] = (256,),
+        inverse_net_activation: str = "relu",
+        forward_net_hiddens: Sequence[int] = (256,),
+        forward_net_activation: str = "relu",
+        normalize: bool = True,
+        observation_filter: str = "none",
+        sub_exploration: Mapping[str, Any] | None = None,
+    ) -> None:
+        check_schedule("exploration.eta", eta, low=0.0)
+        made = (observation_space, action_space, feature_dim, feature_net_config, "feature_net_config")
+        super().__init__(
+            action_space,
+            observation_space,
+            Features(*made, normalize=True),
+            coefficient=eta,
+            normalize=normalize,
+            observation_filter=observation_filter,
+            sub_exploration=sub_exploration,
+        )
+        self.beta = beta
+        self.actions = make_preprocessor(action_space)  # one-hot where they are discrete
+        self.guesses = ActionGuess(action_space)
+        inverse = MLP(2 * feature_dim, inverse_net_hiddens, activation_named(inverse_net_activation))
+        self.inverse_model = nn.Sequential(inverse, nn.Linear(inverse.size, self.guesses.size))
+        forward = MLP(feature_dim + self.actions.size, forward_net_hiddens, activation_named(forward_net_activation))
+        self.forward_model = nn.Sequential(forward, nn.Linear(forward.size, feature_dim))
+
+    def novelty(self, obs: dict[str, Any], actions: Any, next_obs: dict[str, Any]) -> Tensor:
+        """½ ‖φ̂(s') − φ(s')‖²."""
+        return self._surprise(self.encoder(obs), actions, self.encoder(next_obs))
+
+    def own_loss(self, obs: dict[str, Any], actions: Any, next_obs: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        """(1 − β) inverse loss + β forward loss."""
+        before, after = self.encoder(obs), self.encoder(next_obs)
+        inverse_loss = self.guesses.loss(self.inverse_model(torch.cat([before, after], dim=1)), actions)
+        forward_loss = self._surprise(before.detach(), actions, after.detach()).mean()
+        loss = (1.0 - self.beta) * inverse_loss + self.beta * forward_loss
+        return loss, {"inverse_loss": inverse_loss, "forward_loss": forward_loss}
+
+    def _surprise(self, before: Tensor, actions: Any, after: Tensor) -> Tensor:
+        predicted = self.forward_model(torch.cat([before, self.actions.transform_batch(actions)], dim=1))
+        return 0.5 * (predicted - after).square().sum(1)
+
+
+class ActionGuess:
+    """What an inverse model says about the action, for any action space: logits of discrete parts, values of others.
+
+    Args:
+        action_space: of the policy.
+    """
+
+    def __init__(self, action_space: Space[Any]) -> None:
+        self.action_space = action_space
+        self.parts = parts_of(action_space)
+        leaves = [leaf for _, leaf in leaf_spaces(action_space)]
+        self.sizes = [
+            part.inputs if part.maskable else int(torch.Size(leaf.shape or ()).numel())
+            for part, leaf in zip(self.parts, leaves, strict=True)
+        ]
+        self.size = sum(self.sizes)
+        """Numbers that a guess takes."""
+
+    def loss(self, guesses: Tensor, actions: Any) -> Tensor:
+        """Mean over the rows of −log p(action), or of half the squared distance for continuous parts.
+
+        Args:
+            guesses: `[N, size]`.
+            actions: `[N, …]`, in the policy's space.
+        """
+        total = guesses.new_zeros(len(guesses))
+        pieces = guesses.split(self.sizes, dim=1)
+        for part, guess, taken in zip(self.parts, pieces, leaf_values(self.action_space, actions), strict=True):
+            if part.maskable:
+                total = total - part.factory(guess, None, None).logp(taken)
+            else:
+                total = total + 0.5 * (guess - taken.reshape(len(taken), -1)).square().sum(1)
+        return total.mean()

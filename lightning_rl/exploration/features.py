@@ -1,0 +1,60 @@
+"""Networks that read observations of any space and have nothing to do with actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch.nn.functional as F
+from gymnasium import Space
+from torch import Tensor, nn
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.models.catalog import ModelCatalog, model_config
+from lightning_rl.models.layers import lean_linear
+
+__all__ = ["Features"]
+
+
+class Features(nn.Module):
+    """A model of the catalog without heads, and a linear layer behind it: vectors of observations.
+
+    Args:
+        observation_space: of one environment.
+        action_space: of the policy (models take one).
+        size: entries of the vector.
+        network: keys of the model config, over its defaults.
+        key: the config key that `network` came from, for messages.
+        normalize: give vectors of mean 0 and deviation 1, so that they keep one scale while they are learned.
+
+    Raises:
+        ConfigError: a key is unknown, or the model has memory.
+    """
+
+    def __init__(
+        self,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        size: int,
+        network: Mapping[str, Any] | None,
+        key: str,
+        *,
+        normalize: bool = False,
+    ) -> None:
+        super().__init__()
+        config = model_config(network)
+        width = 0 if config["custom_model"] is None else size
+        self.model = ModelCatalog.get_model(observation_space, action_space, width, config)
+        if self.model.get_initial_state():
+            raise ConfigError(
+                f"exploration.{key}: {type(self.model).__name__} has memory, and novelty is judged step by step: "
+                "choose a feed-forward model"
+            )
+        self.linear = nn.Linear(self.model.num_outputs, size)
+        self.size, self.normalize = size, normalize
+
+    def forward(self, inputs: Mapping[str, Any]) -> Tensor:
+        """`[N, size]` of a model's inputs."""
+        features, _ = self.model(inputs, (), None)
+        vectors = lean_linear(self.linear, features)
+        return F.layer_norm(vectors, (self.size,)) if self.normalize else vectors

@@ -1,0 +1,57 @@
+"""TD3's exploration: independent normal noise on the action."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium import Space
+from torch import Tensor
+
+from lightning_rl.exploration.additive_noise import AdditiveNoise, normal_logp
+from lightning_rl.schedules import Schedule
+
+__all__ = ["GaussianNoise", "falling"]
+
+
+class GaussianNoise(AdditiveNoise):
+    """The best action plus N(0, (scale · stddev)²). Fujimoto et al. 2018, arXiv:1802.09477, section 5.
+
+    Args:
+        action_space: float Boxes, or nested of them.
+        random_timesteps: before this many environment steps, actions are uniformly random instead.
+        stddev: deviation in the policy's units, where bounded actions are [−1, 1] (`policy.normalize_actions`).
+        initial_scale: of the noise, at the beginning.
+        final_scale: after `scale_timesteps` environment steps and later; linear between.
+        scale_timesteps: environment steps over which it changes.
+        scale_schedule: the scale as any schedule over environment steps, instead of these three.
+
+    Raises:
+        UnsupportedSpaceError: a part of the actions is discrete.
+        ConfigError: a scale is negative.
+    """
+
+    def __init__(
+        self,
+        action_space: Space[Any],
+        random_timesteps: int = 1000,
+        stddev: float = 0.1,
+        initial_scale: float = 1.0,
+        final_scale: float = 0.02,
+        scale_timesteps: int = 10_000,
+        scale_schedule: Schedule | None = None,
+    ) -> None:
+        scale = falling(initial_scale, final_scale, scale_timesteps) if scale_schedule is None else scale_schedule
+        super().__init__(action_space, random_timesteps, scale)
+        self.stddev = stddev
+
+    def noise(self, rows: int, scale: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Independent in every entry and step."""
+        drawn = torch.empty(rows, len(self.low), device=self.low.device).normal_(generator=generator)
+        deviation = torch.full_like(self.low, scale * self.stddev)
+        return drawn * deviation, normal_logp(drawn, deviation)
+
+
+def falling(initial: float, final: float, steps: int) -> Schedule:
+    """The linear schedule of RLlib's three keys."""
+    return {"type": "linear", "initial": initial, "final": final, "steps": max(1, steps)}

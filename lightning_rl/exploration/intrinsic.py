@@ -1,0 +1,129 @@
+"""What intrinsic rewards have in common: who computes them, how they are scaled, and where they enter learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from gymnasium import Space
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.exploration.features import Features
+from lightning_rl.exploration.layered import LayeredExploration
+from lightning_rl.models.filters import MeanStdFilter, NoFilter, ReturnNormaliser
+from lightning_rl.models.vision import VisionNetwork
+from lightning_rl.sample_batch import SampleBatch, restored
+from lightning_rl.schedules import Schedule, schedule_value
+
+__all__ = ["IntrinsicReward"]
+
+FILTERS = ("none", "mean_std")
+
+
+class IntrinsicReward(LayeredExploration):
+    """Pays for what is new; a subclass defines `novelty` and `own_loss`.
+
+    The learner judges a whole rollout with the networks of that moment, and `policy.normalised_rewards` adds what they
+    pay to the (filtered) rewards: every algorithm that learns from these is paid, wherever its workers run. The
+    networks are parameters of the policy, so its optimizer trains them, with every minibatch that it learns from.
+
+    Args:
+        action_space, observation_space: as `Exploration`.
+        encoder: reads observations; its preprocessor serves all networks of the strategy.
+        coefficient: what the (normalised) rewards are multiplied with, a schedule over environment steps.
+        normalize: divide by the running deviation of the discounted sum of these rewards (γ = 0.99).
+        observation_filter: what vectors go through before the networks: "none", or "mean_std" (clipped to ±5). Images
+            stay as they are.
+        sub_exploration: `{type: …, **keywords}` of the strategy that chooses the actions; `None` samples.
+
+    Raises:
+        ConfigError: the filter is unknown.
+    """
+
+    def __init__(
+        self,
+        action_space: Space[Any],
+        observation_space: Space[Any],
+        encoder: Features,
+        *,
+        coefficient: Schedule,
+        normalize: bool,
+        observation_filter: str,
+        sub_exploration: Mapping[str, Any] | None,
+    ) -> None:
+        super().__init__(action_space, observation_space, sub_exploration)
+        if observation_filter not in FILTERS:
+            raise ConfigError(
+                f"exploration.observation_filter={observation_filter!r} is unknown; one of {', '.join(FILTERS)}."
+                f"{did_you_mean(observation_filter, FILTERS)}"
+            )
+        self.observation_space, self.encoder, self.coefficient = observation_space, encoder, coefficient
+        self.normaliser = ReturnNormaliser(gamma=0.99) if normalize else None
+        self.preprocessor = encoder.model.preprocessor
+        self.reads_vectors = not isinstance(encoder.model, VisionNetwork)
+        filtered = observation_filter == "mean_std" and self.reads_vectors and self.preprocessor.size > 0
+        self.observation_filter = MeanStdFilter(self.preprocessor.size, clip=5.0) if filtered else NoFilter()
+        self._mean = 0.0  # of the last rollout
+
+    def novelty(self, obs: dict[str, Any], actions: Any, next_obs: dict[str, Any]) -> Tensor:
+        """How new each transition is, `[N]`, ≥ 0; observations come as a model's inputs."""
+        raise NotImplementedError  # abstract
+
+    def own_loss(self, obs: dict[str, Any], actions: Any, next_obs: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        """What the networks descend on these transitions, and its parts."""
+        raise NotImplementedError  # abstract
+
+    def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
+        """Add "next_obs", which the loss needs, and "intrinsic_rewards" `[T, B]`, 0 on rows that are no experience."""
+        batch = super().postprocess_trajectory(policy, batch).copy()
+        valid = batch.valid
+        batch["next_obs"] = _each(lambda leaf: leaf[1:], batch.obs)
+        obs = _each(lambda leaf: leaf[:-1].flatten(0, 1), batch.obs)
+        next_obs = _each(lambda leaf: leaf.flatten(0, 1), batch.next_obs)
+        actions = _each(lambda leaf: leaf.flatten(0, 1), batch.actions)
+        if isinstance(self.observation_filter, MeanStdFilter):
+            flat = self.preprocessor.transform_batch(restored(self.observation_space, next_obs))
+            self.observation_filter.update(flat, valid.flatten())
+        with torch.no_grad():
+            novelty = self.novelty(self._inputs(obs), actions, self._inputs(next_obs)).view_as(valid)
+        if self.normaliser is not None:
+            self.normaliser.update(novelty, valid, batch.t)
+            novelty = self.normaliser(novelty)
+        paid = schedule_value(self.coefficient, policy.env_steps) * torch.where(valid, novelty, 0.0)
+        self._mean = float(paid.sum() / valid.sum().clamp(min=1))
+        others = batch.get("intrinsic_rewards")
+        batch["intrinsic_rewards"] = paid if others is None else paid + others
+        return batch
+
+    def loss(self, policy: Any, batch: SampleBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """`own_loss` of the rows, and what the other strategy descends.
+
+        Raises:
+            ConfigError: the rows were not made by `postprocess_trajectory`.
+        """
+        if "next_obs" not in batch:
+            raise ConfigError(
+                f"{type(self).__name__} learns from rows with 'next_obs', and these have {', '.join(batch.columns)}: "
+                "learn from fragments, or from rows that this policy postprocessed"
+            )
+        loss, metrics = self.own_loss(self._inputs(batch.obs), batch.actions, self._inputs(batch.next_obs))
+        other = super().loss(policy, batch)
+        return (loss, metrics) if other is None else (loss + other[0], {**other[1], **metrics})
+
+    def info(self, timestep: int) -> dict[str, float]:
+        """Mean intrinsic reward of the last rollout."""
+        return {**super().info(timestep), "intrinsic_reward": self._mean}
+
+    def _inputs(self, obs: Any) -> dict[str, Any]:
+        """Observations `[N, *]` as the networks read them."""
+        obs = restored(self.observation_space, obs)
+        inputs = {"obs": obs, "prev_actions": None, "prev_rewards": None, "is_training": self.training}
+        if self.reads_vectors:
+            inputs["obs_flat"] = self.observation_filter(self.preprocessor.transform_batch(obs))
+        return inputs
+
+
+def _each(fn: Callable[[Tensor], Tensor], value: Any) -> Any:
+    return value.map(fn) if isinstance(value, SampleBatch) else fn(value)

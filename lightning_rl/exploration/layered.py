@@ -1,0 +1,88 @@
+"""What strategies have in common that change something and leave the choice of actions to another strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from gymnasium import Space
+from torch import Tensor, nn
+
+from lightning_rl.exploration.exploration import Actor, Exploration
+from lightning_rl.exploration.making import make_exploration
+from lightning_rl.models.distributions import ActionDistribution
+
+if TYPE_CHECKING:
+    from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["LayeredExploration"]
+
+
+class LayeredExploration(Exploration):
+    """A strategy on top of another one: everything that a subclass does not define is the other one's.
+
+    Args:
+        action_space: as `Exploration`.
+        observation_space: of one environment.
+        sub_exploration: `{type: …, **keywords}` of the strategy that chooses the actions; `None` samples from the
+            action distribution.
+    """
+
+    def __init__(
+        self,
+        action_space: Space[Any],
+        observation_space: Space[Any] | None = None,
+        sub_exploration: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(action_space)
+        self.sub_exploration = make_exploration(sub_exploration, action_space, observation_space)
+        self.disturbs = type(self).disturbs or self.sub_exploration.disturbs
+
+    def get_exploration_action(
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+    ) -> tuple[Any, Tensor]:
+        """What the other strategy chooses."""
+        return self.sub_exploration.get_exploration_action(
+            dist, timestep=timestep, explore=explore, generator=generator
+        )
+
+    def model_outputs(
+        self,
+        model: nn.Module,
+        inputs: Mapping[str, Any],
+        state: Sequence[Tensor],
+        *,
+        timestep: int,
+        explore: bool,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """As the other strategy runs the model."""
+        return self.sub_exploration.model_outputs(
+            model, inputs, state, timestep=timestep, explore=explore, generator=generator
+        )
+
+    def extra_action_out(self, outputs: Tensor) -> dict[str, Tensor]:
+        """The other strategy's columns."""
+        return self.sub_exploration.extra_action_out(outputs)
+
+    def begin_fragment(self, actor: Actor) -> None:
+        """Tell the other strategy too."""
+        super().begin_fragment(actor)
+        self.sub_exploration.begin_fragment(actor)
+
+    def on_episode_start(self, env_indices: Sequence[int]) -> None:
+        """Tell the other strategy too."""
+        self.sub_exploration.on_episode_start(env_indices)
+
+    def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
+        """What the other strategy makes of the fragment."""
+        return self.sub_exploration.postprocess_trajectory(policy, batch)
+
+    def loss(self, policy: Any, batch: SampleBatch) -> tuple[Tensor, dict[str, Tensor]] | None:
+        """What the other strategy descends."""
+        return self.sub_exploration.loss(policy, batch)
+
+    def info(self, timestep: int) -> dict[str, float]:
+        """The other strategy's numbers."""
+        return self.sub_exploration.info(timestep)

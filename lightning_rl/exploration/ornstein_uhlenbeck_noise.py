@@ -1,0 +1,85 @@
+"""DDPG's exploration: noise that remembers where it was, so that inertia is pushed somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from gymnasium import Space
+from torch import Tensor
+
+from lightning_rl.exploration.additive_noise import AdditiveNoise, normal_logp
+from lightning_rl.exploration.exploration import Actor
+from lightning_rl.exploration.gaussian_noise import falling
+from lightning_rl.schedules import Schedule
+
+__all__ = ["OrnsteinUhlenbeckNoise"]
+
+
+class OrnsteinUhlenbeckNoise(AdditiveNoise):
+    """The best action plus scale · base · (high − low) · x, with x ← x − θ x + σ N(0, 1).
+
+    Lillicrap et al. 2016, arXiv:1509.02971, section 3. Every environment has an x of its own, which is 0 when an
+    episode starts. (high − low) is 2 for bounded actions as the policy has them, and 1 where there is no bound.
+
+    Args:
+        action_space: float Boxes, or nested of them.
+        random_timesteps: before this many environment steps, actions are uniformly random instead.
+        ou_theta: θ, how fast x returns to 0, in [0, 1].
+        ou_sigma: σ, what is added per step.
+        ou_base_noise: noise per x, as a share of the range.
+        initial_scale: of the noise, at the beginning.
+        final_scale: after `scale_timesteps` environment steps and later; linear between.
+        scale_timesteps: environment steps over which it changes.
+        scale_schedule: the scale as any schedule over environment steps, instead of these three.
+
+    Raises:
+        UnsupportedSpaceError: a part of the actions is discrete.
+        ConfigError: a scale is negative.
+    """
+
+    def __init__(
+        self,
+        action_space: Space[Any],
+        random_timesteps: int = 1000,
+        ou_theta: float = 0.15,
+        ou_sigma: float = 0.2,
+        ou_base_noise: float = 0.1,
+        initial_scale: float = 1.0,
+        final_scale: float = 0.02,
+        scale_timesteps: int = 10_000,
+        scale_schedule: Schedule | None = None,
+    ) -> None:
+        scale = falling(initial_scale, final_scale, scale_timesteps) if scale_schedule is None else scale_schedule
+        super().__init__(action_space, random_timesteps, scale)
+        self.ou_theta, self.ou_sigma, self.ou_base_noise = ou_theta, ou_sigma, ou_base_noise
+        self._states: dict[tuple[str, int], Tensor] = {}  # x of each actor's environments, [B, A]
+
+    def begin_fragment(self, actor: Actor) -> None:
+        """Take up this actor's noise."""
+        super().begin_fragment(actor)
+        self._state(actor.num_envs)
+
+    def on_episode_start(self, env_indices: Sequence[int]) -> None:
+        """From 0 again, there."""
+        state = self._states.get((self.actor.stream, self.actor.worker_index))
+        if state is not None:
+            state[torch.as_tensor(list(env_indices), dtype=torch.int64, device=state.device)] = 0.0
+
+    def noise(self, rows: int, scale: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """The next x of every environment, scaled; its density is the one given the x before."""
+        state = self._state(rows)
+        drawn = torch.empty_like(state).normal_(generator=generator)
+        state.mul_(1.0 - self.ou_theta).add_(drawn, alpha=self.ou_sigma)
+        reach = (self.high - self.low).nan_to_num(posinf=1.0)
+        unit = scale * self.ou_base_noise * reach
+        return state * unit, normal_logp(drawn, unit * self.ou_sigma)
+
+    def _state(self, rows: int) -> Tensor:
+        """The x of the actor's environments; zeros when there is none yet, or for another number of rows."""
+        key = (self.actor.stream, self.actor.worker_index)
+        state = self._states.get(key)
+        if state is None or len(state) != rows or state.device != self.low.device:
+            state = self._states[key] = torch.zeros(rows, len(self.low), device=self.low.device)
+        return state

@@ -1,0 +1,182 @@
+"""Noise in the weights instead of the actions: an episode long the policy acts consistently, and differently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from gymnasium import Space
+from torch import Tensor, nn
+
+from lightning_rl.exploration.exploration import Actor
+from lightning_rl.exploration.layered import LayeredExploration
+from lightning_rl.exploration.random import random_actions
+from lightning_rl.models.distributions import ActionDistribution
+
+if TYPE_CHECKING:
+    from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["ParameterNoise", "distance_of"]
+
+NORMALISING = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)  # their weights are not disturbed
+
+
+class ParameterNoise(LayeredExploration):
+    """Acts with weights θ + N(0, σ²), drawn for each environment when an episode starts and kept until it ends.
+
+    Plappert et al. 2018, arXiv:1706.01905. σ is adapted after every rollout (eq. 4): it grows by 1 % while the
+    disturbed policy stays within `distance` of the undisturbed one, and shrinks by 1 % else. The distance is that of
+    the best continuous actions (root mean square, in the policy's units), else the mean KL(undisturbed‖disturbed) in
+    nats.
+    Layers are equally sensitive to one σ only if they are normalised: use it with `model.layer_norm=true`.
+
+    The weights themselves are never changed: every step of acting makes disturbed ones for itself, at the price of one
+    forward per environment. So checkpoints, learning and evaluation know undisturbed weights only.
+
+    Args:
+        action_space: as `Exploration`.
+        observation_space: of one environment.
+        initial_stddev: first σ.
+        distance: how far from the undisturbed policy σ is steered to, > 0.
+        random_timesteps: before this many environment steps, actions are uniformly random instead.
+        sub_exploration: `{type: …, **keywords}` of the strategy that chooses actions from what the disturbed network
+            says; `None` samples from its distribution (for Q-values use epsilon_greedy).
+    """
+
+    stddev: Tensor
+
+    def __init__(
+        self,
+        action_space: Space[Any],
+        observation_space: Space[Any] | None = None,
+        initial_stddev: float = 0.1,
+        distance: float = 0.1,
+        random_timesteps: int = 10_000,
+        sub_exploration: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(action_space, observation_space, sub_exploration)
+        self.distance, self.random_timesteps = distance, random_timesteps
+        self.register_buffer("stddev", torch.tensor(float(initial_stddev)))
+        # Of each actor, by environment: standard normal numbers for every weight; `None`: the next step draws them.
+        self._noise: dict[tuple[str, int], list[dict[str, Tensor] | None]] = {}
+
+    # -- acting -------------------------------------------------------------------------------------------------------
+    def begin_fragment(self, actor: Actor) -> None:
+        """Take up this actor's noise."""
+        super().begin_fragment(actor)
+        self._of_actor(actor.num_envs)
+
+    def on_episode_start(self, env_indices: Sequence[int]) -> None:
+        """New noise there."""
+        super().on_episode_start(env_indices)
+        noise = self._noise.get((self.actor.stream, self.actor.worker_index))
+        if noise is not None:
+            for index in env_indices:
+                noise[index] = None
+
+    disturbs = True
+
+    def model_outputs(
+        self,
+        model: nn.Module,
+        inputs: Mapping[str, Any],
+        state: Sequence[Tensor],
+        *,
+        timestep: int,
+        explore: bool,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Row by row with the disturbed weights of its environment; as it is without exploring."""
+        if not explore or timestep < self.random_timesteps:
+            return super().model_outputs(model, inputs, state, timestep=timestep, explore=explore, generator=generator)
+        rows = _row_count(inputs["obs"])
+        weights = _disturbable(model)
+        noise = self._of_actor(rows)
+        outputs, states = [], []
+        for row in range(rows):
+            drawn = noise[row]
+            if drawn is None:
+                drawn = noise[row] = {
+                    name: torch.empty_like(weight).normal_(generator=generator) for name, weight in weights.items()
+                }
+            disturbed = {name: torch.addcmul(weight, drawn[name], self.stddev) for name, weight in weights.items()}
+            own_state = [part[row : row + 1] for part in state]
+            output, after = torch.func.functional_call(model, disturbed, (_Row(inputs, row), own_state, None))
+            outputs.append(output)
+            states.append(after)
+        return torch.cat(outputs), [torch.cat(parts) for parts in zip(*states, strict=True)]
+
+    def get_exploration_action(
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+    ) -> tuple[Any, Tensor]:
+        """What the other strategy chooses, after the random steps."""
+        if explore and timestep < self.random_timesteps:
+            return random_actions(self.action_space, dist, generator)
+        return super().get_exploration_action(dist, timestep=timestep, explore=explore, generator=generator)
+
+    def extra_action_out(self, outputs: Tensor) -> dict[str, Tensor]:
+        """What the disturbed network said."""
+        return {**super().extra_action_out(outputs), "action_dist_inputs": outputs}
+
+    def _of_actor(self, rows: int) -> list[dict[str, Tensor] | None]:
+        key = (self.actor.stream, self.actor.worker_index)
+        noise = self._noise.get(key)
+        if noise is None or len(noise) != rows:
+            noise = self._noise[key] = [None] * rows
+        return noise
+
+    # -- learning -----------------------------------------------------------------------------------------------------
+    def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
+        """Adapt σ to how far the disturbed policy was from the one that learns now."""
+        if policy.env_steps > self.random_timesteps:
+            rows = policy.flattened(batch)
+            undisturbed = policy.distribution_of(rows)
+            disturbed = policy.distribution(rows.action_dist_inputs, rows.get("action_mask"))
+            near = policy.mean_over_ranks(distance_of(undisturbed, disturbed)) <= self.distance
+            self.stddev.mul_(1.01 if near else 1.0 / 1.01)
+        return super().postprocess_trajectory(policy, batch)
+
+    def info(self, timestep: int) -> dict[str, float]:
+        """σ."""
+        return {**super().info(timestep), "stddev": float(self.stddev)}
+
+
+def distance_of(undisturbed: ActionDistribution, disturbed: ActionDistribution) -> Tensor:
+    """How differently two policies act on the same rows, a scalar: Plappert et al. 2018, appendix C."""
+    best = undisturbed.deterministic_sample()
+    if isinstance(best, Tensor) and best.is_floating_point():
+        return (best - disturbed.deterministic_sample()).square().mean().sqrt()
+    return undisturbed.kl(disturbed).mean()
+
+
+def _disturbable(model: nn.Module) -> dict[str, Tensor]:
+    """The weights that get noise, by name: all but those of normalising layers."""
+    kept = {id(p) for layer in model.modules() if isinstance(layer, NORMALISING) for p in layer.parameters()}
+    return {name: p.detach() for name, p in model.named_parameters() if id(p) not in kept and p.is_floating_point()}
+
+
+class _Row(dict[str, Any]):
+    """One row of a model's inputs; "obs_flat" is cut when it is asked for, as the model's inputs make it then."""
+
+    def __init__(self, inputs: Mapping[str, Any], row: int) -> None:
+        super().__init__({name: _cut(value, row) for name, value in inputs.items()})
+        self._inputs, self._index = inputs, row
+
+    def __missing__(self, key: str) -> Any:
+        self[key] = _cut(self._inputs[key], self._index)
+        return self[key]
+
+
+def _cut(value: Any, row: int) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _cut(child, row) for name, child in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_cut(child, row) for child in value)
+    return value if value is None or isinstance(value, bool) else value[row : row + 1]
+
+
+def _row_count(value: Any) -> int:
+    while isinstance(value, Mapping | tuple):
+        value = value[0] if isinstance(value, tuple) else next(iter(value.values()))
+    return len(value)

@@ -1,0 +1,50 @@
+"""Boltzmann exploration: better actions more often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium import Space
+from torch import Tensor
+
+from lightning_rl.exploration.exploration import Exploration, require_discrete_actions
+from lightning_rl.models.distributions import ActionDistribution, distribution_class
+from lightning_rl.schedules import Schedule, check_schedule, schedule_value
+
+__all__ = ["SoftQ"]
+
+
+class SoftQ(Exploration):
+    """Samples with probabilities softmax(Q / temperature). Sutton 1990, "Integrated architectures", section 4.
+
+    Args:
+        action_space: discrete, or nested of discrete parts.
+        temperature: > 0, in the units of the Q-values: towards 0 it is greedy, towards ∞ uniform; a number or a
+            schedule over environment steps.
+
+    Raises:
+        UnsupportedSpaceError: a part of the actions is continuous.
+        ConfigError: the temperature is not above 0.
+    """
+
+    def __init__(self, action_space: Space[Any], temperature: Schedule = 1.0) -> None:
+        super().__init__(action_space)
+        require_discrete_actions(type(self).__name__, action_space)
+        check_schedule("exploration.temperature", temperature, low=1e-6)
+        self.temperature = temperature
+        self._distribution = distribution_class(action_space).for_space(action_space)
+
+    def get_exploration_action(
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+    ) -> tuple[Any, Tensor]:
+        """A sample at the temperature of now; the best action with `explore=False`."""
+        if not explore:
+            return dist.deterministic_sample(), dist.sampled_action_logp()
+        # A new tensor: the caller's Q-values stay as they are.
+        soft = self._distribution(dist.inputs / schedule_value(self.temperature, timestep), dist.model, dist.mask)
+        return soft.sample(generator), soft.sampled_action_logp()
+
+    def info(self, timestep: int) -> dict[str, float]:
+        """The temperature."""
+        return {"temperature": schedule_value(self.temperature, timestep)}

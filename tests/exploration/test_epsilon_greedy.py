@@ -1,0 +1,134 @@
+"""ε-greedy and soft Q: how often, by which schedule, with which probability, and what a mask forbids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import Space, spaces
+from torch.testing import assert_close
+
+from lightning_rl.exploration import Actor, EpsilonGreedy, PerWorkerEpsilonGreedy, SoftQ
+from lightning_rl.exploration.per_worker_epsilon_greedy import per_worker_scale
+from lightning_rl.spaces import ActionTransform
+from tests.exploration.spaces import DISCRETE, asked, distribution, flat, made
+
+FOUR = spaces.Discrete(4)
+
+
+@pytest.mark.parametrize(
+    ("timestep", "epsilon"), [(0, 1.0), (100, 1.0), (150, 0.75), (200, 0.5), (300, 0.0), (10**9, 0.0)]
+)
+def test_epsilon_falls_after_the_warm_up(timestep: int, epsilon: float) -> None:
+    """1 until step 100, 0 from 300."""
+    exploration = EpsilonGreedy(FOUR, 1.0, 0.0, warmup_timesteps=100, epsilon_timesteps=200)
+    assert exploration.info(timestep) == {"epsilon": pytest.approx(epsilon)}
+
+
+def test_any_schedule_can_be_epsilon() -> None:
+    exploration = EpsilonGreedy(
+        FOUR, epsilon_schedule={"type": "exponential", "initial": 1, "final": 0.01, "steps": 100}
+    )
+    assert exploration.epsilon(50) == pytest.approx(0.1)
+
+
+def test_a_fourth_of_the_random_actions_is_the_best_one() -> None:
+    """ε = 0.4 over 4 actions: the best with 0.6 + 0.1, the others with 0.1 each; the log-probabilities say so."""
+    dist = distribution(FOUR, 1).inputs.expand(20_000, 4)
+    factory = type(distribution(FOUR))
+    actions, logp = asked(EpsilonGreedy(FOUR, epsilon_schedule=0.4), factory(dist, None, None))
+    best = int(dist[0].argmax())
+    shares = torch.bincount(actions, minlength=4) / len(actions)
+    expected = torch.full((4,), 0.1)
+    expected[best] = 0.7
+    assert_close(shares, expected, atol=0.01, rtol=0)
+    assert_close(logp.exp(), expected[actions])
+
+
+@pytest.mark.parametrize("space", DISCRETE, ids=str)
+def test_the_probabilities_are_those_of_the_draws(space: Space[Any]) -> None:
+    """E[1/p] over the draws of one row is the number of actions that can be drawn: exact only if every p is."""
+    dist = distribution(space, 1)
+    many = type(dist.inputs)(dist.inputs.expand(20_000, -1))
+    policy_space = ActionTransform(space).policy_space
+    exploration = made("epsilon_greedy", space, epsilon_schedule=0.7)
+    actions, logp = asked(exploration, _over(space, many))
+    drawn = len(torch.unique(flat(policy_space, actions), dim=0))
+    assert (-logp).exp().mean().item() == pytest.approx(drawn, rel=0.1)
+
+
+def test_the_probability_of_a_step_without_a_random_action_is_the_mixtures_too() -> None:
+    """ε = 0.04 over 2 · 2 actions: the best one has 0.96 + 0.01, whether a random one was drawn beside it or not."""
+    space = spaces.MultiDiscrete([2, 2])
+    exploration = made("epsilon_greedy", space, epsilon_schedule=0.04)
+    seen = set()
+    for seed in range(40):
+        dist = distribution(space, 4)
+        actions, logp = asked(exploration, dist, seed=seed)
+        best = (actions == dist.deterministic_sample()).all(1)
+        assert_close(logp.exp(), torch.where(best, 0.97, 0.01))
+        seen.add(bool(best.all()))
+    assert seen == {True, False}
+
+
+def _over(space: Space[Any], inputs: torch.Tensor) -> Any:
+    from lightning_rl.models.catalog import ModelCatalog
+
+    return ModelCatalog.get_action_dist(space)[0](inputs, None, None)
+
+
+@pytest.mark.parametrize("name", ["epsilon_greedy", "soft_q", "per_worker_epsilon_greedy", "random"])
+def test_rllib_defect_nested_random_actions_ignored_the_mask(name: str) -> None:
+    """Three actions with 3, 2 and 4 choices; only 0 and 2, 1, and 3 are allowed."""
+    space = spaces.Tuple([FOUR, spaces.MultiDiscrete([3, 2, 4])])
+    allowed = [False, True, False, True, True, False, True, False, True, False, False, False, True]
+    mask = torch.tensor([allowed]).expand(1000, 13)
+    keywords = {"epsilon_schedule": 0.9} if name == "epsilon_greedy" else {}
+    actions, logp = asked(made(name, space, **keywords), distribution(space, 1000, mask))
+    taken = flat(space, actions).long()
+    assert {column: set(taken[:, column].tolist()) for column in range(4)} == {0: {1, 3}, 1: {0, 2}, 2: {1}, 3: {3}}
+    assert bool(logp.isfinite().all())
+
+
+def test_rllib_defect_a_small_q_value_was_taken_for_a_masked_one() -> None:
+    """Values of −1e30 are values: without a mask every action is drawn."""
+    inputs = torch.full((1000, 4), -1e30)
+    actions, _ = asked(EpsilonGreedy(FOUR, epsilon_schedule=1.0), _over(FOUR, inputs))
+    assert set(actions.tolist()) == {0, 1, 2, 3}
+
+
+# -- soft Q -----------------------------------------------------------------------------------------------------------
+def test_soft_q_divides_by_the_temperature() -> None:
+    """Q = (0, ln 9 / 2) at temperature ½: softmax(0, ln 9) = (0.1, 0.9)."""
+    inputs = torch.tensor([[0.0, torch.log(torch.tensor(9.0)).item() / 2]]).expand(10_000, 2)
+    two = spaces.Discrete(2)
+    actions, logp = asked(SoftQ(two, temperature=0.5), _over(two, inputs))
+    assert actions.float().mean().item() == pytest.approx(0.9, abs=0.01)
+    assert_close(logp.exp(), torch.where(actions == 1, 0.9, 0.1))
+
+
+def test_the_temperature_may_be_a_schedule() -> None:
+    exploration = SoftQ(FOUR, temperature=[[0, 2.0], [100, 1.0]])
+    assert exploration.info(50) == {"temperature": 1.5}
+
+
+# -- per worker -------------------------------------------------------------------------------------------------------
+def test_four_workers_explore_as_in_ape_x() -> None:
+    """0.4^(1 + 7 i / 3): 0.4, 0.4^(10/3), 0.4^(17/3), 0.4^8."""
+    epsilons = [per_worker_scale(Actor(index, 4)) for index in range(4)]
+    assert epsilons == pytest.approx([0.4, 0.0471556, 0.0055591, 0.00065536], rel=1e-5)
+
+
+def test_rllib_defect_noise_and_epsilon_had_two_formulas() -> None:
+    """One took the worker's index, the other the index less one."""
+    greedy = PerWorkerEpsilonGreedy(FOUR)
+    noise = made("per_worker_gaussian_noise", spaces.Box(-1.0, 1.0, (1,)))
+    for index in range(4):
+        for exploration in (greedy, noise):
+            exploration.begin_fragment(Actor(index, 4))
+        assert greedy.epsilon(0) == noise.scale(0) == greedy.epsilon(10**9)  # type: ignore[operator]
+
+
+def test_a_worker_alone_explores_with_the_first_epsilon() -> None:
+    assert per_worker_scale(Actor(0, 1)) == pytest.approx(0.4)

@@ -1,0 +1,206 @@
+"""Exploration where it happens: in workers, across fragments, weights and checkpoints."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+
+from lightning_rl import run
+from lightning_rl.config import compose_config
+from lightning_rl.config_check import check_config
+from lightning_rl.exploration import Actor, Exploration
+from lightning_rl.policies import PPO, Policy
+from lightning_rl.rollouts import EnvCreator, RolloutWorker, WorkerSet
+
+CARTPOLE = EnvCreator("CartPole-v1")
+PENDULUM = EnvCreator("Pendulum-v1")
+FALLING = {"type": "epsilon_greedy", "initial_epsilon": 1.0, "final_epsilon": 0.0, "epsilon_timesteps": 100}
+
+
+class Short(gym.Env[np.ndarray, np.ndarray]):
+    """Episodes of 3 steps; what is done does not matter."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return np.zeros(1, np.float32), 0.0, self.steps == 3, False, {}
+
+
+class Diary(Exploration):
+    """Writes down what the workers tell it."""
+
+    def __init__(self, action_space: Any) -> None:
+        super().__init__(action_space)
+        self.entries: list[Any] = []
+
+    def get_exploration_action(self, dist: Any, *, timestep: int, explore: bool, generator: Any = None) -> Any:
+        self.entries.append(timestep)
+        return dist.deterministic_sample(), dist.sampled_action_logp()
+
+    def begin_fragment(self, actor: Actor) -> None:
+        self.entries.append(actor)
+
+    def on_episode_start(self, env_indices: Any) -> None:
+        self.entries.append(list(env_indices))
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+def test_the_strategy_hears_of_the_actor_and_of_every_episode(mode: AutoresetMode) -> None:
+    """3 steps, an end, (a reset row,) and the next episode, in both environments, across two fragments."""
+    env = EnvCreator(Short)
+    policy = PPO(*env.spaces(), exploration={"type": Diary})
+    options: dict[str, Any] = {"num_envs": 2, "fragment_length": 4, "vectorization": "sync", "mode": mode}
+    worker = RolloutWorker(env, policy, worker_index=1, logical_workers=3, **options)
+    worker.sample()
+    policy.env_steps = 7
+    worker.sample()
+    actor = Actor(1, 3, 2, "rollout")
+    diary: Any = policy.exploration
+    # An action on the reset row is asked for under NEXT_STEP only.
+    first = [actor, [0, 1], 0, 0, 0, *([0, [0, 1]] if mode == AutoresetMode.NEXT_STEP else [[0, 1], 0])]
+    assert diary.entries[: len(first)] == first
+    second = diary.entries[len(first) :]
+    assert second[0] == actor and set(map(str, second[1:])) == {"7", "[0, 1]"}  # the running episode goes on
+    assert second[1] == 7
+
+
+def test_ou_noise_starts_from_nothing_with_every_episode_of_a_worker() -> None:
+    """With θ = 1 noise is what was drawn; with θ = 0 it is the sum since the episode began: within 3 steps, 3 draws."""
+    env = EnvCreator(Short)
+    settings = {"type": "ornstein_uhlenbeck_noise", "random_timesteps": 0, "scale_schedule": 0.01, "ou_base_noise": 0.5}
+    noise = {}
+    for theta in (0.0, 1.0):
+        policy = PPO(*env.spaces(), exploration={**settings, "ou_theta": theta}, seed=1)
+        worker = RolloutWorker(env, policy, num_envs=2, fragment_length=11, vectorization="sync", seed=1)
+        actions = worker.sample().actions[..., 0]
+        noise[theta] = actions - policy.compute_actions(np.zeros((2, 1), np.float32), explore=False)[0][:, 0]
+    drawn, summed = noise[1.0], noise[0.0]
+    for start in (0, 4, 8):  # rows 3 and 7 are resets
+        torch.testing.assert_close(summed[start : start + 3], drawn[start : start + 3].cumsum(0), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gaussian_noise", "ornstein_uhlenbeck_noise", "parameter_noise"])
+def test_a_fragment_that_starts_with_a_reset_can_be_computed_again(name: str) -> None:
+    """The third fragment, alone and after two others, bit for bit."""
+    settings = {"type": name, "random_timesteps": 0}
+    fragments = []
+    for before in (0, 2):
+        policy = PPO(*PENDULUM.spaces(), exploration=settings, seed=1)
+        worker = RolloutWorker(PENDULUM, policy, num_envs=2, fragment_length=8, seed=1)
+        for _ in range(before):
+            worker.sample()
+        worker.load_state_dict({"fragment": 2, "env_steps": 0})
+        fragments.append(worker.sample())
+    assert torch.equal(fragments[0].actions, fragments[1].actions)
+    assert torch.equal(fragments[0].action_logp, fragments[1].action_logp)
+
+
+def test_two_workers_in_one_process_are_those_in_two() -> None:
+    settings = {"type": "ornstein_uhlenbeck_noise", "random_timesteps": 0}
+
+    def workers(*indices: int) -> WorkerSet:
+        policy = PPO(*PENDULUM.spaces(), exploration=settings, seed=1)
+        return WorkerSet(PENDULUM, policy, indices, num_envs=2, fragment_length=8, logical_workers=2, seed=1)
+
+    together, apart = workers(0, 1), [workers(0), workers(1)]
+    for _ in range(3):
+        expected = torch.cat([each.sample().actions for each in apart], dim=1)
+        assert torch.equal(together.sample().actions, expected)
+
+
+def test_workers_get_their_own_epsilon() -> None:
+    """ε is 0.4 and 0.4⁸: the first takes other actions than the best ones, the second hardly ever."""
+    policy = PPO(*CARTPOLE.spaces(), exploration={"type": "per_worker_epsilon_greedy"}, seed=1)
+    keywords: dict[str, Any] = {"num_envs": 8, "fragment_length": 32, "logical_workers": 2, "seed": 1}
+    shares = []
+    for fragment in (worker.sample() for worker in WorkerSet(CARTPOLE, policy, (0, 1), **keywords).workers):
+        best = policy.compute_actions(fragment.obs[:-1].flatten(0, 1), explore=False)[0]
+        shares.append((fragment.actions.flatten() != best).float().mean().item())
+    assert shares[0] == pytest.approx(0.2, abs=0.08) and shares[1] < 0.02
+
+
+# -- env steps --------------------------------------------------------------------------------------------------------
+def test_rllib_defect_workers_scheduled_by_steps_of_their_own() -> None:
+    """Weights and env steps of the whole run arrive together: a worker's ε is that of its weights."""
+    learner = PPO(*CARTPOLE.spaces(), exploration=FALLING, seed=1)
+    workers = WorkerSet(CARTPOLE, PPO(*CARTPOLE.spaces(), exploration=FALLING, seed=2), num_envs=4, fragment_length=32)
+    learner.env_steps = 100
+    workers.sync_weights(learner)
+    fragment = workers.sample()
+    best = learner.compute_actions(fragment.obs[:-1].flatten(0, 1), explore=False)[0]
+    assert torch.equal(fragment.actions.flatten(), best)  # ε = 0 at 100, though this worker has made no step before
+
+
+def test_rllib_defect_epsilon_was_not_restored(tmp_path: Path) -> None:
+    """ε before saving is ε after loading: through the state, through a checkpoint, and in the acting copy."""
+    policy = PPO(*CARTPOLE.spaces(), exploration=FALLING, seed=1)
+    policy.learn_on_batch(RolloutWorker(CARTPOLE, policy, num_envs=2, fragment_length=16).sample())
+
+    def epsilon(each: Policy) -> float:
+        return each.exploration.info(each.env_steps)["epsilon"]
+
+    twin = PPO(*CARTPOLE.spaces(), exploration=FALLING, seed=2)
+    assert epsilon(twin) == 1.0 != epsilon(policy)
+    twin.set_state(policy.get_state())
+    assert epsilon(twin) == epsilon(policy) == epsilon(policy.copy_for_acting())
+
+
+SMALL = [
+    "policy=ppo",
+    "env=cartpole",
+    "experiment=none",
+    "policy.passes=1",
+    "workers.logical_workers=2",
+    "workers.envs_per_worker=2",
+    "workers.fragment_length=16",
+    "evaluation.episodes=1",
+    "data.iterations_per_epoch=3",
+]
+RUNS = {
+    "epsilon_greedy": ["exploration=epsilon_greedy", "exploration.epsilon_timesteps=400"],
+    "parameter_noise": ["exploration=parameter_noise", "exploration.random_timesteps=100"],
+    "curiosity": ["exploration=curiosity", "policy.lr={type:cosine,initial:1e-3,final:0,steps:400}"],
+    "rnd": ["exploration=rnd", "exploration.intrinsic_reward_coeff=[[0,1.0],[400,0.0]]"],
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_resumed_run_explores_as_the_run_without_a_stop(tmp_path: Path, name: str) -> None:
+    """Weights, σ, statistics and curves bit for bit; ε, learning rate and coefficient follow the env steps."""
+
+    def config(run_dir: Path, *more: str) -> dict[str, Any]:
+        composed = compose_config([*SMALL, *RUNS[name], f"run_dir={run_dir}", *more])
+        check_config(composed)
+        return composed
+
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    run.train(config(whole, "total_env_steps=384", "checkpoint.every_env_steps=192"))
+    run.train(config(again, "total_env_steps=192"))
+    run.train(run.resumed_config(again, {"total_env_steps": 384}), ckpt_path=again / "checkpoints" / "last.ckpt")
+    ends = [torch.load(each / "checkpoints" / "last.ckpt", weights_only=True) for each in (whole, again)]
+    assert ends[0]["counters"] == ends[1]["counters"]
+    assert all(torch.equal(value, ends[1]["state_dict"][key]) for key, value in ends[0]["state_dict"].items())
+    curves = [_curves(each) for each in (whole, again)]
+    assert curves[0] == curves[1] and len(curves[0]) >= 6
+
+
+def _curves(run_dir: Path) -> list[dict[str, str]]:
+    with (run_dir / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    kept = [key for key in rows[0] if key.startswith("train/exploration/")]
+    assert kept, f"nothing of the exploration among {list(rows[0])}"
+    return [{key: row[key] for key in (*kept, "env_steps", "train/lr")} for row in rows]

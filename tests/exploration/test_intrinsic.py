@@ -1,0 +1,235 @@
+"""Intrinsic rewards: their equations, who is paid, what is learned, and what a checkpoint holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import Space, spaces
+from torch.testing import assert_close
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.exploration import RND, Curiosity
+from lightning_rl.exploration.curiosity import ActionGuess
+from lightning_rl.models.preprocessors import make_preprocessor
+from lightning_rl.policies import A2C, PG, PPO, Policy
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.sample_batch import SampleBatch, nested
+from lightning_rl.spaces import ActionTransform, leaf_spaces, leaf_values
+from tests.exploration.spaces import DISCRETE, MIXED, asked, distribution
+from tests.exploration.spaces import made as made_strategy
+
+PICTURE = spaces.Box(0, 255, (16, 16, 3), np.uint8)
+NESTED = spaces.Dict(camera=PICTURE, parts=spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)]))
+KINDS = ["curiosity", "rnd"]
+
+
+class Anything(gym.Env[Any, Any]):
+    """Random observations and no reward, of any spaces; episodes of 5 steps."""
+
+    def __init__(self, observations: Space[Any], actions: Space[Any]) -> None:
+        self.observation_space, self.action_space = observations, actions
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.steps += 1
+        return self.observation_space.sample(), 0.0, self.steps == 5, False, {}
+
+
+def made(kind: str, policy_class: type[Policy] = PPO, env: Any = "CartPole-v1", **keywords: Any) -> Any:
+    creator = env if isinstance(env, EnvCreator) else EnvCreator(env)
+    settings = {"type": kind, **keywords.pop("settings", {})}
+    policy = policy_class(*creator.spaces(), exploration=settings, seed=1, **keywords)
+    worker = RolloutWorker(creator, policy, num_envs=2, fragment_length=16, vectorization="sync", seed=1)
+    return policy, worker
+
+
+# -- equations --------------------------------------------------------------------------------------------------------
+def test_curiosity_is_half_the_squared_error_of_the_predicted_features() -> None:
+    """Pathak et al. 2017, eq. 6, by hand: φ̂ is a constant 1 and φ(s') is 0 in 4 entries, so r = ½ · 4."""
+    exploration = Curiosity(spaces.Discrete(2), spaces.Discrete(3), feature_dim=4, normalize=False)
+    with torch.no_grad():
+        for p in exploration.parameters():
+            p.zero_()
+        exploration.forward_model[1].bias.fill_(1.0)
+    obs = exploration._inputs(torch.tensor([0, 1]))
+    assert_close(exploration.novelty(obs, torch.tensor([0, 1]), obs), torch.tensor([2.0, 2.0]))
+
+
+def test_curiositys_loss_weighs_both_models() -> None:
+    """All weights 0 but the forward bias 1: inverse loss ln 2, forward loss ½ · 4, β = 0.2."""
+    exploration = Curiosity(spaces.Discrete(2), spaces.Discrete(3), feature_dim=4, beta=0.2)
+    with torch.no_grad():
+        for p in exploration.parameters():
+            p.zero_()
+        exploration.forward_model[1].bias.fill_(1.0)
+    obs = exploration._inputs(torch.tensor([0, 1]))
+    loss, metrics = exploration.own_loss(obs, torch.tensor([0, 1]), obs)
+    assert_close(metrics["inverse_loss"], torch.tensor(2.0).log())
+    assert_close(loss, 0.8 * torch.tensor(2.0).log() + 0.2 * 2.0)
+
+
+def test_only_the_inverse_model_shapes_the_features() -> None:
+    exploration = Curiosity(spaces.Discrete(2), spaces.Discrete(3), beta=1.0)
+    obs = exploration._inputs(torch.tensor([0, 1, 2]))
+    exploration.own_loss(obs, torch.tensor([0, 1, 0]), obs)[0].backward()
+    assert all(p.grad is None or not p.grad.any() for p in exploration.encoder.parameters())
+    assert all(bool(p.grad.any()) for p in exploration.forward_model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("space", [*DISCRETE, *MIXED], ids=str)
+def test_a_perfect_guess_of_any_action_costs_nothing(space: Space[Any]) -> None:
+    """±100 are certain logits, and numbers are their own guess; a guess of nothing but zeros costs something."""
+    policy_space, guess = ActionTransform(space).policy_space, ActionGuess(ActionTransform(space).policy_space)
+    actions, _ = asked(made_strategy("random", space), distribution(space, 8))
+    leaves = zip(leaf_spaces(policy_space), leaf_values(policy_space, actions), strict=True)
+    certain = torch.cat([_certain(leaf, taken) for (_, leaf), taken in leaves], dim=1)
+    assert guess.loss(certain, nested(actions)).item() == pytest.approx(0.0, abs=1e-5)
+    assert guess.loss(torch.zeros_like(certain), nested(actions)).item() > 0.1
+
+
+def _certain(leaf: Space[Any], taken: torch.Tensor) -> torch.Tensor:
+    if isinstance(leaf, spaces.Box):
+        return taken.flatten(1)
+    hot = make_preprocessor(leaf).transform_batch(taken)
+    return 200.0 * hot - 100.0
+
+
+def test_rnd_is_the_distance_to_a_network_that_never_learns() -> None:
+    exploration = RND(spaces.Discrete(2), spaces.Discrete(3), embed_dim=8, normalize=False)
+    obs = exploration._inputs(torch.tensor([0, 1]))
+    expected = (exploration.encoder(obs) - exploration.target(obs)).square().mean(1)
+    assert_close(exploration.novelty(obs, None, obs), expected)
+    assert bool((expected > 0).all()) and not any(p.requires_grad for p in exploration.target.parameters())
+
+
+# -- who is paid ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("reward_filter", ["none", "clip"])
+def test_rewards_are_paid_on_top_of_the_filtered_ones_and_only_for_experience(kind: str, reward_filter: str) -> None:
+    policy, worker = made(kind, reward_filter=reward_filter)
+    fragment = worker.sample()
+    raw = fragment.rewards.clone()
+    paid = policy.exploration.postprocess_trajectory(policy, fragment)
+    assert not fragment.valid.all() and bool((paid.intrinsic_rewards[fragment.valid] > 0).all())
+    assert not paid.intrinsic_rewards[~fragment.valid].any()
+    assert_close(policy.normalised_rewards(paid), raw + paid.intrinsic_rewards)  # CartPole pays 1, which clip keeps
+    assert torch.equal(fragment.rewards, raw) and "intrinsic_rewards" not in fragment
+
+
+@pytest.mark.parametrize("policy_class", [PPO, A2C, PG])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_algorithm_learns_from_what_is_paid(kind: str, policy_class: type[Policy]) -> None:
+    """In an environment without rewards all advantages of a critic that says 0 come from the intrinsic ones."""
+    env = EnvCreator(Anything, {"observations": spaces.Discrete(5), "actions": spaces.Discrete(2)})
+    policy, worker = made(kind, policy_class, env)
+    fragment = worker.sample()
+    rows = policy._rows(fragment)
+    unpaid = policy.postprocess_trajectory(fragment)
+    assert not torch.allclose(rows.advantages, unpaid.advantages)
+    before = {name: p.detach().clone() for name, p in policy.exploration.named_parameters()}
+    metrics = policy.learn_on_batch(fragment)
+    moved = {name: not torch.equal(before[name], p) for name, p in policy.exploration.named_parameters()}
+    assert all(moved[name] is not name.startswith("target") for name in moved)
+    assert metrics["exploration/intrinsic_reward"] > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("observations", "actions"),
+    [
+        (spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-2, 2, (2,), np.float32)),
+        (PICTURE, spaces.MultiDiscrete([2, 3])),
+        (NESTED, MIXED[0]),
+        (spaces.MultiBinary(4), spaces.Tuple([spaces.Discrete(2), spaces.MultiBinary(2)])),
+    ],
+    ids=["vector", "picture", "nested", "bits"],
+)
+def test_rllib_defect_only_discrete_actions_and_only_one_process(
+    kind: str, observations: Space[Any], actions: Space[Any]
+) -> None:
+    """Any spaces; and the worker only records, so it may be anywhere."""
+    env = EnvCreator(Anything, {"observations": observations, "actions": actions})
+    policy, worker = made(kind, env=env, passes=1, minibatches=2)
+    fragment = worker.sample()
+    assert "intrinsic_rewards" not in fragment and "next_obs" not in fragment
+    metrics = policy.learn_on_batch(fragment)
+    assert all(np.isfinite(value) for value in metrics.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_recurrent_policies_are_paid_too(kind: str) -> None:
+    policy, worker = made(kind, model={"use_lstm": True, "lstm_cell_size": 8}, minibatches=1)
+    assert np.isfinite(policy.learn_on_batch(worker.sample())["loss"])
+
+
+# -- scale, checkpoints, metrics --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", KINDS)
+def test_rewards_are_normalised_by_the_deviation_of_their_discounted_sum(kind: str) -> None:
+    policy, worker = made(kind)
+    exploration = policy.exploration
+    fragment = worker.sample()
+    paid = exploration.postprocess_trajectory(policy, fragment)
+    deviation = exploration.normaliser.moments.variance.sqrt().float()
+    valid = fragment.valid.flatten()
+    obs = exploration._inputs(fragment.obs[:-1].flatten(0, 1)), exploration._inputs(fragment.obs[1:].flatten(0, 1))
+    novelty = exploration.novelty(obs[0], fragment.actions.flatten(), obs[1]).detach()
+    assert_close(paid.intrinsic_rewards.flatten()[valid], novelty[valid] / deviation / 10, rtol=1e-4, atol=1e-6)
+
+
+def test_the_coefficient_may_be_a_schedule() -> None:
+    policy, worker = made("rnd", settings={"intrinsic_reward_coeff": [[0, 1.0], [100, 0.0]]})
+    fragment = worker.sample()
+    policy.env_steps = 100
+    assert not policy.exploration.postprocess_trajectory(policy, fragment).intrinsic_rewards.any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_networks_and_statistics_are_in_the_state(kind: str) -> None:
+    policy, worker = made(kind)
+    policy.learn_on_batch(worker.sample())
+    twin, _ = made(kind, gamma=0.98)
+    worker.cut()  # as where a checkpoint is written: no running episode is part of it
+    fragment = worker.sample()
+    twin.set_state(policy.get_state())
+    ours, theirs = (each.exploration.postprocess_trajectory(each, fragment) for each in (policy, twin))
+    assert_close(ours.intrinsic_rewards, theirs.intrinsic_rewards, rtol=0, atol=0)
+
+
+def test_what_is_met_often_is_no_longer_new() -> None:
+    """100 updates on one observation: RND's error there falls to a tenth, and stays higher where nobody was."""
+    policy = PPO(
+        spaces.Discrete(4), spaces.Discrete(2), exploration={"type": "rnd", "observation_filter": "none"}, lr=1e-3
+    )
+    exploration: Any = policy.exploration
+    met, new = exploration._inputs(torch.tensor([1])), exploration._inputs(torch.tensor([3]))
+    before = exploration.novelty(met, None, met).item()
+    optimizer = torch.optim.Adam(exploration.encoder.parameters(), lr=1e-3)
+    for _ in range(100):
+        optimizer.zero_grad()
+        exploration.own_loss(met, None, met)[0].backward()
+        optimizer.step()
+    after = exploration.novelty(met, None, met).item()
+    assert after < 0.1 * before and after < 0.1 * exploration.novelty(new, None, new).item()
+
+
+def test_the_other_strategy_chooses_the_actions() -> None:
+    policy, _ = made("curiosity", settings={"sub_exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.0}})
+    obs = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+    assert torch.equal(policy.compute_actions(obs)[0], policy.compute_actions(obs, explore=False)[0])
+    assert policy.exploration.info(0)["epsilon"] == 0.0
+
+
+def test_rows_that_were_not_postprocessed_are_refused() -> None:
+    policy, _ = made("rnd")
+    with pytest.raises(ConfigError, match=r"learns from rows with 'next_obs'.*these have obs"):
+        policy.exploration.loss(policy, SampleBatch(obs=torch.zeros(2, 4)))

@@ -1,0 +1,23 @@
+"""Intrinsic rewards find what PPO alone does not, with other seeds than the one of docs/examples."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "curiosity_frozen_lake.py"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", [2, 3])
+def test_only_the_curious_reach_the_far_corner(seed: int) -> None:
+    spec = importlib.util.spec_from_file_location("curiosity_frozen_lake", EXAMPLE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    scores = module.main(seed=seed)
+    assert scores["alone"] == 0.0
+    assert scores["curiosity"] >= 0.95 and scores["rnd"] >= 0.95, scores

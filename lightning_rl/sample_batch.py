@@ -1,8 +1,8 @@
 """The vocabulary of the package: named columns with shared leading dimensions.
 
 Workers, buffers and policies know nothing of each other; what they share are the field names annotated on
-`SampleBatch`. A rollout
-fragment holds `obs [T+1, B, *]` and everything else as `[T, B, …]`; a training batch holds every column as `[N, …]`.
+`SampleBatch`. A rollout fragment holds what a policy reads before a step (`STEP_INPUTS`) as `[T+1, B, …]` and
+everything else as `[T, B, …]`; a training batch holds every column as `[N, …]` (`sequences.py`: models with state).
 """
 
 from __future__ import annotations
@@ -17,8 +17,20 @@ from gymnasium import spaces
 from torch import Tensor
 
 from lightning_rl.errors import did_you_mean
+from lightning_rl.sequences import in_sequences, pad_time, sequence_minibatches
 
-__all__ = ["MultiAgentBatch", "SampleBatch", "concat_samples", "flattened", "is_fragment", "nested", "restored"]
+__all__ = [
+    "STEP_INPUTS",
+    "SampleBatch",
+    "concat_samples",
+    "flattened",
+    "is_fragment",
+    "nested",
+    "restored",
+]
+
+STEP_INPUTS = ("obs", "state_in", "prev_actions", "prev_rewards")
+"""What a policy reads before a step: fragments have one row more of these, for the value after the last step."""
 
 
 class SampleBatch:
@@ -49,11 +61,14 @@ class SampleBatch:
     vf_preds: Tensor  # value estimates of the policy that acted
     advantages: Tensor
     value_targets: Tensor
+    intrinsic_rewards: Tensor  # what the exploration pays for the step
     weights: Tensor  # importance weights of a prioritised draw
     batch_indexes: Tensor  # where a replayed row lives in its buffer
-    state_in: SampleBatch  # recurrent state before the row
-    seq_lens: Tensor  # int64 [S], lengths of the padded sequences in a recurrent batch
-    prev_actions: Tensor | SampleBatch
+    state_in: (
+        SampleBatch  # recurrent state before the row, "0", "1", …; [S, …] before each sequence of a training batch
+    )
+    seq_lens: Tensor  # int64 [S], lengths of the sequences that the rows of a training batch are
+    prev_actions: Tensor | SampleBatch  # of the step before (or [N, n, *] of the n steps before); −1 or 0. where none
     prev_rewards: Tensor
     policy_version: Tensor  # which weights acted
 
@@ -116,12 +131,12 @@ class SampleBatch:
 
     @property
     def count(self) -> int:
-        """Length of the leading dimension: rows `N`, or time steps `T` of a fragment (`obs` has one more there)."""
+        """Length of the leading dimension: rows `N`, or time steps `T` of a fragment (`STEP_INPUTS` have one more)."""
         for name, column in self._columns.items():
-            if name != "obs":
+            if name not in STEP_INPUTS and name != "seq_lens":
                 return column.count if isinstance(column, SampleBatch) else len(column)
-        obs = self._columns.get("obs", ())
-        return obs.count if isinstance(obs, SampleBatch) else len(obs)
+        column = next(iter(self._columns.values()), ())
+        return column.count if isinstance(column, SampleBatch) else len(column)
 
     # -- whole-batch operations ---------------------------------------------------------------------------------------
     def map(self, fn: Callable[[Any], Any]) -> SampleBatch:
@@ -161,11 +176,13 @@ class SampleBatch:
     def minibatches(self, count: int, generator: torch.Generator | None = None) -> list[SampleBatch]:
         """Shuffle the rows and cut them into `count` parts whose sizes differ by at most one row.
 
-        One gather of every column and then views: cheaper than `count` gathers.
+        One gather of every column and then views: cheaper than `count` gathers. Sequences stay whole.
 
         Raises:
-            ValueError: there are fewer rows than parts.
+            ValueError: there are fewer rows (or sequences) than parts.
         """
+        if "seq_lens" in self and count > 1:
+            return sequence_minibatches(self, count, generator)
         rows = self.count
         if rows < count:
             raise ValueError(
@@ -177,9 +194,23 @@ class SampleBatch:
         edges = [rows * part // count for part in range(count + 1)]
         return [shuffled[start:stop] for start, stop in pairwise(edges)]
 
+    def shuffle(self, generator: torch.Generator | None = None) -> SampleBatch:
+        """All rows in a random order."""
+        return self[torch.randperm(self.count, generator=generator)]
+
+    def timeslices(self, size: int) -> list[SampleBatch]:
+        """The rows in parts of `size`, in order; the last one has what is left."""
+        return [self[start : start + size] for start in range(0, self.count, size)]
+
+    def split_by_episode(self) -> list[SampleBatch]:
+        """Rows of one environment after the other, cut behind every end of an episode, terminated or truncated."""
+        ends = (torch.as_tensor(self.terminated) | torch.as_tensor(self.truncated)).nonzero().flatten() + 1
+        edges = sorted({0, *ends.tolist(), self.count})
+        return [self[start:stop] for start, stop in pairwise(edges)]
+
     @staticmethod
-    def concat_samples(batches: Sequence[SampleBatch], dim: int = 0) -> SampleBatch:
-        """Join batches along `dim` in the order given; see `concat_samples`."""
+    def concat_samples(batches: Sequence[SampleBatch], dim: int | None = None) -> SampleBatch:
+        """Join batches in the order given; see `concat_samples`."""
         return concat_samples(batches, dim)
 
     def summary(self) -> str:
@@ -202,33 +233,13 @@ class SampleBatch:
         self._columns = columns
 
 
-class MultiAgentBatch:
-    """Batches of several policies that came from the same environment steps.
+def concat_samples(batches: Sequence[SampleBatch], dim: int | None = None) -> SampleBatch:
+    """Join batches in the order given.
 
     Args:
-        policy_batches: policy id → its rows.
-        env_steps: how many environment steps they come from (agent steps are the sum of the rows).
-    """
-
-    __slots__ = ("env_steps", "policy_batches")
-
-    def __init__(self, policy_batches: Mapping[str, SampleBatch], env_steps: int) -> None:
-        self.policy_batches = dict(policy_batches)
-        self.env_steps = env_steps
-
-    @property
-    def agent_steps(self) -> int:
-        """Rows over all policies."""
-        return sum(batch.count for batch in self.policy_batches.values())
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> MultiAgentBatch:
-        """Every tensor on `device`."""
-        moved = {name: batch.to(device, non_blocking) for name, batch in self.policy_batches.items()}
-        return MultiAgentBatch(moved, self.env_steps)
-
-
-def concat_samples(batches: Sequence[SampleBatch], dim: int = 0) -> SampleBatch:
-    """Join batches along `dim` in the order given (workers' fragments: `dim=1`, the environments).
+        batches: with the same columns.
+        dim: along which; `None`: rows one after the other, rollout fragments side by side (shorter ones are padded
+            with rows that are not experience).
 
     Raises:
         ValueError: nothing to join, or the batches do not have the same columns.
@@ -242,7 +253,10 @@ def concat_samples(batches: Sequence[SampleBatch], dim: int = 0) -> SampleBatch:
         if set(batch.columns) != set(first.columns):
             odd = sorted(set(batch.columns) ^ set(first.columns))
             raise ValueError(f"batches do not have the same columns; only some have {odd}")
-    return SampleBatch({name: _concat([batch[name] for batch in batches], dim) for name in first.columns})
+    if dim is None and is_fragment(first):
+        length = max(len(batch.valid) for batch in batches)
+        dim, batches = 1, [pad_time(batch, length) for batch in batches]
+    return SampleBatch({name: _concat([batch[name] for batch in batches], dim or 0) for name in first.columns})
 
 
 def _concat(columns: Sequence[Any], dim: int) -> Any:
@@ -258,12 +272,17 @@ def is_fragment(batch: SampleBatch) -> bool:
     return "valid" in batch and batch.valid.dim() == 2
 
 
-def flattened(fragment: SampleBatch) -> SampleBatch:
-    """The experience of a fragment as rows: `[T, B, …]` → `[N, …]`, without invalid rows and the last observation."""
-    rows = SampleBatch({name: column for name, column in fragment.items() if name not in ("obs", "valid")})
-    obs = fragment["obs"]
-    rows["obs"] = obs.map(lambda column: column[:-1]) if isinstance(obs, SampleBatch) else obs[:-1]
-    rows = rows.map(lambda column: column.flatten(0, 1))
+def flattened(fragment: SampleBatch, max_seq_len: int | None = None) -> SampleBatch:
+    """The experience of a fragment as rows: `[T, B, …]` → `[N, …]`, without invalid rows and the last observation.
+
+    Args:
+        fragment: of one or more environments.
+        max_seq_len: rows of a fragment with `state_in` come in sequences of at most this length (`in_sequences`).
+    """
+    if max_seq_len is not None and "state_in" in fragment:
+        return in_sequences(fragment, max_seq_len)
+    steps = len(fragment.valid)
+    rows = fragment.without("valid").map(lambda column: column[:steps].flatten(0, 1))
     valid = fragment.valid.flatten()
     return rows if bool(valid.all()) else rows[valid.nonzero().squeeze(1)]
 

@@ -78,10 +78,19 @@ def rows(run_dir: Path) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-@pytest.mark.parametrize(("iterations", "place"), [(4, "mid-epoch"), (3, "epoch-end")])
-def test_n_and_n_more_steps_are_2n(tmp_path: Path, workers: int, iterations: int, place: str) -> None:
+@pytest.mark.parametrize(
+    ("iterations", "place", "model"),
+    [
+        (4, "mid-epoch", []),
+        (3, "epoch-end", []),
+        (4, "mid-epoch", ["model=lstm", "model.lstm_use_prev_action=true", "model.lstm_cell_size=8"]),
+        (4, "mid-epoch", ["model=attention", "model.attention_use_n_prev_rewards=2", "model.attention_dim=8"]),
+    ],
+    ids=["mid-epoch", "epoch-end", "lstm", "attention"],
+)
+def test_n_and_n_more_steps_are_2n(tmp_path: Path, workers: int, iterations: int, place: str, model: list[str]) -> None:
     half, whole = iterations * ITERATION, 2 * iterations * ITERATION
-    run.train(config(tmp_path / "whole", f"total_env_steps={whole}", f"checkpoint.every_env_steps={half}"))
+    run.train(config(tmp_path / "whole", f"total_env_steps={whole}", f"checkpoint.every_env_steps={half}", *model))
     again = resumed(tmp_path / "whole", f"step_{half:09d}.ckpt", tmp_path / "again", whole, workers)
     assert_equal(learned(tmp_path / "whole"), learned(again))
     assert rows(again) == rows(tmp_path / "whole")  # one curve: nothing twice, nothing missing

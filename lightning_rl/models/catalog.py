@@ -7,21 +7,29 @@ from typing import Any, ClassVar
 
 from gymnasium import Space
 
-from lightning_rl.errors import ConfigError, UnsupportedSpaceError, did_you_mean
+from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.models.complex_input import ComplexInputNetwork
 from lightning_rl.models.custom import DIST_METHODS, checked, custom_model, found_class
 from lightning_rl.models.distributions import (
     ActionDistribution,
+    AutoregressiveDistribution,
+    Beta,
     Deterministic,
     DiagGaussian,
-    distribution_class,
+    Dirichlet,
+    GumbelSoftmax,
+    SquashedGaussian,
+    action_dist,
     log_std_columns,
 )
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
-from lightning_rl.models.vision import VisionNetwork, is_image
-from lightning_rl.spaces import check_supported, leaf_spaces
+from lightning_rl.models.recurrent import RecurrentModel
+from lightning_rl.models.vision import VisionNetwork, image_paths
+from lightning_rl.models.wrapping import MEMORY_DEFAULTS, memory_of, with_memory
+from lightning_rl.spaces import check_supported
 
 __all__ = ["MODEL_DEFAULTS", "ModelCatalog", "model_config"]
 
@@ -31,35 +39,31 @@ MODEL_DEFAULTS: dict[str, Any] = {
     "fcnet_weights_initializer": "orthogonal",  # or normc, default
     "conv_filters": None,  # [[out_channels, kernel, stride], …]; None: found for the image size
     "conv_activation": "relu",
-    "post_fcnet_hiddens": None,  # None: [512] behind found convolutions, else none
+    "conv_residual_channels": None,  # widths of IMPALA's residual stacks, instead of conv_filters
+    "post_fcnet_hiddens": None,  # None: [512] behind found convolutions, [256] behind residual ones, else none
     "post_fcnet_activation": "relu",
     "free_log_std": False,  # log σ of Gaussian actions: parameters instead of functions of the observation
     "log_std_init": 0.0,  # their first value
     "log_std_clip_param": 20.0,  # log σ stays within ± this
     "no_final_linear": False,
+    "layer_norm": False,  # before the activation of every fully connected hidden layer
     "vf_share_layers": False,
+    **MEMORY_DEFAULTS,
     "custom_model": None,  # registered name, import path or class
     "custom_model_config": {},  # keywords of its __init__
-    "custom_action_dist": None,
+    "custom_action_dist": None,  # the same, or a built-in one: SquashedGaussian, Beta, Dirichlet, GumbelSoftmax, …
     "custom_preprocessor": None,
 }
-VISION_KEYS = (
-    "conv_filters",
-    "conv_activation",
-    "fcnet_weights_initializer",
-    "post_fcnet_hiddens",
-    "post_fcnet_activation",
-    "vf_share_layers",
-)
-FC_KEYS = (
-    "fcnet_hiddens",
-    "fcnet_activation",
+SHARED_KEYS = (
     "fcnet_weights_initializer",
     "post_fcnet_hiddens",
     "post_fcnet_activation",
     "no_final_linear",
+    "layer_norm",
     "vf_share_layers",
 )
+FC_KEYS = (*SHARED_KEYS, "fcnet_hiddens", "fcnet_activation")
+VISION_KEYS = (*SHARED_KEYS, "conv_filters", "conv_activation", "conv_residual_channels")
 
 
 def model_config(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -80,26 +84,46 @@ class ModelCatalog:
     """Built-in and registered models, action distributions and preprocessors."""
 
     _models: ClassVar[dict[str, Any]] = {}
-    _dists: ClassVar[dict[str, Any]] = {"DiagGaussian": DiagGaussian, "Deterministic": Deterministic}
+    _dists: ClassVar[dict[str, Any]] = {
+        "DiagGaussian": DiagGaussian,
+        "SquashedGaussian": SquashedGaussian,
+        "Beta": Beta,
+        "Dirichlet": Dirichlet,
+        "GumbelSoftmax": GumbelSoftmax,
+        "Deterministic": Deterministic,
+        "Autoregressive": AutoregressiveDistribution,
+    }
     _preprocessors: ClassVar[dict[str, Any]] = {}
 
     # -- registration ------------------------------------------------------------------------------------------------
     @classmethod
     def register_custom_model(cls, name: str, model_class: type[Model]) -> None:
-        """Let `custom_model: name` mean this class, in this process; an import path works in all."""
+        """Let `custom_model: name` mean this class, here and in the processes of workers."""
         cls._models[name] = checked(model_class, Model, "custom_model", name, ("forward",))
 
     @classmethod
     def register_custom_action_dist(cls, name: str, dist_class: type[ActionDistribution]) -> None:
-        """Let `custom_action_dist: name` mean this class, in this process."""
+        """Let `custom_action_dist: name` mean this class, here and in the processes of workers."""
         cls._dists[name] = checked(dist_class, ActionDistribution, "custom_action_dist", name, DIST_METHODS)
 
     @classmethod
     def register_custom_preprocessor(cls, name: str, preprocessor_class: type[Preprocessor]) -> None:
-        """Let `custom_preprocessor: name` mean this class, in this process."""
+        """Let `custom_preprocessor: name` mean this class, here and in the processes of workers."""
         cls._preprocessors[name] = checked(
             preprocessor_class, Preprocessor, "custom_preprocessor", name, ("_init_shape",)
         )
+
+    @classmethod
+    def registered(cls) -> dict[str, dict[str, Any]]:
+        """Everything that has a name here, for `register_all` in another process."""
+        return {"models": dict(cls._models), "dists": dict(cls._dists), "preprocessors": dict(cls._preprocessors)}
+
+    @classmethod
+    def register_all(cls, names: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take over what `registered` gave in another process."""
+        cls._models.update(names["models"])
+        cls._dists.update(names["dists"])
+        cls._preprocessors.update(names["preprocessors"])
 
     # -- look-up -----------------------------------------------------------------------------------------------------
     @classmethod
@@ -119,29 +143,47 @@ class ModelCatalog:
 
     @classmethod
     def get_action_dist(
-        cls, action_space: Space[Any], config: Mapping[str, Any] | None = None
+        cls,
+        action_space: Space[Any],
+        config: Mapping[str, Any] | None = None,
+        policy_space: Space[Any] | None = None,
     ) -> tuple[DistFactory, int]:
         """What makes the distribution, called with `(inputs, model, mask)`, and how many inputs per row it takes.
 
+        Args:
+            action_space: of one environment.
+            config: of the model.
+            policy_space: that the policy acts in (`ActionTransform.policy_space`); `None`: the environment's.
+
         Raises:
-            UnsupportedSpaceError: no built-in distribution takes the space.
+            UnsupportedSpaceError: no built-in distribution takes the space, or the custom one does not.
             ConfigError: the custom one is not there, or breaks its contract.
         """
         config = model_config(config)
+        named = cls._named_dist(config)
+        if named is None:
+            check_supported(action_space, "action")
+        return action_dist(named, action_space, action_space if policy_space is None else policy_space, config)
+
+    @classmethod
+    def _named_dist(cls, config: Mapping[str, Any]) -> type[ActionDistribution] | None:
         custom = config["custom_action_dist"]
         if custom is None:
-            check_supported(action_space, "action")
-            dist_class = distribution_class(action_space)
-        else:
-            found = found_class(custom, cls._dists, "custom_action_dist")
-            dist_class = checked(found, ActionDistribution, "custom_action_dist", custom, DIST_METHODS)
-        return dist_class.for_space(action_space), int(dist_class.required_model_output_shape(action_space, config))
+            return None
+        found = found_class(custom, cls._dists, "custom_action_dist")
+        return checked(found, ActionDistribution, "custom_action_dist", custom, DIST_METHODS)
 
     @classmethod
     def get_model(
         cls, obs_space: Space[Any], action_space: Space[Any], num_outputs: int, config: Mapping[str, Any] | None = None
     ) -> Model:
-        """The model: `custom_model`, a vision network for images, a fully connected one for everything else.
+        """The model: `custom_model`, or the built-in one for the observations.
+
+        That is `VisionNetwork` for an image, `ComplexInputNetwork` for a Dict or Tuple that holds one and
+        `FullyConnectedNetwork` for everything else.
+
+        With `use_lstm`, `use_gru` or `use_attention` that model makes features (a custom one as many as the last of
+        `fcnet_hiddens` says), and the memory stands between them and the heads.
 
         Raises:
             UnsupportedSpaceError: no built-in model takes the observations.
@@ -149,12 +191,41 @@ class ModelCatalog:
         """
         config = model_config(config)
         preprocessor = cls.get_preprocessor(obs_space, config) if config["custom_preprocessor"] is not None else None
-        if config["custom_model"] is not None:
-            model = custom_model(cls._models, config, (obs_space, action_space, num_outputs), preprocessor)
+        memory, custom = memory_of(config), config["custom_model"] is not None
+        named_dist = cls._named_dist(config)
+        free = {} if custom and not memory else _free_columns(config, action_space, num_outputs, named_dist)
+        if custom:
+            features = int(config["fcnet_hiddens"][-1]) if memory else num_outputs
+            model = custom_model(cls._models, config, (obs_space, action_space, features), preprocessor)
         else:
-            model = _built_in_model(config, obs_space, action_space, num_outputs, preprocessor)
+            own_free = {} if memory else free
+            width = 0 if memory else num_outputs
+            model = _built_in_model(config, obs_space, action_space, width, preprocessor, own_free)
+        model = with_memory(config, model, num_outputs, free) if memory else model
+        if isinstance(model, RecurrentModel):
+            model.time_major = config["_time_major"]
         model.log_std_clip = float(config["log_std_clip_param"])
+        if named_dist is not None:
+            named_dist.prepare_model(model)
         return model
+
+
+def _free_columns(
+    config: Mapping[str, Any],
+    action_space: Space[Any],
+    num_outputs: int,
+    named_dist: type[ActionDistribution] | None,
+) -> dict[str, Any]:
+    if not config["free_log_std"]:
+        return {}
+    columns = log_std_columns(action_space, named_dist)
+    if not columns or action_dist(named_dist, action_space, action_space, config)[1] != num_outputs:
+        chosen = "" if named_dist is None else f" and the distribution {named_dist.__name__}"
+        raise ConfigError(
+            "model.free_log_std=true needs Gaussian actions (a float Box); the action space is "
+            f"{action_space}{chosen}: set it to false"
+        )
+    return {"free_columns": columns, "free_init": config["log_std_init"]}
 
 
 def _built_in_model(
@@ -163,29 +234,17 @@ def _built_in_model(
     action_space: Space[Any],
     num_outputs: int,
     preprocessor: Preprocessor | None,
+    free: Mapping[str, Any],
 ) -> Model:
-    free: dict[str, Any] = {}
-    if config["free_log_std"]:
-        columns = log_std_columns(action_space)
-        if not columns or distribution_class(action_space).required_model_output_shape(action_space) != num_outputs:
-            raise ConfigError(
-                f"model.free_log_std=true needs Gaussian actions (a float Box); the action space is {action_space}: "
-                "set it to false"
-            )
-        free = {"free_columns": columns, "free_init": config["log_std_init"]}
-    shape = (obs_space.shape or ()) if preprocessor is None else preprocessor.shape
-    if (preprocessor is None and is_image(obs_space)) or (
-        len(shape) == 3 and (preprocessor is not None or config["conv_filters"] is not None)
-    ):
-        keywords = {key: config[key] for key in VISION_KEYS}
-        return VisionNetwork(obs_space, action_space, num_outputs, preprocessor=preprocessor, **keywords, **free)
-    pictures = [] if preprocessor is not None else [path for path, leaf in leaf_spaces(obs_space) if is_image(leaf)]
-    if pictures:
-        raise UnsupportedSpaceError(
-            f"observation part {pictures[0]!r} is an image inside a {type(obs_space).__name__}; the built-in models "
-            "take an image alone, or "
-            "parts that are no images: use gymnasium.wrappers.FilterObservation, or a model.custom_model that reads "
-            "input_dict['obs']"
-        )
-    keywords = {key: config[key] for key in FC_KEYS}
-    return FullyConnectedNetwork(obs_space, action_space, num_outputs, preprocessor=preprocessor, **keywords, **free)
+    def settings(*keys: str) -> dict[str, Any]:
+        return {key: config[key] for key in keys} | dict(free)
+
+    seen = obs_space if preprocessor is None else preprocessor.observation_space
+    given = config["conv_filters"] is not None or config["conv_residual_channels"] is not None
+    images = image_paths(seen, given or preprocessor is not None)
+    if images == [""]:
+        keywords = settings(*VISION_KEYS)
+        return VisionNetwork(obs_space, action_space, num_outputs, preprocessor=preprocessor, **keywords)
+    if images:
+        return ComplexInputNetwork(obs_space, action_space, num_outputs, **settings(*FC_KEYS, *VISION_KEYS))
+    return FullyConnectedNetwork(obs_space, action_space, num_outputs, preprocessor=preprocessor, **settings(*FC_KEYS))

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import Space, spaces
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.spaces import leaf_spaces, packed
 
-__all__ = ["DIST_METHODS", "checked", "custom_model", "found_class"]
+__all__ = ["DIST_METHODS", "checked", "custom_model", "found_class", "is_model"]
 
 DIST_METHODS = (
     "required_model_output_shape",
@@ -51,14 +51,17 @@ def custom_model(
     keywords = dict(config["custom_model_config"] or {})
     if preprocessor is not None:
         keywords["preprocessor"] = preprocessor
+    keywords = _with_model_config(model_class, config, keywords)
     try:
         inspect.signature(model_class).bind(*arguments, **keywords)
     except TypeError as error:
-        raise ConfigError(
-            f"custom_model {model_class.__name__}: {error}; its __init__ takes (obs_space, action_space, num_outputs, "
-            f"**keywords), and keywords are {sorted(keywords)} (from custom_model_config)"
-        ) from error
-    model = model_class(*arguments, **keywords)
+        raise ConfigError(_refusal(model_class, keywords, error)) from error
+    try:
+        model = model_class(*arguments, **keywords)
+    except TypeError as error:
+        if any(f"unexpected keyword argument {name!r}" in str(error) for name in keywords):  # a base refused it
+            raise ConfigError(_refusal(model_class, keywords, error)) from error
+        raise
     if preprocessor is not None and getattr(model, "preprocessor", None) is not preprocessor:
         raise ConfigError(
             f"custom_model {model_class.__name__} drops custom_preprocessor: pass preprocessor=preprocessor to "
@@ -66,6 +69,29 @@ def custom_model(
         )
     _check_forward(model)
     return model
+
+
+def _refusal(model_class: type, keywords: Mapping[str, Any], error: TypeError) -> str:
+    return (
+        f"custom_model {model_class.__name__}: {error}; its __init__ takes (obs_space, action_space, num_outputs, "
+        f"**keywords), and keywords are {sorted(keywords)} (from custom_model_config)"
+    )
+
+
+def _with_model_config(model_class: Any, config: Mapping[str, Any], keywords: dict[str, Any]) -> dict[str, Any]:
+    """The keywords, and the whole config for a class that asks for `model_config` (and `name`).
+
+    As the config holds "custom_model_config" too, such a class need not take these keywords one by one.
+    """
+    takes = inspect.signature(model_class).parameters
+    if "model_config" not in takes or "model_config" in keywords:
+        return keywords
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values()):
+        options = config["custom_model_config"] or {}
+        keywords = {name: value for name, value in keywords.items() if name in takes or name not in options}
+    named = config["custom_model"]
+    name = {"name": named if isinstance(named, str) else model_class.__name__} if "name" in takes else {}
+    return {"model_config": dict(config), **name, **keywords}
 
 
 def _check_forward(model: Model) -> None:
@@ -123,13 +149,20 @@ def found_class(named: Any, registry: Mapping[str, Any], key: str) -> Any:
     return import_object(named)
 
 
+def is_model(found: Any) -> bool:
+    """Whether a class has all that a `Model` has without being one (mixed from a module and something else)."""
+    return issubclass(found, nn.Module) and all(
+        hasattr(found, name) for name in (*vars(Model), *Model.__annotations__) if not name.startswith("_")
+    )
+
+
 def checked(found: Any, base: type[Any], key: str, named: Any, methods: tuple[str, ...]) -> Any:
     """`found`, when it is a subclass of `base` that defines `methods`.
 
     Raises:
         ConfigError: it is not; names the config `key`, what was `named` there, and what is missing.
     """
-    if not (isinstance(found, type) and issubclass(found, base)):
+    if not (isinstance(found, type) and (issubclass(found, base) or (base is Model and is_model(found)))):
         raise ConfigError(f"{key}={named!r} is {found!r}; expected a subclass of {base.__module__}.{base.__name__}")
     missing = [method for method in methods if getattr(found, method) is getattr(base, method)]
     if missing:

@@ -15,7 +15,7 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError, NonFiniteError, UnsupportedSpaceError, did_you_mean
-from lightning_rl.models.preprocessors import Preprocessor
+from lightning_rl.models.preprocessors import FlattenPreprocessor, NestedPreprocessor, Preprocessor
 from lightning_rl.models.vision import is_image
 from lightning_rl.sample_batch import SampleBatch
 
@@ -172,7 +172,7 @@ def make_observation_filter(
 
     Raises:
         ConfigError: `name` is unknown.
-        UnsupportedSpaceError: "mean_std" for images, whose models read "obs" and scale it themselves.
+        UnsupportedSpaceError: "mean_std", but "obs_flat" holds an image, or nothing: pixels are scaled by the models.
     """
     if name == "none":
         return NoFilter()
@@ -180,12 +180,26 @@ def make_observation_filter(
         raise ConfigError(
             f"observation_filter={name!r} is unknown; one of none, mean_std.{did_you_mean(name, ['none', 'mean_std'])}"
         )
-    if is_image(observation_space):
+    parts = preprocessor.parts if isinstance(preprocessor, NestedPreprocessor) else {"": preprocessor}
+    images = [path for path, part in parts.items() if is_image(_seen(part))]
+    if images and images[0]:
+        raise UnsupportedSpaceError(
+            f"observation_filter=mean_std would normalise the pixels of part {images[0]!r}, which this model has in "
+            f"'obs_flat': use none, or pass preprocessor=NestedPreprocessor(obs_space, skipped={images}) to the "
+            "custom model's super().__init__ and read images from 'obs'"
+        )
+    if images or preprocessor.size == 0:
         raise UnsupportedSpaceError(
             f"observation_filter=mean_std does not reach images ({observation_space}): the vision model scales them "
             "itself; use none"
         )
     return MeanStdFilter(preprocessor.size)
+
+
+def _seen(preprocessor: Preprocessor) -> Space[Any]:
+    """What a preprocessor's numbers are: a flattened image still is one."""
+    flattened = isinstance(preprocessor, FlattenPreprocessor)
+    return preprocessor.obs_space if flattened else preprocessor.observation_space
 
 
 class ReturnNormaliser(nn.Module):

@@ -20,7 +20,7 @@ class FullyConnectedNetwork(Model):
 
     Args:
         obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor, whose
-            outputs are the last layer (`num_outputs` then is its width).
+            outputs are the last layer (`num_outputs` then is its width), without values.
         fcnet_hiddens: widths of the hidden layers.
         fcnet_activation: of these layers; one of `ACTIVATIONS`.
         fcnet_weights_initializer: "orthogonal" (gain √2, heads 0.01 and 1), "normc" (1, heads 0.01), or "default"
@@ -30,6 +30,7 @@ class FullyConnectedNetwork(Model):
         no_final_linear: the last hidden layer is the output, with its activation: its width becomes `num_outputs`.
         vf_share_layers: the value is a linear function of the policy's last hidden layer, instead of a network of its
             own.
+        layer_norm: as `MLP`.
         free_columns, free_init: outputs that are learned numbers, see `ActionHead`.
     """
 
@@ -47,6 +48,7 @@ class FullyConnectedNetwork(Model):
         post_fcnet_activation: str = "relu",
         no_final_linear: bool = False,
         vf_share_layers: bool = False,
+        layer_norm: bool = False,
         free_columns: Sequence[int] = (),
         free_init: float = 0.0,
     ) -> None:
@@ -59,16 +61,18 @@ class FullyConnectedNetwork(Model):
         policy_hiddens = (
             [*hiddens[:-1], num_outputs - len(free_columns)] if no_final_linear and num_outputs and hiddens else hiddens
         )
-        self.trunk = MLP(size, policy_hiddens, activations, initializer)
+        self.trunk = MLP(size, policy_hiddens, activations, initializer, layer_norm=layer_norm)
         final = num_outputs and not (no_final_linear and hiddens)
         self.head = (
             ActionHead(self.trunk.size, num_outputs, initializer, free_columns, free_init, linear=bool(final))
             if num_outputs
             else None
         )
+        own_values = num_outputs > 0 and not vf_share_layers
+        self.value_trunk = MLP(size, hiddens, activations, initializer, layer_norm=layer_norm) if own_values else None
+        self.value_head = ValueHead((self.value_trunk or self.trunk).size, initializer) if num_outputs else None
+        self.values_are_cheap = num_outputs > 0 and vf_share_layers
         self.num_outputs = num_outputs or self.trunk.size
-        self.value_trunk = None if vf_share_layers else MLP(size, hiddens, activations, initializer)
-        self.value_head = ValueHead((self.value_trunk or self.trunk).size, initializer)
         self._last = LastForward()
 
     def forward(
@@ -82,5 +86,7 @@ class FullyConnectedNetwork(Model):
 
     def value_function(self) -> Tensor:
         """Values `[N]` of the last forward."""
+        if self.value_head is None:
+            return super().value_function()  # an error: it makes features
         last = self._last.get()
         return self.value_head(last if self.value_trunk is None else self.value_trunk(last))

@@ -92,16 +92,24 @@ class MLP(nn.Module):
         hiddens: widths of the layers; none gives the identity.
         activations: name of one for all layers, or one for each.
         initializer: as in `initialise`, with gain √2 for "orthogonal" and 1 for "normc".
+        layer_norm: normalise what each layer makes, before its activation (Ba et al. 2016, arXiv:1607.06450).
     """
 
     def __init__(
-        self, size: int, hiddens: Sequence[int], activations: str | Sequence[str], initializer: str = "orthogonal"
+        self,
+        size: int,
+        hiddens: Sequence[int],
+        activations: str | Sequence[str],
+        initializer: str = "orthogonal",
+        *,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         widths = [size, *hiddens]
         self.layers = nn.ModuleList([nn.Linear(before, after) for before, after in pairwise(widths)])
         names = [activations] * len(hiddens) if isinstance(activations, str) else list(activations)
         self.activations = [activation_named(name) for name in names]
+        self.norms = nn.ModuleList([nn.LayerNorm(width) for width in hiddens]) if layer_norm else None
         self.size = widths[-1]
         """Width of the output."""
         for layer in self.layers:
@@ -110,6 +118,10 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[N, size of the input]` → `[N, size]`."""
+        if self.norms is not None:
+            for layer, norm, name in zip(self.layers, self.norms, self.activations, strict=True):
+                x = ACTIVATIONS[name](norm(layer(x)))
+            return x
         for layer, name in zip(self.layers, self.activations, strict=True):
             x = ACTIVATIONS[name](lean_linear(layer, x))
         return x

@@ -31,9 +31,16 @@ class Model(nn.Module):
         preprocessor: its `size` is the width of "obs_flat".
         log_std_clip: log standard deviations are kept within ± this by the Gaussian distributions
             (`log_std_clip_param`).
+        values_are_cheap: whether `value_function` costs next to nothing after a forward (shared layers), so that it is
+            recorded while acting.
+        prev_actions, prev_rewards: of how many steps before the model reads the actions and the rewards; workers
+            remember them for it.
     """
 
     log_std_clip: float = 20.0
+    values_are_cheap: bool = False
+    prev_actions: int = 0
+    prev_rewards: int = 0
 
     def __init__(
         self,
@@ -54,9 +61,13 @@ class Model(nn.Module):
 
         Args:
             input_dict: "obs" (nested and typed as the environment's, tensors of `[N, *]`), "obs_flat" (float32 `[N,
-                preprocessor.size]`, filtered; made when asked for), "prev_actions", "prev_rewards", "is_training".
-            state: recurrent state, `[N, …]` each; empty for feed-forward models.
-            seq_lens: lengths `[S]` of the sequences in the rows, for recurrent models in training.
+                preprocessor.size]`, filtered; made when asked for), "prev_actions" and "prev_rewards" (in the policy's
+                action space; `[N, *]`, or `[N, n, *]` of n steps, the oldest first; −1 for a discrete action and 0
+                for a number where there was no step yet), "is_training".
+            state: recurrent state, `[S, …]` each; empty for feed-forward models.
+            seq_lens: lengths `[S]` of the sequences that the rows are, in learning with a recurrent model: the rows are
+                `[S · L]`, L the longest, sequence after sequence, what is behind the end of a shorter one is padding.
+                `None` in acting: each row is a sequence of its own.
         """
         raise ConfigError(
             f"{type(self).__name__} does not define forward(input_dict, state, seq_lens) -> (outputs [N, K], state)"
@@ -91,13 +102,13 @@ class LastForward:
     __slots__ = ("features",)
 
     def __init__(self) -> None:
-        self.features: Tensor | None = None
+        self.features: Any = None
 
     def __reduce__(self) -> tuple[type[LastForward], tuple[()]]:
         return LastForward, ()
 
-    def get(self) -> Tensor:
-        """The features.
+    def get(self) -> Any:
+        """What the model kept there: features, or the inputs of the value's own network.
 
         Raises:
             RuntimeError: the model did not run yet.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -118,19 +118,33 @@ class OneHotPreprocessor(Preprocessor):
 
 
 class NestedPreprocessor(Preprocessor):
-    """Dict and Tuple: the leaves' vectors concatenated in the space's own order, looked up by name."""
+    """Dict and Tuple: the leaves' vectors concatenated in the space's own order, looked up by name.
 
-    def __init__(self, obs_space: Space[Any], options: Mapping[str, Any] | None = None) -> None:
-        self.parts = [make_preprocessor(leaf, options) for _, leaf in leaf_spaces(obs_space)]
+    Args:
+        obs_space, options: as `Preprocessor`.
+        skipped: paths of leaves that are left out ("camera", "sensors.0"): images that a model reads from "obs".
+
+    Attributes:
+        parts: path → preprocessor of each leaf that is not left out.
+    """
+
+    def __init__(
+        self, obs_space: Space[Any], options: Mapping[str, Any] | None = None, skipped: Collection[str] = ()
+    ) -> None:
+        leaves = list(leaf_spaces(obs_space))
+        self.parts = {path: make_preprocessor(leaf, options) for path, leaf in leaves if path not in skipped}
+        self._by_leaf = [self.parts.get(path) for path, _ in leaves]
         super().__init__(obs_space, options)
 
     def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
-        return (sum(part.size for part in self.parts),)
+        return (sum(part.size for part in self.parts.values()),)
 
     def transform_batch(self, obs: Any) -> Tensor:
         """Leaves of `[N, *]` → float32 `[N, size]`."""
         leaves = leaf_values(self.obs_space, obs)
-        return torch.cat([part.transform_batch(leaf) for part, leaf in zip(self.parts, leaves, strict=True)], dim=1)
+        pairs = zip(self._by_leaf, leaves, strict=True)
+        vectors = [part.transform_batch(leaf) for part, leaf in pairs if part is not None]
+        return torch.cat(vectors, dim=1) if vectors else torch.zeros(len(leaves[0]), 0, device=leaves[0].device)
 
 
 def make_preprocessor(obs_space: Space[Any], options: Mapping[str, Any] | None = None) -> Preprocessor:

@@ -12,11 +12,13 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.models.layers import ACTIVATIONS, MLP, ActionHead, ValueHead, activation_named, initialise
-from lightning_rl.models.model import LastForward, Model
+from lightning_rl.models.encoded import EncodedModel
+from lightning_rl.models.layers import ACTIVATIONS, MLP, activation_named, initialise
 from lightning_rl.models.preprocessors import Preprocessor
+from lightning_rl.models.residual import residual_stacks
+from lightning_rl.spaces import leaf_spaces
 
-__all__ = ["NATURE_FILTERS", "ImageEncoder", "VisionNetwork", "filters_for", "is_image"]
+__all__ = ["NATURE_FILTERS", "Filters", "ImageEncoder", "VisionNetwork", "filters_for", "image_paths", "is_image"]
 
 Filters = Sequence[Sequence[Any]]
 
@@ -29,11 +31,27 @@ FILTERS_BY_SIDE: tuple[tuple[int, Filters], ...] = (
 )
 SMALLEST_SIDE, LARGEST_SIDE = FILTERS_BY_SIDE[0][0], 128
 DEFAULT_POST_HIDDENS = (512,)  # the Nature network's fully connected layer
+RESIDUAL_POST_HIDDENS = (256,)  # IMPALA's
 
 
 def is_image(space: Space[Any]) -> bool:
     """Whether the default model sees a picture: a Box of 3 dimensions, both sides at least 8 pixels."""
     return isinstance(space, spaces.Box) and len(space.shape) == 3 and min(image_size(space.shape)[:2]) >= SMALLEST_SIDE
+
+
+def image_paths(space: Space[Any], convolutions_given: bool = False) -> list[str]:
+    """Paths of the parts that are images, "" for a space that is one itself.
+
+    Args:
+        space: of the observations.
+        convolutions_given: whether the config names convolutions; then, where nothing is a picture by `is_image`, every
+            part of 3 dimensions is taken for one.
+    """
+    leaves = list(leaf_spaces(space))
+    found = [path for path, leaf in leaves if is_image(leaf)]
+    if found or not convolutions_given:
+        return found
+    return [path for path, leaf in leaves if len(leaf.shape or ()) == 3]
 
 
 def channels_first(shape: Sequence[int]) -> bool:
@@ -58,9 +76,8 @@ def filters_for(height: int, width: int) -> Filters:
     if side < SMALLEST_SIDE or max(height, width) > LARGEST_SIDE:
         raise ConfigError(
             f"no built-in convolutions for {height}×{width} images (sides of {SMALLEST_SIDE} to {LARGEST_SIDE} have "
-            "them): "
-            "set model.conv_filters=[[out_channels, kernel, stride], …], or resize in a wrapper (Atari: "
-            "AtariPreprocessing gives 84×84)"
+            "them): set model.conv_filters=[[out_channels, kernel, stride], …], take model=impala_resnet (any size) "
+            "or resize in a wrapper (Atari: AtariPreprocessing gives 84×84)"
         )
     return next(filters for smallest, filters in reversed(FILTERS_BY_SIDE) if side >= smallest)
 
@@ -70,15 +87,18 @@ class ImageEncoder(nn.Module):
 
     Args:
         shape: of one image, `[H, W, C]` or `[C, H, W]`.
-        conv_filters: `[out channels, kernel, stride]` of each convolution (without padding); `None` finds them for the
-            size.
+        conv_filters: `[out channels, kernel, stride]` of each convolution (without padding; a fourth entry "same" pads,
+            `SameConv2d`); `None` finds them for the size.
         conv_activation: of the convolutions; one of `ACTIVATIONS`.
-        post_fcnet_hiddens: widths of the layers after them; `None`: 512 behind found filters, none behind given ones.
+        post_fcnet_hiddens: widths of the layers after them; `None`: 512 behind found filters, 256 behind residual
+            stacks, none behind given filters.
         post_fcnet_activation: of these.
         initializer: as in `initialise`.
+        conv_residual_channels: widths of residual stacks instead of `conv_filters`; they take images of any size.
+        layer_norm: as `MLP`, in the layers after the convolutions.
 
     Raises:
-        ConfigError: no filters fit the size, or the given ones shrink the image to nothing.
+        ConfigError: no filters fit the size, the given ones shrink the image to nothing, or both kinds are given.
     """
 
     def __init__(
@@ -89,57 +109,60 @@ class ImageEncoder(nn.Module):
         post_fcnet_hiddens: Sequence[int] | None = None,
         post_fcnet_activation: str = "relu",
         initializer: str = "orthogonal",
+        *,
+        conv_residual_channels: Sequence[int] | None = None,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         self.channels_first = channels_first(shape)
         self.activation = activation_named(conv_activation, "conv_activation")
-        height, width, channels = image_size(shape)
-        filters = filters_for(height, width) if conv_filters is None else conv_filters
-        convolutions = []
-        for out_channels, kernel, stride in filters:
-            layer = nn.Conv2d(channels, out_channels, _pair(kernel), _pair(stride))
-            height, width = (_shrunk(side, layer, dim, shape, filters) for dim, side in enumerate((height, width)))
-            initialise(layer, initializer, math.sqrt(2) if initializer == "orthogonal" else 1.0)
-            convolutions.append(layer)
-            channels = out_channels
-        self.convolutions = nn.ModuleList(convolutions)
-        if post_fcnet_hiddens is None:
-            post_fcnet_hiddens = DEFAULT_POST_HIDDENS if conv_filters is None else ()
-        self.post = MLP(
-            channels * height * width,
-            post_fcnet_hiddens,
-            activation_named(post_fcnet_activation, "post_fcnet_activation"),
-            initializer,
-        )
+        self.residual = conv_residual_channels is not None
+        if conv_filters is not None and conv_residual_channels is not None:
+            raise ConfigError(
+                "model.conv_filters and model.conv_residual_channels exclude each other: set one of them to null"
+            )
+        if conv_residual_channels is None:
+            layers, flat = _plain(shape, conv_filters, initializer)
+        else:
+            layers, flat = _residual(shape, conv_residual_channels, self.activation, initializer)
+        self.convolutions = nn.ModuleList(layers)
+        hiddens = post_hiddens(post_fcnet_hiddens, conv_filters, conv_residual_channels)
+        behind = activation_named(post_fcnet_activation, "post_fcnet_activation")
+        self.post = MLP(flat, hiddens, behind, initializer, layer_norm=layer_norm)
         self.size = self.post.size
         """Width of the feature vector."""
 
     def forward(self, images: Tensor) -> Tensor:
         """`[N, *shape]`, uint8 in 0 … 255 or floats used as they are → `[N, size]`."""
-        first = self.convolutions[0]
-        assert isinstance(first, nn.Conv2d)
-        x = images.to(first.weight.dtype)
+        # Channels last in memory is what convolutions like best, on a CPU by 1.8 ×; a permuted [N, H, W, C] is so.
+        last = torch.channels_last if images.device.type == "cpu" else torch.preserve_format
+        x = images if self.channels_first else images.permute(0, 3, 1, 2)
+        x = x.to(next(self.parameters()).dtype, memory_format=last)
         if images.dtype == torch.uint8:
             x = x * (1.0 / 255.0)
-        # A permuted [N, H, W, C] already lies in memory as channels_last, which convolutions like best.
-        x = x if self.channels_first else x.permute(0, 3, 1, 2)
         activation = ACTIVATIONS[self.activation]
+        if self.residual:
+            for stack in self.convolutions:
+                x = stack(x)
+            return self.post(activation(x).flatten(1))
         for layer in self.convolutions:
             assert isinstance(layer, nn.Conv2d)
-            x = activation(F.conv2d(x, layer.weight, layer.bias, layer.stride))
+            padded = layer.padded(x) if isinstance(layer, SameConv2d) else x
+            weight = layer.weight.contiguous(memory_format=last) if last == torch.channels_last else layer.weight
+            x = activation(F.conv2d(padded, weight, layer.bias, layer.stride))
         return self.post(x.flatten(1))
 
 
-class VisionNetwork(Model):
+class VisionNetwork(EncodedModel):
     """An `ImageEncoder` with heads for outputs and values; reads "obs" and never makes "obs_flat".
 
     Args:
         obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor. With
             a custom preprocessor the images are what it makes, of its `shape`.
-        conv_filters, conv_activation, post_fcnet_hiddens, post_fcnet_activation: as `ImageEncoder`.
+        conv_filters, conv_activation, conv_residual_channels, post_fcnet_hiddens, post_fcnet_activation, layer_norm: as
+            `ImageEncoder`.
         fcnet_weights_initializer: as `initialise`.
-        vf_share_layers: one encoder for policy and value, instead of one each.
-        free_columns, free_init: as `ActionHead`.
+        heads: no_final_linear, vf_share_layers, free_columns and free_init of `EncodedModel`.
     """
 
     def __init__(
@@ -151,45 +174,103 @@ class VisionNetwork(Model):
         preprocessor: Preprocessor | None = None,
         conv_filters: Filters | None = None,
         conv_activation: str = "relu",
+        conv_residual_channels: Sequence[int] | None = None,
         fcnet_weights_initializer: str = "orthogonal",
         post_fcnet_hiddens: Sequence[int] | None = None,
         post_fcnet_activation: str = "relu",
-        vf_share_layers: bool = False,
-        free_columns: Sequence[int] = (),
-        free_init: float = 0.0,
+        layer_norm: bool = False,
+        **heads: Any,
     ) -> None:
-        super().__init__(obs_space, action_space, num_outputs, preprocessor=preprocessor)
-        self.preprocessed = preprocessor is not None
-        self.image_shape = preprocessor.shape if preprocessor is not None else obs_space.shape or ()
-        if len(self.image_shape) != 3:
+        image_shape = preprocessor.shape if preprocessor is not None else obs_space.shape or ()
+        if len(image_shape) != 3:
             raise ConfigError(
-                f"VisionNetwork needs images of shape [H, W, C] or [C, H, W], got {list(self.image_shape)}: leave "
-                "conv_filters out"
+                f"VisionNetwork needs images of shape [H, W, C] or [C, H, W], got {list(image_shape)}: leave "
+                "conv_filters and conv_residual_channels out"
             )
-        layers = (conv_filters, conv_activation, post_fcnet_hiddens, post_fcnet_activation, fcnet_weights_initializer)
-        self.encoder = ImageEncoder(self.image_shape, *layers)
-        size = self.encoder.size
-        self.head = (
-            ActionHead(size, num_outputs, fcnet_weights_initializer, free_columns, free_init) if num_outputs else None
+
+        def make_encoder(hiddens: Sequence[int]) -> ImageEncoder:
+            return ImageEncoder(
+                image_shape,
+                conv_filters,
+                conv_activation,
+                hiddens,
+                post_fcnet_activation,
+                fcnet_weights_initializer,
+                conv_residual_channels=conv_residual_channels,
+                layer_norm=layer_norm,
+            )
+
+        super().__init__(
+            obs_space,
+            action_space,
+            num_outputs,
+            make_encoder,
+            post_hiddens(post_fcnet_hiddens, conv_filters, conv_residual_channels),
+            preprocessor=preprocessor,
+            initializer=fcnet_weights_initializer,
+            **heads,
         )
-        self.num_outputs = num_outputs or size
-        self.value_encoder = None if vf_share_layers else ImageEncoder(self.image_shape, *layers)
-        self.value_head = ValueHead(size, fcnet_weights_initializer)
-        self._last = LastForward()
+        self.preprocessed, self.image_shape = preprocessor is not None, image_shape
 
-    def forward(
-        self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Outputs `[N, num_outputs]` of the images; the value's own encoder runs when it is asked for."""
-        images = input_dict["obs_flat"].view(-1, *self.image_shape) if self.preprocessed else input_dict["obs"]
-        features = self.encoder(images)
-        self._last.features = features if self.value_encoder is None else images
-        return (features if self.head is None else self.head(features)), list(state)
+    def encoder_inputs(self, input_dict: Mapping[str, Any]) -> Tensor:
+        """Images `[N, *]`, as the environment has them."""
+        return input_dict["obs_flat"].view(-1, *self.image_shape) if self.preprocessed else input_dict["obs"]
 
-    def value_function(self) -> Tensor:
-        """Values `[N]` of the last forward."""
-        last = self._last.get()
-        return self.value_head(last if self.value_encoder is None else self.value_encoder(last))
+
+def post_hiddens(
+    given: Sequence[int] | None, conv_filters: Filters | None, conv_residual_channels: Sequence[int] | None
+) -> Sequence[int]:
+    """Widths of the layers behind convolutions: the given ones, else what these convolutions are known with."""
+    if given is not None:
+        return given
+    if conv_residual_channels is not None:
+        return RESIDUAL_POST_HIDDENS
+    return DEFAULT_POST_HIDDENS if conv_filters is None else ()
+
+
+class SameConv2d(nn.Conv2d):
+    """A convolution padded with zeros, so that a side becomes side / stride, rounded up; the far edge gets the odd one.
+
+    What RLlib does with all but the last of its `conv_filters`.
+    """
+
+    def padded(self, images: Tensor) -> Tensor:
+        """`[N, C, H, W]` with the zeros around them."""
+        edges: list[int] = []
+        for dim in (1, 0):  # the width first, as `pad` wants it
+            side, kernel, stride = images.shape[2 + dim], self.kernel_size[dim], self.stride[dim]
+            missing = max((-(-side // stride) - 1) * stride + kernel - side, 0)
+            edges += [missing // 2, missing - missing // 2]
+        return F.pad(images, edges)
+
+
+def _plain(shape: Sequence[int], given: Filters | None, initializer: str) -> tuple[list[nn.Module], int]:
+    """Convolutions without padding for images of `shape`, and how many numbers come out of the last."""
+    height, width, channels = image_size(shape)
+    filters = filters_for(height, width) if given is None else given
+    if not filters:
+        raise ConfigError("model.conv_filters=[] has no convolution: give [[out_channels, kernel, stride], …], or null")
+    layers: list[nn.Module] = []
+    for out_channels, kernel, stride, *padding in filters:
+        kind = SameConv2d if padding == ["same"] else nn.Conv2d
+        layer = kind(channels, out_channels, _pair(kernel), _pair(stride))
+        height, width = (_shrunk(side, layer, dim, shape, filters) for dim, side in enumerate((height, width)))
+        initialise(layer, initializer, math.sqrt(2) if initializer == "orthogonal" else 1.0)
+        layers.append(layer)
+        channels = out_channels
+    return layers, channels * height * width
+
+
+def _residual(
+    shape: Sequence[int], channels: Sequence[int], activation: str, initializer: str
+) -> tuple[list[nn.Module], int]:
+    """Residual stacks for images of `shape`, and how many numbers come out of the last: each halves the sides."""
+    if not channels:
+        raise ConfigError("model.conv_residual_channels=[] has no stack: give widths, such as [16, 32, 32], or null")
+    height, width, first = image_size(shape)
+    halved = 2 ** len(channels)
+    flat = channels[-1] * math.ceil(height / halved) * math.ceil(width / halved)
+    return list(residual_stacks(first, channels, activation, initializer)), flat
 
 
 def _pair(value: int | Sequence[int]) -> tuple[int, int]:
@@ -198,11 +279,12 @@ def _pair(value: int | Sequence[int]) -> tuple[int, int]:
 
 
 def _shrunk(side: int, layer: nn.Conv2d, dim: int, shape: Sequence[int], filters: Filters) -> int:
+    if isinstance(layer, SameConv2d):
+        return -(-side // layer.stride[dim])
     left = (side - layer.kernel_size[dim]) // layer.stride[dim] + 1
     if left < 1:
         raise ConfigError(
             f"conv_filters={[list(entry) for entry in filters]} do not fit images of shape {list(shape)}: kernel "
-            f"{layer.kernel_size[dim]} meets a "
-            f"side of {side}; use smaller kernels or strides, or fewer layers"
+            f"{layer.kernel_size[dim]} meets a side of {side}; use smaller kernels or strides, or fewer layers"
         )
     return left

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from lightning_rl.losses.policy_gradient import policy_gradient, standardised
 from lightning_rl.losses.value import explained_variance
-from lightning_rl.policies.advantages import advantage_rows
+from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.policies.advantages import advantage_rows, cheap_values
 from lightning_rl.policies.policy import Metrics, Policy, mean_entropy
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule, check_schedule, schedule_value
@@ -26,11 +27,13 @@ class A2C(Policy):
         gae_lambda: λ of the advantage estimate, in [0, 1]; 1 gives the paper's n-step returns.
         microbatches: the rollout's gradient is taken in this many parts, one step each.
         value_coef: weight of the value loss.
-        entropy_coef: weight of the entropy bonus; a schedule over env steps if a list.
+        entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, as `lr`.
         standardise_advantages: over each minibatch, to mean 0 and deviation 1.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """
+
+    supports_recurrent = True
 
     def __init__(
         self,
@@ -57,6 +60,10 @@ class A2C(Policy):
             entropy_coef,
             standardise_advantages,
         )
+
+    def extra_action_out(self, outputs: Tensor, dist: ActionDistribution) -> dict[str, Tensor]:
+        """Values that cost nothing."""
+        return cheap_values(self)
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
         """Add advantages by GAE and value targets."""

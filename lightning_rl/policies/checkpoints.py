@@ -6,16 +6,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
+
 from lightning_rl.checkpoint_files import read_file
-from lightning_rl.errors import CheckpointError, import_object
+from lightning_rl.errors import CheckpointError, ConfigError, import_object, import_path
 from lightning_rl.spaces import space_difference, space_from_json, space_to_json
 
 if TYPE_CHECKING:
     from lightning_rl.policies.policy import Policy
 
-__all__ = ["check_fits", "counters", "load_policy", "policy_spec", "read_checkpoint", "set_counters"]
+__all__ = [
+    "check_fits",
+    "counters",
+    "load_policy",
+    "policy_spec",
+    "read_checkpoint",
+    "restore",
+    "set_counters",
+    "written",
+]
 
 COUNTERS = ("env_steps", "iterations", "gradient_steps")
+ARRAY = "numpy array"  # the key under which a checkpoint keeps one, as a tensor
 
 
 def counters(policy: Policy) -> dict[str, int]:
@@ -38,7 +51,7 @@ def policy_spec(policy: Policy) -> dict[str, Any]:
     keywords = policy.constructor_arguments()
     spaces = {name: space_to_json(keywords.pop(name)) for name in ("observation_space", "action_space")}
     return {
-        "class": _path(type(policy)),
+        "class": import_path(type(policy)),
         "kwargs": {name: _plain(name, value) for name, value in keywords.items()},
         **spaces,
     }
@@ -58,15 +71,30 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     return checkpoint
 
 
-def load_policy(path: str | Path) -> Policy:
+def load_policy(path: str | Path, policy_class: type[Policy] | None = None) -> Policy:
     """Build the policy that a checkpoint holds and give it its weights."""
     checkpoint = read_checkpoint(path)
     spec = checkpoint["policy"]
     spaces = {name: space_from_json(spec[name]) for name in ("observation_space", "action_space")}
-    policy: Policy = import_object(spec["class"])(**spaces, **spec["kwargs"])
+    if policy_class is None:
+        try:
+            policy_class = import_object(spec["class"])
+        except ConfigError as error:
+            raise CheckpointError(
+                f"checkpoint {path} holds a policy of class {spec['class']!r}, which is not there: {error} "
+                "Make it at the top level of that module again, or pass it: Policy.load(path, policy_class=…)"
+            ) from error
+    policy: Policy = policy_class(**spaces, **spec["kwargs"])  # type: ignore[misc]
     policy.load_state_dict(checkpoint["state_dict"])
-    set_counters(policy, checkpoint["counters"])
+    restore(policy, checkpoint)
     return policy.eval()
+
+
+def restore(policy: Policy, checkpoint: Mapping[str, Any]) -> None:
+    """Give a policy its counters, and one written from scratch its weights."""
+    set_counters(policy, checkpoint["counters"])
+    if "weights" in checkpoint:
+        policy.set_weights(original(checkpoint["weights"]))
 
 
 def check_fits(policy: Policy, checkpoint: Mapping[str, Any]) -> None:
@@ -80,9 +108,9 @@ def check_fits(policy: Policy, checkpoint: Mapping[str, Any]) -> None:
             "the checkpoint was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
         )
     spec = checkpoint["policy"]
-    if spec["class"] != _path(type(policy)):
+    if spec["class"] != import_path(type(policy)):
         raise CheckpointError(
-            f"the checkpoint holds a {spec['class']}; this run trains a {_path(type(policy))}: "
+            f"the checkpoint holds a {spec['class']}; this run trains a {import_path(type(policy))}: "
             "resume it with its own config"
         )
     for name in ("observation_space", "action_space"):
@@ -109,8 +137,40 @@ def _shape(tensor: Any) -> str:
     return "absent" if tensor is None else str(list(tensor.shape))
 
 
-def _path(obj: Any) -> str:
-    return f"{obj.__module__}:{obj.__qualname__}"
+def written(name: str, value: Any) -> Any:
+    """Weights that a policy gave in its own form, as plain data; `original` is the inverse.
+
+    Raises:
+        CheckpointError: something in it is neither a number, text, tensor, numeric array nor a container of these.
+    """
+    if value is None or isinstance(value, bool | int | float | str | torch.Tensor):
+        return value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "fiub":
+        return {ARRAY: torch.from_numpy(np.array(value))} if isinstance(value, np.ndarray) else value.item()
+    if isinstance(value, Mapping) and all(map(_plain_key, value)):
+        return {key: written(f"{name}[{key!r}]", child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        entries = [written(f"{name}[{index}]", child) for index, child in enumerate(value)]
+        return tuple(entries) if isinstance(value, tuple) else entries
+    raise CheckpointError(
+        f"{name}={value!r} cannot be written into a checkpoint: get_weights() shall return numbers, text, arrays and "
+        "tensors in dicts (keys: text, numbers, tuples of these), lists and tuples"
+    )
+
+
+def _plain_key(key: Any) -> bool:
+    return isinstance(key, str | int | float) or (isinstance(key, tuple) and all(map(_plain_key, key)))
+
+
+def original(value: Any) -> Any:
+    """What `written` was given."""
+    if isinstance(value, Mapping):
+        if set(value) == {ARRAY}:
+            return value[ARRAY].numpy()
+        return {key: original(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(map(original, value)) if isinstance(value, tuple) else list(map(original, value))
+    return value
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -121,7 +181,7 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(f"{name}[{index}]", child) for index, child in enumerate(value)]
     if hasattr(value, "__qualname__") and "<" not in value.__qualname__ and value.__module__ != "__main__":
-        return _path(value)
+        return import_path(value)
     raise CheckpointError(
         f"{name}={value!r} cannot be written into a checkpoint: give it as an import path ('my_pkg.module:Name')"
     )

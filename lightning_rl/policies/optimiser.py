@@ -40,7 +40,7 @@ class Optimiser:
         policy: whose parameters are stepped.
         name: "adam", "adamw", "rmsprop", "sgd", or the import path of a `torch.optim.Optimizer`.
         keywords: for its constructor, without `lr`.
-        lr: learning rate, or `[[env_step, rate], …]` joined by straight lines.
+        lr: learning rate, a schedule over env steps.
         max_grad_norm: clip the gradients' global 2-norm to this; `None` measures the norm only.
 
     Raises:

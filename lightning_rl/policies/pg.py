@@ -10,7 +10,7 @@ from torch import Tensor
 from lightning_rl.losses.policy_gradient import policy_gradient, standardised
 from lightning_rl.losses.returns import discounted_returns
 from lightning_rl.policies.policy import Metrics, Policy
-from lightning_rl.sample_batch import SampleBatch, flattened
+from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule
 
 __all__ = ["PG"]
@@ -30,6 +30,8 @@ class PG(Policy):
             actions, custom_losses, seed.
     """
 
+    supports_recurrent = True
+
     def __init__(
         self,
         observation_space: gym.Space[Any],
@@ -47,7 +49,7 @@ class PG(Policy):
         ends = {"terminated": batch.terminated, "truncated": batch.truncated, "valid": batch.valid}
         batch = batch.copy()
         batch["advantages"] = discounted_returns(self.normalised_rewards(batch), **ends, gamma=self.gamma)
-        return flattened(batch)
+        return self.flattened(batch)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """−mean log π(a|s) · return."""

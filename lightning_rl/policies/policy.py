@@ -7,6 +7,7 @@ Acting is in `acting.py`; the minibatch loop, custom losses, checkpoints and met
 from __future__ import annotations
 
 import inspect
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -16,14 +17,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_rl.errors import UnsupportedSpaceError
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import make_exploration
-from lightning_rl.models.catalog import ModelCatalog
+from lightning_rl.models.catalog import ModelCatalog, model_config
 from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.filters import MeanStdFilter, RewardFilter, make_observation_filter
+from lightning_rl.models.model import Model
 from lightning_rl.policies.acting import Acting
-from lightning_rl.policies.checkpoints import check_fits, counters, load_policy, policy_spec, set_counters
+from lightning_rl.policies.checkpoints import (
+    check_fits,
+    counters,
+    load_policy,
+    policy_spec,
+    restore,
+    set_counters,
+    written,
+)
 from lightning_rl.policies.custom_losses import CustomLosses
+from lightning_rl.policies.from_scratch import DEFINED, learn_alone, start_alone, transitions
 from lightning_rl.policies.optimiser import Optimiser
 from lightning_rl.sample_batch import SampleBatch, flattened, is_fragment, restored
 from lightning_rl.schedules import Schedule
@@ -38,13 +50,18 @@ Metrics = dict[str, Tensor]
 class Policy(Acting):
     """Model, action distribution, exploration, filters, loss and optimizer of one agent.
 
+    A subclass that defines `compute_actions` and `learn_on_batch`, and no `loss`, is written from scratch: nothing of
+    all that is built for it (`from_scratch.py`).
+
     Args:
         observation_space: of one environment, before any preprocessing.
         action_space: of one environment.
+        config: of a policy written from scratch, kept as `config`; all others take keywords.
         model: keys of `MODEL_DEFAULTS`; `None` takes them all.
         exploration: `{type: name or import path, **keywords}`; `None` samples from the action distribution.
         gamma: discount per environment step, in [0, 1].
-        lr: learning rate, or `[[env_step, rate], …]` joined by straight lines.
+        lr: learning rate: a number, `[[env_step, rate], …]` joined by straight lines, or `{type: cosine, initial: 3e-4,
+            final: 0, steps: 1_000_000}`; types are constant, linear, piecewise, exponential, cosine.
         optimizer: "adam", "adamw", "rmsprop", "sgd" or an import path.
         optimizer_kwargs: keywords of the optimizer, such as `eps`.
         max_grad_norm: clip the gradients' global norm to this; `None` does not.
@@ -65,6 +82,13 @@ class Policy(Acting):
 
     supports_recurrent: ClassVar[bool] = False
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Recognise a class written from scratch by what it defines."""
+        super().__init_subclass__(**keywords)
+        own = {name: getattr(cls, name) is not getattr(Policy, name) for name in DEFINED}
+        cls.learns_alone = own["learn_on_batch"] and not own["loss"]
+        cls.written_from_scratch = cls.learns_alone and own["compute_actions"]
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Remember the constructor's arguments: workers and checkpoints build the same policy again from them."""
         policy = super().__new__(cls)
@@ -75,6 +99,7 @@ class Policy(Acting):
         self,
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
+        config: Mapping[str, Any] | None = None,
         *,
         model: Mapping[str, Any] | None = None,
         exploration: Mapping[str, Any] | None = None,
@@ -99,29 +124,45 @@ class Policy(Acting):
         self.learn_seconds = 0.0
         self.diagnosing = True  # whether `loss` shall report what only a reader of curves needs
 
+        self._generators: dict[torch.device, torch.Generator] = {}
+        self._action_seed = derive_seed(seed, "rollout")
+        if self.written_from_scratch:
+            start_alone(self, config)
+            return
+        if config:
+            raise ConfigError(f"{type(self).__name__} takes keywords, not a config: write **config")
         self.action_transform = ActionTransform(action_space, normalize=normalize_actions, clip=clip_actions)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed, "init"))
-            self.dist_class, num_outputs = ModelCatalog.get_action_dist(action_space, model)
-            self.model = ModelCatalog.get_model(observation_space, action_space, num_outputs, model)
-            self.exploration = make_exploration(exploration, self.action_transform.policy_space)
+            self.model, self.dist_class = self.make_model_and_action_dist(model)
+            self.max_seq_len = int(model_config(model)["max_seq_len"])
+            self.is_recurrent = len(self.model.get_initial_state()) > 0
+            self.exploration = make_exploration(exploration, self.action_transform.policy_space, observation_space)
         self.preprocessor = self.model.preprocessor
         self.observation_filter = make_observation_filter(observation_filter, observation_space, self.preprocessor)
         self.reward_filter = RewardFilter(reward_filter, gamma)
         self.custom_losses = CustomLosses(custom_losses)
         self.optimiser = Optimiser(self, optimizer, optimizer_kwargs or {}, lr, max_grad_norm)
-        self._generators: dict[torch.device, torch.Generator] = {}
-        self._action_seed = derive_seed(seed, "rollout")
         if self.is_recurrent and not self.supports_recurrent:
             raise UnsupportedSpaceError(
                 f"{type(self).__name__} does not learn from recurrent models; {type(self.model).__name__} has state: "
                 "choose a feed-forward model"
             )
 
+    def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
+        """The model that a config asks for, and what makes action distributions of its outputs."""
+        policy_space = self.action_transform.policy_space
+        dist_class, num_outputs = ModelCatalog.get_action_dist(self.action_space, model, policy_space)
+        return ModelCatalog.get_model(self.observation_space, self.action_space, num_outputs, model), dist_class
+
     # -- learning -----------------------------------------------------------------------------------------------------
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
         """Turn a fragment `[T, B, …]` into the rows `[N, …]` that `loss` reads, with what it needs added."""
-        return flattened(batch)
+        return transitions(batch) if self.learns_alone else self.flattened(batch)
+
+    def flattened(self, fragment: SampleBatch) -> SampleBatch:
+        """The experience of a fragment as rows `[N, …]`, for a recurrent model in sequences."""
+        return flattened(fragment, self.max_seq_len if self.is_recurrent else None)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """The scalar to descend on these rows, and scalars worth a curve."""
@@ -143,7 +184,10 @@ class Policy(Acting):
 
     def training_step(self, batch: SampleBatch, batch_idx: int = 0) -> None:
         """One iteration: Lightning calls it with one rollout (or one replay draw)."""
-        self.learn_on_batch(batch)
+        if self.learns_alone:
+            learn_alone(self, batch)
+        else:
+            self.learn_on_batch(batch)
 
     def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
         """Learn from a fragment or from postprocessed rows: `passes` sweeps of `minibatches` gradient steps.
@@ -161,7 +205,8 @@ class Policy(Acting):
         shuffle = self._begin_iteration()
         rows = self._rows(batch)
         self._call_hooks("on_postprocess_trajectory", policy=self, postprocessed_batch=rows, original_batch=batch)
-        self.iteration_metrics = {**self._sweep(rows, shuffle), **self.batch_metrics(rows), "lr": lr}
+        exploring = {f"exploration/{name}": value for name, value in self.exploration.info(self.env_steps).items()}
+        self.iteration_metrics = {**self._sweep(rows, shuffle), **self.batch_metrics(rows), **exploring, "lr": lr}
         self.after_iteration(self.iteration_metrics)
         if isinstance(self.observation_filter, MeanStdFilter):
             # After the last step: acting and learning saw the same statistics, so the first ratio of an iteration is
@@ -181,7 +226,9 @@ class Policy(Acting):
     @torch.no_grad()
     def _rows(self, batch: SampleBatch) -> SampleBatch:
         """The rows to learn from: a fragment is postprocessed, rows are there already."""
-        return self.postprocess_trajectory(batch) if is_fragment(batch) else batch
+        if not is_fragment(batch):
+            return batch
+        return self.postprocess_trajectory(self.exploration.postprocess_trajectory(self, batch))
 
     def _begin_iteration(self) -> torch.Generator:
         """Train mode; all randomness of learning comes from (seed, iteration, rank), so no generator is saved."""
@@ -209,23 +256,31 @@ class Policy(Acting):
         return _means(taken, self.minibatches)
 
     def total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """`loss`, then the model's `custom_loss`, then the configured extra losses."""
+        """`loss`, then the model's `custom_loss`, the configured extra losses, and what the exploration learns."""
         loss, metrics = self.loss(batch)
         custom = self.model.custom_loss(loss, batch)
         loss = sum(custom[1:], custom[0]) if isinstance(custom, list | tuple) else custom
         extra, extra_metrics = self.custom_losses(self, batch)
         loss = loss if extra is None else loss + extra
+        explored = self.exploration.loss(self, batch)
+        if explored is not None:
+            loss = loss + explored[0]
+            extra_metrics |= {f"exploration/{name}": value for name, value in explored[1].items()}
         model_metrics = {f"model/{name}": torch.as_tensor(value) for name, value in self.model.metrics().items()}
         return loss, {"loss": loss, **metrics, **extra_metrics, **model_metrics}
 
     def normalised_rewards(self, fragment: SampleBatch) -> Tensor:
-        """Rewards `[T, B]` as the algorithm shall see them; running statistics are updated first."""
-        return self.reward_filter(fragment)
+        """Rewards `[T, B]` as the algorithm shall see them: filtered, and with what the exploration pays.
+
+        Running statistics are updated first.
+        """
+        rewards, paid = self.reward_filter(fragment), fragment.get("intrinsic_rewards")
+        return rewards if paid is None else rewards + paid
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
     def configure_optimizers(self) -> Any:
         """The one optimizer; its learning rate follows env steps, not Lightning's steps."""
-        return self.optimiser.torch_optimizer
+        return None if self.written_from_scratch else self.optimiser.torch_optimizer
 
     def validation_step(self, batch: SampleBatch, batch_idx: int = 0) -> None:
         """One evaluation: `batch` holds `episode_returns [E]` and `episode_lengths [E]`."""
@@ -302,17 +357,30 @@ class Policy(Acting):
 
     def get_state(self) -> dict[str, Any]:
         """Everything: weights, optimizer, counters."""
-        return {
-            "weights": self.get_weights(),
-            "optimizer": self.optimiser.torch_optimizer.state_dict(),
-            "counters": counters(self),
-        }
+        state: dict[str, Any] = {"weights": self.get_weights(), "counters": counters(self)}
+        if not self.written_from_scratch:
+            state["optimizer"] = self.optimiser.torch_optimizer.state_dict()
+        return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue as the policy that gave `state`."""
         self.set_weights(state["weights"])
-        self.optimiser.torch_optimizer.load_state_dict(state["optimizer"])
+        if "optimizer" in state:
+            self.optimiser.torch_optimizer.load_state_dict(state["optimizer"])
         set_counters(self, state["counters"])
+
+    @classmethod
+    def with_updates(cls, name: str | None = None, **hooks: Any) -> type[Policy]:
+        """A subclass with some methods replaced by functions, as `PPO.with_updates("Mine", loss_fn=my_loss)`.
+
+        Args:
+            name: of the class, `None`: this one's. Give it to a variable at the top level of a module, and checkpoints
+                find it again.
+            hooks: those of `build_policy`.
+        """
+        from lightning_rl.policies.build_policy import build_policy  # which derives from this class
+
+        return build_policy(name or cls.__name__, base=cls, module=sys._getframe(1).f_globals["__name__"], **hooks)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
     def spec(self) -> dict[str, Any]:
@@ -341,20 +409,27 @@ class Policy(Acting):
         """Add what makes the file complete: how to build this policy, and its counters."""
         checkpoint["policy"] = self.spec()
         checkpoint["counters"] = counters(self)
+        if self.written_from_scratch:
+            checkpoint["weights"] = written("weights", self.get_weights())
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse another policy's file before anything of it is loaded; then take the counters."""
         check_fits(self, checkpoint)
-        set_counters(self, checkpoint["counters"])
+        restore(self, checkpoint)
 
     @staticmethod
-    def load(path: str) -> Policy:
+    def load(path: str, policy_class: type[Policy] | None = None) -> Policy:
         """The policy in a checkpoint, ready to act; needs neither Ray nor Hydra nor a Trainer.
 
+        Args:
+            path: the file.
+            policy_class: the policy's class, where it cannot be imported; `None` imports it.
+
         Raises:
-            CheckpointError: the file is missing, damaged or not a checkpoint of this package.
+            CheckpointError: the file is missing, damaged or not a checkpoint of this package, or its class is not
+                where it was.
         """
-        return load_policy(path)
+        return load_policy(path, policy_class)
 
 
 def mean_entropy(dist: ActionDistribution, coefficient: float) -> Tensor:

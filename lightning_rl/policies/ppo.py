@@ -12,7 +12,7 @@ from torch import Tensor
 from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clipped_surrogate, standardised
 from lightning_rl.losses.value import clipped_square_error, explained_variance, value_change_clipped_error
 from lightning_rl.models.distributions import ActionDistribution
-from lightning_rl.policies.advantages import advantage_rows
+from lightning_rl.policies.advantages import advantage_rows, cheap_values
 from lightning_rl.policies.policy import Metrics, Policy, mean_entropy
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule, check_schedule, schedule_value
@@ -26,13 +26,13 @@ class PPO(Policy):
     Args:
         observation_space, action_space: of one environment.
         gae_lambda: λ of generalised advantage estimation, in [0, 1].
-        clip: ε, half-width of the interval around ratio 1; a schedule over env steps if a list.
+        clip: ε, half-width of the interval around ratio 1; a number or a schedule over env steps, as `lr`.
         passes: sweeps over each rollout.
         minibatches: gradient steps per sweep: a count, so that every rank takes the same number.
         value_coef: weight of the value loss.
         value_clip: `None`; or clip the value's change to ±this (PPO2's form, in units of the return).
         value_loss_clip: `None`; or the largest squared error of one row (RLlib's `vf_clip_param`).
-        entropy_coef: weight of the entropy bonus; a schedule if a list.
+        entropy_coef: weight of the entropy bonus; a number or a schedule.
         kl_coef: start of the adaptive penalty on KL(π_old‖π) (section 4 of the paper); 0 turns it off.
         kl_target: what the penalty steers KL(π_old‖π) to; it grows by half above 2 ×, halves below ½ ×.
         target_kl: stop an iteration's gradient steps when approx_kl passes 1.5 × this; `None` never.
@@ -40,6 +40,8 @@ class PPO(Policy):
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """
+
+    supports_recurrent = True
 
     def __init__(
         self,
@@ -72,8 +74,8 @@ class PPO(Policy):
         self.register_buffer("kl_coef", torch.tensor(float(kl_coef)))
 
     def extra_action_out(self, outputs: Tensor, dist: ActionDistribution) -> dict[str, Tensor]:
-        """The penalty needs the distribution that acted, not only the probability of what it chose."""
-        return {"action_dist_inputs": outputs} if self.penalised else {}
+        """Values that cost nothing; and for the penalty the distribution that acted, not only one probability."""
+        return {**cheap_values(self), **({"action_dist_inputs": outputs} if self.penalised else {})}
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
         """Add advantages by GAE and value targets."""

@@ -1,4 +1,7 @@
-"""Counts the running episodes of a worker's environments, and tells the callbacks where they start and end."""
+"""Counts the running episodes of a worker's environments, and tells the callbacks where they start and end.
+
+An Atari life that ends is an end for learning (`terminated`), and no end here: what is counted are whole games.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,17 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Episode", "EpisodeBook"]
+from lightning_rl.rollouts.atari import LIFE_LOST
+
+__all__ = ["Episode", "EpisodeBook", "games_over"]
 
 Episode = tuple[float, int]  # return, length
+
+
+def games_over(ended: np.ndarray, info: Mapping[str, Any]) -> np.ndarray:
+    """Which of a step's ends `[B]` are the end of an episode to be counted, and not only of a life."""
+    life_lost = info.get("final_info", info).get(LIFE_LOST)  # SAME_STEP: an ended episode's info stands apart
+    return ended if life_lost is None else ended & ~life_lost
 
 
 class EpisodeBook:
@@ -24,6 +35,7 @@ class EpisodeBook:
 
     Attributes:
         just_ended: bool `[B]`, whether the next row is a reset.
+        just_over: bool `[B]`, whether that reset starts a new episode.
         lengths: int `[B]`, steps of the running episodes.
         finished: the episodes that ended, oldest first, by environment.
     """
@@ -36,13 +48,18 @@ class EpisodeBook:
 
     def restart(self) -> None:
         """All environments were reset; what was running is forgotten."""
-        self.just_ended = np.zeros(self.num_envs, dtype=bool)
+        self.just_ended, self.just_over = np.zeros((2, self.num_envs), dtype=bool)
         self.returns = np.zeros(self.num_envs)
         self.lengths = np.zeros(self.num_envs, dtype=np.int64)
         self._started(range(self.num_envs))
 
-    def count(self, rewards: np.ndarray, ended: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def count(self, rewards: np.ndarray, ended: np.ndarray, over: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Take rows `[T, B]` in, those between two ends at once.
+
+        Args:
+            rewards: as the environments gave them.
+            ended: bool, a reset follows.
+            over: bool, of these the ends of episodes (`games_over`).
 
         Returns:
             Whether each row is experience (the reset row after an end is not), and its step within the episode.
@@ -52,15 +69,16 @@ class EpisodeBook:
         for stop in [*np.flatnonzero(ended[:-1].any(axis=1)).tolist(), last]:
             counted = ~self.just_ended  # only the first row after an end can be a reset
             if not counted.all():
-                self._started(np.flatnonzero(self.just_ended))
+                self._started(np.flatnonzero(self.just_over))
             experience[start] = counted
             steps[start] = self.lengths
             steps[start + 1 : stop + 1] = self.lengths + counted + np.arange(stop - start)[:, None]
             self.returns += np.where(counted, rewards[start], 0.0) + rewards[start + 1 : stop + 1].sum(axis=0)
             self.lengths += counted + (stop - start)
-            self.just_ended = np.zeros_like(ended[stop]) if self.same_step else ended[stop]
-            if ended[stop].any():
-                self._ended(ended[stop])
+            if not self.same_step:
+                self.just_ended, self.just_over = ended[stop], over[stop]
+            if over[stop].any():
+                self._ended(over[stop])
             start = stop + 1
         return experience, steps
 

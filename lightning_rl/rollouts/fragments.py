@@ -1,14 +1,14 @@
 """Puts what a vector environment returned into the one form that the rest of the house knows.
 
-A fragment is `obs [T+1, B, *]` and `[T, B, …]` for everything else, with NEXT_STEP rows: the row after an episode's
-end is the reset, it
-is not experience (`valid=False`), and its observation is the final one of the episode, so `values[1:]` is V(next)
-everywhere.
+A fragment is `[T+1, B, …]` for what a policy reads before a step (`STEP_INPUTS`: the observation, …) and `[T, B, …]`
+for everything else, with NEXT_STEP rows: the row after an episode's end is the reset, it is not experience
+(`valid=False`), and its observation is the final one of the episode, so `values[1:]` is V(next) everywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,33 @@ from torch import Tensor
 
 from lightning_rl.sample_batch import SampleBatch, nested
 
-__all__ = ["copied", "not_finite", "pad_time", "spread_same_step", "stacked", "with_final"]
+__all__ = [
+    "Rows",
+    "copied",
+    "not_finite",
+    "spread_same_step",
+    "stacked",
+    "step_inputs",
+    "with_final",
+    "without_last",
+]
+
+
+@dataclass(slots=True)
+class Rows:
+    """What one fragment collected so far: a list entry a step, arrays of `[B, …]`."""
+
+    obs: list[Any] = field(default_factory=list)
+    memory: list[SampleBatch] = field(default_factory=list)  # what else the policy reads before a step
+    next_obs: list[Any] = field(default_factory=list)  # SAME_STEP only: the final observation where an episode ended
+    next_memory: list[SampleBatch] = field(default_factory=list)  # and what the policy would read with it
+    actions: list[Any] = field(default_factory=list)
+    rewards: list[Any] = field(default_factory=list)
+    terminated: list[Any] = field(default_factory=list)
+    truncated: list[Any] = field(default_factory=list)
+    over: list[Any] = field(default_factory=list)  # of these ends, those that are not only a life's
+    active: list[Any] = field(default_factory=list)
+    extra: dict[str, list[Any]] = field(default_factory=dict)
 
 
 def copied(value: Any) -> Any:
@@ -41,17 +67,18 @@ def stacked(steps: Sequence[Any]) -> Any:
     return torch.from_numpy(np.stack(list(steps)))
 
 
-def spread_same_step(fragment: SampleBatch, next_obs: Any) -> SampleBatch:
+def spread_same_step(fragment: SampleBatch, following: SampleBatch) -> SampleBatch:
     """Give SAME_STEP rows the house form: after each end one reset row is put in that environment's column.
 
     Columns of environments with fewer ends are padded with `valid=False` rows at the bottom.
 
     Args:
-        fragment: `obs [T, B, *]` and `[T, B, …]`, every row experience.
-        next_obs: `[T, B, *]`, the observation after each step: the final one where an episode ended.
+        fragment: `[T, B, …]`, every row experience.
+        following: its `STEP_INPUTS` after each step, `[T, B, …]`: where an episode ended, the final observation and
+            what else a policy would read with it.
 
     Returns:
-        The same transitions with `L ≥ T` rows, `obs [L+1, B, *]`.
+        The same transitions with `L ≥ T` rows, `L + 1` of the step inputs.
     """
     ended = fragment.terminated | fragment.truncated
     steps, num_envs = ended.shape
@@ -65,33 +92,20 @@ def spread_same_step(fragment: SampleBatch, next_obs: Any) -> SampleBatch:
         out[rows, envs] = column
         return out
 
-    def spread_obs(obs: Tensor, following: Tensor) -> Tensor:
-        out = obs.new_zeros((length + 1, *obs.shape[1:]))
-        out[rows, envs] = obs
-        out[rows + 1, envs] = following
+    def spread_inputs(column: Tensor, after: Tensor) -> Tensor:
+        out = column.new_zeros((length + 1, *column.shape[1:]))
+        out[rows, envs] = column
+        out[rows + 1, envs] = after
         for env, last in enumerate((rows[-1] + 1).tolist()):
             out[last:, env] = out[
                 last, env
-            ].clone()  # padding repeats the last observation: real values for networks to chew on
+            ].clone()  # padding repeats the last one: real values for networks to chew on
         return out
 
-    spread_out = fragment.without("obs").map(spread)
-    spread_out["obs"] = _zip_map(spread_obs, fragment.obs, next_obs)
+    spread_out = fragment.without(*following.columns).map(spread)
+    for name, after in following.items():
+        spread_out[name] = _zip_map(spread_inputs, fragment[name], after)
     return spread_out
-
-
-def pad_time(fragment: SampleBatch, length: int) -> SampleBatch:
-    """The fragment with `valid=False` rows appended up to `length`, to fit beside those of other workers."""
-    missing = length - len(fragment.rewards)
-    if missing == 0:
-        return fragment
-    padded = fragment.without("obs").map(
-        lambda column: torch.cat([column, column.new_zeros((missing, *column.shape[1:]))])
-    )
-    obs = fragment["obs"]
-    repeat = lambda column: torch.cat([column, column[-1:].expand(missing, *column.shape[1:])])  # noqa: E731
-    padded["obs"] = obs.map(repeat) if isinstance(obs, SampleBatch) else repeat(obs)
-    return padded
 
 
 def with_final(next_obs: Any, info: dict[str, Any]) -> Any:
@@ -138,3 +152,13 @@ def _zip_map(fn: Any, first: Any, second: Any) -> Any:
     if isinstance(first, SampleBatch):
         return SampleBatch({name: _zip_map(fn, first[name], second[name]) for name in first})
     return fn(first, second)
+
+
+def step_inputs(obs: list[Any], memory: list[SampleBatch]) -> SampleBatch:
+    """What the policy reads before each step, `[T, B, …]`."""
+    return SampleBatch({"obs": stacked(obs), **dict(stacked(memory).items())})
+
+
+def without_last(column: Any) -> Any:
+    """A (nested) column but for its last row."""
+    return column.map(without_last) if isinstance(column, SampleBatch) else column[:-1]

@@ -7,8 +7,7 @@ a fragment that starts with a reset can be computed again anywhere.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,22 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from lightning_rl.errors import EnvError
+from lightning_rl.exploration import Actor, Exploration
 from lightning_rl.rollouts.envs import EnvCreator, autoreset_mode
-from lightning_rl.rollouts.episodes import Episode, EpisodeBook
-from lightning_rl.rollouts.fragments import copied, not_finite, spread_same_step, stacked, with_final
+from lightning_rl.rollouts.episodes import Episode, EpisodeBook, games_over
+from lightning_rl.rollouts.fragments import (
+    Rows,
+    copied,
+    not_finite,
+    spread_same_step,
+    stacked,
+    step_inputs,
+    with_final,
+    without_last,
+)
 from lightning_rl.rollouts.gather import split
+from lightning_rl.rollouts.memory import PolicyMemory
+from lightning_rl.rollouts.policy_verbs import PolicyVerbs, made_policy
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
 
@@ -29,26 +40,13 @@ BATCH_MODES = ("truncate_episodes", "complete_episodes")
 WORKER_HOOKS = ("on_episode_start", "on_episode_step", "on_episode_end", "on_sample_end")
 
 
-@dataclass(slots=True)
-class Rows:
-    """What one fragment collected so far: a list entry a step, arrays of `[B, …]`."""
-
-    obs: list[Any] = field(default_factory=list)
-    next_obs: list[Any] = field(default_factory=list)  # SAME_STEP only: the final observation where an episode ended
-    actions: list[Any] = field(default_factory=list)
-    rewards: list[Any] = field(default_factory=list)
-    terminated: list[Any] = field(default_factory=list)
-    truncated: list[Any] = field(default_factory=list)
-    active: list[Any] = field(default_factory=list)
-    extra: dict[str, list[Any]] = field(default_factory=dict)
-
-
-class RolloutWorker:
+class RolloutWorker(PolicyVerbs):
     """A policy acting in `num_envs` environments.
 
     Args:
         env: how to make the environments; anything that `EnvCreator` takes as `id` works too.
-        policy: what acts: `compute_actions`, `env_actions`, `get_initial_state`, `seed_exploration`, `env_steps`.
+        policy: what acts: `compute_actions`, `env_actions`, `get_initial_state`, `seed_exploration`, `env_steps`; or a
+            class, built from the environment's spaces and `policy_config` (`made_policy`).
         num_envs: environments stepped together, ≥ 1.
         fragment_length: steps per environment in one sample, ≥ 1.
         batch_mode: "truncate_episodes" cuts a sample after `fragment_length` rows; "complete_episodes" starts with a
@@ -57,9 +55,13 @@ class RolloutWorker:
             only.
         vectorization: as `EnvCreator.make`.
         seed, stream, worker_index: name this worker's randomness.
+        logical_workers: how many workers the run has, which exploration and environments may depend on.
         explore: whether actions are sampled (training) or the policy's best (evaluation).
         callbacks: objects whose `on_episode_start/step/end` and `on_sample_end` are called here.
         mode: autoreset mode asked of sync and async environments; the recorded transitions do not depend on it.
+        policy_config: of a policy that is given as a class.
+        postprocess: whether samples are what `policy.postprocess_trajectory` makes of a fragment, rows `[N, …]`;
+            `None`: where the policy is given as a class, for loops written by hand.
 
     Raises:
         ValueError: a number is below 1, or a mode is unknown.
@@ -78,19 +80,26 @@ class RolloutWorker:
         seed: int = 0,
         stream: str = "rollout",
         worker_index: int = 0,
+        logical_workers: int = 1,
         explore: bool = True,
         callbacks: Sequence[Any] = (),
         mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+        policy_config: Mapping[str, Any] | None = None,
+        postprocess: bool | None = None,
     ) -> None:
         if num_envs < 1 or fragment_length < 1:
             raise ValueError(f"num_envs={num_envs}, fragment_length={fragment_length}: both must be at least 1")
         if batch_mode not in BATCH_MODES:
             raise ValueError(f"batch_mode={batch_mode!r} is unknown; choose one of {', '.join(BATCH_MODES)}")
         self.env_creator = env if isinstance(env, EnvCreator) else EnvCreator(env)
-        self.policy = policy
+        made = isinstance(policy, type)
+        self.policy = policy = made_policy(policy, self.env_creator, policy_config)
+        self.postprocess = made if postprocess is None else postprocess
         self.num_envs, self.fragment_length, self.batch_mode = num_envs, fragment_length, batch_mode
         self.seed, self.stream, self.worker_index, self.explore = seed, stream, worker_index, explore
-        self.env: VectorEnv[Any, Any, Any] = self.env_creator.make(num_envs, vectorization, mode)
+        self.env: VectorEnv[Any, Any, Any] = self.env_creator.make(
+            num_envs, vectorization, mode, worker_index, logical_workers
+        )
         self.same_step = autoreset_mode(self.env) == AutoresetMode.SAME_STEP
         self.hooks: dict[str, list[Callable[..., None]]] = {
             name: [getattr(callback, name) for callback in callbacks if hasattr(callback, name)]
@@ -99,7 +108,9 @@ class RolloutWorker:
         self.fragment = 0  # index of the next fragment
         self.env_steps = 0  # experience rows given so far
         self._needs_reset = True
+        self._actor = Actor(worker_index, logical_workers, num_envs, stream)
         self._book = EpisodeBook(num_envs, self.same_step, self.hooks, self)
+        self._memory = PolicyMemory(policy, num_envs, self.same_step)
 
     @classmethod
     def as_remote(cls, **options: Any) -> Any:
@@ -111,6 +122,8 @@ class RolloutWorker:
     def sample(self) -> SampleBatch:
         """One fragment: `obs [T+1, B, *]`, everything else `[T, B, …]`; see `sample_batch.py` for the columns.
 
+        With `postprocess`: the rows `[N, …]` that the policy learns from.
+
         Raises:
             EnvError: an environment raised, or gave values that are not finite; names the worker, the step and the
                 environment.
@@ -121,7 +134,7 @@ class RolloutWorker:
         self.env_steps += int(fragment.valid.sum())
         for hook in self.hooks["on_sample_end"]:
             hook(worker=self, samples=fragment)
-        return fragment
+        return self.policy.postprocess_trajectory(fragment) if self.postprocess else fragment
 
     def run_episodes(self, count: int) -> list[tuple[float, int]]:
         """Play `count` whole episodes, the same number in each environment (the first get the rest), recording nothing.
@@ -134,9 +147,12 @@ class RolloutWorker:
         quota = split(count, self.num_envs)
         played: list[list[Episode]] = [[] for _ in quota]
         while any(len(episodes) < wanted for episodes, wanted in zip(played, quota, strict=True)):
-            actions, self._state, _ = self._act(copied(self._obs))
-            _, rewards, terminated, truncated, _ = self._step(actions)
-            self._book.count(np.asarray(rewards)[None], (terminated | truncated)[None])
+            actions, state, _ = self._act(copied(self._obs))
+            _, rewards, terminated, truncated, info = self._step(actions)
+            ended = terminated | truncated
+            self._memory.advance(state, actions, rewards)
+            self._episodes_start(self._memory.begin_next(ended))
+            self._book.count(np.asarray(rewards)[None], ended[None], games_over(ended, info)[None])
             for env, episode in self._book.take():
                 played[env].append(episode)
         self.cut()
@@ -169,12 +185,22 @@ class RolloutWorker:
     def _begin_fragment(self) -> None:
         self.policy.eval()
         self.policy.seed_exploration(derive_seed(self.seed, self.stream, self.worker_index, self.fragment))
+        exploration = getattr(self.policy, "exploration", None)  # a policy from scratch has none
+        self._exploration = exploration if isinstance(exploration, Exploration) else None
+        if self._exploration is not None:
+            self._exploration.begin_fragment(self._actor)
         if not self._needs_reset and self.batch_mode == "truncate_episodes":
             return
         self._obs, self._info = self._reset()
-        self._state = self.policy.get_initial_state(self.num_envs)
+        self._memory.restart()
         self._needs_reset = False
         self._book.restart()
+        self._episodes_start(np.ones(self.num_envs, dtype=bool))
+
+    def _episodes_start(self, starting: np.ndarray) -> None:
+        """Tell the exploration in which environments `[B]` the next step is an episode's first."""
+        if self._exploration is not None and starting.any():
+            self._exploration.on_episode_start(np.flatnonzero(starting).tolist())
 
     def _reset(self) -> tuple[Any, dict[str, Any]]:
         seeds = [
@@ -192,8 +218,10 @@ class RolloutWorker:
 
     def _act(self, obs: Any) -> tuple[Any, Any, dict[str, Any]]:
         mask = self._info.get("action_mask")
-        return self.policy.compute_actions(
-            obs, self._state, explore=self.explore, timestep=self.policy.env_steps, action_mask=mask
+        memory = self._memory
+        act = getattr(self.policy, "act", self.policy.compute_actions)
+        return act(
+            obs, memory.state, explore=self.explore, timestep=self.policy.env_steps, action_mask=mask, **memory.before
         )
 
     def _step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -207,7 +235,7 @@ class RolloutWorker:
         return self._obs, rewards, terminated, truncated, self._info
 
     def _collect(self) -> Rows:
-        rows = Rows()
+        rows, memory = Rows(), self._memory
         active = np.ones(self.num_envs, dtype=bool)
         whole = self.batch_mode == "complete_episodes"
         while True:
@@ -217,32 +245,37 @@ class RolloutWorker:
             if mask is not None:
                 extra = {**extra, "action_mask": np.array(mask, dtype=bool)}
             rows.obs.append(obs)
+            rows.memory.append(memory.columns())
             rows.actions.append(actions)
             next_obs, rewards, terminated, truncated, info = self._step(actions)
             for column, value in ((rows.rewards, rewards), (rows.terminated, terminated), (rows.truncated, truncated)):
                 column.append(np.array(value))
             rows.active.append(active)
+            rows.over.append(over := games_over(terminated | truncated, info))
             for name, value in extra.items():
                 rows.extra.setdefault(name, []).append(value)
+            memory.advance(state, actions, rewards)
             if self.same_step:
                 rows.next_obs.append(with_final(copied(next_obs), info))
-            self._state = state
+                rows.next_memory.append(memory.columns())
+            self._episodes_start(memory.begin_next(terminated | truncated))
             for hook in self.hooks["on_episode_step"]:
                 hook(worker=self, obs=next_obs, rewards=rewards, terminated=terminated, truncated=truncated, info=info)
             if len(rows.rewards) >= self.fragment_length:
                 if not whole:
                     break
-                active = active & ~(terminated | truncated)
+                active = active & ~over
                 if not active.any():
                     break
         rows.obs.append(copied(self._obs))
+        rows.memory.append(memory.columns())
         return rows
 
     def _recorded(self, rows: Rows) -> SampleBatch:
         """The rows as a fragment in house form, with episode book-keeping done."""
         terminated, truncated, active = np.stack(rows.terminated), np.stack(rows.truncated), np.stack(rows.active)
         ended, rewards = terminated | truncated, np.stack(rows.rewards)
-        experience, steps = self._book.count(rewards, ended & active)
+        experience, steps = self._book.count(rewards, ended & active, np.stack(rows.over) & active)
         valid = active & experience
         fragment = SampleBatch(
             actions=stacked(rows.actions),
@@ -253,13 +286,16 @@ class RolloutWorker:
             t=torch.from_numpy(steps),
             **{name: stacked(values) for name, values in rows.extra.items()},
         )
-        fragment["obs"] = stacked(rows.obs)
+        for name, column in step_inputs(rows.obs, rows.memory).items():
+            fragment[name] = column
         problem = not_finite(fragment, rewards)
         if problem:
             raise EnvError(f"{self._where()}: {problem}; expected finite numbers")
         if self.same_step:
-            fragment["obs"] = stacked(rows.obs[:-1])
-            fragment = spread_same_step(fragment, stacked(rows.next_obs))
+            following = step_inputs(rows.next_obs, rows.next_memory)
+            for name in following:
+                fragment[name] = without_last(fragment[name])
+            fragment = spread_same_step(fragment, following)
         return fragment
 
     def _where(self) -> str:

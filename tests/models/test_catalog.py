@@ -10,6 +10,7 @@ from torch import nn
 from lightning_rl.errors import ConfigError
 from lightning_rl.models import MODEL_DEFAULTS, Model, ModelCatalog, Preprocessor, VisionNetwork
 from lightning_rl.models.distributions import Categorical, Deterministic
+from lightning_rl.models.wrapping import MEMORY_DEFAULTS
 from lightning_rl.spaces import ActionTransform
 
 OBS, ACTION = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
@@ -172,3 +173,51 @@ def test_a_model_without_values_says_who_needs_them():
 def test_defaults_are_not_shared_between_configs():
     assert MODEL_DEFAULTS["fcnet_hiddens"] == [64, 64]
     assert ActionTransform(ACTION).policy_space == ACTION
+
+
+# -- every key does something ----------------------------------------------------------------------------------------
+CAMERA = spaces.Box(0, 255, (36, 36, 1), dtype="uint8")
+CHANGES = {  # key → (observations, action space, other keys, a value)
+    "fcnet_hiddens": (OBS, ACTION, {}, [7]),
+    "fcnet_activation": (OBS, ACTION, {}, "relu"),
+    "fcnet_weights_initializer": (OBS, ACTION, {}, "normc"),
+    "conv_filters": (CAMERA, ACTION, {}, [[4, 8, 4]]),
+    "conv_activation": (CAMERA, ACTION, {}, "tanh"),
+    "conv_residual_channels": (CAMERA, ACTION, {}, [4]),
+    "post_fcnet_hiddens": (OBS, ACTION, {}, [7]),
+    "post_fcnet_activation": (CAMERA, ACTION, {}, "tanh"),
+    "free_log_std": (OBS, spaces.Box(-1, 1, (1,)), {}, True),
+    "log_std_init": (OBS, spaces.Box(-1, 1, (1,)), {"free_log_std": True}, -1.0),
+    "log_std_clip_param": (OBS, ACTION, {}, 2.0),
+    "no_final_linear": (OBS, ACTION, {}, True),
+    "layer_norm": (OBS, ACTION, {}, True),
+    "vf_share_layers": (OBS, ACTION, {}, True),
+    "custom_model": (OBS, ACTION, {}, Linear),
+    "custom_model_config": (OBS, ACTION, {"custom_model": Linear}, {"width": 9}),
+    "custom_action_dist": (OBS, ACTION, {}, Cold),
+    "custom_preprocessor": (OBS, ACTION, {}, Doubled),
+}
+
+
+def fingerprint(space, action, config):
+    """Everything that a setting could change: parameters, what they make of one observation, the distribution."""
+    factory, size = ModelCatalog.get_action_dist(action, config)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = ModelCatalog.get_model(space, action, size, config)
+        obs = torch.rand(2, *space.shape)
+    inputs = {"obs": obs, "obs_flat": model.preprocessor.transform_batch(obs)}
+    shapes = [(name, tuple(parameter.shape)) for name, parameter in model.named_parameters()]
+    return shapes, model(inputs)[0].tolist(), model.log_std_clip, factory
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_every_key_changes_the_model(key):
+    space, action, others, value = CHANGES[key]
+    assert fingerprint(space, action, others) == fingerprint(space, action, others)
+    assert fingerprint(space, action, {**others, key: value}) != fingerprint(space, action, others)
+
+
+def test_no_key_is_left_out():
+    """Those of the memory have tests of their own."""
+    assert set(CHANGES) == set(MODEL_DEFAULTS) - set(MEMORY_DEFAULTS)

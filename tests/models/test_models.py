@@ -11,10 +11,10 @@ import torch
 from gymnasium import spaces
 from torch.testing import assert_close
 
-from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.errors import ConfigError
 from lightning_rl.models import FullyConnectedNetwork, ModelCatalog, VisionNetwork
 from lightning_rl.models.layers import ACTIVATIONS, MLP
-from lightning_rl.models.vision import ImageEncoder, filters_for, is_image
+from lightning_rl.models.vision import ImageEncoder, filters_for
 from tests.models.test_preprocessors import sampled
 from tests.test_spaces import SUPPORTED
 
@@ -32,8 +32,6 @@ def rows(count=5):
 
 @pytest.mark.parametrize("space", SUPPORTED, ids=str)
 def test_every_supported_observation_reaches_outputs_and_values(space):
-    if any(is_image(part) for part in (space.spaces.values() if isinstance(space, spaces.Dict) else [])):
-        pytest.skip("images inside a Dict have their own test")
     model = ModelCatalog.get_model(space, ACTION, 4, {"fcnet_hiddens": [8]})
     _, obs = sampled(space, 3)
     outputs, state = model({"obs": obs, "obs_flat": model.preprocessor.transform_batch(obs)})
@@ -225,11 +223,6 @@ def test_vision_models_never_ask_for_the_flat_vector():
             pytest.fail(f"asked for {key}")
 
     ModelCatalog.get_model(IMAGE, ACTION, 4)(OnlyObs(obs=torch.zeros(1, 84, 84, 4, dtype=torch.uint8)))
-
-
-def test_an_image_inside_a_dict_is_refused_with_the_way_out():
-    with pytest.raises(UnsupportedSpaceError, match=r"'camera' is an image.*custom_model"):
-        ModelCatalog.get_model(spaces.Dict({"camera": IMAGE, "speed": OBS}), ACTION, 4)
 
 
 def test_parametrised_weights_are_honoured():

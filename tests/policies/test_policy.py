@@ -361,11 +361,6 @@ def test_a_checkpoint_of_something_else_is_refused_before_anything_is_loaded() -
 
 
 # -- what is not supported --------------------------------------------------------------------------------------------
-class Remembers(Auxiliary):
-    def get_initial_state(self) -> list[Tensor]:
-        return [torch.zeros(1)]
-
-
 VECTOR, DISCRETE = spaces.Box(-1, 1, (3,)), spaces.Discrete(3)
 
 
@@ -377,7 +372,6 @@ VECTOR, DISCRETE = spaces.Box(-1, 1, (3,)), spaces.Discrete(3)
         (spaces.Graph(VECTOR, None), DISCRETE, None, "Graph"),
         (VECTOR, spaces.Text(5), None, "Text"),
         (VECTOR, spaces.Sequence(DISCRETE), None, "Sequence"),
-        (VECTOR, DISCRETE, {"custom_model": Remembers}, "does not learn from recurrent models"),
     ],
 )
 def test_unsupported_combinations_say_what_would_work(
@@ -385,6 +379,17 @@ def test_unsupported_combinations_say_what_would_work(
 ) -> None:
     with pytest.raises(UnsupportedSpaceError, match=message):
         algorithm(observation, action, model=model)
+
+
+class Forgetful(PPO):
+    """An algorithm whose loss does not read sequences."""
+
+    supports_recurrent = False
+
+
+def test_an_algorithm_that_reads_no_sequences_refuses_models_with_memory() -> None:
+    with pytest.raises(UnsupportedSpaceError, match="Forgetful does not learn from recurrent models"):
+        Forgetful(VECTOR, DISCRETE, model={"use_lstm": True})
 
 
 IMAGE = spaces.Box(0, 255, (84, 84, 3), np.uint8)

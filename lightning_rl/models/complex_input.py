@@ -1,0 +1,122 @@
+"""The default model for Dict and Tuple observations that hold an image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from gymnasium import Space
+from torch import Tensor, nn
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.models.encoded import EncodedModel
+from lightning_rl.models.layers import MLP, activation_named
+from lightning_rl.models.preprocessors import NestedPreprocessor
+from lightning_rl.models.vision import Filters, ImageEncoder, image_paths
+from lightning_rl.spaces import leaf_spaces, leaf_values
+
+__all__ = ["ComplexInputNetwork"]
+
+
+class ComplexInputNetwork(EncodedModel):
+    """Each part of the observation through an encoder of its own, their features side by side, then shared layers.
+
+    Images come from "obs" and stay as they are until they are on the device; everything else comes from "obs_flat",
+    which here is made of the other parts only. So an observation filter normalises vectors and never meets a pixel.
+
+    Args:
+        obs_space, action_space, num_outputs: as `Model`; `num_outputs=0` makes a feature extractor.
+        fcnet_hiddens: widths of the layers of each part that is no image (discrete parts are one-hot vectors).
+        fcnet_activation: of these layers.
+        fcnet_weights_initializer: as `initialise`.
+        conv_filters, conv_activation, conv_residual_channels: as `ImageEncoder`, for each image; behind found filters
+            and residual stacks each image has its own fully connected layer, with `conv_activation`.
+        post_fcnet_hiddens: widths of the layers behind all parts; `None`: none.
+        post_fcnet_activation: of these.
+        layer_norm: as `MLP`, in all fully connected layers.
+        heads: no_final_linear, vf_share_layers, free_columns and free_init of `EncodedModel`.
+
+    Raises:
+        ConfigError: there is no image, or convolutions do not fit it.
+    """
+
+    def __init__(
+        self,
+        obs_space: Space[Any],
+        action_space: Space[Any],
+        num_outputs: int,
+        *,
+        fcnet_hiddens: Sequence[int] = (64, 64),
+        fcnet_activation: str = "tanh",
+        fcnet_weights_initializer: str = "orthogonal",
+        conv_filters: Filters | None = None,
+        conv_activation: str = "relu",
+        conv_residual_channels: Sequence[int] | None = None,
+        post_fcnet_hiddens: Sequence[int] | None = None,
+        post_fcnet_activation: str = "relu",
+        layer_norm: bool = False,
+        **heads: Any,
+    ) -> None:
+        images = image_paths(obs_space, conv_filters is not None or conv_residual_channels is not None)
+        if not images:
+            raise ConfigError(f"ComplexInputNetwork needs an image among {obs_space}: use FullyConnectedNetwork")
+        preprocessor = NestedPreprocessor(obs_space, skipped=images)
+        initializer, norm = fcnet_weights_initializer, {"layer_norm": layer_norm}
+        fc_activation = activation_named(fcnet_activation, "fcnet_activation")
+        behind = activation_named(post_fcnet_activation, "post_fcnet_activation")
+        picture: dict[str, Any] = {
+            "conv_filters": conv_filters,
+            "conv_activation": conv_activation,
+            "conv_residual_channels": conv_residual_channels,
+            "post_fcnet_activation": conv_activation,
+            "initializer": initializer,
+            **norm,
+        }
+
+        def make_encoder(hiddens: Sequence[int]) -> PartsEncoder:
+            parts = [
+                ImageEncoder(leaf.shape or (), **picture)
+                if path in images
+                else MLP(preprocessor.parts[path].size, fcnet_hiddens, fc_activation, initializer, **norm)
+                for path, leaf in leaf_spaces(obs_space)
+            ]
+            return PartsEncoder(parts, MLP(sum(part.size for part in parts), hiddens, behind, initializer, **norm))
+
+        super().__init__(
+            obs_space,
+            action_space,
+            num_outputs,
+            make_encoder,
+            post_fcnet_hiddens or (),
+            preprocessor=preprocessor,
+            initializer=initializer,
+            **heads,
+        )
+        self.widths = [part.size for part in preprocessor.parts.values()]
+        self.from_flat = [path in preprocessor.parts for path, _ in leaf_spaces(obs_space)]
+
+    def encoder_inputs(self, input_dict: Mapping[str, Any]) -> list[Tensor]:
+        """One tensor per part, in the space's own order: images `[N, *]`, columns `[N, width]` of "obs_flat"."""
+        leaves = leaf_values(self.obs_space, input_dict["obs"])
+        columns = iter(input_dict["obs_flat"].split(self.widths, dim=1) if self.widths else ())
+        return [next(columns) if flat else leaf for flat, leaf in zip(self.from_flat, leaves, strict=True)]
+
+
+class PartsEncoder(nn.Module):
+    """Encoders side by side, and layers behind them.
+
+    Args:
+        parts: one encoder per part of the observation.
+        post: what reads their concatenated features.
+    """
+
+    def __init__(self, parts: Sequence[ImageEncoder | MLP], post: MLP) -> None:
+        super().__init__()
+        self.parts, self.post = nn.ModuleList(parts), post
+        self.size = post.size
+        """Width of the output."""
+
+    def forward(self, values: Sequence[Tensor]) -> Tensor:
+        """One tensor `[N, …]` per part → `[N, size]`."""
+        return self.post(torch.cat([part(value) for part, value in zip(self.parts, values, strict=True)], dim=1))

@@ -1,0 +1,96 @@
+"""What models with an encoder of their own have in common: the heads, and whether the value shares the encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gymnasium import Space
+from torch import Tensor, nn
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.models.layers import ActionHead, ValueHead
+from lightning_rl.models.model import LastForward, Model
+from lightning_rl.models.preprocessors import Preprocessor
+
+__all__ = ["EncodedModel"]
+
+
+class EncodedModel(Model):
+    """An encoder with heads for outputs and values; a subclass says in `encoder_inputs` what the encoder reads.
+
+    Args:
+        obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor, whose
+            outputs are what the encoder makes (`num_outputs` then is its width), without values.
+        make_encoder: makes a module with a `size`, the width of its output, whose last layers have the given widths.
+        post_fcnet_hiddens: these widths.
+        initializer: of the heads, see `initialise`.
+        no_final_linear: the last of these layers is the output, with its activation: its width becomes `num_outputs`.
+        vf_share_layers: one encoder for policy and value, instead of one each.
+        free_columns, free_init: as `ActionHead`.
+
+    Raises:
+        ConfigError: `no_final_linear` without a layer that could be the output.
+    """
+
+    def __init__(
+        self,
+        obs_space: Space[Any],
+        action_space: Space[Any],
+        num_outputs: int,
+        make_encoder: Callable[[Sequence[int]], nn.Module],
+        post_fcnet_hiddens: Sequence[int],
+        *,
+        preprocessor: Preprocessor | None = None,
+        initializer: str = "orthogonal",
+        no_final_linear: bool = False,
+        vf_share_layers: bool = False,
+        free_columns: Sequence[int] = (),
+        free_init: float = 0.0,
+    ) -> None:
+        super().__init__(obs_space, action_space, num_outputs, preprocessor=preprocessor)
+        hiddens, straight = list(post_fcnet_hiddens), no_final_linear and num_outputs > 0
+        if straight and not hiddens:
+            raise ConfigError(
+                "model.no_final_linear=true makes the last of post_fcnet_hiddens the output, and there is none: set "
+                "model.post_fcnet_hiddens, or no_final_linear=false"
+            )
+        self.encoder = make_encoder([*hiddens[:-1], num_outputs - len(free_columns)] if straight else hiddens)
+        size = _size(self.encoder)
+        self.head = (
+            ActionHead(size, num_outputs, initializer, free_columns, free_init, linear=not straight)
+            if num_outputs
+            else None
+        )
+        own_values = num_outputs > 0 and not vf_share_layers
+        self.value_encoder = make_encoder(hiddens) if own_values else None
+        self.value_head = ValueHead(_size(self.value_encoder or self.encoder), initializer) if num_outputs else None
+        self.values_are_cheap = num_outputs > 0 and vf_share_layers
+        self.num_outputs = num_outputs or size
+        self._last = LastForward()
+
+    def encoder_inputs(self, input_dict: Mapping[str, Any]) -> Any:
+        """What the encoder reads."""
+        raise NotImplementedError  # abstract
+
+    def forward(
+        self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Outputs `[N, num_outputs]`; the value's own encoder runs when it is asked for."""
+        read = self.encoder_inputs(input_dict)
+        features = self.encoder(read)
+        self._last.features = features if self.value_encoder is None else read
+        return (features if self.head is None else self.head(features)), list(state)
+
+    def value_function(self) -> Tensor:
+        """Values `[N]` of the last forward."""
+        if self.value_head is None:
+            return super().value_function()  # an error: it makes features
+        last = self._last.get()
+        return self.value_head(last if self.value_encoder is None else self.value_encoder(last))
+
+
+def _size(encoder: nn.Module) -> int:
+    size = encoder.size
+    assert isinstance(size, int)
+    return size

@@ -1,0 +1,212 @@
+"""Models with memory: the contract for custom ones, and the LSTM or GRU that goes behind any other model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from gymnasium import Space, spaces
+from torch import Tensor, nn
+
+from lightning_rl.models.layers import ActionHead, ValueHead
+from lightning_rl.models.model import LastForward, Model
+from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values
+
+__all__ = ["PreviousSteps", "RecurrentModel", "RecurrentNetwork", "Wrapper"]
+
+
+class RecurrentModel(Model):
+    """A model that reads sequences: a subclass defines `forward_rnn`, `get_initial_state` and `value_function`.
+
+    Attributes:
+        time_major: whether `forward_rnn` gets `[L, S, F]` instead of `[S, L, F]` (config key `_time_major`).
+    """
+
+    time_major: bool = False
+
+    def forward_rnn(
+        self, inputs: Tensor, state: Sequence[Tensor], seq_lens: Tensor | None
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Outputs `[S, L, num_outputs]` and the state after the last step, `[S, …]` each.
+
+        Args:
+            inputs: `[S, L, F]`, S sequences of L steps; what `features` makes of the observations.
+            state: before the first step, `[S, …]` each.
+            seq_lens: int64 `[S]`, true lengths: steps behind them are zeros, whose outputs nobody reads. `None`: one
+                step of acting, L is 1.
+        """
+        raise NotImplementedError  # abstract
+
+    def features(self, input_dict: Mapping[str, Any]) -> Tensor:
+        """What `forward_rnn` reads of each row, `[N, F]`: the flat observation, unless a subclass says otherwise."""
+        return input_dict["obs_flat"]
+
+    def forward(
+        self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Outputs `[S · L, num_outputs]`, sequence after sequence, and the state after."""
+        rows = self.features(input_dict)
+        inputs = rows.unflatten(0, (len(rows) if seq_lens is None else len(seq_lens), -1))
+        if seq_lens is not None:
+            behind = torch.arange(inputs.shape[1], device=rows.device) >= seq_lens.unsqueeze(1)
+            inputs = inputs.masked_fill(behind.unsqueeze(2), 0.0)
+        outputs, state = self.forward_rnn(inputs.transpose(0, 1) if self.time_major else inputs, state, seq_lens)
+        return (outputs.transpose(0, 1) if self.time_major else outputs).flatten(0, 1), list(state)
+
+
+class PreviousSteps(nn.Module):
+    """Actions and rewards of the steps before as numbers: `[N, size]`.
+
+    Discrete actions become one-hot vectors, and "no action yet" (−1) the zero vector, which no action has.
+
+    Args:
+        action_space: of the environment; a policy's actions count from 0.
+        actions, rewards: of how many steps before.
+    """
+
+    def __init__(self, action_space: Space[Any], actions: int, rewards: int) -> None:
+        super().__init__()
+        self.action_space, self.actions, self.rewards = action_space, actions, rewards
+        self.choices = [
+            None if isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f" else tuple(choices_of(leaf).tolist())
+            for _, leaf in leaf_spaces(action_space)
+        ]
+        widths = [
+            sum(choices) if choices is not None else int(torch.Size(leaf.shape or ()).numel())
+            for choices, (_, leaf) in zip(self.choices, leaf_spaces(action_space), strict=True)
+        ]
+        self.size = actions * sum(widths) + rewards
+        """Width of the output."""
+
+    def forward(self, input_dict: Mapping[str, Any]) -> list[Tensor]:
+        """The parts, each `[N, …]`, to be put behind the features."""
+        parts: list[Tensor] = []
+        if self.actions:
+            leaves = leaf_values(self.action_space, input_dict["prev_actions"])
+            parts += [self._numbers(leaf, choices) for leaf, choices in zip(leaves, self.choices, strict=True)]
+        if self.rewards:
+            rewards = input_dict["prev_rewards"]
+            parts.append(rewards.reshape(len(rewards), self.rewards).to(torch.float32))
+        return parts
+
+    def _numbers(self, actions: Tensor, choices: tuple[int, ...] | None) -> Tensor:
+        rows = len(actions)
+        if choices is None:
+            return actions.reshape(rows, -1).to(torch.float32)
+        entries = actions.reshape(rows, self.actions, len(choices)).long() + 1  # 0: none yet
+        hot = [F.one_hot(entries[..., i], count + 1)[..., 1:] for i, count in enumerate(choices)]
+        return torch.cat(hot, dim=-1).reshape(rows, -1).to(torch.float32)
+
+
+class Wrapper(RecurrentModel):
+    """Heads on something with memory that stands behind another model, whose outputs are its features.
+
+    Args:
+        wrapped: the model in front, of any kind; its custom loss, metrics and attributes count as this one's.
+        num_outputs: width of the outputs for the action distribution.
+        size: width of what `forward_rnn` makes.
+        previous: what else is read beside the features.
+        initializer: of the heads, see `initialise`.
+        free_columns, free_init: as `ActionHead`.
+    """
+
+    values_are_cheap = True
+
+    def __init__(
+        self,
+        wrapped: Model,
+        num_outputs: int,
+        size: int,
+        previous: PreviousSteps,
+        initializer: str = "orthogonal",
+        free_columns: Sequence[int] = (),
+        free_init: float = 0.0,
+    ) -> None:
+        super().__init__(wrapped.obs_space, wrapped.action_space, num_outputs, preprocessor=wrapped.preprocessor)
+        self.wrapped, self.previous = wrapped, previous
+        self.prev_actions, self.prev_rewards = previous.actions, previous.rewards
+        self.head = ActionHead(size, num_outputs, initializer, free_columns, free_init)
+        self.value_head = ValueHead(size, initializer)
+        self._last = LastForward()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:  # a custom action distribution looks for what the custom model defines
+            wrapped = self.__dict__.get("_modules", {}).get("wrapped")
+            if wrapped is None or name.startswith("__"):
+                raise
+            return getattr(wrapped, name)
+
+    def features(self, input_dict: Mapping[str, Any]) -> Tensor:
+        """The wrapped model's outputs, and the steps before."""
+        outputs, _ = self.wrapped(input_dict, (), None)
+        return torch.cat([outputs, *self.previous(input_dict)], dim=1) if self.previous.size else outputs
+
+    def forward(
+        self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Outputs `[S · L, num_outputs]`, and the state after."""
+        self._last.features, state = super().forward(input_dict, state, seq_lens)
+        return self.head(self._last.features), state
+
+    def value_function(self) -> Tensor:
+        """Values `[S · L]` of the last forward."""
+        return self.value_head(self._last.get())
+
+    def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
+        """The wrapped model's."""
+        return self.wrapped.custom_loss(policy_loss, loss_inputs)
+
+    def metrics(self) -> dict[str, Tensor | float]:
+        """The wrapped model's."""
+        return self.wrapped.metrics()
+
+
+class RecurrentNetwork(Wrapper):
+    """An LSTM (Hochreiter & Schmidhuber 1997) or GRU (Cho et al. 2014) behind another model.
+
+    Args:
+        wrapped, num_outputs, previous, initializer, free_columns, free_init: as `Wrapper`. "orthogonal" also makes the
+            recurrent weights orthogonal and their biases zero.
+        cell: "lstm" or "gru".
+        cell_size: width of its state.
+        time_major: run it on `[L, S, F]`.
+    """
+
+    def __init__(
+        self,
+        wrapped: Model,
+        num_outputs: int,
+        previous: PreviousSteps,
+        *,
+        cell: str = "lstm",
+        cell_size: int = 256,
+        time_major: bool = False,
+        initializer: str = "orthogonal",
+        free_columns: Sequence[int] = (),
+        free_init: float = 0.0,
+    ) -> None:
+        super().__init__(wrapped, num_outputs, cell_size, previous, initializer, free_columns, free_init)
+        self.time_major = time_major
+        kind = nn.LSTM if cell == "lstm" else nn.GRU
+        self.rnn = kind(wrapped.num_outputs + previous.size, cell_size, batch_first=not time_major)
+        self.parts = 2 if cell == "lstm" else 1
+        if initializer == "orthogonal":
+            for name, parameter in self.rnn.named_parameters():
+                nn.init.zeros_(parameter) if "bias" in name else nn.init.orthogonal_(parameter)
+
+    def get_initial_state(self) -> list[Tensor]:
+        """Zeros `[cell_size]`: hidden and cell state of an LSTM, hidden state of a GRU."""
+        return [torch.zeros(self.rnn.hidden_size) for _ in range(self.parts)]
+
+    def forward_rnn(
+        self, inputs: Tensor, state: Sequence[Tensor], seq_lens: Tensor | None
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Hidden states of every step, and the state after the last."""
+        before = [part.unsqueeze(0).contiguous() for part in state]
+        hidden, after = self.rnn(inputs, tuple(before) if self.parts == 2 else before[0])
+        return hidden, [part.squeeze(0) for part in (after if self.parts == 2 else (after,))]

@@ -1,0 +1,96 @@
+"""Which memory goes behind a model: the `use_lstm`, `use_gru` and `use_attention` keys of a model config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.models.attention import TransformerNetwork
+from lightning_rl.models.model import Model
+from lightning_rl.models.recurrent import PreviousSteps, RecurrentModel, RecurrentNetwork
+
+__all__ = ["MEMORY_DEFAULTS", "memory_of", "with_memory"]
+
+MEMORY_DEFAULTS: dict[str, Any] = {
+    "use_lstm": False,  # an LSTM behind the model, custom ones too
+    "use_gru": False,  # the same with a GRU; the lstm_ keys hold for both
+    "max_seq_len": 20,  # longest sequence in learning: how far back a gradient reaches
+    "lstm_cell_size": 256,
+    "lstm_use_prev_action": False,  # read the action of the step before (one-hot if discrete)
+    "lstm_use_prev_reward": False,
+    "_time_major": False,  # recurrent models get [L, S, F] instead of [S, L, F]
+    "use_attention": False,  # GTrXL behind the model
+    "attention_num_transformer_units": 1,
+    "attention_dim": 64,
+    "attention_num_heads": 1,
+    "attention_head_dim": 32,
+    "attention_memory_inference": 50,  # steps back that acting sees
+    "attention_memory_training": 50,  # and learning
+    "attention_position_wise_mlp_dim": 32,
+    "attention_init_gru_gate_bias": 2.0,
+    "attention_use_n_prev_actions": 0,
+    "attention_use_n_prev_rewards": 0,
+}
+SIZES = ("max_seq_len", "lstm_cell_size", "attention_num_transformer_units", "attention_dim", "attention_num_heads")
+
+
+def memory_of(config: Mapping[str, Any]) -> str | None:
+    """Which memory a config asks for: "lstm", "gru", "attention" or `None`.
+
+    Raises:
+        ConfigError: more than one, or a size below 1.
+    """
+    asked = [key for key in ("use_lstm", "use_gru", "use_attention") if config[key]]
+    if len(asked) > 1:
+        raise ConfigError(f"model.{asked[0]} and model.{asked[1]} exclude each other: set one of them to false")
+    for key in SIZES:
+        if not isinstance(config[key], int) or config[key] < 1:
+            raise ConfigError(f"model.{key}={config[key]!r}; expected a whole number of at least 1")
+    return asked[0].removeprefix("use_") if asked else None
+
+
+def with_memory(config: Mapping[str, Any], wrapped: Model, num_outputs: int, free: Mapping[str, Any]) -> Model:
+    """The memory that `config` asks for behind `wrapped`, whose outputs are its features.
+
+    Args:
+        config: a whole model config.
+        wrapped: the model in front, without memory of its own.
+        num_outputs: what the action distribution needs.
+        free: "free_columns" and "free_init" of `ActionHead`, or nothing.
+
+    Raises:
+        ConfigError: the wrapped model has state.
+    """
+    kind = memory_of(config)
+    if isinstance(wrapped, RecurrentModel) or wrapped.get_initial_state():
+        raise ConfigError(
+            f"model.use_{kind}=true puts memory behind {type(wrapped).__name__}, which has its own: set it to false"
+        )
+    heads: dict[str, Any] = {"initializer": config["fcnet_weights_initializer"], **free}
+    if kind == "attention":
+        before = (config["attention_use_n_prev_actions"], config["attention_use_n_prev_rewards"])
+        return TransformerNetwork(
+            wrapped,
+            num_outputs,
+            PreviousSteps(wrapped.action_space, *before),
+            num_units=config["attention_num_transformer_units"],
+            dim=config["attention_dim"],
+            num_heads=config["attention_num_heads"],
+            head_dim=config["attention_head_dim"],
+            memory_inference=config["attention_memory_inference"],
+            memory_training=config["attention_memory_training"],
+            mlp_dim=config["attention_position_wise_mlp_dim"],
+            gate_bias=config["attention_init_gru_gate_bias"],
+            **heads,
+        )
+    before = (int(config["lstm_use_prev_action"]), int(config["lstm_use_prev_reward"]))
+    return RecurrentNetwork(
+        wrapped,
+        num_outputs,
+        PreviousSteps(wrapped.action_space, *before),
+        cell=str(kind),
+        cell_size=config["lstm_cell_size"],
+        time_major=config["_time_major"],
+        **heads,
+    )

@@ -1,0 +1,113 @@
+"""Policies made of functions: what RLlib calls `build_torch_policy` and `with_updates`.
+
+A function is a method whose `self` is called `policy`. What it makes is a real class, so `isinstance`, checkpoints,
+workers and `python train.py policy=my_pkg:Mine` work as with any other.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.policies.from_functions import FromFunctions, settings_of
+from lightning_rl.policies.policy import Policy
+from lightning_rl.signatures import keywords_of
+
+__all__ = ["HOOKS", "build_policy"]
+
+HOOKS: dict[str, str] = {
+    "get_default_config": "() -> dict of defaults: the constructor's keywords, and keys of its own for `policy.config`",
+    "validate_spaces": "(policy, obs_space, action_space, config); raises if it cannot take them",
+    "before_init": "(policy, obs_space, action_space, config), before anything is built",
+    "make_model": "(policy, obs_space, action_space, config) -> Model",
+    "make_model_and_action_dist": "(policy, obs_space, action_space, config) -> (Model, distribution class)",
+    "optimizer_fn": "(policy, config) -> torch optimizer, with its own learning rate",
+    "before_loss_init": "(policy, obs_space, action_space, config), when all is built",
+    "after_init": "(policy, obs_space, action_space, config), at the end of the constructor",
+    "action_sampler_fn": "(policy, model, input_dict, state, *, explore, timestep) -> (actions, logp, state)",
+    "action_distribution_fn": "(policy, model, input_dict, *, state_batches, …) -> (inputs, distribution class, state)",
+    "extra_action_out_fn": "(policy, input_dict, state, model, dist) -> columns to record with each action",
+    "postprocess_fn": "(policy, fragment, other_agent_batches) -> fragment with more columns, or rows",
+    "loss_fn": "(policy, model, dist_class, train_batch) -> loss, list of losses, or (loss, metrics)",
+    "extra_grad_process_fn": "(policy, optimizer, loss) -> metrics, between backward and step",
+    "compute_gradients_fn": "(policy, train_batch) -> (gradients, metrics), instead of loss and backward",
+    "apply_gradients_fn": "(policy, gradients), instead of the optimizer's step",
+    "stats_fn": "(policy, train_batch) -> metrics, after each loss",
+    "extra_learn_fetches_fn": "(policy) -> metrics, once an iteration",
+}
+RENAMED = {"_after_loss_init": "after_init", "gradients_fn": "compute_gradients_fn"}
+WITHOUT_MEANING = {
+    "get_batch_divisibility_req": "minibatches of any size are learned from, so there is nothing to divide"
+}
+
+
+def build_policy(
+    name: str, *, base: type[Policy] = Policy, mixins: Sequence[type] = (), module: str | None = None, **hooks: Any
+) -> type[Policy]:
+    """A policy class made of functions.
+
+    Args:
+        name: of the class. Give it to a variable at the top level of a module, and checkpoints find it again.
+        base: the class whose methods hold where no function is given: `Policy`, or an algorithm.
+        mixins: classes whose methods go before the base's; their `__init__` is called by you, in `before_init` (plain
+            attributes only, nothing is built yet) or `after_init`.
+        module: where the class is said to live; `None`: where this is called.
+        hooks: functions by the names of `HOOKS`, which says what each is called with; `None` is no function.
+
+    Raises:
+        ConfigError: a hook is unknown or no function, or there is nothing to learn from.
+    """
+    given = {RENAMED.get(hook, hook): function for hook, function in hooks.items() if function is not None}
+    for hook, function in given.items():
+        if hook in WITHOUT_MEANING:
+            raise ConfigError(f"build_policy({name!r}): {hook} has no meaning here: {WITHOUT_MEANING[hook]}")
+        if hook not in HOOKS:
+            raise ConfigError(
+                f"build_policy({name!r}): no hook {hook!r}.{did_you_mean(hook, HOOKS)} Hooks: {', '.join(HOOKS)}"
+            )
+        if not callable(function):
+            raise ConfigError(f"build_policy({name!r}): {hook}={function!r}; expected a function {HOOKS[hook]}")
+    derived = issubclass(base, FromFunctions)
+    merged = {**(base.hooks if derived else {}), **given}
+    root = base.base if derived else base
+    if root.loss is Policy.loss and not {"loss_fn", "compute_gradients_fn"} & set(merged):
+        raise ConfigError(f"build_policy({name!r}) has no loss: give loss_fn{HOOKS['loss_fn']}, or a base that has one")
+    namespace = {
+        "__module__": module or sys._getframe(1).f_globals["__name__"],
+        "__qualname__": name,
+        "__doc__": f"{root.__name__} with {', '.join(merged)} given as functions.",
+        "__init__": _constructor(root, merged),
+        "base": root,
+        "hooks": merged,
+        "supports_recurrent": root is Policy or root.supports_recurrent,
+    }
+    bases = (*mixins, base) if derived else (FromFunctions, *mixins, base)
+    return cast("type[Policy]", type(name, bases, namespace))
+
+
+def _constructor(base: type[Policy], hooks: Mapping[str, Any]) -> Callable[..., None]:
+    """An `__init__` that says which keywords the class takes, with the defaults of `get_default_config`."""
+
+    def __init__(  # noqa: N807
+        self: FromFunctions, observation_space: Any, action_space: Any, config: Any = None, **keywords: Any
+    ) -> None:
+        FromFunctions.__init__(self, observation_space, action_space, config, **keywords)
+
+    changed = dict(hooks["get_default_config"]()) if "get_default_config" in hooks else {}
+    of_base = {name: p for name, p in keywords_of(base).items() if name in settings_of(base)}
+    own = {name: value for name, value in changed.items() if name not in of_base}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    places = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        for name in ("self", "observation_space", "action_space")
+    ]
+    config = inspect.Parameter("config", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=own or None)
+    rest = [p.replace(kind=kind, default=changed.get(name, p.default)) for name, p in of_base.items()]
+    __init__.__signature__ = inspect.Signature([*places, config, *rest])  # type: ignore[attr-defined]
+    __init__.__annotations__ = {name: p.annotation for name, p in of_base.items()} | {
+        "config": Mapping[str, Any] | None
+    }
+    return __init__

@@ -1,0 +1,228 @@
+"""The class behind `build_policy`: a policy whose methods ask functions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import torch
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.models.catalog import ModelCatalog
+from lightning_rl.models.custom import is_model
+from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.models.distributions.base import DistFactory
+from lightning_rl.models.model import Model
+from lightning_rl.policies.hooked_optimiser import HookedOptimiser
+from lightning_rl.policies.inputs import InputDict
+from lightning_rl.policies.policy import Metrics, Policy
+from lightning_rl.sample_batch import SampleBatch, is_fragment
+from lightning_rl.signatures import called, keywords_of
+
+__all__ = ["FromFunctions", "RowsModel", "settings_of"]
+
+
+class RowsModel:
+    """The model as a `loss_fn` gets it: called with a training batch (or `from_batch`) it reads the batch's rows.
+
+    Preprocessing, filters, recurrent state and padding are the policy's; everything else is the model's own.
+
+    Args:
+        policy: whose model it is.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._mask: Tensor | None = None
+        self._kept: Tensor | None = None
+
+    def __call__(self, inputs: Any, state: Sequence[Tensor] = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
+        """Outputs `[N, K]` of a batch's rows, and no state; a model's input dict goes to the model as it is."""
+        if not isinstance(inputs, SampleBatch):
+            return self._policy.model(inputs, state, seq_lens)
+        outputs, self._mask, self._kept = self._policy.outputs_of(inputs)
+        return outputs, []
+
+    from_batch = __call__
+
+    def value_function(self) -> Tensor:
+        """Values `[N]` of the rows that were read last."""
+        values = self._policy.model.value_function()
+        return values if self._kept is None else values[self._kept]
+
+    def distribution(self, inputs: Tensor, model: Any = None, mask: Tensor | None = None) -> ActionDistribution:
+        """The action distribution that `inputs` parametrise, with the action mask of the rows that were read last."""
+        return self._policy.distribution(inputs, self._mask if mask is None else mask)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy.model, name)
+
+
+class FromFunctions(Policy):
+    """Asks `hooks` where other policies have methods; what no hook answers is the base class's.
+
+    Attributes:
+        config: all settings by name, for the functions to read: the constructor's keywords, and what
+            `get_default_config` and `config` have beside them.
+    """
+
+    base: ClassVar[type[Policy]] = Policy
+    hooks: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        config: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> None:
+        known = settings_of(self.base)
+        self.config = {**known, **self._asked("get_default_config", {}), **(config or {}), **keywords}
+        arguments = (observation_space, action_space, self.config)
+        for hook in ("validate_spaces", "before_init"):
+            self._asked(hook, None, self, *arguments)
+        self.base.__init__(self, observation_space, action_space, **{name: self.config[name] for name in known})
+        if {"optimizer_fn", "extra_grad_process_fn"} & set(self.hooks):
+            self.optimiser = HookedOptimiser(self.optimiser, self.hooks)
+        for hook in ("before_loss_init", "after_init"):
+            self._asked(hook, None, self, *arguments)
+
+    def _asked(self, hook: str, otherwise: Any, *arguments: Any) -> Any:
+        """What the function of that name answers, given as many arguments as it takes; `otherwise` without one."""
+        return called(self.hooks[hook], *arguments) if hook in self.hooks else otherwise
+
+    # -- building -----------------------------------------------------------------------------------------------------
+    def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
+        """The functions' model, and their distribution if they give one."""
+        arguments = (self, self.observation_space, self.action_space, self.config)
+        both = self._asked("make_model_and_action_dist", None, *arguments)
+        if both is None and "make_model" not in self.hooks:
+            return super().make_model_and_action_dist(model)
+        if both is None:
+            policy_space = self.action_transform.policy_space
+            dist_class, _ = ModelCatalog.get_action_dist(self.action_space, model, policy_space)
+            both = self._asked("make_model", None, *arguments), dist_class
+        if not is_model(type(both[0])):
+            raise ConfigError(f"make_model returned {both[0]!r}; expected a lightning_rl.models.Model")
+        return both
+
+    # -- acting -------------------------------------------------------------------------------------------------------
+    @torch.no_grad()
+    def compute_actions(self, obs: Any, state: Sequence[Tensor] = (), **given: Any) -> tuple[Any, list[Tensor], Any]:
+        """As every policy; with actions of `action_sampler_fn`, or a distribution of `action_distribution_fn`."""
+        if not {"action_sampler_fn", "action_distribution_fn"} & set(self.hooks):
+            return super().compute_actions(obs, state, **given)
+        training = self.training
+        self.eval()
+        try:
+            return self._compute_actions(self.input_dict(self._tensors(obs)), state, **given)
+        finally:
+            self.train(training)
+
+    def _compute_actions(
+        self, inputs: InputDict, state: Sequence[Tensor], *, explore: bool = True, timestep: int | None = None, **_: Any
+    ) -> tuple[Any, list[Tensor], Any]:
+        how: dict[str, Any] = {"explore": explore, "timestep": self.env_steps if timestep is None else timestep}
+        if "action_sampler_fn" in self.hooks:
+            actions, logp, state_out = self.hooks["action_sampler_fn"](self, self.model, inputs, state, **how)
+            return actions, list(state_out), {"action_logp": logp}
+        outputs, dist_class, state_out = self.hooks["action_distribution_fn"](
+            self, self.model, inputs, state_batches=state, seq_lens=None, is_training=False, **how
+        )
+        dist = dist_class(outputs, self.model)
+        generator = self._generator(outputs.device)
+        actions, logp = self.exploration.get_exploration_action(dist, generator=generator, **how)
+        return actions, list(state_out), {"action_logp": logp, **self.extra_action_out(outputs, dist)}
+
+    def input_dict(self, obs: Any, **before: Any) -> InputDict:
+        """As every policy; kept for `extra_action_out_fn`."""
+        self._inputs = super().input_dict(obs, **before)
+        return self._inputs
+
+    def extra_action_out(self, outputs: Tensor, dist: ActionDistribution) -> dict[str, Tensor]:
+        """The base's columns and the function's."""
+        extra = self._asked("extra_action_out_fn", {}, self, self._inputs, [], self.model, dist)
+        return {**super().extra_action_out(outputs, dist), **extra}
+
+    # -- learning -----------------------------------------------------------------------------------------------------
+    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
+        """The function's fragment or rows."""
+        if "postprocess_fn" not in self.hooks:
+            return super().postprocess_trajectory(batch, other_agent_batches)
+        result = called(self.hooks["postprocess_fn"], self, batch.copy(), other_agent_batches, None)
+        if not isinstance(result, SampleBatch):
+            raise ConfigError(f"postprocess_fn returned {type(result).__name__}; expected a SampleBatch")
+        return self.flattened(result) if is_fragment(result) else result
+
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """The function's loss, and its numbers."""
+        if "loss_fn" in self.hooks:
+            model = RowsModel(self)
+            loss, metrics = _loss_and_metrics(self.hooks["loss_fn"](self, model, model.distribution, batch))
+        else:
+            loss, metrics = super().loss(batch)
+        return loss, {**metrics, **_tensors(self._asked("stats_fn", {}, self, batch))}
+
+    def total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """As every policy; the metrics are kept for what `extra_grad_process_fn` will add."""
+        loss, self._metrics = super().total_loss(batch)
+        return loss, self._metrics
+
+    def after_step(self) -> None:
+        """Add what `extra_grad_process_fn` told."""
+        if isinstance(self.optimiser, HookedOptimiser):
+            self._metrics |= _tensors(self.optimiser.info)
+        super().after_step()
+
+    def compute_gradients(self, batch: SampleBatch) -> tuple[Any, dict[str, float]]:
+        """The function's gradients, in any form that `apply_gradients_fn` (or the base) takes."""
+        if "compute_gradients_fn" not in self.hooks:
+            return super().compute_gradients(batch)
+        return self.hooks["compute_gradients_fn"](self, self._rows(batch))
+
+    def apply_gradients(self, gradients: Any) -> None:
+        """Step as the function does."""
+        if "apply_gradients_fn" not in self.hooks:
+            return super().apply_gradients(gradients)
+        self.hooks["apply_gradients_fn"](self, gradients)
+        self.gradient_steps += 1
+
+    def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
+        """The base's numbers, where its columns are there, and the function's."""
+        base = {} if "postprocess_fn" in self.hooks else super().batch_metrics(rows)
+        return {**base, **self._asked("extra_learn_fetches_fn", {}, self)}
+
+    def _sweep(self, rows: SampleBatch, shuffle: torch.Generator) -> dict[str, float]:
+        if not {"compute_gradients_fn", "apply_gradients_fn"} & set(self.hooks):
+            return super()._sweep(rows, shuffle)
+        infos: list[dict[str, Any]] = []
+        for _ in range(self.passes):
+            for minibatch in rows.minibatches(self.minibatches, shuffle):
+                gradients, info = self.compute_gradients(minibatch)
+                self.apply_gradients(gradients)
+                infos.append(info)
+        return {name: sum(float(info[name]) for info in infos) / len(infos) for name in infos[-1]}
+
+
+def settings_of(base: type[Policy]) -> dict[str, Any]:
+    """The keywords of a policy's constructor that have defaults, with these."""
+    keywords = {name: parameter.default for name, parameter in keywords_of(base).items() if name != "config"}
+    return {name: default for name, default in keywords.items() if default is not inspect.Parameter.empty}
+
+
+def _loss_and_metrics(result: Any) -> tuple[Tensor, Metrics]:
+    """What a `loss_fn` may return, in one form."""
+    metrics: Mapping[str, Any] = {}
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping):
+        result, metrics = result
+    loss = sum(result[1:], result[0]) if isinstance(result, list | tuple) else result
+    if not isinstance(loss, Tensor) or loss.dim() != 0:
+        raise ConfigError(f"loss_fn returned {loss!r}; expected a scalar tensor, a list of them, or (scalar, metrics)")
+    return loss, _tensors(metrics)
+
+
+def _tensors(metrics: Mapping[str, Any]) -> Metrics:
+    return {name: torch.as_tensor(value) for name, value in metrics.items()}

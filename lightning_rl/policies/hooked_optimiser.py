@@ -1,0 +1,71 @@
+"""The optimiser of a policy made of functions: its optimizer and what is done to gradients come from those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.policies.optimiser import Optimiser
+from lightning_rl.signatures import called
+
+__all__ = ["HookedOptimiser"]
+
+
+class HookedOptimiser(Optimiser):
+    """A step that asks functions.
+
+    Args:
+        plain: the optimiser whose settings hold where no function answers.
+        hooks: "optimizer_fn" and "extra_grad_process_fn", or one of them.
+
+    Attributes:
+        info: what `extra_grad_process_fn` returned last.
+    """
+
+    def __init__(self, plain: Optimiser, hooks: Mapping[str, Callable[..., Any]]) -> None:
+        super().__init__(plain.policy, plain.name, plain.keywords, plain.lr, plain.max_grad_norm)
+        self.hooks = hooks
+        self.info: dict[str, Any] = {}
+        self._loss: Tensor | None = None
+
+    @property
+    def torch_optimizer(self) -> torch.optim.Optimizer:
+        """What `optimizer_fn` makes, once; it keeps its own learning rate.
+
+        Raises:
+            ConfigError: that is not one torch optimizer.
+        """
+        if self._optimizer is None and "optimizer_fn" in self.hooks:
+            policy: Any = self.policy
+            made = called(self.hooks["optimizer_fn"], policy, policy.config)
+            if not isinstance(made, torch.optim.Optimizer):
+                raise ConfigError(
+                    f"optimizer_fn returned {made!r}; expected one torch.optim.Optimizer (parameter groups may have "
+                    "different learning rates)"
+                )
+            self._optimizer = made
+        return super().torch_optimizer
+
+    def set_lr(self, env_steps: int) -> float:
+        """The rate of now; an `optimizer_fn` sets its own."""
+        if "optimizer_fn" not in self.hooks:
+            return super().set_lr(env_steps)
+        self._look_around()
+        return float(self.torch_optimizer.param_groups[0]["lr"])
+
+    def backward(self, loss: Tensor) -> None:
+        """Fresh gradients of `loss`."""
+        self._loss = loss
+        super().backward(loss)
+
+    def clip(self) -> Tensor:
+        """First what `extra_grad_process_fn` does, then `max_grad_norm`; returns the norm between the two."""
+        if "extra_grad_process_fn" in self.hooks:
+            loss, self._loss = self._loss, None
+            info = called(self.hooks["extra_grad_process_fn"], self.policy, self.torch_optimizer, loss)
+            self.info = dict(info or {})
+        return super().clip()

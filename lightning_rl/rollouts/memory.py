@@ -1,0 +1,101 @@
+"""What a worker remembers from step to step for models that look back: their state, earlier actions and rewards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_rl.sample_batch import SampleBatch, nested
+
+__all__ = ["PolicyMemory"]
+
+
+class PolicyMemory:
+    """The memory of one policy in `num_envs` environments; empty, and free, for models that do not look back.
+
+    Args:
+        policy: `get_initial_state(num_envs)`; its `prev_actions` and `prev_rewards` say how many steps back its model
+            reads actions and rewards, `nothing_before(num_envs)` what stands for them at an episode's start.
+        num_envs: environments.
+        same_step: whether an ended environment is reset in the same step; else the row after an end is the reset.
+
+    Attributes:
+        state: recurrent state before the next step, `[B, …]` each.
+        before: "prev_actions" and "prev_rewards" as far as the model reads them: `[B, *]`, or `[B, n, *]` of the n
+            steps before, the oldest first.
+    """
+
+    def __init__(self, policy: Any, num_envs: int, same_step: bool) -> None:
+        self.policy, self.num_envs, self.same_step = policy, num_envs, same_step
+        self.state: list[Tensor] = []
+        self.before: dict[str, Any] = {}
+        self.steps = {name: getattr(policy, name, 0) for name in ("prev_actions", "prev_rewards")}
+        self._first = self._nothing = SampleBatch()
+
+    def restart(self) -> None:
+        """Every environment starts an episode."""
+        self.state = list(self.policy.get_initial_state(self.num_envs))
+        self.before = dict(self.policy.nothing_before(self.num_envs)) if any(self.steps.values()) else {}
+        self._first = self.columns()
+        self._just_ended = np.zeros(self.num_envs, dtype=bool)
+
+    @property
+    def active(self) -> bool:
+        """Whether there is anything to remember."""
+        return bool(self.state or self.before)
+
+    def columns(self) -> SampleBatch:
+        """What a fragment records of it before each step: "state_in", "prev_actions", "prev_rewards"."""
+        if not self.active:
+            return self._nothing
+        state = {"state_in": SampleBatch({str(i): part for i, part in enumerate(self.state)})} if self.state else {}
+        return SampleBatch({**state, **self.before})
+
+    def advance(self, state: Any, actions: Any, rewards: np.ndarray) -> None:
+        """Remember one step: the state after it, what was done, and what it brought."""
+        self.state = list(state)
+        for name in self.before:
+            newest = nested(actions) if name == "prev_actions" else torch.tensor(rewards, dtype=torch.float32)
+            self.before[name] = _zip(_shifted if self.steps[name] > 1 else _cast, self.before[name], newest)
+
+    def begin_next(self, ended: np.ndarray) -> np.ndarray:
+        """After a step: where the next one is the first of an episode, start from nothing.
+
+        Args:
+            ended: bool `[B]`, whether the step ended an episode.
+
+        Returns:
+            Bool `[B]`, whether the next step is the first of an episode.
+        """
+        starting, self._just_ended = (ended if self.same_step else self._just_ended), ended
+        if not starting.any():
+            return starting
+        chosen, first = torch.from_numpy(starting), self._first
+        if self.state:
+            self.state = [_put(part, first.state_in[str(i)], chosen) for i, part in enumerate(self.state)]
+        for name, value in self.before.items():
+            self.before[name] = _zip(lambda now, then: _put(now, then, chosen), value, first[name])
+        return starting
+
+
+def _put(now: Tensor, then: Tensor, chosen: Tensor) -> Tensor:
+    """A new tensor, for the old one may have been recorded."""
+    mask = chosen.to(now.device).view(-1, *[1] * (now.dim() - 1))
+    return torch.where(mask, then.to(now.device, now.dtype), now)
+
+
+def _cast(now: Tensor, newest: Tensor) -> Tensor:
+    return newest.to(now.device, now.dtype)
+
+
+def _shifted(window: Tensor, newest: Tensor) -> Tensor:
+    return torch.cat([window[:, 1:], _cast(window, newest).unsqueeze(1)], dim=1)
+
+
+def _zip(fn: Any, first: Any, second: Any) -> Any:
+    if isinstance(first, SampleBatch):
+        return SampleBatch({name: _zip(fn, first[name], second[name]) for name in first})
+    return fn(first, second)

@@ -1,0 +1,133 @@
+"""Which algorithm goes with what, found by trying: `python -m tests.feature_matrix > docs/feature_matrix.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from lightning_rl.config import compose_config
+from lightning_rl.errors import UnsupportedSpaceError, import_object
+from lightning_rl.models import FullyConnectedNetwork
+from lightning_rl.policies import Policy
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["FEATURES", "PAGE", "POLICIES", "page", "works"]
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "feature_matrix.md"
+POLICIES = [file.stem for file in sorted((ROOT / "conf" / "policy").glob("*.yaml"))]
+
+VECTOR, DISCRETE, BOX = spaces.Box(-1, 1, (3,)), spaces.Discrete(3), spaces.Box(-2, 2, (2,))
+IMAGE = spaces.Box(0, 255, (12, 12, 3), np.uint8)
+MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": VECTOR})
+
+
+class AnySpaces(gym.Env[Any, Any]):
+    """Random observations of a space, episodes of 5 steps; an "action_mask" always allows action 0."""
+
+    def __init__(self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.steps = 0
+        return self.look(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if not self.action_space.contains(action):
+            raise ValueError(f"action {action!r} is not in {self.action_space}")
+        self.steps += 1
+        return self.look(), float(self.np_random.normal()), self.steps == 5, False, {}
+
+    def look(self) -> Any:
+        obs = self.observation_space.sample()
+        if isinstance(obs, dict) and "action_mask" in obs:
+            obs["action_mask"][0] = 1
+        return obs
+
+
+class Auxiliary(FullyConnectedNetwork):
+    """A custom model with a loss of its own."""
+
+    def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> list[Tensor]:
+        return [policy_loss, 0.01 * self.trunk(loss_inputs.obs).square().mean()]
+
+
+def _case(obs: Any, actions: Any, /, **model: Any) -> Callable[[str], None]:
+    return lambda policy: _learns(policy, obs, actions, {"model": model})
+
+
+def _intrinsic(kind: str) -> Callable[[str], None]:
+    return lambda policy: _learns(policy, VECTOR, DISCRETE, {"exploration": {"type": kind}})
+
+
+FEATURES: dict[str, Callable[[str], None]] = {
+    "Discrete": _case(VECTOR, DISCRETE),
+    "MultiDiscrete": _case(VECTOR, spaces.MultiDiscrete([2, 3])),
+    "MultiBinary": _case(VECTOR, spaces.MultiBinary(2)),
+    "Box": _case(VECTOR, BOX),
+    "Box, squashed": _case(VECTOR, BOX, custom_action_dist="SquashedGaussian"),
+    "Dict, Tuple": _case(VECTOR, spaces.Dict({"a": DISCRETE, "b": spaces.Tuple((BOX, spaces.MultiBinary(2)))})),
+    "action mask": _case(MASKED, DISCRETE),
+    "images": _case(IMAGE, DISCRETE),
+    "images in a Dict": _case(spaces.Dict({"image": IMAGE, "x": VECTOR}), DISCRETE),
+    "LSTM, GRU": _case(VECTOR, DISCRETE, use_lstm=True, lstm_cell_size=8, lstm_use_prev_action=True),
+    "GTrXL": _case(VECTOR, DISCRETE, use_attention=True, attention_dim=8),
+    "custom model and loss": _case(VECTOR, DISCRETE, custom_model=Auxiliary),
+    "curiosity": _intrinsic("curiosity"),
+    "RND": _intrinsic("rnd"),
+}
+
+
+def _learns(name: str, obs: Any, actions: Any, changes: dict[str, Any]) -> None:
+    """Two iterations in an environment that refuses actions outside its space; what does not work raises."""
+    keywords = compose_config([f"policy={name}", "env=cartpole", "experiment=none"])["policy"]
+    keywords |= {**changes, "model": {**keywords["model"], "fcnet_hiddens": [16], **changes.get("model", {})}}
+    policy: Policy = import_object(keywords.pop("_target_"))(obs, actions, **keywords)
+    env = EnvCreator(AnySpaces, {"observation_space": obs, "action_space": actions}, check=False)
+    worker = RolloutWorker(env, policy, num_envs=2, fragment_length=12, vectorization="sync")
+    for _ in range(2):
+        before = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
+        metrics = policy.learn_on_batch(worker.sample())
+        after = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
+        if not np.isfinite(metrics["loss"]) or torch.equal(before, after):
+            raise AssertionError(f"{name} did not learn: loss {metrics['loss']}")
+
+
+def works(policy: str, feature: str) -> bool:
+    """Whether two iterations run and learn; False if the policy says that it cannot take this."""
+    try:
+        FEATURES[feature](policy)
+    except UnsupportedSpaceError:
+        return False
+    return True
+
+
+def page() -> str:
+    """The page, as Markdown."""
+    head = "| | " + " | ".join(POLICIES) + " |\n|---" + "|---" * len(POLICIES) + "|"
+    rows = [
+        "| " + " | ".join([feature, *("yes" if works(name, feature) else "–" for name in POLICIES)]) + " |"
+        for feature in FEATURES
+    ]
+    return (
+        "# What goes with what\n\n"
+        "Each cell was tried: two iterations of the algorithm in an environment with these spaces. "
+        "A dash is refused before training, with what would work instead.\n\n"
+        f"{head}\n" + "\n".join(rows) + "\n\n"
+        "`python -m tests.feature_matrix > docs/feature_matrix.md` writes this page; a test holds it to what it finds.\n"
+    )
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,374 @@
+"""Policies made of functions: what each function is given, and that the class is a real one."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lightning_rl import Algorithm, Policy, RolloutWorker, SampleBatch, build_policy
+from lightning_rl.cli import main
+from lightning_rl.config import compose_config, group_options
+from lightning_rl.errors import CheckpointError, ConfigError, import_object
+from lightning_rl.models import Model
+from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.models.fully_connected import FullyConnectedNetwork
+from lightning_rl.policies import A2C, PG, PPO
+from lightning_rl.policies.advantages import advantage_rows
+from lightning_rl.policies.build_policy import HOOKS
+from lightning_rl.rollouts import EnvCreator
+from lightning_rl.signatures import keywords_of
+
+CARTPOLE = EnvCreator("CartPole-v1")
+
+
+def default_config() -> dict[str, Any]:
+    return {"lr": 1e-2, "gamma": 0.5, "lambda": 0.9, "vf_loss_coeff": 0.5, "entropy_coeff": 0.01, "grad_clip": 0.25}
+
+
+def actor_critic_loss(policy: Any, model: Any, dist_class: Any, train_batch: SampleBatch) -> Tensor:
+    logits, _ = model.from_batch(train_batch)
+    values = model.value_function()
+    dist = dist_class(logits, model)
+    policy.policy_error = -(train_batch["advantages"] * dist.logp(train_batch["actions"])).mean()
+    policy.value_error = (values - train_batch["value_targets"]).square().mean()
+    entropy = dist.entropy().mean()
+    config = policy.config
+    return policy.policy_error + config["vf_loss_coeff"] * policy.value_error - config["entropy_coeff"] * entropy
+
+
+def loss_stats(policy: Any, train_batch: SampleBatch) -> dict[str, Any]:
+    return {"policy_loss": policy.policy_error.item(), "vf_loss": policy.value_error.item(), "n": train_batch.count}
+
+
+def add_advantages(policy: Any, sample_batch: SampleBatch, other_agent_batches: Any = None, episode: Any = None) -> Any:
+    return advantage_rows(policy, sample_batch, policy.config["lambda"])
+
+
+def value_predictions(policy: Any, input_dict: Any, state_batches: Any, model: Model, action_dist: Any) -> Any:
+    assert input_dict["obs_flat"].shape == (len(action_dist.inputs), 4) and state_batches == []
+    return {"acting_values": model.value_function()}
+
+
+def clip_gradients(policy: Any, optimizer: torch.optim.Optimizer, loss: Tensor) -> dict[str, Any]:
+    (group,) = optimizer.param_groups
+    return {"grad_gnorm": torch.nn.utils.clip_grad_norm_(group["params"], policy.config["grad_clip"])}
+
+
+def adam(policy: Any, config: dict[str, Any]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(policy.model.parameters(), lr=config["lr"])
+
+
+class GreetingMixin:
+    def greet(self) -> str:
+        return f"hello from {type(self).__name__}"
+
+    def after_iteration(self, metrics: dict[str, float]) -> None:
+        metrics["mixed_in"] = 1.0
+
+
+ActorCritic = build_policy(
+    name="ActorCritic",
+    get_default_config=default_config,
+    loss_fn=actor_critic_loss,
+    stats_fn=loss_stats,
+    postprocess_fn=add_advantages,
+    extra_action_out_fn=value_predictions,
+    extra_grad_process_fn=clip_gradients,
+    optimizer_fn=adam,
+    mixins=[GreetingMixin],
+)
+
+
+def half_loss(policy: Any, model: Any, dist_class: Any, train_batch: SampleBatch) -> list[Tensor]:
+    loss, _ = PPO.loss(policy, train_batch)
+    return [loss / 4, loss / 4]
+
+
+HalfPPO = PPO.with_updates(name="AnotherName", loss_fn=half_loss)  # found in checkpoints under the variable's name
+
+
+def worker(policy: Any, **keywords: Any) -> RolloutWorker:
+    return RolloutWorker(CARTPOLE, policy, num_envs=4, fragment_length=16, seed=3, **keywords)
+
+
+def weights(policy: Policy) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in policy.parameters()])
+
+
+# -- the class --------------------------------------------------------------------------------------------------------
+def test_it_is_a_real_class() -> None:
+    assert ActorCritic.__name__ == "ActorCritic" and ActorCritic.__module__ == __name__
+    assert issubclass(ActorCritic, Policy) and issubclass(HalfPPO, PPO)
+    policy: Any = ActorCritic(*CARTPOLE.spaces())
+    assert isinstance(policy, Policy) and isinstance(policy, GreetingMixin)
+    assert policy.greet() == "hello from ActorCritic"
+    assert pickle.loads(pickle.dumps(ActorCritic)) is ActorCritic
+
+
+def test_its_keywords_are_the_base_s_with_the_defaults_of_its_config() -> None:
+    defaults = {name: keyword.default for name, keyword in keywords_of(ActorCritic).items()}
+    of_base = set(keywords_of(Policy))
+    assert set(defaults) == of_base and defaults["lr"] == 1e-2 and defaults["gamma"] == 0.5
+    assert defaults["config"] == {"lambda": 0.9, "vf_loss_coeff": 0.5, "entropy_coeff": 0.01, "grad_clip": 0.25}
+    policy: Any = ActorCritic(*CARTPOLE.spaces(), {"lambda": 0.2}, gamma=0.7)
+    assert policy.gamma == policy.config["gamma"] == 0.7 and policy.config["lambda"] == 0.2
+    assert policy.config["grad_clip"] == 0.25 and policy.config["seed"] == 0
+    assert set(keywords_of(HalfPPO)) == set(keywords_of(PPO)) and HalfPPO(*CARTPOLE.spaces(), clip=0.1).clip == 0.1
+
+
+def test_updates_add_up_and_the_first_class_stays_as_it_was() -> None:
+    calls: list[str] = []
+    third: Any = HalfPPO.with_updates("Third", stats_fn=lambda policy, batch: calls.append("stats") or {"one": 1})
+    assert issubclass(third, HalfPPO) and set(third.hooks) == {"loss_fn", "stats_fn"}
+    assert set(HalfPPO.hooks) == {"loss_fn"}
+    metrics = third(*CARTPOLE.spaces(), passes=1, minibatches=1).learn_on_batch(
+        worker(PPO(*CARTPOLE.spaces())).sample()
+    )
+    assert calls == ["stats"] and metrics["one"] == 1.0
+
+
+# -- each function ----------------------------------------------------------------------------------------------------
+def test_the_functions_of_an_actor_critic_do_their_part() -> None:
+    policy: Any = ActorCritic(*CARTPOLE.spaces(), seed=1)
+    fragment = worker(policy).sample()
+    assert fragment["acting_values"].shape == (16, 4)
+    torch.testing.assert_close(fragment["acting_values"], policy.values(fragment.obs)[:-1])
+    before = weights(policy)
+    metrics = policy.learn_on_batch(fragment)
+    assert metrics["grad_norm"] == pytest.approx(0.25, rel=1e-3) and metrics["grad_gnorm"] > 0.25
+    assert metrics["vf_loss"] > 0 and metrics["n"] == int(fragment.valid.sum()) and metrics["mixed_in"] == 1.0
+    assert metrics["lr"] == 1e-2 and isinstance(policy.optimiser.torch_optimizer, torch.optim.Adam)
+    assert 0 < (weights(policy) - before).abs().max() <= 0.0101  # Adam's first step is the learning rate long
+
+
+def test_a_functions_loss_learns_what_the_method_learns() -> None:
+    """The same equation written both ways, recurrent model and action filter included, ends in the same weights."""
+
+    def loss(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Any:
+        logits, _ = model(batch)
+        logp, values = dist_class(logits).logp(batch.actions), model.value_function()
+        policy_loss = -(logp * batch.advantages).mean()
+        value_loss = (values - batch.value_targets).square().mean()
+        return policy_loss + 0.5 * value_loss, {"policy_loss": policy_loss}
+
+    ends = []
+    for cls in (A2C, A2C.with_updates("Same", loss_fn=loss)):
+        policy = cls(*CARTPOLE.spaces(), model={"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 5}, seed=1)
+        source = worker(policy)
+        for _ in range(2):
+            policy.learn_on_batch(source.sample())
+        ends.append(weights(policy))
+    torch.testing.assert_close(*ends)
+
+
+def test_a_list_of_losses_is_summed() -> None:
+    """Half the loss is half the gradient."""
+    norms = []
+    for cls in (PPO, HalfPPO):
+        policy = cls(*CARTPOLE.spaces(), passes=1, minibatches=1, max_grad_norm=None, seed=1)
+        norms.append(policy.learn_on_batch(worker(policy).sample())["grad_norm"])
+    assert norms[1] == pytest.approx(norms[0] / 2, rel=1e-5)
+
+
+def test_masks_reach_the_functions_distribution() -> None:
+    """Where one action alone is allowed its probability is 1."""
+    rows = SampleBatch(obs=torch.zeros(3, 4), action_mask=torch.tensor([[True, False]] * 3))
+    seen: list[Tensor] = []
+
+    def loss(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Tensor:
+        logits, _ = model(batch)
+        seen.append(dist_class(logits, model).logp(torch.zeros(3, dtype=torch.int64)))
+        return logits.sum()
+
+    PPO.with_updates("Masked", loss_fn=loss)(*CARTPOLE.spaces()).loss(rows)
+    torch.testing.assert_close(seen[0], torch.zeros(3))
+
+
+def test_functions_are_called_in_the_classic_order() -> None:
+    calls: list[str] = []
+
+    def noted(name: str, result: Any = None) -> Any:
+        def function(*arguments: Any) -> Any:
+            calls.append(name)
+            return result(*arguments) if callable(result) else result
+
+        return function
+
+    def make_model(policy: Any, obs_space: Any, action_space: Any, config: Any) -> Model:
+        return FullyConnectedNetwork(obs_space, action_space, 2, fcnet_hiddens=[3])
+
+    def loss(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Tensor:
+        return PG.loss(policy, batch)[0]
+
+    cls = PG.with_updates(
+        "Ordered",
+        validate_spaces=noted("validate_spaces"),
+        before_init=noted("before_init"),
+        make_model=noted("make_model", make_model),
+        optimizer_fn=noted("optimizer_fn", lambda policy, config: torch.optim.SGD(policy.parameters(), lr=0.1)),
+        before_loss_init=noted("before_loss_init"),
+        _after_loss_init=noted("after_init"),
+        extra_action_out_fn=noted("extra_action_out_fn", {}),
+        postprocess_fn=noted("postprocess_fn", lambda policy, batch, *_: PG.postprocess_trajectory(policy, batch)),
+        loss_fn=noted("loss_fn", loss),
+        stats_fn=noted("stats_fn", {}),
+        extra_grad_process_fn=noted("extra_grad_process_fn", {}),
+        extra_learn_fetches_fn=noted("extra_learn_fetches_fn", {"fetched": 2.0}),
+    )
+    policy = cls(*CARTPOLE.spaces())
+    assert calls == ["validate_spaces", "before_init", "make_model", "before_loss_init", "after_init"]
+    fragment = RolloutWorker(CARTPOLE, policy, fragment_length=1).sample()
+    policy.learn_on_batch(RolloutWorker(CARTPOLE, PG(*CARTPOLE.spaces()), fragment_length=9).sample())
+    assert calls[5] == "extra_action_out_fn" and len(fragment.rewards) == 1
+    learning = ["optimizer_fn", "postprocess_fn", "loss_fn", "stats_fn", "extra_grad_process_fn"]
+    assert calls[6:] == [*learning, "extra_learn_fetches_fn"]
+    assert policy.model.trunk is not None and policy.iteration_metrics["fetched"] == 2.0
+
+
+def test_gradients_can_come_from_a_function() -> None:
+    def compute(policy: Any, batch: SampleBatch) -> Any:
+        return [torch.ones_like(p) for p in policy.parameters()], {"loss": 3.0}
+
+    def apply(policy: Any, gradients: Any) -> None:
+        with torch.no_grad():
+            for parameter, gradient in zip(policy.parameters(), gradients, strict=True):
+                parameter -= gradient
+
+    cls = build_policy("ByHand", compute_gradients_fn=compute, apply_gradients_fn=apply)
+    policy = cls(*CARTPOLE.spaces(), seed=1)
+    before = weights(policy)
+    metrics = policy.learn_on_batch(worker(policy).sample())
+    torch.testing.assert_close(weights(policy), before - 1)
+    assert metrics["loss"] == 3.0 and policy.gradient_steps == 1
+
+
+def test_actions_can_come_from_a_function() -> None:
+    def sampler(policy: Any, model: Any, inputs: Any, state: Any, *, explore: bool, timestep: int) -> Any:
+        rows = len(inputs["obs"])
+        return torch.full((rows,), int(explore)), torch.zeros(rows), []
+
+    cls = PPO.with_updates("Sampled", action_sampler_fn=sampler)
+    for explore in (True, False):
+        fragment = worker(cls(*CARTPOLE.spaces()), explore=explore).sample()
+        assert bool((fragment.actions == int(explore)).all()) and not fragment.action_logp.any()
+
+
+def test_distributions_can_come_from_a_function() -> None:
+    """Logits of +20 for action 1 leave nothing to chance."""
+
+    def distribution(policy: Any, model: Any, input_dict: Any, **given: Any) -> Any:
+        outputs, _ = model(input_dict)
+        assert given["state_batches"] == [] and given["is_training"] is False
+        return torch.stack([outputs[:, 0] * 0, outputs[:, 0] * 0 + 20], dim=1), policy.dist_class, []
+
+    policy = PPO.with_updates("Sure", action_distribution_fn=distribution)(*CARTPOLE.spaces())
+    assert bool((worker(policy).sample().actions == 1).all())
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("hooks", "message"),
+    [
+        ({"los_fn": len}, "no hook 'los_fn'. Did you mean 'loss_fn'"),
+        ({"loss_fn": 3}, r"loss_fn=3; expected a function \(policy, model, dist_class, train_batch\)"),
+        ({"stats_fn": loss_stats}, "has no loss: give loss_fn"),
+        ({"get_batch_divisibility_req": len}, "has no meaning here: minibatches of any size"),
+    ],
+)
+def test_a_mistake_in_the_hooks_is_named(hooks: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_policy("Wrong", **hooks)
+
+
+@pytest.mark.parametrize(
+    ("hooks", "message"),
+    [
+        ({"loss_fn": lambda *_: torch.zeros(2)}, "loss_fn returned.*expected a scalar tensor"),
+        ({"make_model": lambda *_: torch.nn.Linear(4, 2)}, "expected a lightning_rl.models.Model"),
+        ({"postprocess_fn": lambda *_: {}}, "postprocess_fn returned dict; expected a SampleBatch"),
+        ({"optimizer_fn": lambda policy: [1]}, r"optimizer_fn returned \[1\]; expected one torch.optim.Optimizer"),
+    ],
+)
+def test_a_function_that_breaks_its_contract_is_named(hooks: dict[str, Any], message: str) -> None:
+    source = worker(PPO(*CARTPOLE.spaces()))
+    with pytest.raises(ConfigError, match=message):
+        PPO.with_updates("Wrong", **hooks)(*CARTPOLE.spaces()).learn_on_batch(source.sample())
+
+
+def test_every_hook_says_what_it_is_called_with() -> None:
+    assert all(text.startswith("(") for text in HOOKS.values())
+
+
+# -- runs, workers, checkpoints ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["ActorCritic", "HalfPPO"])
+def test_it_trains_from_the_command_line_and_survives_a_checkpoint(name: str, tmp_path: Path) -> None:
+    overrides = ["env=cartpole", "total_env_steps=512", "workers.envs_per_worker=4", "workers.fragment_length=32"]
+    assert main(["train", f"policy={__name__}:{name}", *overrides, f"run_dir={tmp_path / 'run'}", "logger=none"]) == 0
+    status = json.loads((tmp_path / "run" / "status.json").read_text())
+    assert status["state"] == "ok" and status["env_steps"] >= 512
+    loaded = Policy.load(str(tmp_path / "run" / "checkpoints" / "last.ckpt"))
+    assert type(loaded) is import_object(f"{__name__}:{name}")
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2", "--json"]) == 0
+
+
+def test_the_command_line_knows_its_keywords_and_those_of_its_config() -> None:
+    config = compose_config([f"policy={__name__}:ActorCritic", "policy.config.lambda=0.5", "policy.gamma=0.9"])
+    policy = config["policy"]
+    assert policy["config"]["lambda"] == 0.5 and policy["gamma"] == 0.9 and policy["lr"] == 1e-2
+    assert policy["model"] == config["model"]
+    with pytest.raises(ConfigError, match=r"no key 'policy.gama'\. Did you mean 'policy.gamma'"):
+        compose_config([f"policy={__name__}:ActorCritic", "policy.gama=0.9"])
+    assert all(":" not in name for name in group_options("policy"))
+
+
+def test_one_derived_from_an_algorithm_takes_the_algorithm_s_workers() -> None:
+    config, shipped = (
+        compose_config([choice, "experiment=none"]) for choice in (f"policy._target_={__name__}:Derived", "policy=a2c")
+    )
+    assert config["workers"]["fragment_length"] == shipped["workers"]["fragment_length"] == 8
+    assert config["policy"]["_target_"] == f"{__name__}:Derived" and config["policy"]["microbatches"] == 1
+
+
+Derived = A2C.with_updates("Derived", stats_fn=lambda policy, batch: {})
+
+
+def test_a_class_that_is_no_longer_there_is_named_and_can_be_passed(tmp_path: Path) -> None:
+    def local() -> type[Policy]:
+        return PPO.with_updates("Local", stats_fn=lambda policy, batch: {"two": 2})
+
+    algorithm = Algorithm(local(), "CartPole-v1", overrides=[f"run_dir={tmp_path}", "workers.fragment_length=16"])
+    assert algorithm.train()["train/two"] == 2.0
+    path = str(algorithm.save())
+    algorithm.stop()
+    with pytest.raises(
+        CheckpointError, match=r"class '.*:Local', which is not there.*Policy.load\(path, policy_class=…"
+    ):
+        Policy.load(path)
+    assert isinstance(Policy.load(path, policy_class=local()), PPO)
+
+
+@pytest.mark.ray
+def test_it_acts_in_worker_processes(tmp_path: Path) -> None:
+    def stats(policy: Any, batch: SampleBatch) -> dict[str, Any]:
+        return {"two": 2}
+
+    local = HalfPPO.with_updates("Local", stats_fn=stats, extra_action_out_fn=value_predictions)  # nowhere importable
+    overrides = [f"run_dir={tmp_path}", "workers.num_workers=2", "workers.fragment_length=16"]
+    algorithm = Algorithm(local, "CartPole-v1", overrides=overrides)
+    assert algorithm.train()["train/two"] == 2.0
+    algorithm.stop()
+
+
+def test_evaluation_of_actions_is_the_distribution_s(tmp_path: Path) -> None:
+    policy: Any = ActorCritic(*CARTPOLE.spaces(), seed=2)
+    obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    actions, _, extra = policy.compute_actions(obs)
+    assert isinstance(policy.distribution_of(SampleBatch(obs=torch.from_numpy(obs))), ActionDistribution)
+    torch.testing.assert_close(policy.compute_log_likelihoods(actions, obs), extra["action_logp"])

@@ -1,0 +1,297 @@
+"""Policies that act and learn by methods of their own, in a hand-written loop and under the Trainer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from lightning_rl import Algorithm, Policy, RolloutWorker, SampleBatch
+from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.policies import PPO
+from lightning_rl.rollouts import EnvCreator
+
+CARTPOLE = EnvCreator("CartPole-v1")
+
+
+class Scratch(Policy):
+    """The least there can be: no model, no parameters, no optimizer."""
+
+    def __init__(self, observation_space: Any, action_space: Any, config: dict[str, Any]) -> None:
+        Policy.__init__(self, observation_space, action_space, config)
+        self.w = 1.0
+        self.learned: list[SampleBatch] = []
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any, prev_action_batch: Any = None, **kwargs: Any) -> Any:
+        return [self.action_space.sample() for _ in obs_batch], [], {}
+
+    def learn_on_batch(self, samples: SampleBatch) -> Any:
+        self.w += 1.0
+        self.learned.append(samples)
+        return {"rows": samples.count, "nested": {"w": np.float32(self.w)}}
+
+    def get_weights(self) -> Any:
+        return {"w": self.w}
+
+    def set_weights(self, weights: Any) -> None:
+        self.w = weights["w"]
+
+
+class Table(Policy):
+    """Q-learning in a table, without a config."""
+
+    def __init__(self, observation_space: Any, action_space: Any, *, lr: float = 0.5, seed: int = 0) -> None:
+        super().__init__(observation_space, action_space, seed=seed)
+        self.lr = lr
+        self.q: dict[int, np.ndarray] = defaultdict(lambda: np.zeros(action_space.n))
+        self.random = np.random.default_rng(seed)
+
+    def compute_actions(self, obs: Any, state: Any, explore: bool = True) -> Any:
+        greedy = np.array([self.q[int(row)].argmax() for row in obs])
+        exploring = np.full(len(greedy), explore)
+        return np.where(exploring, self.random.integers(self.action_space.n, size=len(greedy)), greedy), [], {}
+
+    def learn_on_batch(self, samples: SampleBatch) -> Any:
+        columns = (samples.obs, samples.actions, samples.rewards, samples.next_obs, samples.terminated)
+        for obs, action, reward, after, ended in zip(*(column.tolist() for column in columns), strict=True):
+            target = reward if ended else reward + 0.9 * self.q[after].max()
+            self.q[obs][action] += self.lr * (target - self.q[obs][action])
+        return {"states": len(self.q)}
+
+    def get_weights(self) -> Any:
+        return {"q": dict(self.q), "visited": (1, [2.5, "a"])}
+
+    def set_weights(self, weights: Any) -> None:
+        self.q.update(weights["q"])
+
+
+def algorithm(policy: Any, env: Any, path: Path, *overrides: str) -> Algorithm:
+    return Algorithm(policy, env, overrides=[f"run_dir={path}", "workers.fragment_length=16", *overrides])
+
+
+# -- what it is made of -----------------------------------------------------------------------------------------------
+def test_nothing_is_built_for_it() -> None:
+    policy = Scratch(*CARTPOLE.spaces(), {"a": 1})
+    assert not list(policy.parameters()) and policy.configure_optimizers() is None
+    assert policy.config == {"a": 1} and isinstance(policy, Policy)
+    assert not PPO.written_from_scratch and Scratch.written_from_scratch
+
+
+def test_any_action_space_will_do() -> None:
+    """A Text space is nothing that a distribution takes."""
+    space = spaces.Dict(arm=spaces.Box(-1, 1, (2,)), word=spaces.Text(3), legs=spaces.Discrete(4))
+    policy = Scratch(spaces.Discrete(5), space, {})
+    actions, _, _ = policy.act(np.arange(6))
+    assert actions["arm"].shape == (6, 2) and actions["legs"].shape == (6,) and len(actions["word"]) == 6
+
+
+def test_a_config_for_a_policy_that_takes_keywords_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"PPO takes keywords, not a config: write \*\*config"):
+        PPO(*CARTPOLE.spaces(), config={"lr": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [([0, 1], "expected the tuple"), (([0], [], {}), "returned 1 actions for 2 observations")],
+)
+def test_a_broken_answer_is_named(answer: Any, message: str) -> None:
+    policy = Scratch(*CARTPOLE.spaces(), {})
+    policy.compute_actions = lambda *_, **__: answer  # type: ignore[method-assign]
+    with pytest.raises(ConfigError, match=message):
+        policy.act(np.zeros((2, 4), np.float32))
+
+
+# -- the classic loop -------------------------------------------------------------------------------------------------
+def test_a_worker_builds_the_policy_and_gives_transitions_in_order_of_time() -> None:
+    worker = RolloutWorker(lambda config: gym.make("CartPole-v1"), Scratch, fragment_length=60, num_envs=2, seed=1)
+    rows = worker.sample()
+    assert rows.columns == ["actions", "rewards", "terminated", "truncated", "t", "obs", "next_obs"]
+    inside = ~(rows.terminated | rows.truncated)[:-1]
+    torch.testing.assert_close(rows.next_obs[:-1][inside][:50], rows.obs[1:][inside][:50])
+    starts = rows.t == 0
+    assert starts.sum() > 2 and bool((rows.t[1:][inside[: len(rows.t) - 1]] >= 0).all())
+    following = rows.t[1:] - rows.t[:-1]
+    ended = (rows.terminated | rows.truncated)[:-1]
+    assert bool((following[ended] <= 0).all()) and int((following[~ended] != 1).sum()) <= 1  # one border of two envs
+
+
+def test_the_final_observation_stands_at_an_episode_s_end() -> None:
+    worker = RolloutWorker("CartPole-v1", Scratch, fragment_length=200, seed=1)
+    rows = worker.sample()
+    last = rows.next_obs[rows.terminated]
+    assert len(last) > 2
+    assert bool(((last[:, 0].abs() > 2.4) | (last[:, 2].abs() > 0.2095)).all())
+
+
+def test_weights_are_keyed_by_policy() -> None:
+    worker = RolloutWorker("CartPole-v1", Scratch)
+    worker.set_weights({"default_policy": {"w": 7.0}})
+    assert worker.get_weights() == {"default_policy": {"w": 7.0}} and worker.get_policy().w == 7.0
+    worker.set_weights({"w": 8.0})
+    assert worker.policy.w == 8.0
+    with pytest.raises(ConfigError, match="has one policy"):
+        worker.get_policy("other")
+
+
+def test_samples_of_several_workers_are_joined_and_learned_from() -> None:
+    workers = [RolloutWorker("CartPole-v1", Scratch, fragment_length=20, worker_index=index) for index in range(3)]
+    policy = Scratch(*CARTPOLE.spaces(), {})
+    parts = [worker.sample() for worker in workers]
+    batch = SampleBatch.concat_samples(parts)
+    assert batch.count == sum(part.count for part in parts)
+    torch.testing.assert_close(batch.obs[: parts[0].count], parts[0].obs)
+    assert policy.learn_on_batch(batch)["rows"] == batch.count
+
+
+def test_an_algorithm_s_class_works_in_the_same_loop() -> None:
+    """Its workers give postprocessed rows; gradients of one step the other."""
+    worker = RolloutWorker(CARTPOLE, PPO, num_envs=2, fragment_length=16, policy_config={"seed": 3, "passes": 1})
+    rows = SampleBatch.concat_samples([worker.sample(), worker.sample()])
+    assert {"advantages", "value_targets", "action_logp"} <= set(rows.columns)
+    before = worker.get_weights()["default_policy"]
+    assert worker.learn_on_batch(rows)["grad_norm"] > 0
+    gradients, info = worker.compute_gradients(rows)
+    worker.apply_gradients(gradients)
+    assert info["loss"] != 0 and any((before[name] != now).any() for name, now in worker.policy.get_weights().items())
+
+
+def test_fragments_are_joined_side_by_side() -> None:
+    """Joining [T+1] observations and [T] actions one after the other would shift them against each other."""
+    policy = PPO(*CARTPOLE.spaces(), seed=1)
+    workers = [RolloutWorker(CARTPOLE, policy, num_envs=2, fragment_length=8, worker_index=i) for i in range(2)]
+    fragments = [worker.sample() for worker in workers]
+    batch = SampleBatch.concat_samples(fragments)
+    assert batch.obs.shape == (9, 4, 4) and batch.actions.shape == (8, 4)
+    assert np.isfinite(policy.learn_on_batch(batch)["loss"])
+
+
+def test_a_class_that_takes_something_else_is_named() -> None:
+    with pytest.raises(ConfigError, match="policy Table: got an unexpected keyword argument 'lambda_'"):
+        RolloutWorker("FrozenLake-v1", Table, policy_config={"lambda_": 1})
+    with pytest.raises(ConfigError, match="built already: pass its class"):
+        RolloutWorker("CartPole-v1", PPO(*CARTPOLE.spaces()), policy_config={"lr": 1})
+
+
+# -- under the Trainer ------------------------------------------------------------------------------------------------
+def test_it_trains_under_the_trainer_and_survives_a_checkpoint(tmp_path: Path) -> None:
+    trained = algorithm(Scratch, "CartPole-v1", tmp_path, "policy.config.a=2")
+    result = trained.train()
+    rows = trained.policy.learned[0]
+    assert trained.policy.config == {"a": 2} and trained.policy.iterations == 1
+    assert result["env_steps"] == rows.count == result["train/rows"] and result["train/nested/w"] == 2.0
+    assert {"obs", "next_obs", "actions"} <= set(rows.columns)
+    assert trained.evaluate()["eval/ep_len_mean"] > 5
+    path = trained.save()
+    trained.stop()
+    loaded: Any = Policy.load(str(path))
+    assert loaded.w == 2.0 and loaded.env_steps == result["env_steps"] and loaded.config == {"a": 2}
+    assert loaded.compute_single_action(np.zeros(4, np.float32)) in (0, 1)
+    resumed = Algorithm.restore(path)
+    assert resumed.policy.w == 2.0
+    resumed.train()
+    assert resumed.policy.w == 3.0 and resumed.policy.env_steps > result["env_steps"]
+    resumed.stop()
+
+
+def test_equal_seeds_draw_equal_actions(tmp_path: Path) -> None:
+    """`action_space.sample()` belongs to the run's randomness."""
+    actions = []
+    for seed in (1, 1, 2):
+        trained = algorithm(Scratch, "CartPole-v1", tmp_path, f"seed={seed}")
+        trained.train()
+        actions.append(trained.policy.learned[0].actions[:100])
+        trained.stop()
+    assert torch.equal(actions[0], actions[1]) and not torch.equal(actions[0], actions[2])
+
+
+def test_a_table_learns_and_its_weights_come_back_as_they_were(tmp_path: Path) -> None:
+    env = EnvCreator("FrozenLake-v1", {"is_slippery": False})
+    trained = algorithm(Table, "FrozenLake-v1", tmp_path, "env.kwargs.is_slippery=false", "workers.fragment_length=64")
+    while trained.policy.env_steps < 40_000 and trained.policy.q[0].max() < 0.9**5 - 0.01:
+        trained.train()
+    assert trained.policy.q[0].max() == pytest.approx(0.9**5, abs=0.02)  # five steps lie before the one that pays
+    assert RolloutWorker(env, trained.policy, explore=False).run_episodes(1) == [(1.0, 6)]
+    loaded: Any = Policy.load(str(trained.save()))
+    trained.stop()
+    assert set(loaded.q) >= set(trained.policy.q) and isinstance(loaded.q[0], np.ndarray)
+    np.testing.assert_array_equal(loaded.q[0], trained.policy.q[0])
+
+
+def test_weights_that_cannot_be_written_say_so(tmp_path: Path) -> None:
+    policy = Scratch(*CARTPOLE.spaces(), {})
+    policy.w = object()  # type: ignore[assignment]
+    with pytest.raises(CheckpointError, match=r"weights\['w'\]=<object.*numbers, text, arrays"):
+        policy.on_save_checkpoint({})
+
+
+def test_stats_that_are_no_numbers_say_so(tmp_path: Path) -> None:
+    class Talks(Scratch):
+        def learn_on_batch(self, samples: SampleBatch) -> Any:
+            return {"said": "hello"}
+
+    trained = algorithm(Talks, "CartPole-v1", tmp_path)
+    with pytest.raises(ConfigError, match=r"Talks\.learn_on_batch returned said='hello'; expected one number"):
+        trained.train()
+    trained.stop()
+
+
+def test_several_ranks_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"knows nothing of other ranks: set trainer\.devices=1"):
+        algorithm(Scratch, "CartPole-v1", tmp_path, "trainer.devices=2", "workers.logical_workers=2")
+
+
+class Evolves(Policy):
+    """Acts with the model, learns without a loss: random search."""
+
+    def learn_on_batch(self, batch: SampleBatch) -> Any:
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter += 0.01 * torch.randn_like(parameter)
+        return {"mean_reward": batch.rewards.mean()}
+
+
+def test_a_model_can_be_learned_without_a_loss(tmp_path: Path) -> None:
+    trained = algorithm(Evolves, "CartPole-v1", tmp_path)
+    result = trained.train()
+    assert result["train/mean_reward"] == 1.0 and result["env_steps"] > 0
+    trained.stop()
+
+
+# -- in Ray -----------------------------------------------------------------------------------------------------------
+@pytest.mark.ray
+def test_the_classic_loop_with_remote_workers() -> None:
+    import ray
+
+    from lightning_rl.rollouts.ray_workers import start_ray
+
+    start_ray(2)
+    try:
+        env = gym.make("CartPole-v1")
+        policy = Scratch(env.observation_space, env.action_space, {})
+        workers = [RolloutWorker.as_remote().remote(lambda config: gym.make("CartPole-v1"), Scratch) for _ in range(2)]
+        for turn in range(2):
+            batch = SampleBatch.concat_samples(ray.get([worker.sample.remote() for worker in workers]))
+            assert batch.count > 200 and policy.learn_on_batch(batch)["rows"] == batch.count
+            weights = ray.put({"default_policy": policy.get_weights()})
+            for worker in workers:
+                worker.set_weights.remote(weights)
+            expected = {"default_policy": {"w": 2.0 + turn}}
+            assert ray.get([worker.get_weights.remote() for worker in workers]) == [expected] * 2
+    finally:
+        ray.shutdown()
+
+
+@pytest.mark.ray
+def test_its_own_weights_reach_worker_processes(tmp_path: Path) -> None:
+    trained = algorithm(Scratch, "CartPole-v1", tmp_path, "workers.num_workers=2")
+    for _ in range(2):
+        trained.train()
+    seen = trained.datamodule.workers.foreach_worker(lambda worker: worker.policy.w)
+    trained.stop()
+    assert seen == [2.0, 2.0] and trained.policy.w == 3.0  # the second rollout acted with what the first had taught

@@ -1,0 +1,255 @@
+"""Policies with memory: acting and learning see the same thing, on real environments, through every cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from lightning_rl.models import Model
+from lightning_rl.models.recurrent import RecurrentModel
+from lightning_rl.policies import A2C, PG, PPO
+from lightning_rl.policies.advantages import all_values
+from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
+
+SMALL = {"fcnet_hiddens": [8], "lstm_cell_size": 6, "max_seq_len": 5}
+MEMORIES: dict[str, dict[str, Any]] = {
+    "lstm": {"use_lstm": True, **SMALL},
+    "gru": {"use_gru": True, **SMALL},
+    "time-major": {"use_lstm": True, "_time_major": True, **SMALL},
+    "previous": {"use_lstm": True, "lstm_use_prev_action": True, "lstm_use_prev_reward": True, **SMALL},
+    "attention": {
+        "use_attention": True,
+        "attention_num_transformer_units": 2,
+        "attention_dim": 6,
+        "attention_num_heads": 2,
+        "attention_memory_inference": 7,
+        "attention_memory_training": 7,
+        "attention_use_n_prev_actions": 3,
+        "attention_use_n_prev_rewards": 2,
+        **SMALL,
+    },
+}
+
+
+class Nested(gym.Env[Any, Any]):
+    """A Dict to look at, a Tuple to act in, ends after a few steps."""
+
+    observation_space = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(3)})
+    action_space = spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (2,)), spaces.MultiBinary(2)))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left = int(self.np_random.integers(2, 9))
+        return self.look(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        return self.look(), float(action[0]), self.left == 0, False, {}
+
+    def look(self) -> Any:
+        number = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return {"a": number, "b": self.np_random.integers(3)}
+
+
+def acted(env: Any, model: dict[str, Any], mode: AutoresetMode, fragments: int = 2) -> tuple[PPO, list[SampleBatch]]:
+    """An untrained policy whose outputs do depend on its input, and what a worker sampled with it."""
+    made = gym.make(env) if isinstance(env, str) else env()
+    policy = PPO(made.observation_space, made.action_space, model=model, minibatches=1)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    worker = RolloutWorker(env, policy, num_envs=3, fragment_length=30, mode=mode)
+    return policy, [worker.sample() for _ in range(fragments)]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+@pytest.mark.parametrize("env", ["CartPole-v1", Nested], ids=["CartPole", "Nested"])
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_learning_gives_the_probabilities_that_acted(memory: str, env: Any, mode: AutoresetMode) -> None:
+    """Sequences are cut by ends, fragments and max_seq_len, padded or not: log π must be the recorded one."""
+    policy, fragments = acted(env, MEMORIES[memory], mode)
+    for fragment in fragments:
+        rows = policy.postprocess_trajectory(fragment)
+        dist, values = policy.evaluate(rows)
+        assert_close(dist.logp(rows.actions), rows.action_logp, atol=2e-5, rtol=1e-4)
+        assert_close(values, rows.vf_preds, atol=2e-5, rtol=1e-4)
+        assert rows.action_logp.std() > 0.01
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_all_autoreset_modes_record_the_same_sequences(memory: str) -> None:
+    """Same seeds, same actions up to the first end: the first sequence of each environment, and the value after it."""
+    first = []
+    for mode in AutoresetMode:
+        policy, (fragment,) = acted(Nested, MEMORIES[memory], mode, fragments=1)
+        end = int((fragment.terminated[:, 0] | fragment.truncated[:, 0]).nonzero()[0])
+        values = policy.values(fragment.obs, fragment)
+        first.append((fragment.action_logp[: end + 1, 0], values[: end + 2, 0]))
+    for logp, values in first[1:]:
+        assert_close(logp, first[0][0])
+        assert_close(values, first[0][1])
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+@pytest.mark.parametrize("model", [{"vf_share_layers": True}, MEMORIES["lstm"]], ids=["shared", "lstm"])
+def test_values_recorded_while_acting_are_those_that_learning_would_compute(model: Any, mode: AutoresetMode) -> None:
+    """Final observations, which SAME_STEP never acts on, and the last ones are computed all the same."""
+    policy, fragments = acted(Nested, model, mode)
+    for fragment in fragments:
+        assert "vf_preds" in fragment and not bool(fragment.valid.all())
+        assert_close(all_values(policy, fragment), policy.values(fragment.obs, fragment), atol=1e-5, rtol=1e-4)
+
+
+def test_values_that_cost_a_forward_are_not_recorded() -> None:
+    _, (fragment, _) = acted("CartPole-v1", {}, AutoresetMode.NEXT_STEP)
+    assert "vf_preds" not in fragment
+
+
+def test_state_is_zero_at_episode_starts_and_nowhere_else() -> None:
+    _, fragments = acted("CartPole-v1", MEMORIES["lstm"], AutoresetMode.NEXT_STEP)
+    for fragment in fragments:
+        hidden = fragment.state_in["0"][:-1].abs().sum(-1)
+        assert torch.equal((hidden == 0)[fragment.valid], (fragment.t == 0)[fragment.valid])
+
+
+def test_state_goes_on_across_fragments() -> None:
+    _, (one, two) = acted("CartPole-v1", MEMORIES["lstm"], AutoresetMode.NEXT_STEP)
+    assert_close(one.state_in["0"][-1], two.state_in["0"][0])
+    assert one.state_in["0"].shape == (31, 3, 6)
+
+
+def test_previous_actions_and_rewards_are_those_of_the_step_before() -> None:
+    _, (fragment, _) = acted("CartPole-v1", MEMORIES["previous"], AutoresetMode.NEXT_STEP)
+    going_on = (fragment.t > 0) & fragment.valid
+    assert torch.equal(fragment.prev_actions[1:-1][going_on[1:]], fragment.actions[:-1][going_on[1:]])
+    assert bool((fragment.prev_rewards[:-1][going_on] == 1).all())
+    starts = (fragment.t == 0) & fragment.valid
+    assert bool((fragment.prev_actions[:-1][starts] == -1).all() and (fragment.prev_rewards[:-1][starts] == 0).all())
+
+
+def test_a_window_of_previous_actions_holds_the_newest_last() -> None:
+    _, (fragment, _) = acted("CartPole-v1", MEMORIES["attention"], AutoresetMode.NEXT_STEP)
+    assert fragment.prev_actions.shape == (31, 3, 3) and fragment.prev_rewards.shape == (31, 3, 2)
+    assert fragment.prev_actions[2, 0].tolist() == [-1, *fragment.actions[:2, 0].tolist()]
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
+def test_padding_changes_neither_loss_nor_gradients(algorithm: type[PPO], memory: str) -> None:
+    """The loss of sequences of different lengths, padded together, is the mean of those of each alone, unpadded."""
+    env = gym.make("CartPole-v1")
+    standardise = {PPO: "standardise_advantages", A2C: "standardise_advantages", PG: "standardise_returns"}[algorithm]
+    policy = algorithm(env.observation_space, env.action_space, model=MEMORIES[memory], **{standardise: False})
+    rows = policy.postprocess_trajectory(RolloutWorker("CartPole-v1", policy, num_envs=3, fragment_length=33).sample())
+    assert len(set(rows.seq_lens.tolist())) > 1
+
+    together, _ = policy.loss(rows)
+    expected = torch.autograd.grad(together, list(policy.model.parameters()), allow_unused=True)
+    alone = torch.zeros(())
+    for sequence in rows.minibatches(len(rows.seq_lens), torch.Generator()):
+        alone = alone + policy.loss(sequence)[0] * sequence.count / rows.count
+    found = torch.autograd.grad(alone, list(policy.model.parameters()), allow_unused=True)
+    assert_close(together, alone, atol=1e-5, rtol=1e-4)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            assert_close(ours, theirs, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_padding_may_hold_anything(memory: str) -> None:
+    """NaN behind the end of the shorter sequence: the outputs of its rows stay finite and the same."""
+    policy = PPO(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), model=MEMORIES[memory]).eval()
+    state = policy.get_initial_state(2)
+    obs, before = torch.randn(2, 4, 2), policy.nothing_before(8)
+    lens = torch.tensor([4, 2])
+    clean, _ = policy.model(policy.input_dict(obs.flatten(0, 1), **before), state, lens)
+    obs[1, 2:] = torch.nan
+    spoilt, _ = policy.model(policy.input_dict(obs.flatten(0, 1), **before), state, lens)
+    kept = torch.tensor([0, 1, 2, 3, 4, 5])
+    assert bool(spoilt[kept].isfinite().all())
+    assert_close(spoilt[kept], clean[kept])
+
+
+def test_a_recurrent_policy_acts_alone_with_the_state_it_returned() -> None:
+    """Four steps one by one give what one sequence of four gives."""
+    env = gym.make("CartPole-v1")
+    policy = PPO(env.observation_space, env.action_space, model=MEMORIES["lstm"])
+    obs = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
+    state: list[Tensor] = []
+    alone = []
+    for step in obs:
+        _, state, extra = policy.compute_single_action(step, state)
+        alone.append(extra["action_logp"])
+    start = {"0": torch.zeros(1, 6), "1": torch.zeros(1, 6)}
+    rows = SampleBatch(obs=torch.from_numpy(obs), seq_lens=torch.tensor([4]), state_in=start)
+    dist = policy.distribution_of(rows)
+    assert_close(torch.stack(alone), dist.logp(dist.deterministic_sample()), atol=1e-5, rtol=1e-4)
+
+
+class Written(RecurrentModel):
+    """A recurrent network written by hand, in RLlib's form."""
+
+    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, *, width: int = 5, **keywords: Any) -> None:
+        super().__init__(obs_space, action_space, num_outputs, **keywords)
+        self.cell = nn.GRU(self.preprocessor.size, width, batch_first=True)
+        self.outputs, self.values = nn.Linear(width, num_outputs), nn.Linear(width, 1)
+
+    def get_initial_state(self) -> list[Tensor]:
+        return [torch.zeros(self.cell.hidden_size)]
+
+    def forward_rnn(self, inputs: Tensor, state: Any, seq_lens: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        self.hidden, after = self.cell(inputs, state[0].unsqueeze(0).contiguous())
+        return self.outputs(self.hidden), [after.squeeze(0)]
+
+    def value_function(self) -> Tensor:
+        return self.values(self.hidden).reshape(-1)
+
+
+def test_a_custom_recurrent_model_learns_from_sequences() -> None:
+    env = gym.make("CartPole-v1")
+    model = {"custom_model": Written, "custom_model_config": {"width": 7}, "max_seq_len": 5}
+    policy = PPO(env.observation_space, env.action_space, model=model, minibatches=2)
+    worker = RolloutWorker("CartPole-v1", policy, num_envs=3, fragment_length=30)
+    before = policy.get_weights()["model.cell.weight_hh_l0"]
+    metrics = policy.learn_on_batch(worker.sample())
+    assert policy.is_recurrent and abs(metrics["first_kl"]) < 1e-9
+    assert not np.array_equal(before, policy.get_weights()["model.cell.weight_hh_l0"])
+
+
+class Plain(Model):
+    """A feed-forward model with a loss of its own, to be put before a memory."""
+
+    scale = 3.0
+
+    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int) -> None:
+        super().__init__(obs_space, action_space, num_outputs)
+        self.layer = nn.Linear(self.preprocessor.size, num_outputs)
+
+    def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
+        return self.layer(input_dict["obs_flat"]).tanh(), list(state)
+
+    def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> list[Tensor]:
+        return [policy_loss, self.layer.weight.square().sum()]
+
+    def metrics(self) -> dict[str, Any]:
+        return {"weight": self.layer.weight.square().sum()}
+
+
+@pytest.mark.parametrize("memory", ["lstm", "attention"])
+def test_memory_wraps_a_custom_model_with_its_loss_metrics_and_attributes(memory: str) -> None:
+    env = gym.make("CartPole-v1")
+    policy = PPO(env.observation_space, env.action_space, model={**MEMORIES[memory], "custom_model": Plain})
+    metrics = policy.learn_on_batch(RolloutWorker("CartPole-v1", policy, num_envs=2, fragment_length=40).sample())
+    assert policy.is_recurrent and metrics["model/weight"] > 0
+    assert metrics["loss"] > metrics["policy_loss"] + metrics["model/weight"] * 0.9
+    assert policy.model.scale == 3.0 and isinstance(policy.model.wrapped, Plain)

@@ -1,0 +1,200 @@
+"""RLlib's known defects in batches, sequences, filters, preprocessing and models, each as the test that RLlib fails.
+
+Those of distributions and exploration stand beside the code that they are about.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from lightning_rl.models import FullyConnectedNetwork, ModelCatalog, VisionNetwork
+from lightning_rl.models.filters import MeanStdFilter, RewardFilter
+from lightning_rl.models.recurrent import PreviousSteps, RecurrentModel
+from lightning_rl.policies import PPO
+from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
+
+VECTOR, TWO = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+def test_timeslices_end_although_the_size_does_not_divide_the_rows() -> None:
+    """RLlib: `timeslices(size)` never returns when rows are left over."""
+    slices = SampleBatch(obs=torch.arange(7), actions=torch.arange(7)).timeslices(3)
+    assert [part.obs.tolist() for part in slices] == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_shuffle_moves_every_column_alike() -> None:
+    """RLlib: `shuffle` leaves `infos` in the old order."""
+    batch = SampleBatch(obs=torch.arange(50), infos=np.arange(50).astype(object), nested={"a": torch.arange(50)})
+    shuffled = batch.shuffle(torch.Generator().manual_seed(0))
+    assert shuffled.obs.tolist() == shuffled.infos.tolist() == shuffled.nested.a.tolist() != list(range(50))
+
+
+def test_splitting_by_episode_cuts_at_truncations_too() -> None:
+    """RLlib: `DONES` are the terminations alone, so code that cuts by them runs across time limits."""
+    batch = SampleBatch(
+        obs=torch.arange(6),
+        terminated=torch.tensor([0, 1, 0, 0, 0, 0], dtype=torch.bool),
+        truncated=torch.tensor([0, 0, 0, 1, 0, 0], dtype=torch.bool),
+    )
+    assert [part.obs.tolist() for part in batch.split_by_episode()] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_rows_are_shuffled_not_only_the_order_of_fixed_slices() -> None:
+    """RLlib's default path permutes fixed slices of neighbouring rows, so minibatches stay correlated."""
+    batch = SampleBatch(obs=torch.arange(64), actions=torch.arange(64))
+    first = batch.minibatches(4, torch.Generator().manual_seed(0))[0].obs
+    assert len(set((first // 16).tolist())) == 4
+
+
+# -- sequences and memory ---------------------------------------------------------------------------------------------
+class ManyStates(RecurrentModel):
+    """Twelve numbers of state, the i-th starts at i; the outputs are all of them in a row."""
+
+    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int) -> None:
+        super().__init__(obs_space, action_space, num_outputs)
+        self.outputs, self.values = nn.Linear(12, num_outputs), nn.Linear(12, 1)
+        self.order: list[float] = []
+
+    def get_initial_state(self) -> list[Tensor]:
+        return [torch.full((1,), float(i)) for i in range(12)]
+
+    def forward_rnn(self, inputs: Tensor, state: Any, seq_lens: Tensor | None) -> tuple[Tensor, Any]:
+        self.order = [part[0, 0].item() for part in state]
+        self.last = torch.cat(list(state), dim=1).unsqueeze(1).expand(-1, inputs.shape[1], -1)
+        return self.outputs(self.last), list(state)
+
+    def value_function(self) -> Tensor:
+        return self.values(self.last).reshape(-1)
+
+
+def test_a_model_gets_its_states_in_order_though_there_are_more_than_ten() -> None:
+    """RLlib collects `state_in_i` in the order in which the columns were put in ("state_in_10" before "state_in_2")."""
+    env = gym.make("CartPole-v1")
+    policy = PPO(env.observation_space, env.action_space, model={"custom_model": ManyStates})
+    rows = policy.postprocess_trajectory(RolloutWorker("CartPole-v1", policy, num_envs=2, fragment_length=8).sample())
+    backwards = SampleBatch({name: rows.state_in[name] for name in reversed(rows.state_in.columns)})
+    rows["state_in"] = backwards
+    policy.evaluate(rows)
+    assert policy.model.order == [float(i) for i in range(12)]
+
+
+def test_no_action_yet_is_not_action_0() -> None:
+    """RLlib one-hots 0 at an episode's start, which looks like "action 0 was taken"."""
+    previous = PreviousSteps(spaces.Discrete(3), actions=1, rewards=1)
+    none, zero = (
+        torch.cat(previous({"prev_actions": torch.tensor([action]), "prev_rewards": torch.zeros(1)}), dim=1)
+        for action in (-1, 0)
+    )
+    assert none.tolist() == [[0, 0, 0, 0]] and zero.tolist() == [[1, 0, 0, 0]]
+
+
+def test_two_short_episodes_never_share_a_sequence() -> None:
+    """RLlib's key of a sequence is a sum of ids, which may collide."""
+    ended = torch.ones(6, 1, dtype=torch.bool)
+    fragment = SampleBatch(
+        obs=torch.arange(7).unsqueeze(1),
+        state_in={"0": torch.zeros(7, 1, 1)},
+        terminated=ended,
+        truncated=~ended,
+        valid=ended,
+    )
+    from lightning_rl.sequences import in_sequences
+
+    assert in_sequences(fragment, 20).seq_lens.tolist() == [1] * 6
+
+
+# -- filters ----------------------------------------------------------------------------------------------------------
+def test_mean_std_filter_takes_nested_observations() -> None:
+    """RLlib's raises a TypeError."""
+    space = spaces.Dict({"a": VECTOR, "b": spaces.Tuple((spaces.Box(-1, 1, (2,)), TWO))})
+    policy = PPO(space, TWO, observation_filter="mean_std")
+    obs = {"a": torch.randn(8, 3), "b": (torch.randn(8, 2) * 50, torch.zeros(8, dtype=torch.int64))}
+    filter_ = policy.observation_filter
+    assert isinstance(filter_, MeanStdFilter)
+    filter_.update(policy.preprocessor.transform_batch(obs))
+    assert float(policy.flat_observations(obs)[:, 3:5].abs().max()) < 5
+
+
+def test_the_first_observation_is_not_divided_by_nearly_nothing() -> None:
+    """RLlib divides by 1e-8 after one row: values of 1e8, and NaN soon after."""
+    filter_ = MeanStdFilter(2)
+    filter_.update(torch.tensor([[1.0, -3.0]]))
+    assert float(filter_(torch.tensor([[1.5, -2.0]])).abs().max()) <= 10
+
+
+def test_observations_are_recorded_raw() -> None:
+    """RLlib records filtered ones, normalised by statistics that are old when they are learned from."""
+    env = gym.make("Pendulum-v1")
+    policy = PPO(env.observation_space, env.action_space, observation_filter="mean_std")
+    worker = RolloutWorker("Pendulum-v1", policy, num_envs=2, fragment_length=32)
+    policy.learn_on_batch(worker.sample())
+    radius = worker.sample().obs[..., :2].square().sum(-1)
+    assert_close(radius, torch.ones_like(radius))  # cos² + sin²
+
+
+def test_clipped_rewards_are_the_learner_s_and_the_returns_stay_raw() -> None:
+    """RLlib's `clip_rewards` is taken for clipping and takes the sign; here each has its name."""
+    rewards = torch.tensor([[-3.0], [0.2], [7.0]])
+    nothing = torch.zeros(3, 1, dtype=torch.bool)
+    fragment = SampleBatch(rewards=rewards, terminated=nothing, truncated=nothing, valid=~nothing)
+    assert RewardFilter("sign", 0.99)(fragment).flatten().tolist() == [-1, 1, 1]
+    assert_close(RewardFilter("clip", 0.99)(fragment).flatten(), torch.tensor([-1.0, 0.2, 1.0]))
+    assert fragment.rewards is rewards
+
+
+# -- preprocessing and models -----------------------------------------------------------------------------------------
+def test_a_dict_s_parts_are_found_by_name_whatever_their_order() -> None:
+    """RLlib trusts the order of the observation it gets."""
+    space = spaces.Dict({"a": VECTOR, "b": spaces.Box(-1, 1, (1,))})
+    preprocessor = ModelCatalog.get_preprocessor(space)
+    a, b = torch.randn(2, 3), torch.randn(2, 1)
+    assert torch.equal(preprocessor.transform_batch({"a": a, "b": b}), preprocessor.transform_batch({"b": b, "a": a}))
+
+
+class Reads(FullyConnectedNetwork):
+    """Keeps what it was given."""
+
+    def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
+        self.read = (input_dict["obs"], input_dict["is_training"], self.training)
+        return super().forward(input_dict, state, seq_lens)
+
+
+def test_models_see_integers_and_pixels_as_the_environment_gave_them() -> None:
+    """RLlib gives discrete parts back as one-hot vectors and images as floats: no embedding, four times the memory."""
+    space = spaces.Dict({"word": spaces.Discrete(5), "picture": spaces.Box(0, 255, (4, 4, 3), np.uint8)})
+    policy = PPO(space, TWO, model={"custom_model": Reads})
+    policy.compute_actions({"word": np.array([3, 4]), "picture": np.zeros((2, 4, 4, 3), np.uint8)})
+    assert isinstance(policy.model, Reads)
+    obs = policy.model.read[0]
+    assert obs["word"].tolist() == [3, 4] and obs["picture"].dtype == torch.uint8
+
+
+def test_acting_is_never_training() -> None:
+    """RLlib sets `is_training` while it samples, which moves the statistics of a batch norm."""
+    policy = PPO(VECTOR, TWO, model={"custom_model": Reads}).train()
+    policy.compute_actions(np.zeros((2, 3), np.float32))
+    assert isinstance(policy.model, Reads)
+    assert policy.model.read[1:] == (False, False) and policy.training
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_layers_behind_convolutions_go_with_a_shared_value_branch(share: bool) -> None:
+    """RLlib: IndexError when `post_fcnet_hiddens` meets `vf_share_layers`; its last post layer has no activation."""
+    image = spaces.Box(0, 255, (84, 84, 3), np.uint8)
+    config = {"post_fcnet_hiddens": [16, 8], "post_fcnet_activation": "relu", "vf_share_layers": share}
+    model = ModelCatalog.get_model(image, TWO, 2, config)
+    assert isinstance(model, VisionNetwork)
+    outputs, _ = model({"obs": torch.randint(0, 255, (3, 84, 84, 3), dtype=torch.uint8)})
+    assert outputs.shape == (3, 2) and model.value_function().shape == (3,)
+    features = model.encoder(torch.randint(0, 255, (3, 84, 84, 3), dtype=torch.uint8))
+    assert features.shape == (3, 8) and bool((features >= 0).all())

@@ -7,7 +7,7 @@ that the processes of an asynchronous vector environment start quickly.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,9 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from lightning_rl.errors import ConfigError, EnvError, did_you_mean, import_object
+from lightning_rl.rollouts.atari import Atari, is_atari
 from lightning_rl.rollouts.env_check import check_env
+from lightning_rl.rollouts.registry import EnvContext, call_creator, register_env, registered_env, registered_envs
 
 __all__ = ["EnvCreator", "ResetEnded", "autoreset_mode"]
 
@@ -28,9 +30,10 @@ class EnvCreator:
     """How to make an environment, in a form that can be pickled, compared and written to a config.
 
     Args:
-        id: a Gymnasium id ("CartPole-v1", "my_pkg:My-v0"), an import path ("my_pkg.envs:MyEnv"), an `Env` class or any
-            function that returns an `Env`.
-        kwargs: keywords for the environment.
+        id: a Gymnasium id ("CartPole-v1", "my_pkg:My-v0"), an import path ("my_pkg.envs:MyEnv"), a name given to
+            `register_env`, an `Env` class or any function that returns an `Env` (it may take an `EnvContext`). "ALE/…"
+            are Atari games with DeepMind's preprocessing (`atari.py`).
+        kwargs: keywords for the environment; of an Atari game, those of `Atari`.
         wrappers: import paths or callables applied to each environment in order; a mapping `{wrapper: path,
             **keywords}` passes keywords.
         max_episode_steps: truncate episodes after this many steps; `None` keeps the environment's own limit.
@@ -49,8 +52,16 @@ class EnvCreator:
         """What to call the environment in messages and file names."""
         return self.id if isinstance(self.id, str) else getattr(self.id, "__name__", repr(self.id))
 
-    def make_single(self, **extra: Any) -> gym.Env[Any, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A registered name travels with its creator: other processes have not registered it."""
+        return _unpickled, ({each.name: getattr(self, each.name) for each in fields(self)}, registered_env(self.id))
+
+    def make_single(self, context: EnvContext | None = None, /, **extra: Any) -> gym.Env[Any, Any]:
         """One environment, wrapped.
+
+        Args:
+            context: which one of which worker, for creators that want to know; `None`: the first of the first.
+            extra: more keywords, such as `render_mode`.
 
         Raises:
             EnvError: the id is unknown, or the environment cannot be imported or constructed (its own error is
@@ -58,17 +69,19 @@ class EnvCreator:
         """
         try:
             creator = self._creator()
-            if isinstance(creator, str):
+            if is_atari(creator):
+                env = self._atari().make(**extra)
+            elif isinstance(creator, str):
                 limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
                 env = gym.make(creator, disable_env_checker=True, **limit, **self.kwargs, **extra)
             else:
-                env = creator(**self.kwargs, **extra)
+                env = call_creator(creator, EnvContext(self.kwargs) if context is None else context, extra)
                 if self.max_episode_steps is not None:
                     env = gym.wrappers.TimeLimit(env, self.max_episode_steps)
             for wrapper in self.wrappers:
                 env = _wrapper(wrapper)(env)
-        except ConfigError:
-            raise  # an import path that names nothing
+        except (ConfigError, EnvError):
+            raise  # an import path that names nothing, a keyword that is not there, an extra that is missing
         except gym.error.DependencyNotInstalled as error:
             raise EnvError(f"environment {self.name!r} needs a package that is not installed: {error}") from error
         except (gym.error.Error, ModuleNotFoundError) as error:
@@ -83,7 +96,12 @@ class EnvCreator:
         return env
 
     def make(
-        self, num_envs: int, vectorization: str = "auto", mode: AutoresetMode = AutoresetMode.NEXT_STEP
+        self,
+        num_envs: int,
+        vectorization: str = "auto",
+        mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+        worker_index: int = 0,
+        num_workers: int = 1,
     ) -> VectorEnv[Any, Any, Any]:
         """`num_envs` environments stepped together.
 
@@ -93,6 +111,7 @@ class EnvCreator:
                 `vector_entry_point`), or "auto":
                 native where the environment has one and nothing has to be wrapped, else sync.
             mode: autoreset mode of sync and async environments; native ones bring their own.
+            worker_index, num_workers: for the `EnvContext` of creators that want one.
 
         Raises:
             EnvError: as `make_single`; or `native` is asked for and the environment has none.
@@ -107,7 +126,8 @@ class EnvCreator:
             )
         if vectorization == "native" or (vectorization == "auto" and native):
             return self._native(num_envs)
-        creators = [self.make_single] * num_envs
+        contexts = [EnvContext(self.kwargs, worker_index, index, num_workers) for index in range(num_envs)]
+        creators = [partial(self.make_single, context) for context in contexts]
         if vectorization == "async":
             # forkserver: forking a process that already runs threads (torch, Ray) can deadlock the child.
             env: VectorEnv[Any, Any, Any] = AsyncVectorEnv(
@@ -134,20 +154,31 @@ class EnvCreator:
     @property
     def reward_threshold(self) -> float | None:
         """The return at which Gymnasium calls the environment solved, if it says so."""
-        spec = gym.registry.get(self.id) if isinstance(self.id, str) else None
+        spec = self._spec()
         return spec.reward_threshold if spec is not None else None
 
     def _creator(self) -> str | Callable[..., gym.Env[Any, Any]]:
         """A Gymnasium id ("module:Name-v0" registers it first), or the class or function behind an import path."""
         if not isinstance(self.id, str):
             return self.id
+        if (creator := registered_env(self.id)) is not None:
+            return creator
         if self.id in gym.registry or ":" not in self.id:
             return self.id
         module, _, attribute = self.id.partition(":")
         return import_object(self.id) if attribute.isidentifier() else f"{module}:{attribute}"
 
+    def _spec(self) -> Any:
+        """What Gymnasium knows of the id, or `None`."""
+        return gym.registry.get(self.id) if isinstance(self.id, str) and registered_env(self.id) is None else None
+
+    def _atari(self) -> Atari:
+        return Atari.of(self.name, self.kwargs, self.max_episode_steps)
+
     def _has_native(self) -> bool:
-        spec = gym.registry.get(self.id) if isinstance(self.id, str) else None
+        if is_atari(self.id):
+            return not self.wrappers and self._atari().has_native
+        spec = self._spec()
         return (
             spec is not None
             and spec.vector_entry_point is not None
@@ -158,6 +189,8 @@ class EnvCreator:
     def _native(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
         try:
+            if is_atari(self.id):
+                return self._atari().make_vector(num_envs)
             env = gym.make_vec(
                 self.name, num_envs=num_envs, vectorization_mode="vector_entry_point", **limit, **self.kwargs
             )
@@ -186,6 +219,12 @@ class ResetEnded(gym.vector.VectorWrapper):
             obs, _ = self.env.reset(options={"reset_mask": ended})
             info = {**info, "final_obs": final, "_final_obs": ended}
         return obs, rewards, terminated, truncated, info
+
+
+def _unpickled(values: Mapping[str, Any], creator: Any) -> EnvCreator:
+    if creator is not None:
+        register_env(values["id"], creator)
+    return EnvCreator(**values)
 
 
 def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
@@ -221,4 +260,4 @@ def _wrapper(wrapper: Any) -> Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]:
 
 
 def _suggest(name: str) -> str:
-    return "" if ":" in name else did_you_mean(name, gym.registry)
+    return "" if ":" in name else did_you_mean(name, [*registered_envs(), *gym.registry])

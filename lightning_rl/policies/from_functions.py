@@ -18,7 +18,8 @@ from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import Model
 from lightning_rl.policies.hooked_optimiser import HookedOptimiser
 from lightning_rl.policies.inputs import InputDict
-from lightning_rl.policies.policy import Metrics, Policy
+from lightning_rl.policies.learning import Metrics
+from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 from lightning_rl.signatures import called, keywords_of
 

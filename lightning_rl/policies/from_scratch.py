@@ -23,7 +23,7 @@ from lightning_rl.policies.inputs import mapped, row_count
 from lightning_rl.sample_batch import SampleBatch
 
 if TYPE_CHECKING:
-    from lightning_rl.policies.policy import Policy
+    from lightning_rl.policies.learning import Learning
 
 __all__ = ["DEFINED", "OwnActions", "act_alone", "learn_alone", "start_alone", "transitions"]
 
@@ -116,7 +116,7 @@ def transitions(fragment: SampleBatch) -> SampleBatch:
     return rows[fragment.valid.T.flatten().nonzero().squeeze(1)]
 
 
-def learn_alone(policy: Policy, batch: SampleBatch) -> None:
+def learn_alone(policy: Learning, batch: SampleBatch) -> None:
     """One iteration with a class's own `learn_on_batch`: what `Policy.learn_on_batch` counts and reports is done here.
 
     Raises:
@@ -138,7 +138,7 @@ def _array(value: Any) -> np.ndarray:
     return value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)
 
 
-def _numbers(policy: Policy, stats: Any, prefix: str = "") -> dict[str, float]:
+def _numbers(policy: Learning, stats: Any, prefix: str = "") -> dict[str, float]:
     """A (nested) mapping of numbers, flat."""
     if not isinstance(stats, Mapping):
         raise ConfigError(f"{type(policy).__name__}.learn_on_batch returned {stats!r}; expected a dict of numbers")

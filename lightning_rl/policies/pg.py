@@ -9,7 +9,8 @@ from torch import Tensor
 
 from lightning_rl.losses.policy_gradient import policy_gradient, standardised
 from lightning_rl.losses.returns import discounted_returns
-from lightning_rl.policies.policy import Metrics, Policy
+from lightning_rl.policies.learning import Metrics
+from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule
 

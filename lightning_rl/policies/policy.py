@@ -1,30 +1,26 @@
 """The Policy: a LightningModule that acts and learns and owns no data.
 
-A new algorithm overrides `postprocess_trajectory` (what a fragment needs before it can be learned from) and `loss`.
-Acting is in `acting.py`; the minibatch loop, custom losses, checkpoints and metrics are here, once.
+Here it is put together, saved and loaded. Acting is in `acting.py`, the minibatch loop in `learning.py`. A new
+algorithm overrides `postprocess_trajectory` (what a fragment needs before it can be learned from) and `loss`.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import Tensor
 
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import make_exploration
 from lightning_rl.models.catalog import ModelCatalog, model_config
-from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.distributions.base import DistFactory
-from lightning_rl.models.filters import MeanStdFilter, RewardFilter, make_observation_filter
+from lightning_rl.models.filters import RewardFilter, make_observation_filter
 from lightning_rl.models.model import Model
-from lightning_rl.policies.acting import Acting
 from lightning_rl.policies.checkpoints import (
     check_fits,
     counters,
@@ -35,19 +31,18 @@ from lightning_rl.policies.checkpoints import (
     written,
 )
 from lightning_rl.policies.custom_losses import CustomLosses
-from lightning_rl.policies.from_scratch import DEFINED, learn_alone, start_alone, transitions
+from lightning_rl.policies.from_scratch import DEFINED, start_alone
+from lightning_rl.policies.learning import Learning
 from lightning_rl.policies.optimiser import Optimiser
-from lightning_rl.sample_batch import SampleBatch, flattened, is_fragment, restored
+from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule
 from lightning_rl.seeding import derive_seed
 from lightning_rl.spaces import ActionTransform
 
-__all__ = ["Metrics", "Policy", "mean_entropy"]
-
-Metrics = dict[str, Tensor]
+__all__ = ["Policy"]
 
 
-class Policy(Acting):
+class Policy(Learning):
     """Model, action distribution, exploration, filters, loss and optimizer of one agent.
 
     A subclass that defines `compute_actions` and `learn_on_batch`, and no `loss`, is written from scratch: nothing of
@@ -155,128 +150,6 @@ class Policy(Acting):
         dist_class, num_outputs = ModelCatalog.get_action_dist(self.action_space, model, policy_space)
         return ModelCatalog.get_model(self.observation_space, self.action_space, num_outputs, model), dist_class
 
-    # -- learning -----------------------------------------------------------------------------------------------------
-    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """Turn a fragment `[T, B, …]` into the rows `[N, …]` that `loss` reads, with what it needs added."""
-        return transitions(batch) if self.learns_alone else self.flattened(batch)
-
-    def flattened(self, fragment: SampleBatch) -> SampleBatch:
-        """The experience of a fragment as rows `[N, …]`, for a recurrent model in sequences."""
-        return flattened(fragment, self.max_seq_len if self.is_recurrent else None)
-
-    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """The scalar to descend on these rows, and scalars worth a curve."""
-        raise NotImplementedError(f"{type(self).__name__} must define loss(batch) -> (scalar, metrics)")  # abstract
-
-    def after_step(self) -> None:
-        """Called after every gradient step (target networks)."""
-
-    def after_iteration(self, metrics: dict[str, float]) -> None:
-        """Called after the last gradient step of an iteration with the means of its metrics (adaptive coefficients)."""
-
-    def keep_learning(self, metrics: Metrics) -> bool:
-        """Whether to go on with this iteration's gradient steps; asked before each with its minibatch's metrics."""
-        return True
-
-    def parameter_groups(self) -> list[dict[str, Any]]:
-        """What the optimizer steps; groups may have an `lr_scale`."""
-        return [{"params": [p for p in self.parameters() if p.requires_grad]}]
-
-    def training_step(self, batch: SampleBatch, batch_idx: int = 0) -> None:
-        """One iteration: Lightning calls it with one rollout (or one replay draw)."""
-        if self.learns_alone:
-            learn_alone(self, batch)
-        else:
-            self.learn_on_batch(batch)
-
-    def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
-        """Learn from a fragment or from postprocessed rows: `passes` sweeps of `minibatches` gradient steps.
-
-        Returns:
-            Means of the metrics over the gradient steps.
-
-        Raises:
-            NonFiniteError: a loss or gradient is NaN or infinite; that step was not taken.
-        """
-        started = time.perf_counter()
-        steps = int(batch.valid.sum()) if is_fragment(batch) else batch.count
-        self.env_steps += self._sum_over_ranks(steps)
-        lr = self.optimiser.set_lr(self.env_steps)
-        shuffle = self._begin_iteration()
-        rows = self._rows(batch)
-        self._call_hooks("on_postprocess_trajectory", policy=self, postprocessed_batch=rows, original_batch=batch)
-        exploring = {f"exploration/{name}": value for name, value in self.exploration.info(self.env_steps).items()}
-        self.iteration_metrics = {**self._sweep(rows, shuffle), **self.batch_metrics(rows), **exploring, "lr": lr}
-        self.after_iteration(self.iteration_metrics)
-        if isinstance(self.observation_filter, MeanStdFilter):
-            # After the last step: acting and learning saw the same statistics, so the first ratio of an iteration is
-            # exactly 1.
-            self.observation_filter.update(
-                self.preprocessor.transform_batch(restored(self.observation_space, rows.obs))
-            )
-        self.iterations += 1
-        self._call_hooks("on_learn_on_batch", policy=self, train_batch=rows, result=self.iteration_metrics)
-        self.learn_seconds = time.perf_counter() - started
-        return self.iteration_metrics
-
-    def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
-        """Numbers about the whole training batch, once an iteration."""
-        return {}
-
-    @torch.no_grad()
-    def _rows(self, batch: SampleBatch) -> SampleBatch:
-        """The rows to learn from: a fragment is postprocessed, rows are there already."""
-        if not is_fragment(batch):
-            return batch
-        return self.postprocess_trajectory(self.exploration.postprocess_trajectory(self, batch))
-
-    def _begin_iteration(self) -> torch.Generator:
-        """Train mode; all randomness of learning comes from (seed, iteration, rank), so no generator is saved."""
-        self.train()
-        seed = derive_seed(self.seed, "learner", self.iterations, self.global_rank if self.in_trainer else 0)
-        # Dropout and users' losses draw from the global generators. Not torch.manual_seed: it formats a stack trace,
-        # 0.6 ms each time.
-        torch.default_generator.manual_seed(seed)
-        if self.device.type == "cuda":
-            torch.cuda.manual_seed(seed)
-        return torch.Generator().manual_seed(seed)
-
-    def _sweep(self, rows: SampleBatch, shuffle: torch.Generator) -> dict[str, float]:
-        taken: list[Metrics] = []
-        for sweep in range(self.passes):
-            for minibatch in rows.minibatches(self.minibatches, shuffle):
-                self.diagnosing = not taken or sweep == self.passes - 1
-                loss, metrics = self.total_loss(minibatch)
-                if not self.keep_learning(metrics):
-                    return _means(taken or [metrics], self.minibatches)
-                metrics["grad_norm"] = self.optimiser.step(loss)
-                self.gradient_steps += 1
-                self.after_step()
-                taken.append({name: value.detach() for name, value in metrics.items()})
-        return _means(taken, self.minibatches)
-
-    def total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """`loss`, then the model's `custom_loss`, the configured extra losses, and what the exploration learns."""
-        loss, metrics = self.loss(batch)
-        custom = self.model.custom_loss(loss, batch)
-        loss = sum(custom[1:], custom[0]) if isinstance(custom, list | tuple) else custom
-        extra, extra_metrics = self.custom_losses(self, batch)
-        loss = loss if extra is None else loss + extra
-        explored = self.exploration.loss(self, batch)
-        if explored is not None:
-            loss = loss + explored[0]
-            extra_metrics |= {f"exploration/{name}": value for name, value in explored[1].items()}
-        model_metrics = {f"model/{name}": torch.as_tensor(value) for name, value in self.model.metrics().items()}
-        return loss, {"loss": loss, **metrics, **extra_metrics, **model_metrics}
-
-    def normalised_rewards(self, fragment: SampleBatch) -> Tensor:
-        """Rewards `[T, B]` as the algorithm shall see them: filtered, and with what the exploration pays.
-
-        Running statistics are updated first.
-        """
-        rewards, paid = self.reward_filter(fragment), fragment.get("intrinsic_rewards")
-        return rewards if paid is None else rewards + paid
-
     # -- Lightning ----------------------------------------------------------------------------------------------------
     def configure_optimizers(self) -> Any:
         """The one optimizer; its learning rate follows env steps, not Lightning's steps."""
@@ -292,57 +165,7 @@ class Policy(Acting):
         ):
             self.log(name, column.double().mean(), on_epoch=True, logger=alone, batch_size=len(column), sync_dist=True)
 
-    @property
-    def in_trainer(self) -> bool:
-        """Whether a Trainer is fitting this policy now (else it learns alone)."""
-        return self._trainer is not None and self._trainer.training
-
-    def _call_hooks(self, name: str, **arguments: Any) -> None:
-        for callback in getattr(self._trainer, "callbacks", ()) if self._trainer is not None else ():
-            hook = getattr(callback, name, None)
-            if hook is not None:
-                hook(**arguments)
-
-    def mean_over_ranks(self, value: Tensor) -> float:
-        """The mean over all ranks, so that every rank takes the same decision."""
-        value = value.detach().clone()
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.all_reduce(
-                value, op=torch.distributed.ReduceOp.AVG if value.is_cuda else torch.distributed.ReduceOp.SUM
-            )
-            value = value if value.is_cuda else value / torch.distributed.get_world_size()
-        return float(value)
-
-    def _sum_over_ranks(self, number: int) -> int:
-        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-            return number
-        total = torch.tensor(number, dtype=torch.int64, device=self.device)
-        torch.distributed.all_reduce(total)
-        return int(total)
-
-    # -- alone, without a Trainer -------------------------------------------------------------------------------------
-    def compute_gradients(self, batch: SampleBatch) -> tuple[list[np.ndarray | None], dict[str, float]]:
-        """Gradients of one minibatch (a fragment is postprocessed first), as arrays in the order of `parameters()`."""
-        self.train()
-        batch = self._rows(batch)
-        self.optimiser.set_lr(self.env_steps)
-        self.diagnosing = True
-        loss, metrics = self.total_loss(batch)
-        self.optimiser.backward(loss)
-        gradients = [None if p.grad is None else p.grad.cpu().numpy().copy() for p in self.parameters()]
-        return gradients, _means([metrics], 1)
-
-    def apply_gradients(self, gradients: Sequence[Any]) -> None:
-        """Step with gradients from `compute_gradients`, perhaps of another copy of this policy."""
-        self.optimiser.set_lr(self.env_steps)
-        self.optimiser.set_gradients(
-            [None if gradient is None else torch.as_tensor(gradient) for gradient in gradients]
-        )
-        self.optimiser.clip()
-        self.optimiser.apply()
-        self.gradient_steps += 1
-        self.after_step()
-
+    # -- weights and state -------------------------------------------------------------------------------------------
     def get_weights(self) -> dict[str, np.ndarray]:
         """What a copy needs to act like this policy: copies of parameters, buffers and filter statistics."""
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.state_dict().items()}
@@ -430,24 +253,3 @@ class Policy(Acting):
                 where it was.
         """
         return load_policy(path, policy_class)
-
-
-def mean_entropy(dist: ActionDistribution, coefficient: float) -> Tensor:
-    """Mean entropy in nats; with a coefficient of 0 a mere metric, which then costs no backward pass."""
-    with torch.set_grad_enabled(coefficient != 0):
-        return dist.entropy().mean()
-
-
-def _means(taken: list[Metrics], minibatches: int) -> dict[str, float]:
-    """Mean of every metric over the gradient steps, or over the last sweep for those that not every step reports.
-
-    `first_kl` is the first approx_kl: 0 when the policy that acted learns.
-    """
-    reports = {name: [metrics[name] for metrics in taken if name in metrics] for name in taken[-1]}
-    reports = {name: list_ if len(list_) == len(taken) else list_[-minibatches:] for name, list_ in reports.items()}
-    if "approx_kl" in taken[0]:
-        reports["first_kl"] = [taken[0]["approx_kl"]]
-    device = reports["loss"][0].device
-    flat = [value.detach().to(device, torch.float32) for values in reports.values() for value in values]
-    numbers = iter(torch.stack(flat).tolist())  # one copy from the device
-    return {name: sum(next(numbers) for _ in values) / len(values) for name, values in reports.items()}

@@ -13,7 +13,8 @@ from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clippe
 from lightning_rl.losses.value import clipped_square_error, explained_variance, value_change_clipped_error
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.advantages import advantage_rows, cheap_values
-from lightning_rl.policies.policy import Metrics, Policy, mean_entropy
+from lightning_rl.policies.learning import Metrics, mean_entropy
+from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule, check_schedule, schedule_value
 

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog
     from lightning_rl.models.distributions import ActionDistribution
     from lightning_rl.models.model import Model
-    from lightning_rl.policies import A2C, PG, PPO, Policy
+    from lightning_rl.multi_agent_batch import MultiAgentBatch
+    from lightning_rl.policies import A2C, PG, PPO, Policy, build_policy
     from lightning_rl.rollouts.envs import EnvCreator
+    from lightning_rl.rollouts.registry import EnvContext, register_env
     from lightning_rl.rollouts.rollout_worker import RolloutWorker
     from lightning_rl.rollouts.worker_set import WorkerSet
-    from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, concat_samples
+    from lightning_rl.sample_batch import SampleBatch, concat_samples
 
 __all__ = [
     "A2C",
@@ -29,6 +31,7 @@ __all__ = [
     "PPO",
     "ActionDistribution",
     "Algorithm",
+    "EnvContext",
     "EnvCreator",
     "Exploration",
     "Model",
@@ -40,7 +43,9 @@ __all__ = [
     "RolloutWorker",
     "SampleBatch",
     "WorkerSet",
+    "build_policy",
     "concat_samples",
+    "register_env",
 ]
 
 __version__ = "0.1.0"
@@ -52,18 +57,21 @@ _HOMES = {
     "PPO": "policies",
     "ActionDistribution": "models.distributions",
     "Algorithm": "algorithm",
+    "EnvContext": "rollouts.registry",
     "EnvCreator": "rollouts.envs",
     "Exploration": "exploration",
     "Model": "models.model",
     "ModelCatalog": "models.catalog",
-    "MultiAgentBatch": "sample_batch",
+    "MultiAgentBatch": "multi_agent_batch",
     "Policy": "policies",
     "RLCallback": "callbacks",
     "RolloutDataModule": "data.datamodule",
     "RolloutWorker": "rollouts.rollout_worker",
     "SampleBatch": "sample_batch",
     "WorkerSet": "rollouts.worker_set",
+    "build_policy": "policies",
     "concat_samples": "sample_batch",
+    "register_env": "rollouts.registry",
 }
 
 

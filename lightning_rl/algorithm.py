@@ -11,11 +11,13 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_rl import run
 from lightning_rl.checkpoint_files import read_file
-from lightning_rl.config import compose_config, group_options, option_text
+from lightning_rl.config import compose_config, group_options, is_path, option_text, store_policy
 from lightning_rl.config_check import check_config
-from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean
+from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, import_path
 
 __all__ = ["Algorithm"]
+
+SHARED = ("model", "exploration", "seed")  # what a policy's YAML takes from the config around it
 
 
 class Algorithm:
@@ -46,15 +48,16 @@ class Algorithm:
         overrides: Sequence[str] = (),
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        choices = [*_policy_choice(policy), *_env_choice(env)]
+        choices = [_policy_choice(policy), *_env_choice(env)]
         composed = compose_config([*choices, "logger=none", *overrides])
-        if not choices or not any(choice.startswith("policy=") for choice in choices):
-            composed["policy"] = {key: composed["policy"][key] for key in ("model", "exploration", "seed")} | {
-                "_target_": policy
-            }
+        if isinstance(policy, type):
+            composed["policy"]["_target_"] = policy
         if env is not None and not any(choice.startswith("env=") and choice != "env=custom" for choice in choices):
             composed["env"]["id"] = env
-        _put_over(composed, config or {})
+        given = config or {}
+        shared = {name: given[name] for name in SHARED if name in given and name in composed["policy"]}
+        _put_over(composed["policy"], shared, "policy.")
+        _put_over(composed, given)
         check_config(composed)
         self._build(composed)
 
@@ -180,16 +183,20 @@ class KeepsConfig(Callback):
         checkpoint["config"] = _plain(self.config)
 
 
-def _policy_choice(policy: Any) -> list[str]:
-    if not isinstance(policy, str) or ":" in policy or "." in policy:
-        return []
+def _policy_choice(policy: Any) -> str:
+    if isinstance(policy, type):
+        path = import_path(policy)
+        store_policy(path, policy)
+        return f"policy='{path}'"
+    if isinstance(policy, str) and is_path(policy):
+        return f"policy='{policy}'"
     known = group_options("policy")
     if policy not in known:
         raise ConfigError(
             f"policy={policy!r} is no policy.{did_you_mean(policy, known)} Choices: {', '.join(known)}, "
             "an import path, or a class"
         )
-    return [f"policy={policy}"]
+    return f"policy={policy}"
 
 
 def _env_choice(env: Any) -> list[str]:
@@ -206,8 +213,10 @@ def _put_over(config: dict[str, Any], changes: Mapping[str, Any], prefix: str = 
     for key, value in changes.items():
         if prefix == "" and key not in config:
             raise ConfigError(f"no key {key!r}.{did_you_mean(key, config)} Known: {', '.join(config)}")
-        if isinstance(value, Mapping) and isinstance(config.get(key), dict):
-            _put_over(config[key], value, f"{prefix}{key}.")
+        mine = config.get(key)
+        # Of another type, none of the keywords there are still means anything.
+        if isinstance(value, Mapping) and isinstance(mine, dict) and value.get("type") in (None, mine.get("type")):
+            _put_over(mine, value, f"{prefix}{key}.")
         else:
             config[key] = copy.deepcopy(value) if isinstance(value, dict | list) else value
 
@@ -219,5 +228,6 @@ def _plain(value: Any) -> Any:
         return [_plain(child) for child in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    name = getattr(value, "__qualname__", "<")
-    return f"{value.__module__}:{name}" if "<" not in name and value.__module__ != "__main__" else None
+    if not hasattr(value, "__qualname__") or "<" in value.__qualname__ or value.__module__ == "__main__":
+        return None
+    return import_path(value)

@@ -36,7 +36,13 @@ __all__ = ["main", "run_verb"]
 
 USER_ERRORS = (ConfigError, UnsupportedSpaceError, EnvError, CheckpointError, NonFiniteError)  # their message is enough
 EXIT_CODES = {"ok": 0, "failed": 1, "interrupted": 130}
-LISTS = {"policies": "policy", "envs": "env", "experiments": "experiment", "models": "model"}
+LISTS = {
+    "policies": "policy",
+    "envs": "env",
+    "experiments": "experiment",
+    "models": "model",
+    "explorations": "exploration",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -177,7 +183,7 @@ def evaluate(arguments: Sequence[str]) -> int:
 
 
 def list_choices(arguments: Sequence[str]) -> int:
-    """Name what there is: list [policies|envs|experiments|models|metrics]."""
+    """Name what there is: list [policies|envs|experiments|models|explorations|metrics]."""
     parser = Parser(prog="lightning-rl list", description=list_choices.__doc__)
     parser.add_argument("kind", nargs="?", choices=[*LISTS, "metrics"])
     parser.add_argument("--json", action="store_true", help="print one JSON object")

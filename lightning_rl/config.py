@@ -17,6 +17,7 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
@@ -28,7 +29,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lightning_rl.config_check import dotted, unknown_key
-from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.policy_option import policy_option
 
 __all__ = ["GROUPS", "compose_config", "group_options", "sweep", "sweep_jobs"]
 
@@ -48,7 +50,15 @@ GROUPS = (
     "experiment",
 )
 # Mappings that take keys of the user's own, so these need no "+" on the command line.
-OPEN = ("env.kwargs", "model.custom_model_config", "policy.optimizer_kwargs", "workers.ray", "exploration", "trainer")
+OPEN = (
+    "env.kwargs",
+    "exploration",
+    "model.custom_model_config",
+    "policy.config",
+    "policy.optimizer_kwargs",
+    "trainer",
+    "workers.ray",
+)
 
 
 def shipped_conf() -> Path:
@@ -97,7 +107,8 @@ def hydra_ready() -> Iterator[Any]:
 def group_options(group: str) -> list[str]:
     """The choices of a config group, the user's among them."""
     with hydra_ready() as hydra:
-        return sorted(hydra.config_loader.get_group_options(group, ObjectType.CONFIG))
+        options = hydra.config_loader.get_group_options(group, ObjectType.CONFIG)
+        return sorted(option for option in options if not is_path(option))
 
 
 def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -149,13 +160,57 @@ def plain_keys(container: Any) -> dict[str, Any]:
 def completed(overrides: Sequence[str]) -> list[str]:
     """The overrides as Hydra needs them.
 
-    Only an id given: `env=custom`, because the default environment's tuned values are not that one's. A key of an open
-    mapping: "++", because Hydra takes no new keys without it.
+    Only an id given: `env=custom`, because the default environment's tuned values are not that one's. Only a strategy's
+    type given: `exploration=custom`, because the default strategy's keys are not that one's. A key of an open
+    mapping: "++", because Hydra takes no new keys without it. A mapping for a policy's key (a schedule): null
+    first, because Hydra cannot merge a mapping into the list or number that is there.
     """
+    overrides = with_own_policies(overrides)
     keys = {key_of(override) for override in overrides}
     custom = ["env=custom"] if "env.id" in keys and not keys & {"env", "experiment"} else []
+    custom += ["exploration=custom"] if "exploration.type" in keys and "exploration" not in keys else []
     opened = tuple(f"{name}." for name in OPEN)
-    return custom + [f"++{override}" if override.startswith(opened) else override for override in overrides]
+    done = list(custom)
+    for override in overrides:
+        if override.startswith(opened):
+            done.append(f"++{override}")
+        elif override.startswith("policy.") and override.partition("=")[2].startswith("{"):
+            done += [f"{key_of(override)}=null", f"++{override}"]
+        else:
+            done.append(override)
+    return done
+
+
+def with_own_policies(overrides: Sequence[str]) -> Sequence[str]:
+    """Make an option of each policy that is given by its import path, as `policy=path` or `policy._target_=path`."""
+    if not any(override.startswith("policy=") for override in overrides):
+        overrides = [override.replace("policy._target_=", "policy=", 1) for override in overrides]
+    for override in overrides:
+        if override.startswith("policy="):
+            for path in filter(is_path, override.removeprefix("policy=").strip("'").split(",")):
+                store_policy(path)
+    return overrides
+
+
+def is_path(name: str) -> bool:
+    """Whether this is an import path, and not the name of an option."""
+    return "." in name or ":" in name
+
+
+def store_policy(path: str, policy_class: Any = None) -> None:
+    """Make `policy=path` mean this class, or the one that is to be imported from there.
+
+    Raises:
+        ConfigError: there is none, or it is no policy.
+    """
+    store = ConfigStore.instance()
+    if policy_class is None and f"{path}.yaml" in store.repo.get("policy", {}):
+        return
+    policy_class = import_object(path) if policy_class is None else policy_class
+    if not hasattr(policy_class, "written_from_scratch"):
+        raise ConfigError(f"policy={path} is {policy_class!r}; expected a subclass of lightning_rl.Policy")
+    shipped = [(option, option_text("policy", option)) for option in group_options("policy")]
+    store.store(name=path, group="policy", node=policy_option(policy_class, shipped))
 
 
 def key_of(override: str) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.policy_option import takes_config
+from lightning_rl.schedules import Schedule, check_schedule, schedule_points
 from lightning_rl.signatures import fits, keywords_of, spelled
 
 __all__ = ["check_config", "dotted", "unknown_key", "value_at"]
@@ -81,7 +83,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "workers.vectorization": ("auto", "sync", "async", "native"),
 }
 
-NOT_POLICY = ("observation_space", "action_space")  # constructor arguments that no config gives
+NOT_POLICY = ("observation_space", "action_space", "config")  # constructor arguments that no config gives
 NOT_DATA = ("env", "workers", "evaluation", "seed", "callbacks")
 
 TRAINER_KEYS_WITH_A_HOME = {
@@ -137,6 +139,8 @@ def _check_section(section: str, values: Config, schema: Mapping[str, Any]) -> N
     for key, hint in schema.items():
         if key in values and not fits(values[key], hint):
             raise ConfigError(f"{prefix}{key}={values[key]!r} is {_kind(values[key])}; expected {spelled(hint)}")
+        if hint in (Schedule, Schedule | None) and values.get(key) is not None:
+            check_schedule(f"{prefix}{key}", values[key])
     missing = [key for key in schema if key not in values] if not section else []
     if missing:
         raise ConfigError(f"the config has no {missing[0]!r}; start from lightning_rl.config.compose_config()")
@@ -145,8 +149,11 @@ def _check_section(section: str, values: Config, schema: Mapping[str, Any]) -> N
 def _check_ranges(config: Config) -> None:
     for name, (low, high) in RANGES.items():
         value = value_at(config, name)
-        points = [point[1] for point in value] if isinstance(value, list) else [value]
-        for number in points:
+        numbers = [value]
+        if isinstance(value, list | Mapping):
+            check_schedule(name, value)
+            numbers = schedule_points(value)
+        for number in numbers:
             if isinstance(number, int | float) and (number < low or (high is not None and number > high)):
                 expected = f"at least {low}" if high is None else f"between {low} and {high}"
                 raise ConfigError(f"{name}={value!r}; expected {expected}")
@@ -166,9 +173,15 @@ def _check_env(config: Config, section: str = "env") -> None:
         return  # an import path: imported when the environment is made, so that its own error shows
     import gymnasium
 
-    if name not in gymnasium.registry:
+    from lightning_rl.rollouts.atari import is_atari, register
+    from lightning_rl.rollouts.registry import registered_envs
+
+    if is_atari(name) and not register():
+        return  # making it says what to install
+    known = [*registered_envs(), *gymnasium.registry]
+    if name not in known:
         raise ConfigError(
-            f"{section}.id={name!r} is no registered environment.{did_you_mean(name, gymnasium.registry)} "
+            f"{section}.id={name!r} is no registered environment.{did_you_mean(name, known)} "
             "`lightning-rl list envs` names the presets; your own: env.id=my_pkg.envs:MyEnv"
         )
 
@@ -184,11 +197,11 @@ def _check_minibatches(config: Config) -> None:
     key = "microbatches" if "microbatches" in policy else "minibatches"
     count = policy.get(key, 1)
     logical = workers.get("logical_workers") or max(1, workers["num_workers"])
-    devices = config["trainer"].get("devices", 1)
-    ranks = len(devices) if isinstance(devices, list) else devices if isinstance(devices, int) and devices > 0 else 1
+    ranks = _ranks(config)
     if logical < ranks:
         raise ConfigError(
-            f"trainer.devices={devices} makes {ranks} ranks, and workers.logical_workers={logical}: "
+            f"trainer.devices={config['trainer']['devices']} makes {ranks} ranks, "
+            f"and workers.logical_workers={logical}: "
             f"every rank needs at least one; set workers.logical_workers={ranks}"
         )
     logical //= ranks
@@ -199,6 +212,11 @@ def _check_minibatches(config: Config) -> None:
             f"rollout has {rows} rows ({logical} workers × {environments} environments × {steps} steps); "
             f"policy.{key}={count} needs at least {2 * count}: raise workers.fragment_length or lower policy.{key}"
         )
+
+
+def _ranks(config: Config) -> int:
+    devices = config["trainer"].get("devices", 1)
+    return len(devices) if isinstance(devices, list) else devices if isinstance(devices, int) and devices > 0 else 1
 
 
 def _check_constructors(config: Config) -> None:
@@ -214,7 +232,15 @@ def _check_constructors(config: Config) -> None:
     target = policy.pop("_target_", None)
     if not isinstance(target, str | type):
         raise ConfigError(f"policy._target_={target!r}; expected an import path, such as lightning_rl.policies.PPO")
-    _check_keywords("policy", policy, import_object(target) if isinstance(target, str) else target, NOT_POLICY)
+    policy_class = import_object(target) if isinstance(target, str) else target
+    _check_policy(target, policy_class)
+    if policy_class.learns_alone and _ranks(config) > 1:
+        raise ConfigError(
+            f"policy {policy_class.__name__} learns by its own learn_on_batch, which knows nothing of other ranks: "
+            "set trainer.devices=1"
+        )
+    _check_keywords("policy", policy, policy_class, NOT_POLICY[: -1 if takes_config(policy_class) else None])
+    _check_exploration(policy.get("exploration"))
     model_config(config["model"])
     _check_keywords("env", config["env"], EnvCreator)
     if config["evaluation"]["env"] is not None:
@@ -225,6 +251,28 @@ def _check_constructors(config: Config) -> None:
         if key in TRAINER_KEYS_WITH_A_HOME:
             raise ConfigError(f"trainer.{key} is set by lightning_rl: use {TRAINER_KEYS_WITH_A_HOME[key]}")
     _check_keywords("trainer", config["trainer"], Trainer, TRAINER_KEYS_WITH_A_HOME)
+
+
+def _check_exploration(exploration: Config | None) -> None:
+    """The strategy's name, and its keys against its constructor."""
+    from lightning_rl.exploration.making import SPACES, strategy_class
+
+    if exploration:
+        keywords = {key: value for key, value in exploration.items() if key != "type"}
+        _check_keywords("exploration", keywords, strategy_class(exploration.get("type", "stochastic_sampling")), SPACES)
+
+
+def _check_policy(named: Any, found: Any) -> None:
+    """Whether a class keeps the contract of a policy."""
+    from lightning_rl.policies import Policy
+
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        raise ConfigError(f"policy={named!r} is {found!r}; expected a subclass of lightning_rl.Policy")
+    if found.loss is Policy.loss and found.learn_on_batch is Policy.learn_on_batch:
+        raise ConfigError(
+            f"policy {found.__name__} defines neither loss(batch) -> (scalar, metrics) nor, written from scratch, "
+            "compute_actions and learn_on_batch"
+        )
 
 
 def _check_keywords(section: str, values: Config, target: Any, without: Iterable[str] = ()) -> None:

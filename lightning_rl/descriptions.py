@@ -42,9 +42,9 @@ def choices(group: str) -> dict[str, str]:
 def headline(group: str, name: str) -> str:
     """An environment's id, or what the option's first comment says."""
     text = configs.option_text(group, name)
-    if group == "env":
-        found = re.search(r"^id: *(\S+)", text, re.MULTILINE)
-        return found[1] if found and found[1] != "???" else "an environment of your own, by env.id"
+    found = re.search(r"^id: *(\S+)", text, re.MULTILINE) if group == "env" else None
+    if found and found[1] != "???":
+        return found[1]
     comments = [line.lstrip("# ") for line in text.splitlines() if line.startswith("#") and "@package" not in line]
     return comments[0] if comments else ""
 
@@ -95,7 +95,7 @@ def described_group(group: str, name: str) -> str:
         keys = f"\n\n# {group}/default.yaml\n{configs.option_text(group, 'default')}" if "default" in options else ""
         return listing(f"choices of {group}", choices(group)) + keys
     text = configs.option_text(group, name).strip()
-    if group in ("experiment", "logger"):
+    if group in ("experiment", "logger") or (group, name) == ("exploration", "custom"):
         return text
     config = configs.compose_config([f"{group}={name}", *(["env.id=ID"] if name == "custom" else [])])
     target = target_of(group, config)
@@ -108,6 +108,10 @@ def described_group(group: str, name: str) -> str:
 
 def target_of(section: str, config: Mapping[str, Any]) -> Any:
     """The class that takes a section's keys, or `None`."""
+    if section == "exploration":
+        from lightning_rl.exploration import strategy_class
+
+        return strategy_class(config["exploration"]["type"])
     path = config["policy"]["_target_"] if section == "policy" else TAKEN_BY.get(section)
     return import_object(path) if path else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = [
     "UnsupportedSpaceError",
     "did_you_mean",
     "import_object",
+    "import_path",
 ]
 
 
@@ -68,6 +70,15 @@ def import_object(path: str) -> Any:
             raise ConfigError(f"{path!r}: {owner} has no attribute {name!r}.{did_you_mean(name, dir(found))}")
         found, owner = getattr(found, name), repr(name)
     return found
+
+
+def import_path(found: Any) -> str:
+    """Where `import_object` finds a class or function: under its own name, else under the one its module gives it."""
+    names = vars(sys.modules[found.__module__]) if found.__module__ in sys.modules else {}
+    name = found.__qualname__
+    if "." not in name and names.get(name) is not found:
+        name = next((other for other, value in names.items() if value is found), name)
+    return f"{found.__module__}:{name}"
 
 
 def _no_module(missing: str) -> str:

@@ -7,7 +7,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["Keyword", "fits", "keywords_of", "spelled"]
+__all__ = ["Keyword", "called", "fits", "keywords_of", "spelled"]
 
 Keyword = inspect.Parameter
 
@@ -86,3 +86,12 @@ def spelled(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return " or ".join(repr(argument) for argument in get_args(hint))
     return WORDS.get(get_origin(hint) or hint, "")
+
+
+def called(function: Any, *arguments: Any) -> Any:
+    """What a user's function returns, given as many of the arguments as it takes."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return function(*arguments)
+    taken = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    return function(*arguments[:taken])

@@ -30,6 +30,14 @@ METRICS: dict[str, str] = {
     "train/lr": "learning rate",
     "train/kl": "exact KL(acting policy || learning policy), nats",
     "train/kl_coef": "coefficient of the KL penalty",
+    "train/exploration/epsilon": "chance of a random action",
+    "train/exploration/temperature": "temperature of softmax(Q / temperature)",
+    "train/exploration/scale": "scale of the noise on actions",
+    "train/exploration/stddev": "deviation of the noise on weights",
+    "train/exploration/intrinsic_reward": "mean intrinsic reward of the rollout",
+    "train/exploration/inverse_loss": "curiosity: −log-likelihood of the action between two observations",
+    "train/exploration/forward_loss": "curiosity: error of the predicted features",
+    "train/exploration/distill_loss": "RND: distance to the random network",
     "time/fps": "environment steps per second over the last iteration, evaluation not counted",
     "time/collect_s": "seconds collecting experience in the last iteration",
     "time/learn_s": "seconds learning in the last iteration",
@@ -38,7 +46,8 @@ METRICS: dict[str, str] = {
     "sys/rss_mb": "resident memory of this process, MiB",
 }
 
-OPEN_PREFIXES = ("train/model/",)  # what a custom model's metrics() returns is not known beforehand
+# What a custom model's metrics() and a custom exploration's info() return is not known beforehand.
+OPEN_PREFIXES = ("train/model/", "train/exploration/")
 
 
 def register_metric(name: str, description: str) -> None:

@@ -12,6 +12,8 @@ WARNINGS = (
     # A rollout loader has nothing to rewind: what comes next is in the DataModule's state, which is always restored.
     r"You're resuming from a checkpoint that ended before the epoch ended",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch, once a run
+    r"`LightningModule.configure_optimizers` returned `None`",  # a policy written from scratch steps by itself
+    r"You called `self.log\('eval/",  # without a logger the number is still in what validation returns
 )
 MESSAGES = (
     "Tip: For seamless cloud",  # advertisements of litlogger and litmodels

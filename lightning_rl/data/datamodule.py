@@ -209,6 +209,7 @@ class RolloutDataModule(LightningDataModule):
             self._actor(policy),
             num_workers=-(-self.num_workers // ranks),
             worker_indices=list(range(rank, self.logical_workers, ranks)),
+            logical_workers=self.logical_workers,
             seed=self.seed,
             callbacks=self.callbacks,
             **self.worker_options,

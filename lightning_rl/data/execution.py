@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.sample_batch import SampleBatch, concat_samples
+from lightning_rl.sample_batch import SampleBatch, concat_samples, is_fragment
 
-__all__ = ["NOT_READY", "concat_batches", "concurrently", "for_each", "parallel_rollouts", "take"]
+__all__ = ["NOT_READY", "concat_batches", "concurrently", "env_steps", "for_each", "parallel_rollouts", "take"]
 
 NOT_READY: Any = object()  # what an op yields when it has nothing yet (a replay buffer before learning starts)
 
@@ -49,13 +49,18 @@ def _async(workers: Any, policy: Any) -> Iterator[SampleBatch]:
 
 
 def concat_batches(batches: Iterable[SampleBatch], min_size: int) -> Iterator[SampleBatch]:
-    """Join batches of rows until each has at least `min_size` of them."""
+    """Join batches until each has at least `min_size` rows of experience."""
     held: list[SampleBatch] = []
     for batch in batches:
         held.append(batch)
-        if sum(part.count for part in held) >= min_size:
+        if sum(map(env_steps, held)) >= min_size:
             yield concat_samples(held)
             held = []
+
+
+def env_steps(batch: SampleBatch) -> int:
+    """Rows of experience in a batch of rows or in a rollout fragment."""
+    return int(batch.valid.sum()) if is_fragment(batch) else batch.count
 
 
 def for_each(items: Iterable[Any], fn: Callable[[Any], Any]) -> Iterator[Any]:

@@ -27,10 +27,6 @@ class TorchModelV2:
         name: that it was registered under.
     """
 
-    log_std_clip, prev_actions, prev_rewards = Model.log_std_clip, Model.prev_actions, Model.prev_rewards
-    forward, value_function = Model.forward, Model.value_function
-    custom_loss, metrics, get_initial_state = Model.custom_loss, Model.metrics, Model.get_initial_state
-
     def __init__(
         self,
         obs_space: Space[Any],
@@ -41,6 +37,11 @@ class TorchModelV2:
     ) -> None:
         self.obs_space, self.action_space, self.num_outputs = obs_space, action_space, num_outputs
         self.model_config, self.name, self.preprocessor = model_config, name, make_preprocessor(obs_space)
+
+
+for _name, _member in vars(Model).items():  # every default of a model, those that will be added among them
+    if not _name.startswith("_"):
+        setattr(TorchModelV2, _name, _member)
 
 
 class ClassicActionDistribution(ActionDistribution):

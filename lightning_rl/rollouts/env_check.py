@@ -25,14 +25,14 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
             raise EnvError(
                 f"environment {name!r} has {attribute}={found!r}; expected a gymnasium.spaces.Space set in __init__"
             )
-    first, second = _reset(env, name), _reset(env, name)
-    if not _equal(first, second):
+    (first, _), (obs, info) = _reset(env, name), _reset(env, name)
+    if not _equal(first, obs):
         raise EnvError(
             f"environment {name!r} gives different observations for reset(seed=0) twice: draw from self.np_random only"
         )
     env.action_space.seed(0)
     for step in range(steps):
-        action = env.action_space.sample()
+        action = _allowed_action(env.action_space, obs, info)
         try:
             result = env.step(action)
         except Exception as error:
@@ -50,7 +50,16 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
         _check_obs(env, name, obs, f"step {step}")
         _check_scalars(name, step, reward, terminated, truncated, info)
         if terminated or truncated:
-            _reset(env, name)
+            obs, info = _reset(env, name)
+
+
+def _allowed_action(space: gym.Space[Any], obs: Any, info: Mapping[str, Any]) -> Any:
+    """A random action; of a Discrete space one that the mask in the observation or the info allows."""
+    mask = obs.get("action_mask") if isinstance(obs, Mapping) else None
+    mask = info.get("action_mask") if mask is None else mask
+    if mask is None or not isinstance(space, gym.spaces.Discrete) or not np.any(mask):
+        return space.sample()
+    return space.sample(np.asarray(mask, dtype=bool).astype(np.int8))
 
 
 def _reset(env: gym.Env[Any, Any], name: str) -> Any:
@@ -65,7 +74,7 @@ def _reset(env: gym.Env[Any, Any], name: str) -> Any:
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
         raise EnvError(f"environment {name!r}: reset returned {type(result).__name__}; expected the tuple (obs, info)")
     _check_obs(env, name, result[0], "reset")
-    return result[0]
+    return result
 
 
 def _check_obs(env: gym.Env[Any, Any], name: str, obs: Any, where: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lightning_rl.rollouts.fragments import pad_time
 from lightning_rl.sample_batch import SampleBatch, concat_samples
 
 __all__ = ["joined", "merged", "split"]
@@ -12,10 +11,7 @@ __all__ = ["joined", "merged", "split"]
 
 def joined(fragments: Sequence[SampleBatch]) -> SampleBatch:
     """Fragments side by side along the environments; shorter ones are padded with rows that are not experience."""
-    if len(fragments) == 1:
-        return fragments[0]
-    length = max(len(fragment.rewards) for fragment in fragments)
-    return concat_samples([pad_time(fragment, length) for fragment in fragments], dim=1)
+    return concat_samples(fragments)
 
 
 def merged(metrics: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:

@@ -20,18 +20,21 @@ for _name, _value in {
 }.items():
     os.environ.setdefault(_name, _value)
 
-import numpy as np
 import ray
 import torch
 from ray.exceptions import RayActorError, RayTaskError
 
 from lightning_rl.errors import EnvError
+from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.gather import joined, merged, split
+from lightning_rl.rollouts.policy_verbs import DEFAULT_POLICY
+from lightning_rl.rollouts.registry import register_env, registered_envs
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.rollouts.weights import pack, unpack
+from lightning_rl.sample_batch import SampleBatch, concat_samples
 
-__all__ = ["RayWorkerSet", "as_remote", "start_ray"]
+__all__ = ["ActorSet", "RayWorkerSet", "as_remote", "start_ray"]
 
 
 def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
@@ -65,9 +68,11 @@ class RolloutProcess:
         arguments: Mapping[str, Any],
         indices: Sequence[int],
         options: Mapping[str, Any],
+        registered: Mapping[str, Any],
     ) -> None:
         """Build policy and environments; no constructor, because an error there would hide behind "the actor died"."""
         torch.set_num_threads(1)  # the cores belong to the processes
+        ModelCatalog.register_all(registered)
         self.policy = policy_class(**arguments).eval()
         self.version = -1
         self.workers = {index: RolloutWorker(env, self.policy, worker_index=index, **options) for index in indices}
@@ -123,7 +128,8 @@ class RayWorkerSet:
         self.version = 0
         try:
             pairs = zip(self.processes, self.dealt, strict=True)
-            self._get([process.start.remote(env, *made, indices, worker_options) for process, indices in pairs])
+            names = ModelCatalog.registered()
+            self._get([process.start.remote(env, *made, indices, worker_options, names) for process, indices in pairs])
         except BaseException:
             self.stop()
             raise
@@ -230,29 +236,49 @@ class RayWorkerSet:
             ) from error
 
 
-def as_remote(cls: type, **options: Any) -> Any:
-    """The Ray actor class of a worker class."""
-    return ray.remote(**options)(cls) if options else ray.remote(cls)
+class ActorSet:
+    """Worker actors that somebody else made (`RolloutWorker.as_remote`), with the verbs that a plan needs.
+
+    Args:
+        actors: handles.
+    """
+
+    def __init__(self, actors: Sequence[Any]) -> None:
+        self.actors = list(actors)
+
+    def sync_weights(self, policy: Any) -> None:
+        """One object in the store; each actor takes it before what it is asked for next."""
+        weights = ray.put({DEFAULT_POLICY: policy.get_weights()})
+        for actor in self.actors:
+            actor.set_weights.remote(weights)
+
+    def sample(self) -> SampleBatch:
+        """A sample of every actor, joined in their order."""
+        return concat_samples(ray.get([actor.sample.remote() for actor in self.actors]))
+
+    def sample_async(self) -> Iterator[SampleBatch]:
+        """Samples as they become ready, without end; each actor has one request in flight."""
+        running = {actor.sample.remote(): actor for actor in self.actors}
+        while True:
+            (ready, *_), _ = ray.wait(list(running), num_returns=1, fetch_local=False)
+            actor = running.pop(ready)
+            yield ray.get(ready)
+            running[actor.sample.remote()] = actor
 
 
-def pack(policy: Any) -> dict[str, Any]:
-    """The policy's state as one flat float32 array and the few tensors of other types: one object, one copy."""
-    state = policy.state_dict()
-    floats = [tensor.detach().cpu().numpy().ravel() for tensor in state.values() if tensor.dtype == torch.float32]
-    others = {
-        name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items() if tensor.dtype != torch.float32
-    }
-    return {"flat": np.concatenate(floats) if floats else np.empty(0, np.float32), "others": others}
+def as_remote(cls: type[RolloutWorker], **options: Any) -> Any:
+    """The Ray actor class of a worker class; what is registered now is registered in its processes, too."""
+    names, envs = ModelCatalog.registered(), registered_envs()
 
+    class RemoteWorker(cls):
+        """The worker in a process of its own."""
 
-def unpack(policy: Any, packed: Mapping[str, Any]) -> None:
-    """Copy what `pack` made into a policy of the same class and arguments."""
-    start = 0
-    with torch.no_grad():
-        for name, tensor in policy.state_dict().items():
-            if tensor.dtype == torch.float32:
-                part = packed["flat"][start : start + tensor.numel()]
-                tensor.copy_(torch.from_numpy(part.copy()).view_as(tensor))
-                start += tensor.numel()
-            else:
-                tensor.copy_(torch.from_numpy(np.array(packed["others"][name])).view_as(tensor))
+        def __init__(self, *arguments: Any, **keywords: Any) -> None:
+            torch.set_num_threads(1)  # the cores belong to the processes
+            ModelCatalog.register_all(names)
+            for name, creator in envs.items():
+                register_env(name, creator)
+            super().__init__(*arguments, **keywords)
+
+    RemoteWorker.__name__ = RemoteWorker.__qualname__ = cls.__name__
+    return ray.remote(**options)(RemoteWorker) if options else ray.remote(RemoteWorker)

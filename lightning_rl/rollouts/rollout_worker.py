@@ -50,9 +50,8 @@ class RolloutWorker(PolicyVerbs):
         num_envs: environments stepped together, ≥ 1.
         fragment_length: steps per environment in one sample, ≥ 1.
         batch_mode: "truncate_episodes" cuts a sample after `fragment_length` rows; "complete_episodes" starts with a
-            reset and lets each
-            environment finish the episode that it is in after `fragment_length` rows, so samples hold whole episodes
-            only.
+            reset and lets each environment finish the episode that it is in after `fragment_length` rows, so samples
+            hold whole episodes only.
         vectorization: as `EnvCreator.make`.
         seed, stream, worker_index: name this worker's randomness.
         logical_workers: how many workers the run has, which exploration and environments may depend on.

@@ -17,6 +17,7 @@ from gymnasium.envs.registration import registry
 
 from lightning_rl import descriptions
 from lightning_rl.cli import VERBS
+from lightning_rl.errors import import_object
 from lightning_rl.evaluation import confidence_interval, student_t
 from tests.cli.conftest import Command
 
@@ -36,11 +37,12 @@ def test_help_names_every_verb_and_what_it_takes(command: Command, capfd: pytest
 def test_list_names_choices_with_a_line_about_each(command: Command):
     told = command("list")
     assert told.code == 0
-    for heading in ("policies", "envs", "experiments", "models", "metrics"):
+    for heading in ("policies", "envs", "experiments", "models", "explorations", "metrics"):
         assert f"{heading}\n" in told.out
     found = json.loads(command("list", "envs", "--json").out)["envs"]
     assert found["lunarlander"] == "LunarLander-v3"
-    assert all(line in registry for name, line in found.items() if name != "custom")
+    ids = [line for name, line in found.items() if name not in ("atari", "custom") and not line.startswith("ALE/")]
+    assert all(id in registry or import_object(id) for id in ids)
 
 
 def test_describe_a_policy_shows_what_its_constructor_says(command: Command):
@@ -54,7 +56,7 @@ def test_describe_a_policy_shows_what_its_constructor_says(command: Command):
 @pytest.mark.parametrize(
     ("what", "holds"),
     [
-        ("policy.lr", "learning rate, or `[[env_step, rate], …]`"),
+        ("policy.lr", "learning rate: a number, `[[env_step, rate], …]`"),
         ("workers.num_workers", "Ray processes"),
         ("stop.seconds", "wall time"),
         ("workers", "fragment_length: 128"),

@@ -182,3 +182,31 @@ def test_an_unknown_environment_names_the_nearest(id: str, error: type[Exception
 def test_an_unknown_vectorization_names_the_known_ones() -> None:
     with pytest.raises(ValueError, match="auto, sync, async, native"):
         EnvCreator("CartPole-v1").make(1, "fast")
+
+
+class OnlyLegal(gym.Env):  # type: ignore[type-arg]
+    """Raises when an action is not allowed; the mask is in the observation or in the info."""
+
+    def __init__(self, in_info: bool) -> None:
+        self.in_info, self.action_space = in_info, gym.spaces.Discrete(4)
+        box = gym.spaces.Box(0, 1, (4,), np.int8)
+        self.observation_space = box if in_info else gym.spaces.Dict(action_mask=box)
+
+    def seen(self) -> tuple[Any, dict[str, Any]]:
+        self.mask = np.eye(4, dtype=np.int8)[self.np_random.integers(4)]
+        return self.mask if self.in_info else {"action_mask": self.mask}, {"action_mask": self.mask}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self.seen()
+
+    def step(self, action: int) -> Any:
+        if not self.mask[action]:
+            raise ArithmeticError("an illegal move")
+        obs, info = self.seen()
+        return obs, 0.0, False, False, info
+
+
+@pytest.mark.parametrize("in_info", [True, False])
+def test_the_check_takes_allowed_actions_only(in_info: bool) -> None:
+    assert EnvCreator(OnlyLegal, {"in_info": in_info}).spaces()[1] == gym.spaces.Discrete(4)

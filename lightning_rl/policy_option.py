@@ -1,0 +1,69 @@
+"""What `conf/policy/NAME.yaml` would say of a policy class that has no such file: its keywords with their defaults."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+from lightning_rl.errors import import_object, import_path
+from lightning_rl.signatures import keywords_of
+
+__all__ = ["policy_option", "takes_config"]
+
+FROM_ELSEWHERE = {"model": "${model}", "exploration": "${exploration}", "seed": "${seed}"}
+OF_SCRATCH = ("config", "seed")  # what a policy written from scratch has of the base class's keywords
+
+
+def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """A config node for the class; of one derived from an algorithm, what differs from the algorithm's file.
+
+    Args:
+        policy_class: a subclass of `Policy`.
+        shipped: (name, YAML text) of the options of the group.
+    """
+    keywords = keywords_of(policy_class)
+    if policy_class.written_from_scratch and policy_class.__init__.__qualname__ == "Policy.__init__":
+        keywords = {name: keyword for name, keyword in keywords.items() if name in OF_SCRATCH}
+    node: dict[str, Any] = {"_target_": import_path(policy_class)}
+    for name, keyword in keywords.items():
+        if name in ("observation_space", "action_space"):
+            continue
+        if name == "config":
+            node[name] = dict(keyword.default) if isinstance(keyword.default, dict) else {}
+        elif keyword.default is inspect.Parameter.empty:
+            node[name] = "???"
+        elif _plain(keyword.default):
+            node[name] = FROM_ELSEWHERE.get(name, _listed(keyword.default))
+    if not takes_config(policy_class):
+        node.pop("config", None)
+    for name, text in shipped:
+        written = yaml.safe_load(text)
+        if any(base is import_object(written.get("_target_", "builtins.object")) for base in _ancestors(policy_class)):
+            return {"defaults": [name, "_self_"], **node}
+    return node
+
+
+def takes_config(policy_class: Any) -> bool:
+    """Whether a policy's constructor does something with `config`: one written from scratch, or made of functions."""
+    if "config" not in inspect.signature(policy_class).parameters:
+        return False
+    return policy_class.written_from_scratch or policy_class.__init__.__qualname__ != "Policy.__init__"
+
+
+def _ancestors(policy_class: Any) -> list[type]:
+    return [base for base in policy_class.__mro__[1:] if base is not object]
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _plain(child) for key, child in value.items())
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(entry) for entry in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,86 @@
+"""Environments under names of the user's own, and what their creators are told."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lightning_rl.errors import ConfigError
+
+__all__ = ["EnvContext", "call_creator", "register_env", "registered_env", "registered_envs"]
+
+_CREATORS: dict[str, Callable[..., Any]] = {}
+CONTEXT_NAMES = ("config", "env_config", "context", "env_context", "cfg")  # what a class calls such an argument
+
+
+class EnvContext(dict[str, Any]):
+    """The environment's keywords (`env.kwargs`), and which environment of which worker is being made.
+
+    Args:
+        config: the keywords.
+
+    Attributes:
+        worker_index: logical worker, from 0.
+        vector_index: environment within the worker, from 0.
+        num_workers: logical workers of the run.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        worker_index: int = 0,
+        vector_index: int = 0,
+        num_workers: int = 1,
+    ) -> None:
+        super().__init__(config or {})
+        self.worker_index, self.vector_index, self.num_workers = worker_index, vector_index, num_workers
+
+
+def register_env(name: str, creator: Callable[..., Any]) -> None:
+    """Let `env.id=name` mean what `creator` returns, here and in the processes of workers.
+
+    Args:
+        name: anything; it goes before a Gymnasium id of the same name.
+        creator: function or class; called with an `EnvContext` if it takes an argument, else with nothing.
+
+    Raises:
+        ConfigError: the creator cannot be called.
+    """
+    if not callable(creator):
+        raise ConfigError(f"register_env({name!r}, {creator!r}): expected a function that returns an environment")
+    _CREATORS[name] = creator
+
+
+def registered_env(name: Any) -> Callable[..., Any] | None:
+    """The creator of that name, or `None`."""
+    return _CREATORS.get(name) if isinstance(name, str) else None
+
+
+def registered_envs() -> dict[str, Callable[..., Any]]:
+    """All names with their creators."""
+    return dict(_CREATORS)
+
+
+def call_creator(creator: Callable[..., Any], context: EnvContext, extra: Mapping[str, Any]) -> Any:
+    """An environment from its class or function.
+
+    The whole context is passed to a function with one argument that the keywords do not name, and to a class that
+    calls an argument `config` (or `env_config`, …); all others get the keywords.
+    """
+    parameters = _positional(creator)
+    needed = [name for name, default in parameters.items() if default is inspect.Parameter.empty]
+    named = [name for name in parameters if name in CONTEXT_NAMES]
+    wanted = (needed if not isinstance(creator, type) and len(needed) == 1 else []) or named
+    if len(wanted) == 1 and wanted[0] not in context and set(needed) <= set(wanted):
+        return creator(**{wanted[0]: context}, **extra)
+    return creator(**context, **extra)
+
+
+def _positional(creator: Callable[..., Any]) -> dict[str, Any]:
+    """Name and default of each argument that could be passed by position."""
+    try:
+        parameters = inspect.signature(creator).parameters.values()
+    except ValueError:  # built-in classes have no signature
+        return {}
+    return {p.name: p.default for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD}

@@ -1,0 +1,174 @@
+"""Small tasks that need one thing each, such as memory: for presets, examples and tests, learned in minutes."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+__all__ = ["HiddenCoin", "ParametricActionsCartPole", "RepeatAfterMe", "StatelessCartPole"]
+
+
+class StatelessCartPole(gym.ObservationWrapper[np.ndarray, int, np.ndarray]):
+    """CartPole that shows positions but no velocities: a policy has to remember where things were.
+
+    Args:
+        env: CartPole; `None` makes CartPole-v1.
+    """
+
+    def __init__(self, env: gym.Env[np.ndarray, int] | None = None) -> None:
+        super().__init__(gym.make("CartPole-v1") if env is None else env)
+        box = self.env.observation_space
+        assert isinstance(box, spaces.Box)
+        self.observation_space = spaces.Box(box.low[[0, 2]], box.high[[0, 2]], dtype=np.float32)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        """Cart position and pole angle."""
+        return observation[[0, 2]]
+
+
+class RepeatAfterMe(gym.Env[Any, Any]):
+    """Shows a random symbol each step; reward 1 for naming the one of `delay` steps ago, −1 for another.
+
+    Guessing earns 2 · (1 / symbols) − 1 a step on average; the most is `length − delay`.
+
+    Args:
+        delay: ≥ 0, how many steps back.
+        symbols: number of different ones.
+        length: steps of an episode; the last one truncates nothing, it ends.
+    """
+
+    def __init__(self, delay: int = 2, symbols: int = 2, length: int = 100) -> None:
+        self.observation_space, self.action_space = spaces.Discrete(symbols), spaces.Discrete(symbols)
+        self.delay, self.length = delay, length
+        self.shown: deque[int] = deque(maxlen=delay + 1)
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        """The first symbol."""
+        super().reset(seed=seed)
+        self.shown.clear()
+        self.steps = 0
+        return self._next(), {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """Reward for the symbol of `delay` steps ago, nothing before there is one; and the next symbol."""
+        known = len(self.shown) > self.delay
+        reward = (1.0 if action == self.shown[0] else -1.0) if known else 0.0
+        self.steps += 1
+        return self._next(), reward, self.steps >= self.length, False, {}
+
+    def _next(self) -> int:
+        symbol = int(self.np_random.integers(int(self.action_space.n)))  # type: ignore[attr-defined]
+        self.shown.append(symbol)
+        return symbol
+
+
+class HiddenCoin(gym.Env[Any, Any]):
+    """Hide a coin in one of two hands (first part of the action), point to a hand (second part); nothing is observed.
+
+    A step pays [pointed to the coin] − [the opponent guessed the coin's hand] + ½, divided by `length`: the return is
+    the mean pay. The opponent guesses the hand that held the coin more often so far in the episode.
+
+    Parts that do not see each other cannot do it. Without memory they hide with a fixed probability p in one hand and
+    point with a fixed probability q to it: right with pq + (1 − p)(1 − q) ≤ max(p, 1 − p). The opponent is right with
+    max(p, 1 − p) as soon as his count says which hand that is. What he loses until then is all that they can gain
+    above ½: at 100 steps never more than 0.027, whatever p and q. A second part that sees the first hides at random
+    and points to the coin: 1 − ½ + ½ = 1, which is the most without memory. (With memory, taking turns beats him.)
+
+    Args:
+        length: steps of an episode.
+    """
+
+    def __init__(self, length: int = 100) -> None:
+        self.observation_space = spaces.Discrete(1)
+        self.action_space = spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2)))
+        self.length = length
+        self.hidden = [0, 0]
+        """How often each hand held the coin."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        """A new opponent."""
+        super().reset(seed=seed)
+        self.hidden = [0, 0]
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        """The pay for (hand of the coin, hand pointed to)."""
+        coin, pointed = int(action[0]), int(action[1])
+        left, right = self.hidden
+        guess = int(self.np_random.integers(2)) if left == right else int(right > left)
+        self.hidden[coin] += 1
+        pay = float(pointed == coin) - float(guess == coin) + 0.5
+        return 0, pay / self.length, sum(self.hidden) >= self.length, False, {}
+
+
+class ParametricActionsCartPole(gym.Wrapper[Any, Any, Any, Any]):
+    """CartPole with `slots` actions, of which a few are legal, at each step others; an illegal one ends the episode.
+
+    Observations: "cart" (CartPole's), "action_mask" `[slots]` (1: legal), "avail_actions" `[slots, 2]` (an embedding of
+    what a slot does; zeros: illegal).
+
+    Args:
+        slots: number of actions, at least 2.
+        varying: from 2 to all slots are legal, a new number at each step, instead of 2. Both directions always are.
+        embeddings: show "avail_actions", and let a slot mean another direction at each step. Without, even slots push
+            left and odd ones right.
+        mask: show "action_mask".
+        env: CartPole; `None` makes CartPole-v1.
+    """
+
+    EMBEDDINGS = np.array([[0.9, -0.4], [-0.3, 1.0]], np.float32)
+    """Of left and right."""
+
+    def __init__(
+        self,
+        slots: int = 10,
+        *,
+        varying: bool = False,
+        embeddings: bool = True,
+        mask: bool = True,
+        env: gym.Env[np.ndarray, int] | None = None,
+    ) -> None:
+        super().__init__(gym.make("CartPole-v1") if env is None else env)
+        self.slots, self.varying, self.embeddings, self.mask = slots, varying, embeddings, mask
+        parts: dict[str, gym.Space[Any]] = {"cart": self.env.observation_space}
+        if mask:
+            parts["action_mask"] = spaces.MultiBinary(slots)
+        if embeddings:
+            parts["avail_actions"] = spaces.Box(-1.0, 1.0, (slots, 2), np.float32)
+        self.observation_space, self.action_space = spaces.Dict(parts), spaces.Discrete(slots)
+        self.directions = np.arange(slots) % 2
+        """What each slot does now."""
+        self.legal = np.zeros(slots, bool)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """CartPole's start, and the first legal actions."""
+        cart, info = self.env.reset(seed=seed, options=options)
+        return self._shown(cart), info
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Push in the slot's direction; an illegal slot pushes too, pays 0 and ends the episode."""
+        legal = bool(self.legal[action])
+        cart, reward, terminated, truncated, info = self.env.step(int(self.directions[action]))
+        return self._shown(cart), float(reward) * legal, terminated or not legal, truncated, info
+
+    def _shown(self, cart: np.ndarray) -> dict[str, np.ndarray]:
+        """The observation, with new legal actions."""
+        random = self.np_random
+        if self.embeddings:
+            self.directions = random.permutation(np.arange(self.slots) % 2)
+        count = int(random.integers(2, self.slots + 1)) if self.varying else 2
+        order = random.permutation(self.slots)
+        left, right = (order[self.directions[order] == direction] for direction in (0, 1))
+        others = order[(order != left[0]) & (order != right[0])]
+        self.legal = np.isin(np.arange(self.slots), [left[0], right[0], *others[: count - 2]])
+        shown = {"cart": cart}
+        if self.mask:
+            shown["action_mask"] = self.legal.astype(np.int8)
+        if self.embeddings:
+            shown["avail_actions"] = self.EMBEDDINGS[self.directions] * self.legal[:, None].astype(np.float32)
+        return shown

@@ -1,0 +1,42 @@
+"""A policy's state in the form in which it travels to worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["pack", "unpack"]
+
+
+def pack(policy: Any) -> dict[str, Any]:
+    """The policy's state as one flat float32 array and the few tensors of other types: one object, one copy.
+
+    One written from scratch knows itself what its weights are.
+    """
+    if policy.written_from_scratch:
+        return {"own": policy.get_weights()}
+    state = policy.state_dict()
+    floats = [tensor.detach().cpu().numpy().ravel() for tensor in state.values() if tensor.dtype == torch.float32]
+    others = {
+        name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items() if tensor.dtype != torch.float32
+    }
+    return {"flat": np.concatenate(floats) if floats else np.empty(0, np.float32), "others": others}
+
+
+def unpack(policy: Any, packed: Mapping[str, Any]) -> None:
+    """Copy what `pack` made into a policy of the same class and arguments."""
+    if "own" in packed:
+        policy.set_weights(packed["own"])
+        return
+    start = 0
+    with torch.no_grad():
+        for name, tensor in policy.state_dict().items():
+            if tensor.dtype == torch.float32:
+                part = packed["flat"][start : start + tensor.numel()]
+                tensor.copy_(torch.from_numpy(part.copy()).view_as(tensor))
+                start += tensor.numel()
+            else:
+                tensor.copy_(torch.from_numpy(np.array(packed["others"][name])).view_as(tensor))

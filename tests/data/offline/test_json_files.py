@@ -1,0 +1,66 @@
+"""Batches written to JSON lines come back as they were, in an order that a seed names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lightning_rl.data.offline import JsonReader, JsonWriter
+from lightning_rl.errors import ConfigError
+from lightning_rl.sample_batch import SampleBatch
+
+
+def batch(number: int) -> SampleBatch:
+    return SampleBatch(
+        obs={"image": torch.full((3, 2, 2), number, dtype=torch.uint8), "vector": torch.rand(3, 2)},
+        actions=torch.tensor([number, 1, 2]),
+        rewards=torch.tensor([0.1, -1e30, float(number)]),
+        terminated=torch.tensor([True, False, True]),
+        empty=torch.zeros(3, 0),
+    )
+
+
+def test_every_column_comes_back_with_its_dtype_and_shape(tmp_path: Path) -> None:
+    written = batch(7)
+    JsonWriter(tmp_path).write(written)
+    read = JsonReader(tmp_path).next()
+    assert read.columns == written.columns and read.obs.columns == ["image", "vector"]
+    for name in ("actions", "rewards", "terminated", "empty"):
+        assert read[name].dtype == written[name].dtype
+        assert torch.equal(read[name], written[name])
+    assert torch.equal(read.obs.image, written.obs.image) and torch.equal(read.obs.vector, written.obs.vector)
+
+
+def test_a_pass_gives_each_batch_once_in_an_order_of_the_seed(tmp_path: Path) -> None:
+    writer = JsonWriter(tmp_path, max_file_size=2000)
+    for number in range(9):
+        writer.write(batch(number))
+    assert len(list(tmp_path.glob("*.json"))) > 1
+    orders = []
+    for seed in (0, 0, 1):
+        reader = JsonReader(str(tmp_path / "*.json"), seed=seed)
+        passes = [[int(reader.next().actions[0]) for _ in range(len(reader))] for _ in range(2)]
+        assert sorted(passes[0]) == sorted(passes[1]) == list(range(9)) and passes[0] != passes[1]
+        orders.append(passes)
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_a_new_writer_goes_on_behind_the_files_that_are_there(tmp_path: Path) -> None:
+    for number in range(2):
+        JsonWriter(tmp_path).write(batch(number))
+    assert len(JsonReader(tmp_path)) == 2
+
+
+def test_plain_lists_are_read(tmp_path: Path) -> None:
+    (tmp_path / "hand.json").write_text('{"type": "SampleBatch", "obs": [[1.5], [2]], "actions": [0, 1]}\n\n')
+    read = JsonReader([tmp_path / "hand.json"]).next()
+    assert torch.equal(read.obs, torch.tensor([[1.5], [2.0]])) and read.actions.dtype == torch.int64
+
+
+@pytest.mark.parametrize("content", ["", "[1]\n", '{"obs": [1]}\n', "nonsense\n"])
+def test_what_is_no_batch_says_where(tmp_path: Path, content: str) -> None:
+    (tmp_path / "file.json").write_text(content)
+    with pytest.raises(ConfigError, match=r"holds no batch|file.json, byte 0: this line is no batch"):
+        JsonReader(tmp_path).next()

@@ -1,0 +1,30 @@
+"""The Python API takes what the command line takes, in the same places."""
+
+from __future__ import annotations
+
+from lightning_rl import Algorithm
+
+
+def test_a_config_s_model_exploration_and_seed_reach_the_policy() -> None:
+    """The policy's YAML refers to them (`model: ${model}`), and that is resolved before a config is put over it."""
+    config = {"model": {"fcnet_hiddens": [7]}, "exploration": {"type": "random"}, "seed": 5}
+    algorithm = Algorithm("ppo", env="CartPole-v1", config=config)
+    assert algorithm.policy.model.trunk.size == 7
+    assert type(algorithm.policy.exploration).__name__ == "Random"
+    assert algorithm.policy.seed == 5
+    algorithm.stop()
+
+
+def test_what_a_config_says_of_the_policy_itself_comes_before_what_it_says_of_all() -> None:
+    config = {"model": {"fcnet_hiddens": [7]}, "policy": {"model": {"fcnet_hiddens": [8]}, "seed": 6}}
+    algorithm = Algorithm("ppo", env="CartPole-v1", config=config)
+    assert algorithm.policy.model.trunk.size == 8 and algorithm.policy.seed == 6
+    algorithm.stop()
+
+
+def test_a_policy_class_takes_them_too() -> None:
+    from lightning_rl.policies import PPO
+
+    algorithm = Algorithm(PPO, env="CartPole-v1", config={"model": {"fcnet_hiddens": [7]}})
+    assert algorithm.policy.model.trunk.size == 7
+    algorithm.stop()

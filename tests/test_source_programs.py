@@ -1,0 +1,706 @@
+"""The programs of the documents that this project comes from, with imports, bounds of loops and bodies "…" changed.
+
+Four documents: (1) how to write a policy class, (2) a walk through the sources of DQN's trainer, (3) models,
+preprocessors and action distributions, (4) the concepts of policies, evaluators, optimizers and trainers. TensorFlow
+programs stand here as their torch twins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from torch import nn
+
+from lightning_rl import rllib
+from lightning_rl.data.offline import JsonReader, JsonWriter
+from lightning_rl.models import Model
+from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.models.fully_connected import FullyConnectedNetwork
+from lightning_rl.policies.advantages import advantage_rows
+from lightning_rl.rllib import (
+    Algorithm,
+    AsyncSamplesOptimizer,
+    ModelCatalog,
+    Policy,
+    PolicyEvaluator,
+    PPOTrainer,  # pyright: ignore[reportAttributeAccessIssue]
+    Preprocessor,
+    SampleBatch,
+    TorchModelV2,
+    build_torch_policy,
+    tune,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(retired|out of date).*")
+ppo = a3c = rllib
+args = SimpleNamespace(stop_iters=2)
+FEW = {"train_batch_size": 64}  # added to configs, so that an iteration lasts a moment
+
+
+@pytest.fixture(autouse=True)
+def in_its_own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def ray() -> Iterator[Any]:
+    import ray
+
+    from lightning_rl.rollouts.ray_workers import start_ray
+
+    start_ray(3)
+    yield ray
+    ray.shutdown()
+
+
+# -- (1) how to write a policy class ----------------------------------------------------------------------------------
+class MyModelClass(TorchModelV2, nn.Module):  # nn.Module has to be there
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+        nn.Module.__init__(self)
+        self._hidden_layers = nn.Sequential(nn.Linear(4, 16), nn.Tanh())
+        self._logits = nn.Linear(16, num_outputs)  # policy output
+        self._value_branch = nn.Linear(16, 1)  # value output
+
+    def forward(self, input_dict, state, seq_lens):
+        features = self._hidden_layers(input_dict["obs"])
+        self._value = self._value_branch(features)
+        return self._logits(features), state
+
+    def value_function(self):
+        return self._value.squeeze(1)
+
+    def custom_loss(self, policy_loss, loss_inputs):
+        self.own = self._hidden_layers[0].weight.square().mean()
+        return policy_loss + self.own
+
+    def metrics(self):
+        return {"own_metrics": self.own}
+
+
+def test_document_1_a_custom_model_is_registered_and_used() -> None:
+    ModelCatalog.register_custom_model("MYmodel", MyModelClass)
+    trainer = PPOTrainer(env="CartPole-v0", config={"model": {"custom_model": "MYmodel"}, **FEW})
+    assert isinstance(trainer.policy.model, MyModelClass)
+    assert trainer.train()["train/model/own_metrics"] > 0
+    trainer.stop()
+
+
+DEPRECATED_VALUE = -1
+MODEL_DEFAULTS = {
+    "_use_default_native_models": False,
+    "_disable_preprocessor_api": False,
+    "_disable_action_flattening": False,
+    "fcnet_hiddens": [256, 256],
+    "fcnet_activation": "tanh",
+    "conv_filters": None,
+    "conv_activation": "relu",
+    "post_fcnet_hiddens": [],
+    "post_fcnet_activation": "relu",
+    "free_log_std": False,
+    "no_final_linear": False,
+    "vf_share_layers": True,
+    "use_lstm": False,
+    "max_seq_len": 20,
+    "lstm_cell_size": 256,
+    "lstm_use_prev_action": False,
+    "lstm_use_prev_reward": False,
+    "_time_major": False,
+    "use_attention": False,
+    "attention_num_transformer_units": 1,
+    "attention_dim": 64,
+    "attention_num_heads": 1,
+    "attention_head_dim": 32,
+    "attention_memory_inference": 50,
+    "attention_memory_training": 50,
+    "attention_position_wise_mlp_dim": 32,
+    "attention_init_gru_gate_bias": 2.0,
+    "attention_use_n_prev_actions": 0,
+    "attention_use_n_prev_rewards": 0,
+    "framestack": True,
+    "dim": 84,
+    "grayscale": False,
+    "zero_mean": True,
+    "custom_model": None,
+    "custom_model_config": {},
+    "custom_action_dist": None,
+    "custom_preprocessor": None,
+    "lstm_use_prev_action_reward": DEPRECATED_VALUE,
+}
+
+
+@pytest.mark.parametrize("change", [{}, {"use_lstm": True}, {"use_attention": True}])
+def test_document_1_the_whole_model_config_is_taken(change: dict[str, Any]) -> None:
+    trainer = PPOTrainer(env="CartPole-v0", config={"model": {**MODEL_DEFAULTS, **change}, **FEW, "num_sgd_iter": 1})
+    assert trainer.config["model"]["fcnet_hiddens"] == [256, 256]
+    assert trainer.policy.is_recurrent == bool(change)
+    trainer.train()
+    trainer.stop()
+
+
+def test_document_1_a_config_passes_parameters_to_the_model() -> None:
+    algo_config = {
+        # All model-related settings go into this sub-dict.
+        "model": {
+            # By default, the MODEL_DEFAULTS dict above will be used.
+            # Change individual keys in that dict by overriding them, e.g.
+            "fcnet_hiddens": [512, 512, 512],
+            "fcnet_activation": "relu",
+        },
+        # ... other Trainer config keys, e.g. "lr" ...
+        "lr": 0.00001,
+    }
+    trainer = PPOTrainer(env="CartPole-v0", config=algo_config)
+    shapes = [tuple(p.shape) for p in trainer.policy.model.parameters() if p.dim() == 2]
+    assert shapes[:3] == [(512, 4), (512, 512), (512, 512)] and trainer.policy.optimiser.lr == 0.00001
+
+
+config = lambda: {"lr": 1e-3, "gamma": 0.98, "lambda": 0.9, "vf_coeff": 0.5, "grad_clip": 0.5}  # noqa: E731
+
+
+def actor_critic_loss(policy, model, dist_class, train_batch):
+    logits, _ = model.from_batch(train_batch)
+    values = model.value_function()
+    dist = dist_class(logits, model)
+    policy.entropy = dist.entropy().mean()
+    policy.pi_err = -(train_batch["advantages"] * dist.logp(train_batch["actions"])).mean()
+    policy.value_err = (values - train_batch["value_targets"]).square().mean()
+    return policy.pi_err + policy.config["vf_coeff"] * policy.value_err
+
+
+def loss_and_entropy_stats(policy, train_batch):
+    return {"policy_entropy": policy.entropy.item(), "vf_loss": policy.value_err.item()}
+
+
+def add_advantages(policy, sample_batch, other_agent_batches=None, episode=None):
+    return advantage_rows(policy, sample_batch, policy.config["lambda"])
+
+
+def model_value_predictions(policy, input_dict, state_batches, model, action_dist):
+    return {"acting_values": model.value_function()}
+
+
+def apply_grad_clipping(policy, optimizer, loss):
+    parameters = optimizer.param_groups[0]["params"]
+    return {"grad_gnorm": nn.utils.clip_grad_norm_(parameters, policy.config["grad_clip"])}
+
+
+def torch_optimizer(policy):
+    return torch.optim.Adam(policy.model.parameters(), lr=policy.config["lr"])
+
+
+class ValueNetworkMixin:
+    def _value(self, obs):
+        return self.values(obs)  # type: ignore[attr-defined]
+
+
+MyTorchPolicy = build_torch_policy(
+    name="MyTorchPolicy",
+    get_default_config=config,
+    loss_fn=actor_critic_loss,
+    stats_fn=loss_and_entropy_stats,
+    postprocess_fn=add_advantages,
+    extra_action_out_fn=model_value_predictions,
+    extra_grad_process_fn=apply_grad_clipping,
+    optimizer_fn=torch_optimizer,
+    mixins=[ValueNetworkMixin],
+)
+
+
+class MyAlgorithm(Algorithm):
+    def get_default_policy_class(self, config):
+        return MyTorchPolicy
+
+
+@pytest.mark.ray
+def test_document_1_an_algorithm_of_a_policy_of_functions_is_run_by_tune() -> None:
+    result = tune.run(
+        MyAlgorithm,
+        stop={"training_iteration": args.stop_iters},
+        config={
+            "env": "CartPole-v0",
+            # Use GPUs iff `RLLIB_NUM_GPUS` env var set to > 0.
+            "num_gpus": int(os.environ.get("RLLIB_NUM_GPUS", "0")),
+            "num_workers": 2,
+            "framework": "torch",
+        },
+    )
+    assert result["training_iteration"] == 2 and 0 < result["train/policy_entropy"] < 0.7
+    assert result["train/grad_gnorm"] > 0
+
+
+def some_custom_loss_fn(policy, model, dist_class, train_batch):
+    logits, _ = model(train_batch)
+    return -(dist_class(logits, model).logp(train_batch["actions"]) * train_batch["advantages"]).mean()
+
+
+def test_document_1_a_policy_and_a_trainer_are_updated() -> None:
+    """`PPOTFPolicy` there."""
+    custom_policy = rllib.PPOTorchPolicy.with_updates(name="MyCustomPPOTFPolicy", loss_fn=some_custom_loss_fn)
+    custom_trainer = PPOTrainer.with_updates(default_policy=custom_policy)
+    trainer = custom_trainer(env="CartPole-v0", config=FEW)
+    assert isinstance(trainer.policy, rllib.PPOTorchPolicy) and "train/value_loss" not in trainer.train()
+    trainer.stop()
+
+
+# -- (3) models, preprocessors and action distributions ---------------------------------------------------------------
+class Frames(gym.Env[np.ndarray, int]):
+    observation_space, action_space = Box(0, 255, (42, 42, 3), np.uint8), Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.low, {}
+
+    def step(self, action):
+        return self.observation_space.high, 1.0, bool(self.np_random.random() < 0.2), False, {}
+
+
+def test_document_3_convolutions_are_configured() -> None:
+    """A side of 42 becomes 21, 11 and 1."""
+    model = {"dim": 42, "conv_filters": [[16, [4, 4], 2], [32, [4, 4], 2], [512, [11, 11], 1]]}
+    trainer = PPOTrainer(env=Frames, config={"model": model, "train_batch_size": 32, "num_sgd_iter": 1})
+    outputs = trainer.policy.model(trainer.policy.input_dict(torch.zeros(2, 42, 42, 3, dtype=torch.uint8)), [], None)
+    assert outputs[0].shape == (2, 2)
+    widths = [p.shape[0] for p in trainer.policy.model.parameters() if p.dim() == 4]
+    assert widths[:3] == [16, 32, 512]
+    trainer.train()
+    trainer.stop()
+
+
+def test_document_3_an_lstm_is_put_behind_the_model() -> None:
+    trainer = PPOTrainer(env="CartPole-v0", config={"model": {"use_lstm": True}, **FEW, "num_sgd_iter": 1})
+    assert trainer.policy.is_recurrent and trainer.train()["training_iteration"] == 1
+    trainer.stop()
+
+
+class CustomTorchModel(nn.Module, TorchModelV2):
+    def __init__(self, obs_space, action_space, num_outputs, model_config, name):
+        nn.Module.__init__(self)
+        TorchModelV2.__init__(self, obs_space, action_space, num_outputs, model_config, name)
+        self.outputs, self.values = nn.Linear(4, num_outputs), nn.Linear(4, 1)
+
+    def forward(self, input_dict, state, seq_lens):
+        self._obs = input_dict["obs"]
+        return self.outputs(self._obs), state
+
+    def value_function(self):
+        return self.values(self._obs).squeeze(1)
+
+
+@pytest.mark.ray
+def test_document_3_a_custom_model_trains_with_ray_started() -> None:
+    import ray
+
+    ModelCatalog.register_custom_model("my_model", CustomTorchModel)
+    ray.init()
+    try:
+        trainer = a3c.A2CTrainer(
+            env="CartPole-v0",
+            config={
+                "use_pytorch": True,
+                "model": {
+                    "custom_model": "my_model",
+                    "custom_options": {},  # extra options to pass to your model
+                },
+            },
+        )
+        assert isinstance(trainer.policy.model, CustomTorchModel) and trainer.train()["training_iteration"] == 1
+        trainer.stop()
+    finally:
+        ray.shutdown()
+
+
+def test_document_3_batch_norm_learns_in_training_and_rests_in_acting() -> None:
+    """`tf.layers.batch_normalization(x, training=input_dict["is_training"])` there."""
+
+    class Normed(FullyConnectedNetwork):
+        def __init__(self, obs_space, action_space, num_outputs, **keywords):
+            super().__init__(obs_space, action_space, num_outputs, **keywords)
+            self.norm = nn.BatchNorm1d(4)
+
+        def forward(self, input_dict, state=(), seq_lens=None):
+            assert input_dict["is_training"] == self.training
+            return super().forward({**input_dict, "obs_flat": self.norm(input_dict["obs_flat"])}, state, seq_lens)
+
+    ModelCatalog.register_custom_model("normed", Normed)
+    trainer = PPOTrainer(env="CartPole-v0", config={"model": {"custom_model": "normed"}, **FEW})
+    norm = trainer.policy.model.norm
+    trainer.train()
+    learned = norm.num_batches_tracked.item()
+    trainer.policy.compute_actions(np.ones((3, 4), np.float32))
+    assert learned > 0 and norm.num_batches_tracked.item() == learned
+    trainer.stop()
+
+
+class MyPreprocessorClass(Preprocessor):
+    def _init_shape(self, obs_space, options):
+        new_shape = (2,)
+        return new_shape  # can vary depending on inputs
+
+    def transform(self, observation):
+        return observation[2:]  # return the preprocessed observation
+
+
+def test_document_3_a_custom_preprocessor_is_registered_and_used() -> None:
+    ModelCatalog.register_custom_preprocessor("my_prep", MyPreprocessorClass)
+    trainer = ppo.PPOTrainer(
+        env="CartPole-v0",
+        config={
+            "model": {
+                "custom_preprocessor": "my_prep",
+                "custom_options": {},  # extra options to pass to your preprocessor
+            },
+            **FEW,
+        },
+    )
+    assert next(iter(trainer.policy.model.parameters())).shape[1] == 2
+    trainer.train()
+    trainer.stop()
+
+
+class MyActionDist(rllib.ActionDistribution):
+    @staticmethod
+    def required_model_output_shape(action_space, model_config):
+        return 7  # controls model output feature vector size
+
+    def __init__(self, inputs, model):
+        super(MyActionDist, self).__init__(inputs, model)  # noqa: UP008
+        assert model.num_outputs == 7
+        self.choice = torch.distributions.Categorical(logits=inputs[:, :2])
+
+    def sample(self):
+        return self.choice.sample()
+
+    def logp(self, actions):
+        return self.choice.log_prob(actions)
+
+    def entropy(self):
+        return self.choice.entropy()
+
+
+def test_document_3_a_custom_action_distribution_is_registered_and_used() -> None:
+    ModelCatalog.register_custom_action_dist("my_dist", MyActionDist)
+    trainer = ppo.PPOTrainer(env="CartPole-v0", config={"model": {"custom_action_dist": "my_dist"}, **FEW})
+    assert 0 < trainer.train()["train/entropy"] <= 0.6932
+    trainer.stop()
+
+
+class ImitatingModel(FullyConnectedNetwork):
+    """The input reader's `next()` is called in the loss."""
+
+    def __init__(self, obs_space, action_space, num_outputs, *, input_files, **keywords):
+        super().__init__(obs_space, action_space, num_outputs, **keywords)
+        self.reader = JsonReader(input_files)
+
+    def custom_loss(self, policy_loss, loss_inputs):
+        batch = self.reader.next()
+        logits, _ = self({"obs_flat": batch["obs"]})
+        self.imitation_loss = nn.functional.cross_entropy(logits, batch["actions"])
+        self.policy_loss = policy_loss
+        return policy_loss + 10 * self.imitation_loss
+
+    def metrics(self):
+        return {"policy_loss": self.policy_loss, "imitation_loss": self.imitation_loss}
+
+
+def test_document_3_an_imitation_loss_reads_offline_data() -> None:
+    obs = torch.randn(64, 4, generator=torch.manual_seed(0))
+    JsonWriter("experts").write(SampleBatch(obs=obs, actions=(obs[:, 2] > 0).long()))
+    ModelCatalog.register_custom_model("imitating", ImitatingModel)
+    model = {"custom_model": "imitating", "custom_options": {"input_files": "experts"}}
+    trainer = PPOTrainer(env="CartPole-v0", config={"model": model, "num_sgd_iter": 1, "lr": 3e-3, **FEW})
+    errors = [trainer.train()["train/model/imitation_loss"] for _ in range(10)]
+    trainer.stop()
+    assert errors[-1] < 0.5 * errors[0]
+
+
+class MyParamActionEnv(gym.Env[Any, int]):
+    """Each step some actions are allowed; those pay whose embedding points to where `real_obs` does."""
+
+    def __init__(self, max_avail_actions):
+        self.action_space = Discrete(max_avail_actions)
+        self.observation_space = Dict(
+            {
+                "action_mask": Box(0, 1, shape=(max_avail_actions,)),
+                "avail_actions": Box(-1, 1, shape=(max_avail_actions, 2)),
+                "real_obs": Box(-1, 1, shape=(2,)),
+            }
+        )
+
+    def observation(self):
+        count = self.action_space.n
+        self.mask = np.zeros(count, np.float32)
+        self.mask[self.np_random.permutation(count)[: self.np_random.integers(1, count + 1)]] = 1
+        self.real = self.np_random.choice([-1.0, 1.0], 2).astype(np.float32)
+        self.embeddings = self.np_random.uniform(-1, 1, (count, 2)).astype(np.float32) * self.mask[:, None]
+        return {"action_mask": self.mask, "avail_actions": self.embeddings, "real_obs": self.real}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.observation(), {}
+
+    def step(self, action):
+        assert self.mask[action] == 1, "an action that was not allowed"
+        reward = float(self.embeddings[action] @ self.real)
+        self.t += 1
+        return self.observation(), reward, self.t == 10, False, {}
+
+
+class ParametricActionsModel(Model):
+    """The twin of a Keras model: an intent vector, its product with each embedding, masked."""
+
+    def __init__(self, obs_space, action_space, num_outputs, *, true_obs_shape=(2,), action_embed_size=2):
+        super().__init__(obs_space, action_space, num_outputs)
+        box = Box(-1, 1, shape=true_obs_shape)
+        self.action_embed_model = FullyConnectedNetwork(box, action_space, action_embed_size)
+
+    def forward(self, input_dict, state=(), seq_lens=None):
+        # Extract the available actions tensor from the observation.
+        avail_actions = input_dict["obs"]["avail_actions"]
+        action_mask = input_dict["obs"]["action_mask"]
+        # Compute the predicted action embedding
+        action_embed, _ = self.action_embed_model({"obs_flat": input_dict["obs"]["real_obs"]})
+        # Expand the model output to [BATCH, 1, EMBED_SIZE]. Note that the
+        # avail actions tensor is of shape [BATCH, MAX_ACTIONS, EMBED_SIZE].
+        intent_vector = action_embed.unsqueeze(1)
+        # Batch dot product => shape of logits is [BATCH, MAX_ACTIONS].
+        action_logits = (avail_actions * intent_vector).sum(dim=2)
+        # Mask out invalid actions (use the least float for stability)
+        inf_mask = action_mask.log().clamp(min=torch.finfo(torch.float32).min)
+        return action_logits + inf_mask, list(state)
+
+    def value_function(self):
+        return self.action_embed_model.value_function()
+
+
+def test_document_3_parametric_actions_learn_and_never_break_the_mask() -> None:
+    ModelCatalog.register_custom_model("parametric", ParametricActionsModel)
+    env, sizes = {"max_avail_actions": 5}, {"train_batch_size": 320, "num_envs_per_worker": 8, "sgd_minibatch_size": 80}
+    model = {"custom_model": "parametric", "vf_share_layers": True}
+    trainer = PPOTrainer(
+        env=MyParamActionEnv, config={"env_config": env, "model": model, **sizes, "lr": 1e-2, "seed": 1}
+    )
+    rewards = [trainer.train()["episode_reward_mean"] for _ in range(8)]
+    trainer.stop()
+    assert rewards[-1] > rewards[0] + 2.0
+
+
+class BinaryAutoregressiveOutput(ActionDistribution):
+    """Action distribution P(a1, a2) = P(a1) * P(a2 | a1)"""
+
+    maskable = False
+
+    @staticmethod
+    def required_model_output_shape(action_space, model_config):
+        return 16  # controls model output feature vector size
+
+    def sample(self, generator=None):
+        # first, sample a1
+        a1 = self._draw(self._a1_distribution(), generator)
+        # sample a2 conditioned on a1
+        a2 = self._draw(self._a2_distribution(a1), generator)
+        # return the action tuple
+        return self._kept((a1, a2))
+
+    def deterministic_sample(self):
+        a1 = self._a1_distribution().logits.argmax(dim=1)
+        return self._kept((a1, self._a2_distribution(a1).logits.argmax(dim=1)))
+
+    def logp(self, actions):
+        a1, a2 = (actions["0"], actions["1"]) if isinstance(actions, SampleBatch) else actions
+        return self._a1_distribution().log_prob(a1) + self._a2_distribution(a1).log_prob(a2)
+
+    def sampled_action_logp(self):
+        return self.logp(self.last)
+
+    def entropy(self):
+        """Of a1, and of a2 for a sampled a1."""
+        a1 = self._a1_distribution()
+        both = [self._a2_distribution(torch.full_like(a1.logits[:, 0], value).long()).entropy() for value in (0, 1)]
+        return a1.entropy() + (a1.probs * torch.stack(both, dim=1)).sum(dim=1)
+
+    def kl(self, other):
+        both = [torch.full_like(self.inputs[:, 0], value).long() for value in (0, 1)]
+        a1, divergence = self._a1_distribution(), torch.distributions.kl_divergence
+        after = [divergence(self._a2_distribution(value), other._a2_distribution(value)) for value in both]
+        return divergence(a1, other._a1_distribution()) + (a1.probs * torch.stack(after, dim=1)).sum(dim=1)
+
+    def _draw(self, dist, generator):
+        return torch.multinomial(dist.probs, 1, generator=generator).squeeze(1)
+
+    def _kept(self, actions):
+        self.last = actions
+        return actions
+
+    def _a1_distribution(self):
+        a1_logits, _ = self.model.action_model(self.inputs, torch.zeros(len(self.inputs), 1))
+        return torch.distributions.Categorical(logits=a1_logits)
+
+    def _a2_distribution(self, a1):
+        a1_vec = a1.float().unsqueeze(1)
+        _, a2_logits = self.model.action_model(self.inputs, a1_vec)
+        return torch.distributions.Categorical(logits=a2_logits)
+
+
+class AutoregressiveActionsModel(Model):
+    """Implements the `.action_model` branch required above."""
+
+    def __init__(self, obs_space, action_space, num_outputs):
+        super().__init__(obs_space, action_space, num_outputs)
+        if action_space != Tuple([Discrete(2), Discrete(2)]):
+            raise ValueError("This model only supports the [2, 2] action space")
+        # Output of the model (normally 'logits', but for an autoregressive
+        # dist this is more like a context/feature layer encoding the obs)
+        self.context = nn.Sequential(nn.Linear(self.preprocessor.size, num_outputs), nn.Tanh())
+        self.values = nn.Linear(num_outputs, 1)
+        # P(a1 | obs)
+        self.a1_logits = nn.Linear(num_outputs, 2)
+        # P(a2 | a1)
+        self.a2_hidden, self.a2_logits = nn.Sequential(nn.Linear(1, 16), nn.Tanh()), nn.Linear(16, 2)
+
+    def action_model(self, ctx_input, a1_input):
+        return self.a1_logits(ctx_input), self.a2_logits(self.a2_hidden(a1_input))
+
+    def forward(self, input_dict, state=(), seq_lens=None):
+        self._context = self.context(input_dict["obs_flat"])
+        return self._context, []
+
+    def value_function(self):
+        return self.values(self._context).squeeze(1)
+
+
+class Matching(gym.Env[Any, Any]):
+    """Pays when both actions are equal: independent parts that explore get half of it."""
+
+    observation_space, action_space = Box(-1, 1, (2,)), Tuple([Discrete(2), Discrete(2)])
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(2, np.float32), float(action[0] == action[1]), self.t == 10, False, {}
+
+
+def test_document_3_autoregressive_actions_learn() -> None:
+    ModelCatalog.register_custom_model("autoregressive", AutoregressiveActionsModel)
+    ModelCatalog.register_custom_action_dist("binary_autoreg_dist", BinaryAutoregressiveOutput)
+    model = {"custom_model": "autoregressive", "custom_action_dist": "binary_autoreg_dist"}
+    sizes = {"train_batch_size": 320, "num_envs_per_worker": 8, "sgd_minibatch_size": 80}
+    trainer = PPOTrainer(env=Matching, config={"model": model, **sizes, "lr": 1e-2, "gamma": 0.5, "seed": 1})
+    for _ in range(8):
+        result = trainer.train()
+    trainer.stop()
+    assert result["episode_reward_mean"] > 7
+
+
+# -- (4) policies, evaluators, optimizers, trainers -------------------------------------------------------------------
+class CustomPolicy(Policy):
+    """Example of a custom policy written from scratch.
+
+    You might find it more convenient to extend TF/TorchPolicy instead
+    for a real policy.
+    """
+
+    def __init__(self, observation_space, action_space, config):
+        Policy.__init__(self, observation_space, action_space, config)
+        # example parameter
+        self.w = 1.0
+
+    def compute_actions(
+        self,
+        obs_batch,
+        state_batches,
+        prev_action_batch=None,
+        prev_reward_batch=None,
+        info_batch=None,
+        episodes=None,
+        **kwargs,
+    ):
+        # return action batch, RNN states, extra values to include in batch
+        return [self.action_space.sample() for _ in obs_batch], [], {}
+
+    def learn_on_batch(self, samples):
+        # implement your learning code here
+        return {}  # return stats
+
+    def get_weights(self):
+        return {"w": self.w}
+
+    def set_weights(self, weights):
+        self.w = weights["w"]
+
+
+@pytest.mark.ray
+def test_document_4_evaluation_in_parallel(ray: Any) -> None:
+    # Setup policy and remote policy evaluation actors
+    env = gym.make("CartPole-v0")
+    policy = CustomPolicy(env.observation_space, env.action_space, {})
+    remote_evaluators = [
+        PolicyEvaluator.as_remote().remote(lambda c: gym.make("CartPole-v0"), CustomPolicy) for _ in range(2)
+    ]
+
+    for turn in range(2):
+        # Gather a batch of samples
+        T1 = SampleBatch.concat_samples(ray.get([w.sample.remote() for w in remote_evaluators]))  # noqa: N806
+
+        # Improve the policy using the T1 batch
+        policy.learn_on_batch(T1)
+        assert T1.count > 200
+        policy.w = float(turn)
+
+        # Broadcast weights to the policy evaluation workers
+        weights = ray.put({"default_policy": policy.get_weights()})
+        for w in remote_evaluators:
+            w.set_weights.remote(weights)
+    found = ray.get([w.get_weights.remote() for w in remote_evaluators])
+    assert found == [{"default_policy": {"w": 1.0}}] * 2
+
+
+@pytest.mark.ray
+def test_document_4_an_optimizer(ray: Any) -> None:
+    # Same setup as before
+    local_evaluator = PolicyEvaluator(lambda c: gym.make("CartPole-v0"), CustomPolicy)
+    remote_evaluators = [
+        PolicyEvaluator.as_remote().remote(lambda c: gym.make("CartPole-v0"), CustomPolicy) for _ in range(2)
+    ]
+
+    # this optimizer implements the IMPALA architecture
+    optimizer = AsyncSamplesOptimizer(local_evaluator, remote_evaluators, train_batch_size=500)
+
+    for _ in range(2):
+        optimizer.step()
+    assert optimizer.stats()["num_steps_trained"] >= 1000
+
+
+def test_document_4_a_trainer() -> None:
+    trainer = PPOTrainer(env="CartPole-v0", config={"train_batch_size": 4000})
+    for _ in range(1):
+        result = trainer.train()
+        print(result)
+    trainer.stop()
+    assert 3700 < result["timesteps_total"] <= 4000 and result["episode_reward_mean"] > 10
+
+
+def test_document_4_the_same_from_the_command_line(tmp_path: Path) -> None:
+    """`rllib train` there; --stop is added, because there it has no end."""
+    command = [sys.executable, "-m", "lightning_rl.rllib", "train", "--run=PPO", "--env=CartPole-v0"]
+    command += ['--config={"train_batch_size": 4000}', '--stop={"training_iteration": 1}']
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    assert json.dumps("training_iteration").replace('"', "'") in done.stdout

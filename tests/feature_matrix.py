@@ -125,7 +125,7 @@ def page() -> str:
         "Each cell was tried: two iterations of the algorithm in an environment with these spaces. "
         "A dash is refused before training, with what would work instead.\n\n"
         f"{head}\n" + "\n".join(rows) + "\n\n"
-        "`python -m tests.feature_matrix > docs/feature_matrix.md` writes this page; a test holds it to what it finds.\n"
+        "`python -m tests.feature_matrix > docs/feature_matrix.md` writes this page; a test holds it to that.\n"
     )
 
 

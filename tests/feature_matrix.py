@@ -78,6 +78,7 @@ FEATURES: dict[str, Callable[[str], None]] = {
     "Box": _case(VECTOR, BOX),
     "Box, squashed": _case(VECTOR, BOX, custom_action_dist="SquashedGaussian"),
     "Dict, Tuple": _case(VECTOR, spaces.Dict({"a": DISCRETE, "b": spaces.Tuple((BOX, spaces.MultiBinary(2)))})),
+    "autoregressive": _case(VECTOR, spaces.MultiDiscrete([2, 3]), custom_action_dist="Autoregressive"),
     "action mask": _case(MASKED, DISCRETE),
     "images": _case(IMAGE, DISCRETE),
     "images in a Dict": _case(spaces.Dict({"image": IMAGE, "x": VECTOR}), DISCRETE),

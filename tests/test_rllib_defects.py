@@ -198,3 +198,13 @@ def test_layers_behind_convolutions_go_with_a_shared_value_branch(share: bool) -
     assert outputs.shape == (3, 2) and model.value_function().shape == (3,)
     features = model.encoder(torch.randint(0, 255, (3, 84, 84, 3), dtype=torch.uint8))
     assert features.shape == (3, 8) and bool((features >= 0).all())
+
+
+def test_the_catalog_is_asked_once_and_never_per_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acting and learning look nothing up."""
+    env = gym.make("CartPole-v1")
+    policy = PPO(env.observation_space, env.action_space)
+    worker = RolloutWorker("CartPole-v1", policy, num_envs=2, fragment_length=32)
+    for name in ("get_preprocessor", "get_action_dist", "get_model"):
+        monkeypatch.delattr(ModelCatalog, name)
+    assert np.isfinite(policy.learn_on_batch(worker.sample())["loss"])

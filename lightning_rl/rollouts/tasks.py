@@ -121,7 +121,7 @@ class ParametricActionsCartPole(gym.Wrapper[Any, Any, Any, Any]):
         env: CartPole; `None` makes CartPole-v1.
     """
 
-    EMBEDDINGS = np.array([[0.9, -0.4], [-0.3, 1.0]], np.float32)
+    EMBEDDINGS = np.array([[0.8, -0.6], [0.6, 0.8]], np.float32)
     """Of left and right."""
 
     def __init__(

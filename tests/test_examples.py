@@ -1,0 +1,78 @@
+"""The programs in docs/examples run, and reach the figures that their docstrings claim, which are read from there.
+
+An example has `main`, whose first argument is its budget and which returns scores by name; a claim in its docstring is
+written "`name` ≥ number" or "`name` ≤ number".
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "docs" / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
+CLAIM = re.compile(r"`([\w -]+)` ([≥≤]) (−?[\d.]*\d)")
+
+each_example = pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+
+
+def claims(file: Path) -> list[tuple[str, str, float]]:
+    """(score, ≥ or ≤, number) of every claim."""
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return [(name, sign, float(number.replace("−", "-"))) for name, sign, number in CLAIM.findall(docstring)]
+
+
+def imported(file: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@each_example
+def test_it_runs_and_returns_the_scores_that_it_claims_something_of(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scores = imported(file, monkeypatch).main(1)
+    assert all(np.isfinite(score) for score in scores.values())
+    assert {name for name, _, _ in claims(file)} <= set(scores)
+
+
+@each_example
+def test_it_claims_something_and_fits_on_a_screen_or_two(file: Path) -> None:
+    assert claims(file)
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 80
+
+
+@each_example
+def test_the_table_of_examples_names_it_with_its_command(file: Path) -> None:
+    table = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert f"]({file.name})" in table
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@each_example
+def test_it_reaches_what_it_claims(file: Path, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, str(file)], cwd=tmp_path, capture_output=True, text=True, check=True)
+    scores = ast.literal_eval(done.stdout.strip().splitlines()[-1])
+    for name, sign, number in claims(file):
+        assert scores[name] >= number if sign == "≥" else scores[name] <= number, f"{name} {sign} {number}: {scores}"
+
+
+@pytest.mark.ray
+def test_the_hand_written_loop_runs_with_ray(tmp_path: Path) -> None:
+    command = [sys.executable, str(FOLDER / "policy_from_scratch.py"), "--ray"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip().splitlines()[-1] == "{'return': 1.0}"

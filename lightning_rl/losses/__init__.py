@@ -5,6 +5,14 @@ Imports torch only, so that any program can use it.
 
 from __future__ import annotations
 
+from lightning_rl.losses.actor_critic import (
+    critic_error,
+    discrete_soft_policy_loss,
+    discrete_soft_values,
+    soft_policy_loss,
+    soft_values,
+    temperature_loss,
+)
 from lightning_rl.losses.policy_gradient import (
     approx_kl,
     clip_fraction,
@@ -17,6 +25,7 @@ from lightning_rl.losses.value import (
     c51_projection,
     clipped_square_error,
     double_q_values,
+    dueling_q_values,
     expectile,
     explained_variance,
     huber,
@@ -33,8 +42,12 @@ __all__ = [
     "clip_fraction",
     "clipped_square_error",
     "clipped_surrogate",
+    "critic_error",
     "discounted_returns",
+    "discrete_soft_policy_loss",
+    "discrete_soft_values",
     "double_q_values",
+    "dueling_q_values",
     "expectile",
     "explained_variance",
     "gae",
@@ -43,8 +56,11 @@ __all__ = [
     "n_step_returns",
     "policy_gradient",
     "quantile_huber",
+    "soft_policy_loss",
+    "soft_values",
     "standardised",
     "td_targets",
+    "temperature_loss",
     "value_change_clipped_error",
     "value_rescale",
     "value_rescale_inverse",

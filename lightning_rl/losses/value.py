@@ -12,6 +12,7 @@ __all__ = [
     "c51_projection",
     "clipped_square_error",
     "double_q_values",
+    "dueling_q_values",
     "expectile",
     "explained_variance",
     "huber",
@@ -126,6 +127,29 @@ def double_q_values(q_online: Tensor, q_target: Tensor) -> Tensor:
     """
     same_shape(q_online, q_target)
     return q_target.gather(-1, q_online.argmax(-1, keepdim=True)).squeeze(-1)
+
+
+def dueling_q_values(state_values: Tensor, advantages: Tensor) -> Tensor:
+    """V(s) + A(s, a) − mean of A(s, ·) over the actions that are possible.
+
+    Wang et al. 2016, arXiv:1511.06581, eq. 9.
+
+    Args:
+        state_values: V(s), `[N, Z]` (Z atoms of a distribution, or 1).
+        advantages: `[N, A, Z]`; −∞ at impossible actions, which stays.
+
+    Returns:
+        `[N, A, Z]`.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    if advantages.dim() != 3 or state_values.shape != (advantages.shape[0], advantages.shape[2]):
+        shapes = f"state_values {list(state_values.shape)} and advantages {list(advantages.shape)}"
+        raise ValueError(f"{shapes} do not fit; expected [N, Z] and [N, A, Z]")
+    possible = advantages > -torch.inf
+    mean = advantages.where(possible, 0.0).sum(1) / possible.sum(1)  # [N, Z]
+    return advantages + (state_values - mean).unsqueeze(1)
 
 
 def c51_projection(

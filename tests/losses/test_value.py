@@ -14,6 +14,7 @@ from lightning_rl.losses import (
     c51_projection,
     clipped_square_error,
     double_q_values,
+    dueling_q_values,
     expectile,
     explained_variance,
     huber,
@@ -180,3 +181,12 @@ def test_shapes_that_would_broadcast_are_refused() -> None:
         c51_projection(torch.zeros(2, 4), one, one.bool(), 0.9, ATOMS)
     with pytest.raises(ValueError, match=r"expected \[N, Q\]"):
         quantile_huber(torch.zeros(2, 3), torch.zeros(4), torch.zeros(2, 3))
+
+
+def test_dueling_takes_the_mean_over_possible_actions_only() -> None:
+    """V = 1, A = 1 2 −∞: 1 + 1 − 1.5, 1 + 2 − 1.5, −∞; with A = 1 2 3: 0 1 2."""
+    advantages = torch.tensor([[1.0, 2.0, -torch.inf], [1.0, 2.0, 3.0]]).unsqueeze(2)
+    expected = torch.tensor([[0.5, 1.5, -torch.inf], [0.0, 1.0, 2.0]]).unsqueeze(2)
+    assert_close(dueling_q_values(torch.ones(2, 1), advantages), expected)
+    with pytest.raises(ValueError, match=r"\[N, Z\]"):
+        dueling_q_values(torch.ones(2), advantages)

@@ -18,6 +18,7 @@ from lightning_rl.models.distributions import (
     DiagGaussian,
     Dirichlet,
     GumbelSoftmax,
+    SquashedDeterministic,
     SquashedGaussian,
     action_dist,
     log_std_columns,
@@ -91,6 +92,7 @@ class ModelCatalog:
         "Dirichlet": Dirichlet,
         "GumbelSoftmax": GumbelSoftmax,
         "Deterministic": Deterministic,
+        "SquashedDeterministic": SquashedDeterministic,
         "Autoregressive": AutoregressiveDistribution,
     }
     _preprocessors: ClassVar[dict[str, Any]] = {}
@@ -185,6 +187,8 @@ class ModelCatalog:
         With `use_lstm`, `use_gru` or `use_attention` that model makes features (a custom one as many as the last of
         `fcnet_hiddens` says), and the memory stands between them and the heads.
 
+        `num_outputs=0` makes features without heads, as many as the model's `num_outputs` then says.
+
         Raises:
             UnsupportedSpaceError: no built-in model takes the observations.
             ConfigError: a setting does not fit, or the custom model is not there or breaks its contract.
@@ -195,7 +199,7 @@ class ModelCatalog:
         named_dist = cls._named_dist(config)
         free = {} if custom and not memory else _free_columns(config, action_space, num_outputs, named_dist)
         if custom:
-            features = int(config["fcnet_hiddens"][-1]) if memory else num_outputs
+            features = num_outputs if num_outputs and not memory else int(config["fcnet_hiddens"][-1])
             model = custom_model(cls._models, config, (obs_space, action_space, features), preprocessor)
         else:
             own_free = {} if memory else free

@@ -271,8 +271,16 @@ class RewardFilter(nn.Module):
 
     def forward(self, fragment: SampleBatch) -> Tensor:
         """Filtered rewards `[T, B]` of a fragment; running statistics take it in first."""
-        rewards = fragment.rewards
+        self.observe(fragment)
+        return self.filtered(fragment.rewards)
+
+    def observe(self, fragment: SampleBatch) -> None:
+        """Let running statistics take a fragment in."""
         if self.normaliser is not None:
-            self.normaliser.update(rewards, fragment.valid, fragment.t)
+            self.normaliser.update(fragment.rewards, fragment.valid, fragment.t)
+
+    def filtered(self, rewards: Tensor) -> Tensor:
+        """Rewards of any shape by the statistics of now."""
+        if self.normaliser is not None:
             return self.normaliser(rewards)
         return rewards.sign() if self.name == "sign" else rewards.clamp(-1.0, 1.0) if self.name == "clip" else rewards

@@ -106,7 +106,8 @@ class Wrapper(RecurrentModel):
 
     Args:
         wrapped: the model in front, of any kind; its custom loss, metrics and attributes count as this one's.
-        num_outputs: width of the outputs for the action distribution.
+        num_outputs: width of the outputs for the action distribution; 0 makes a feature extractor, whose outputs are
+            what `forward_rnn` makes.
         size: width of what `forward_rnn` makes.
         previous: what else is read beside the features.
         initializer: of the heads, see `initialise`.
@@ -128,8 +129,9 @@ class Wrapper(RecurrentModel):
         super().__init__(wrapped.obs_space, wrapped.action_space, num_outputs, preprocessor=wrapped.preprocessor)
         self.wrapped, self.previous = wrapped, previous
         self.prev_actions, self.prev_rewards = previous.actions, previous.rewards
-        self.head = ActionHead(size, num_outputs, initializer, free_columns, free_init)
-        self.value_head = ValueHead(size, initializer)
+        self.head = ActionHead(size, num_outputs, initializer, free_columns, free_init) if num_outputs else None
+        self.value_head = ValueHead(size, initializer) if num_outputs else None
+        self.num_outputs = num_outputs or size
         self._last = LastForward()
 
     def __getattr__(self, name: str) -> Any:
@@ -151,10 +153,12 @@ class Wrapper(RecurrentModel):
     ) -> tuple[Tensor, list[Tensor]]:
         """Outputs `[S · L, num_outputs]`, and the state after."""
         self._last.features, state = super().forward(input_dict, state, seq_lens)
-        return self.head(self._last.features), state
+        return (self._last.features if self.head is None else self.head(self._last.features)), state
 
     def value_function(self) -> Tensor:
         """Values `[S · L]` of the last forward."""
+        if self.value_head is None:
+            return super().value_function()  # an error: it makes features
         return self.value_head(self._last.get())
 
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:

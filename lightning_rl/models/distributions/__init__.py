@@ -14,7 +14,7 @@ from lightning_rl.models.distributions.nested import (
     parts_of,
 )
 from lightning_rl.models.distributions.simplex import Dirichlet
-from lightning_rl.models.distributions.squashed import SquashedGaussian
+from lightning_rl.models.distributions.squashed import SquashedDeterministic, SquashedGaussian
 
 __all__ = [
     "ActionDistribution",
@@ -29,6 +29,7 @@ __all__ = [
     "GumbelSoftmax",
     "MultiActionDistribution",
     "MultiCategorical",
+    "SquashedDeterministic",
     "SquashedGaussian",
     "action_dist",
     "distribution_class",

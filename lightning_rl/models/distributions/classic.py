@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -93,6 +93,7 @@ def adapted(dist_class: type[ActionDistribution], factory: DistFactory) -> DistF
     return partial(ClassicDistribution, factory=factory, takes_mask=takes_mask, takes_generator=takes_generator)
 
 
+@lru_cache(maxsize=256)  # random actions ask at every step
 def _takes(function: Any, positional: int, name: str) -> bool:
     """Whether a method takes so many positional arguments, self among them, or a keyword of that name."""
     parameters = inspect.signature(function).parameters.values()

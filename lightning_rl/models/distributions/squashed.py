@@ -15,9 +15,9 @@ from torch import Tensor
 
 from lightning_rl.models.distributions.base import DistFactory, sampled
 from lightning_rl.models.distributions.bounds import Bound, bounds_of, check_bounded, log_volume, span
-from lightning_rl.models.distributions.continuous import DiagGaussian
+from lightning_rl.models.distributions.continuous import Deterministic, DiagGaussian
 
-__all__ = ["SquashedGaussian"]
+__all__ = ["SquashedDeterministic", "SquashedGaussian"]
 
 INSIDE = 1.0 - 1e-6  # tanh of samples: nearer to ±1, float32 could not tell them apart
 QUADRATURE = 24  # points of the entropy's quadrature
@@ -121,6 +121,46 @@ class SquashedGaussian(DiagGaussian):
         return super().entropy() + slopes + self._log_half_widths()
 
     # kl is inherited: both sides are squashed by the same function, which leaves KL as it is.
+
+
+class SquashedDeterministic(Deterministic):
+    """Tanh of the inputs, stretched to the bounds: the actor of DDPG and TD3. Lillicrap et al. 2016, arXiv:1509.02971.
+
+    Args:
+        inputs, model, mask, shape: as `Deterministic`.
+        low, high: bounds of the actions, in the policy's space.
+    """
+
+    def __init__(
+        self,
+        inputs: Tensor,
+        model: Any = None,
+        mask: Tensor | None = None,
+        *,
+        shape: Sequence[int] | None = None,
+        low: Bound = -1.0,
+        high: Bound = 1.0,
+    ) -> None:
+        super().__init__(inputs, model, mask, shape=shape)
+        self.low, self.high = low, high
+
+    @classmethod
+    def for_space(cls, action_space: Space[Any]) -> DistFactory:
+        """With the bounds and the shape of its actions."""
+        return partial(cls, **bounds_of(action_space))
+
+    @classmethod
+    def check_space(cls, action_space: Space[Any]) -> None:
+        """Only float Boxes with finite bounds."""
+        check_bounded(cls, action_space)
+
+    def deterministic_sample(self) -> Tensor:
+        """`[N, *shape]`."""
+        squashed = self.inputs.tanh()
+        if self.low != -1.0 or self.high != 1.0:
+            low, width, _ = span(self.low, self.high, squashed.device)
+            squashed = low + (squashed + 1.0) * 0.5 * width
+        return squashed if self.shape is None else squashed.view(len(squashed), *self.shape)
 
 
 def _log_slope(raw: Tensor) -> Tensor:

@@ -1,0 +1,51 @@
+"""Noise on the weights that are learned with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lightning_rl.exploration.exploration import Exploration
+from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.models.noisy import resample_noise, with_noise
+
+__all__ = ["NoisyNetwork"]
+
+
+class NoisyNetwork(Exploration):
+    """The best action of a network with `NoisyLinear` layers, whose noise is drawn anew for each step.
+
+    Fortunato et al. 2018, arXiv:1706.10295. The network learns how much noise it needs, so there is nothing to
+    schedule.
+
+    Args:
+        action_space: any that the network's distribution takes.
+    """
+
+    disturbs = True
+
+    def model_outputs(
+        self,
+        model: nn.Module,
+        inputs: Mapping[str, Any],
+        state: Sequence[Tensor],
+        *,
+        timestep: int,
+        explore: bool,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """What the model gives with fresh noise; without noise where it does not explore."""
+        if not explore:
+            return model(inputs, state, None)
+        resample_noise(model, generator)
+        with with_noise(model):
+            return model(inputs, state, None)
+
+    def get_exploration_action(
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+    ) -> tuple[Any, Tensor]:
+        """The best action of what acted."""
+        return dist.deterministic_sample(), dist.sampled_action_logp()

@@ -1,0 +1,140 @@
+"""Several Q-functions as one: what SAC, TD3 and their relatives judge actions with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from gymnasium import Space
+from torch import Tensor, nn
+
+from lightning_rl.models.catalog import ModelCatalog, model_config
+from lightning_rl.models.layers import ACTIVATIONS, activation_named, initialise
+from lightning_rl.models.model import Model
+from lightning_rl.models.vision import image_paths
+
+__all__ = ["CriticEnsemble", "ParallelMLP"]
+
+
+class ParallelMLP(nn.Module):
+    """`count` MLPs of one shape side by side: a layer of all of them is one batched matrix product.
+
+    Args:
+        count: K, how many.
+        size: width of the input.
+        hiddens: widths of the hidden layers.
+        outputs: width of the output.
+        activation: of the hidden layers; one of `ACTIVATIONS`.
+        initializer: as in `initialise`; each network draws its own first weights.
+        layer_norm: normalise what each hidden layer makes, before its activation.
+        dropout: chance of a hidden unit to be left out in train mode.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        size: int,
+        hiddens: Sequence[int],
+        outputs: int,
+        *,
+        activation: str = "relu",
+        initializer: str = "default",
+        layer_norm: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.count, self.dropout = count, dropout
+        self.activation = ACTIVATIONS[activation_named(activation)]
+        widths = [size, *hiddens, outputs]
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        gain = math.sqrt(2) if initializer == "orthogonal" else 1.0
+        for before, after in pairwise(widths):
+            layers = [nn.Linear(before, after) for _ in range(count)]
+            for layer in layers:
+                initialise(layer, initializer, gain if len(self.weights) < len(hiddens) else 1.0)
+            self.weights.append(nn.Parameter(torch.stack([layer.weight.detach().t() for layer in layers])))
+            self.biases.append(nn.Parameter(torch.stack([layer.bias.detach().unsqueeze(0) for layer in layers])))
+        self.norms = nn.ParameterList()  # scale and shift of each hidden layer
+        for width in hiddens if layer_norm else ():
+            self.norms.append(nn.Parameter(torch.stack([torch.ones(count, 1, width), torch.zeros(count, 1, width)])))
+        # Beside the lists, from which taking a parameter costs as much as a small product.
+        self._layers = list(zip(self.weights, self.biases, strict=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[N, size]` → `[K, N, outputs]`."""
+        x = x.expand(self.count, *x.shape)
+        *hidden, (last_weight, last_bias) = self._layers
+        for number, (weight, bias) in enumerate(hidden):
+            x = torch.baddbmm(bias, x, weight)
+            if self.dropout:
+                x = F.dropout(x, self.dropout, self.training)
+            if len(self.norms):
+                scale, shift = self.norms[number]
+                x = F.layer_norm(x, x.shape[-1:]) * scale + shift
+            x = self.activation(x)
+        return torch.baddbmm(last_bias, x, last_weight)
+
+
+class CriticEnsemble(nn.Module):
+    """K Q-functions of observations and actions.
+
+    A flat observation goes straight into the MLPs; an image, a Dict with images, or a custom model goes through one
+    encoder that all of them share.
+
+    Args:
+        obs_space, action_space: of one environment.
+        config: of the model, as the policy's own; `fcnet_hiddens` are the MLPs' hidden layers.
+        count: K.
+        action_size: width A of the actions that are judged; 0: the Q-values of all discrete actions come out.
+        outputs: numbers for each state and action.
+        dropout: as `ParallelMLP`.
+    """
+
+    def __init__(
+        self,
+        obs_space: Space[Any],
+        action_space: Space[Any],
+        config: Mapping[str, Any] | None,
+        *,
+        count: int = 2,
+        action_size: int = 0,
+        outputs: int = 1,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        config = model_config(config)
+        encoded = config["custom_model"] is not None or image_paths(obs_space, config["conv_filters"] is not None)
+        self.encoder: Model | None = None
+        if encoded:
+            self.encoder = ModelCatalog.get_model(obs_space, action_space, 0, config)
+            size = self.encoder.num_outputs
+        else:
+            size = ModelCatalog.get_preprocessor(obs_space, config).size
+        self.outputs, self.action_size = outputs, action_size
+        self.networks = ParallelMLP(
+            count,
+            size + action_size,
+            config["fcnet_hiddens"],
+            outputs,
+            activation=config["fcnet_activation"],
+            initializer=config["fcnet_weights_initializer"],
+            layer_norm=config["layer_norm"],
+            dropout=dropout,
+        )
+
+    def forward(self, input_dict: Mapping[str, Any], actions: Tensor | None = None) -> Tensor:
+        """Q-values `[K, N]`, or `[K, N, outputs]` where an ensemble gives several.
+
+        Args:
+            input_dict: as a model's.
+            actions: `[N, A]`, in the policy's space.
+        """
+        features = input_dict["obs_flat"] if self.encoder is None else self.encoder(input_dict, (), None)[0]
+        if actions is not None:
+            features = torch.cat([features, actions], dim=1)
+        values = self.networks(features)
+        return values if self.outputs > 1 else values.squeeze(-1)

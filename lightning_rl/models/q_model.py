@@ -1,0 +1,133 @@
+"""Q-values of discrete actions, with every form that the DQN family gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor, nn
+
+from lightning_rl.losses.value import dueling_q_values
+from lightning_rl.models.layers import ACTIVATIONS, MLP, initialise
+from lightning_rl.models.model import LastForward, Model
+from lightning_rl.models.noisy import NoisyLinear
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["QModel", "QStream"]
+
+
+class QStream(nn.Module):
+    """Hidden layers and a linear one: `[N, size]` → `[N, outputs]`.
+
+    Args:
+        size: width of the features.
+        hiddens: widths of the hidden layers, ReLU each.
+        outputs: width of the output.
+        sigma: `None`; or make every layer noisy, with this σ₀.
+        initializer: as in `initialise`.
+    """
+
+    def __init__(self, size: int, hiddens: Sequence[int], outputs: int, sigma: float | None, initializer: str) -> None:
+        super().__init__()
+        self.noisy = None
+        if sigma is None:
+            self.hidden = MLP(size, hiddens, "relu", initializer)
+            self.linear = nn.Linear(self.hidden.size, outputs)
+            initialise(self.linear, initializer, 0.1)
+        else:
+            widths = [size, *hiddens, outputs]
+            self.noisy = nn.ModuleList([NoisyLinear(*ends, sigma=sigma) for ends in pairwise(widths)])
+
+    def forward(self, features: Tensor) -> Tensor:
+        """`[N, size]` → `[N, outputs]`."""
+        if self.noisy is None:
+            return self.linear(self.hidden(features))
+        *hidden, last = self.noisy
+        for layer in hidden:
+            features = ACTIVATIONS["relu"](layer(features))
+        return last(features)
+
+
+class QModel(Model):
+    """Q-values `[N, A]` from the features of another model, whose custom loss, metrics and state are this one's.
+
+    Args:
+        wrapped: makes features; without a head (`hiddens=None`) its outputs are the Q-values.
+        num_actions: A.
+        hiddens: widths of the head's hidden layers; `None`: no head.
+        dueling: two heads, one for V(s) and one for what each action is better (Wang et al. 2016, arXiv:1511.06581).
+        atoms: numbers per action, Z: logits over `support`, or quantiles without it; 1: the Q-value itself.
+        support: `[Z]`, the returns that the atoms stand for (C51).
+        sigma: `None`; or noisy heads with this σ₀.
+        initializer: as in `initialise`.
+    """
+
+    support: Tensor | None
+
+    def __init__(
+        self,
+        wrapped: Model,
+        num_actions: int,
+        *,
+        hiddens: Sequence[int] | None = (),
+        dueling: bool = False,
+        atoms: int = 1,
+        support: Tensor | None = None,
+        sigma: float | None = None,
+        initializer: str = "orthogonal",
+    ) -> None:
+        super().__init__(wrapped.obs_space, wrapped.action_space, num_actions, preprocessor=wrapped.preprocessor)
+        self.wrapped, self.num_actions, self.atoms = wrapped, num_actions, atoms
+        self.prev_actions, self.prev_rewards = wrapped.prev_actions, wrapped.prev_rewards
+        self.values_are_cheap = True
+        self.advantages = self.state_value = None
+        if hiddens is not None:
+            size = wrapped.num_outputs
+            self.advantages = QStream(size, hiddens, num_actions * atoms, sigma, initializer)
+            self.state_value = QStream(size, hiddens, atoms, sigma, initializer) if dueling else None
+        self.register_buffer("support", support, persistent=False)
+        self._last = LastForward()
+
+    def forward(
+        self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Q-values `[N, A]`: for a distribution of returns, its mean."""
+        values, state = self.wrapped(input_dict, state, seq_lens)
+        if self.advantages is not None:
+            values = self.advantages(values) if self.state_value is None else self._duelled(values)
+        if self.atoms > 1:
+            values = values.unflatten(1, (self.num_actions, self.atoms))
+        self._last.features = values
+        return self.means(values), list(state)
+
+    def _duelled(self, features: Tensor) -> Tensor:
+        assert self.advantages is not None and self.state_value is not None
+        better = self.advantages(features).unflatten(1, (self.num_actions, self.atoms))
+        return dueling_q_values(self.state_value(features), better).flatten(1)
+
+    def means(self, values: Tensor) -> Tensor:
+        """The Q-values `[N, A]` of what `returns` gave."""
+        if self.atoms == 1:
+            return values
+        return values.mean(-1) if self.support is None else values.softmax(-1) @ self.support
+
+    def returns(self) -> Tensor:
+        """Of the last forward: logits or quantiles `[N, A, Z]`, or the Q-values `[N, A]` themselves."""
+        return self._last.get()
+
+    def value_function(self) -> Tensor:
+        """maxₐ Q(s, a) `[N]` of the last forward."""
+        return self.means(self.returns()).amax(1)
+
+    def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
+        """The wrapped model's."""
+        return self.wrapped.custom_loss(policy_loss, loss_inputs)
+
+    def metrics(self) -> dict[str, Tensor | float]:
+        """The wrapped model's."""
+        return self.wrapped.metrics()
+
+    def get_initial_state(self) -> list[Tensor]:
+        """The wrapped model's."""
+        return self.wrapped.get_initial_state()

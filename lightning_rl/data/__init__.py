@@ -5,14 +5,26 @@ from __future__ import annotations
 from lightning_rl.data.datamodule import EpisodeWindow, RolloutDataModule
 from lightning_rl.data.datasets import EvaluationDataset, OnPolicyDataset
 from lightning_rl.data.execution import concat_batches, concurrently, for_each, parallel_rollouts, take
+from lightning_rl.data.hindsight import HindsightReplayBuffer
+from lightning_rl.data.replay import ReplayBuffer
+from lightning_rl.data.reservoir import ReservoirReplayBuffer
+from lightning_rl.data.sequence_replay import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
+from lightning_rl.data.storage import check_fits_memory, estimated_bytes
 
 __all__ = [
     "EpisodeWindow",
     "EvaluationDataset",
+    "HindsightReplayBuffer",
     "OnPolicyDataset",
+    "PrioritizedSequenceReplayBuffer",
+    "ReplayBuffer",
+    "ReservoirReplayBuffer",
     "RolloutDataModule",
+    "SequenceReplayBuffer",
+    "check_fits_memory",
     "concat_batches",
     "concurrently",
+    "estimated_bytes",
     "for_each",
     "parallel_rollouts",
     "take",

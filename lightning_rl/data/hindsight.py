@@ -1,0 +1,175 @@
+"""Hindsight experience replay: what was reached in an episode is drawn as if it had been the goal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_rl.data.replay import ReplayBuffer
+from lightning_rl.data.ring import ENDED, SAMPLEABLE, Ring
+from lightning_rl.data.transitions import runs
+from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["STRATEGIES", "HindsightReplayBuffer"]
+
+STRATEGIES = ("future", "final", "episode")
+GOALS = ("observation", "achieved_goal", "desired_goal")
+
+ComputeReward = Callable[[np.ndarray, np.ndarray, Any], np.ndarray]
+
+
+class HindsightReplayBuffer(ReplayBuffer):
+    """A ring of a goal-conditioned environment's steps. Andrychowicz et al. 2017, arXiv:1707.01495.
+
+    Observations are a Dict of "observation", "achieved_goal" and "desired_goal". In a share of the rows drawn, the
+    desired goal is put in the place of one that was achieved later, and the rewards are computed for it. How an
+    episode ended is left as recorded: in such environments reaching the goal ends nothing.
+
+    Args:
+        capacity: rows.
+        compute_reward: (achieved [N, *], desired [N, *], info = {}) → rewards [N], as of a Gymnasium-Robotics
+            environment; or its import path.
+        strategy: which achieved goals: of a step from the row on in the same episode ("future"), of the episode's last
+            stored one ("final"), of any of the episode ("episode").
+        relabelled: share of the rows, in [0, 1]; k goals for each real one are k / (k + 1).
+        keywords: as `ReplayBuffer`.
+
+    Raises:
+        ConfigError: a number is out of range, or the strategy is unknown.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        compute_reward: ComputeReward | str,
+        strategy: str = "future",
+        relabelled: float = 0.8,
+        **keywords: Any,
+    ) -> None:
+        super().__init__(capacity, **keywords)
+        if strategy not in STRATEGIES:
+            raise ConfigError(
+                f"hindsight strategy={strategy!r} is unknown; choose one of {', '.join(STRATEGIES)}."
+                f"{did_you_mean(strategy, STRATEGIES)}"
+            )
+        if not 0 <= relabelled <= 1:
+            raise ConfigError(f"relabelled={relabelled}; expected a share of the rows, in [0, 1]")
+        self.compute_reward: ComputeReward = (
+            import_object(compute_reward) if isinstance(compute_reward, str) else compute_reward
+        )
+        self.strategy, self.relabelled = strategy, relabelled
+        self._episodes: Episodes | None = None
+
+    def add(self, fragment: SampleBatch) -> None:
+        """Store the steps of a rollout fragment.
+
+        Raises:
+            ConfigError: as `ReplayBuffer.add`, or the observations have no goals.
+        """
+        obs = fragment.get("obs")
+        found = obs.columns if isinstance(obs, SampleBatch) else ["no Dict"]
+        if any(name not in found for name in GOALS):
+            raise ConfigError(f"hindsight needs a Dict observation of {', '.join(GOALS)}; found {', '.join(found)}")
+        super().add(fragment)
+
+    def _appeared(self, slots: np.ndarray) -> None:
+        if self._episodes is None:
+            self._episodes = Episodes(self._ring())
+        self._episodes.note(slots)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state`; where episodes begin and end is found anew.
+
+        Raises:
+            CheckpointError: as `ReplayBuffer`.
+        """
+        super().load_state_dict(state)
+        if self.ring is not None:
+            self._episodes = Episodes(self.ring)
+            self._episodes.note(np.flatnonzero(self.ring.flags >= SAMPLEABLE))
+
+    # -- drawing ------------------------------------------------------------------------------------------------------
+    def sample(self, batch_size: int, generator: np.random.Generator | None = None) -> SampleBatch:
+        """Rows as `ReplayBuffer.sample` gives them; the first of them, a share of `relabelled`, with other goals.
+
+        Args:
+            batch_size, generator: as there.
+
+        Raises:
+            ConfigError: as there.
+        """
+        generator = self._generator if generator is None else generator
+        batch = super().sample(batch_size, generator)
+        count = round(self.relabelled * batch_size)
+        if count:
+            self._relabel(batch, batch.batch_indexes.numpy()[:count] % self.slots, generator)
+        return batch
+
+    def _relabel(self, batch: SampleBatch, slots: np.ndarray, generator: np.random.Generator) -> None:
+        assert self._episodes is not None
+        ring, count = self._ring(), len(slots)
+        achieved = ring.columns.leaves["obs", "achieved_goal"]
+        goals = achieved.read(ring.after(self._episodes.drawn(slots, self.strategy, generator)))
+        for name in ("obs", "next_obs"):
+            column = batch[name].desired_goal.clone()
+            column[:count] = torch.from_numpy(goals)
+            batch[name]["desired_goal"] = column
+        window, _, inside = runs(ring, slots, self.n_step)
+        reached = achieved.read(ring.after(window.ravel()))
+        rewards = np.asarray(self.compute_reward(reached, np.repeat(goals, self.n_step, axis=0), {}), np.float64)
+        if rewards.size != inside.size:
+            raise ConfigError(
+                f"compute_reward gave {list(rewards.shape)} for {inside.size} rows; expected one reward for each row"
+            )
+        summed = np.where(inside, rewards.reshape(inside.shape), 0) @ self._powers[:-1]
+        batch.rewards[:count] = torch.from_numpy(summed.astype(np.float32))
+
+
+class Episodes:
+    """To which episode each row of a ring belongs, and from where to where it is stored.
+
+    Args:
+        ring: whose rows are told to `note` when they can be drawn.
+    """
+
+    def __init__(self, ring: Ring) -> None:
+        self.ring, self.count = ring, 0
+        self.of = np.zeros(ring.slots, np.int32)  # by slot; an episode's number modulo `slots`
+        self.first, self.last = np.zeros((2, ring.slots), np.int64)  # by episode: positions
+        self.current = np.full(ring.num_envs, -1)  # by environment: the episode that goes on, or −1
+        self.newest = np.full(ring.num_envs, -1)  # and the position of its last row
+
+    def note(self, slots: np.ndarray) -> None:
+        """These rows are new."""
+        ring = self.ring
+        position, env = ring.positions(slots), slots % ring.num_envs
+        order = np.lexsort((position, env))
+        slots, position, env = slots[order], position[order], env[order]
+        ended = (ring.flags[slots] & ENDED) != 0
+        goes_on = (self.current[env] >= 0) & (position == self.newest[env] + 1)
+        goes_on[1:] = np.where(env[1:] == env[:-1], ~ended[:-1] & (position[1:] == position[:-1] + 1), goes_on[1:])
+        starts = np.flatnonzero(~goes_on)
+        number = (self.count + np.cumsum(~goes_on) - 1) % ring.slots
+        self.count += len(starts)
+        before = np.maximum.accumulate(np.where(goes_on, -1, np.arange(len(slots))))
+        number = np.where((before >= 0) & (env[before] == env), number, self.current[env])
+        self.first[number[starts]] = position[starts]
+        self.of[slots] = number
+        self.last[number] = position  # rows are in order of time: the last one stays
+        self.current[env] = np.where(ended, -1, number)
+        self.newest[env] = position
+
+    def drawn(self, slots: np.ndarray, strategy: str, generator: np.random.Generator) -> np.ndarray:
+        """For each row the slot of one of the same episode."""
+        ring, env, position = self.ring, slots % self.ring.num_envs, self.ring.positions(slots)
+        last = self.last[self.of[slots]]
+        if strategy == "final":
+            return ring.slot(last, env)
+        oldest = ring.heads[env] + 1 + ring.history - ring.length
+        first = position if strategy == "future" else np.maximum(self.first[self.of[slots]], oldest)
+        return ring.slot(generator.integers(first, last + 1), env)

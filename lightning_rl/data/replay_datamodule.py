@@ -1,0 +1,293 @@
+"""Owns the replay side of off-policy learning: the buffer, the ratio of learning to acting, and the draws."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from lightning_rl.data.datamodule import RolloutDataModule
+from lightning_rl.data.execution import NOT_READY, concurrently, for_each, parallel_rollouts
+from lightning_rl.data.prioritized import PrioritizedReplayBuffer
+from lightning_rl.data.replay import ReplayBuffer
+from lightning_rl.data.sequence_replay import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
+from lightning_rl.data.update_ratio import UpdateRatio
+from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.sample_batch import SampleBatch, is_fragment
+from lightning_rl.schedules import Schedule
+from lightning_rl.seeding import derive_seed
+
+__all__ = ["ReplayDataModule", "ReplayDataset", "ReplayDraws", "store_and_replay"]
+
+
+class ReplayDataModule(RolloutDataModule):
+    """Rollouts go into a replay buffer, and training batches come out of it, at a fixed ratio.
+
+    Args:
+        capacity: environment steps that the buffer holds, over all ranks.
+        batch_size: rows of one gradient step, over all ranks.
+        learning_starts: environment steps before the first gradient step.
+        training_intensity: gradient steps per environment step after that, held exactly.
+        fragments_per_iteration: fragments of the workers in one iteration (= Lightning batch); the gradient steps that
+            they make due are taken between them. More amortise what an iteration costs.
+        n_step: rewards summed before the value of a later observation stands for the rest.
+        prioritized: draw rows by their TD error instead of uniformly (`PrioritizedReplayBuffer`).
+        priority_alpha, priority_beta, priority_eps: of that.
+        priority_ranked: by the rank of the error instead of its size.
+        sequence_length: for models with memory, whose `batch_size` counts sequences: rows of one that are trained.
+        burn_in: rows before them from which the model only takes its state.
+        sequence_stride: steps between the starts of two sequences; `None`: `sequence_length`, so that none overlap.
+        storage: "memory", or a directory for memory-mapped files, for buffers larger than the memory.
+        save_replay: whether checkpoints hold the buffer; without it a resumed run waits for
+            `learning_starts` steps again.
+        plan: `plan(workers, policy, replay)`, which gives stored fragments and draws in turn; `None`:
+            `store_and_replay`.
+        env, workers, evaluation, iterations_per_epoch, seed, callbacks: as `RolloutDataModule`.
+
+    Raises:
+        ConfigError: a number is out of range, or two do not fit together.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        workers: Any = None,
+        evaluation: Any = None,
+        *,
+        iterations_per_epoch: int = 10,
+        capacity: int = 100_000,
+        batch_size: int = 256,
+        learning_starts: int = 1000,
+        training_intensity: float = 1.0,
+        fragments_per_iteration: int = 1,
+        n_step: int = 1,
+        prioritized: bool = False,
+        priority_alpha: float = 0.6,
+        priority_beta: Schedule = 0.4,
+        priority_eps: float = 1e-6,
+        priority_ranked: bool = False,
+        sequence_length: int = 20,
+        burn_in: int = 0,
+        sequence_stride: int | None = None,
+        storage: str = "memory",
+        save_replay: bool = True,
+        plan: Any = None,
+        seed: int = 0,
+        callbacks: Any = (),
+    ) -> None:
+        super().__init__(
+            env,
+            workers,
+            evaluation,
+            iterations_per_epoch=iterations_per_epoch,
+            dataset=ReplayDataset,
+            plan=plan,
+            seed=seed,
+            callbacks=callbacks,
+        )
+        check_numbers(capacity, batch_size, learning_starts, fragments_per_iteration, n_step)
+        self.capacity, self.batch_size, self.n_step = capacity, batch_size, n_step
+        self.fragments_per_iteration, self.storage, self.save_replay = fragments_per_iteration, storage, save_replay
+        self.ratio = UpdateRatio(training_intensity, learning_starts)
+        self.prioritized = prioritized
+        self.priorities: dict[str, Any] = {
+            "alpha": priority_alpha,
+            "beta": priority_beta,
+            "eps": priority_eps,
+            "ranked": priority_ranked,
+        }
+        self.sequences = {"length": sequence_length, "burn_in": burn_in, "stride": sequence_stride}
+        self.replay: ReplayBuffer | None = None
+        self._refill = False  # the run goes on with an empty buffer
+        self._generator = np.random.default_rng(derive_seed(seed, "replay"))
+
+    # -- Lightning ----------------------------------------------------------------------------------------------------
+    def setup(self, stage: str) -> None:
+        """Make workers and buffer, once."""
+        super().setup(stage)
+        if stage == "fit" and self.replay is None:
+            self.replay = self.make_buffer(self._policy())
+
+    def make_buffer(self, policy: Any) -> ReplayBuffer:
+        """The buffer of this rank; a subclass may return another kind.
+
+        Raises:
+            ConfigError: the policy does not learn from replay, or the rows do not divide by the ranks.
+        """
+        if not policy.off_policy:
+            raise ConfigError(
+                f"data=replay feeds off-policy algorithms (dqn, sac, td3, …); {type(policy).__name__} learns from its "
+                "own rollouts: use data=on_policy"
+            )
+        ranks = self.ranks
+        if self.batch_size % ranks:
+            raise ConfigError(f"data.batch_size={self.batch_size} for {ranks} ranks: give a multiple of {ranks}")
+        keywords: dict[str, Any] = {"n_step": self.n_step, "gamma": policy.gamma, "storage": self.storage}
+        keywords |= self.priorities if self.prioritized else {}
+        if policy.is_recurrent:
+            sequences = PrioritizedSequenceReplayBuffer if self.prioritized else SequenceReplayBuffer
+            return sequences(self.capacity // ranks, **keywords, **self.sequences)
+        return (PrioritizedReplayBuffer if self.prioritized else ReplayBuffer)(self.capacity // ranks, **keywords)
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of the rollouts, the ratio, and the buffer."""
+        state = {**super().state_dict(), "ratio": self.ratio.state_dict()}
+        if self.save_replay and self.replay is not None:
+            state["replay"] = self.replay.state_dict()
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue where the checkpoint was written.
+
+        Raises:
+            CheckpointError: it holds no buffer, or one of other spaces or another size.
+        """
+        super().load_state_dict(state_dict)
+        self.ratio.load_state_dict(state_dict["ratio"])
+        self._refill = not self.save_replay
+        if self.replay is None or self._refill:
+            return
+        if "replay" not in state_dict:
+            raise CheckpointError(
+                "the checkpoint holds no replay buffer (it was written with data.save_replay=false): resume with "
+                "data.save_replay=false to fill a new one"
+            )
+        self.replay.load_state_dict(state_dict["replay"])
+
+    # -- acting and drawing -------------------------------------------------------------------------------------------
+    @property
+    def ranks(self) -> int:
+        """How many processes learn."""
+        return 1 if self.trainer is None else self.trainer.world_size
+
+    @property
+    def due(self) -> int:
+        """Gradient steps that the experience so far allows and that were not taken."""
+        return self.ratio.due(self._policy().env_steps)
+
+    def store(self, fragment: SampleBatch) -> SampleBatch:
+        """Put a fragment into the buffer, and count its steps."""
+        assert self.replay is not None
+        self.replay.add(self._policy().take_experience(fragment))
+        return fragment
+
+    def draw(self) -> SampleBatch:
+        """The rows of one gradient step, which counts as taken."""
+        assert self.replay is not None
+        self.ratio.took()
+        if isinstance(self.replay, PrioritizedReplayBuffer):
+            self.replay.env_steps = self._policy().env_steps
+        return self.replay.sample(self.batch_size // self.ranks, self._generator)
+
+    def begin_iteration(self) -> None:
+        """Start the randomness of draws afresh: derived, so that no generator has to be saved."""
+        rank = 0 if self.trainer is None else self.trainer.global_rank
+        if self._refill:
+            self.ratio.start_again(self._policy().env_steps)
+            self._refill = False
+        self._generator = np.random.default_rng(derive_seed(self.seed, "replay", self._policy().iterations, rank))
+
+    def draws_due(self) -> Iterator[SampleBatch]:
+        """Draws while there are any due, without end; NOT_READY in between."""
+        while True:
+            yield self.draw() if self.due > 0 else NOT_READY
+
+
+def check_numbers(capacity: int, batch_size: int, learning_starts: int, fragments: int, n_step: int) -> None:
+    """Refuse sizes that cannot work together.
+
+    Raises:
+        ConfigError: names both.
+    """
+    numbers = {"capacity": capacity, "batch_size": batch_size, "fragments_per_iteration": fragments, "n_step": n_step}
+    for name, number in numbers.items():
+        if number < 1:
+            raise ConfigError(f"data.{name}={number}; expected at least 1")
+    if batch_size > capacity:
+        raise ConfigError(
+            f"data.batch_size={batch_size} is more than data.capacity={capacity} rows: raise the capacity"
+        )
+    if learning_starts < batch_size:
+        raise ConfigError(
+            f"data.learning_starts={learning_starts} is below data.batch_size={batch_size}: the first batch needs as "
+            "many rows as it has; raise learning_starts"
+        )
+
+
+def store_and_replay(workers: Any, policy: Any, replay: ReplayDataModule) -> Iterator[SampleBatch]:
+    """Act with the newest weights and store; then draw until no gradient step is due; and again."""
+    fragments = collected(parallel_rollouts(workers, policy), replay)
+    store = for_each(fragments, replay.store)
+    return concurrently([store, replay.draws_due()], round_robin_weights=[1, "*"])
+
+
+def collected(fragments: Iterator[SampleBatch], replay: ReplayDataModule) -> Iterator[SampleBatch]:
+    """The fragments, with the time that each took noted."""
+    while True:
+        started = time.perf_counter()
+        fragment = next(fragments)
+        replay.took(fragment, time.perf_counter() - started)
+        yield fragment
+
+
+class ReplayDraws:
+    """The gradient steps of one iteration: iterating acts in the environments and draws, as the plan says.
+
+    Args:
+        plan: gives stored fragments and draws in turn.
+        replay: who knows what is due.
+        fragments: of this iteration.
+    """
+
+    def __init__(self, plan: Iterator[SampleBatch], replay: ReplayDataModule, fragments: int) -> None:
+        self.plan, self.replay, self.fragments = plan, replay, fragments
+        self.device: torch.device | str = "cpu"
+
+    def to(self, device: torch.device | str, **keywords: Any) -> Self:
+        """Let batches come on `device`; Lightning calls this."""
+        self.device = device
+        return self
+
+    def __iter__(self) -> Iterator[SampleBatch]:
+        self.replay.begin_iteration()
+        left, on_cpu = self.fragments, str(self.device) == "cpu"
+        for item in self.plan:
+            if is_fragment(item):
+                left -= 1
+            else:
+                yield item if on_cpu else item.to(self.device, non_blocking=True)
+            if left <= 0 and self.replay.due <= 0:
+                return
+
+    def update_priorities(self, batch: SampleBatch) -> None:
+        """The TD errors of a batch that was drawn here are its rows' priorities from now on."""
+        if isinstance(self.replay.replay, PrioritizedReplayBuffer):
+            self.replay.replay.update_priorities(batch.batch_indexes, batch["td_errors"])
+
+
+class ReplayDataset(torch.utils.data.IterableDataset[Any]):
+    """Items are `ReplayDraws`: one Lightning batch is the gradient steps of `fragments_per_iteration` fragments.
+
+    Args:
+        datamodule: holds workers and buffer.
+        policy: whose weights act.
+        iterations: items per pass, which is Lightning's epoch.
+        plan: `plan(workers, policy, datamodule)`.
+    """
+
+    def __init__(
+        self, datamodule: ReplayDataModule, policy: Any, iterations: int, plan: Any = store_and_replay
+    ) -> None:
+        self.datamodule, self.policy, self.iterations, self.plan = datamodule, policy, iterations, plan
+
+    def __len__(self) -> int:
+        return self.iterations
+
+    def __iter__(self) -> Iterator[ReplayDraws]:
+        replay = self.datamodule
+        plan = self.plan(replay.workers, self.policy, replay)
+        for _ in range(self.iterations):
+            yield ReplayDraws(plan, replay, replay.fragments_per_iteration)

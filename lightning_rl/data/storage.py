@@ -1,0 +1,145 @@
+"""Where a buffer's columns live: in memory, or in files of a directory that the operating system pages in and out.
+
+Also the arithmetic of it: what a buffer will cost is known from the spaces, and refused before training starts rather
+than by the kernel hours later.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.spaces import leaf_spaces
+
+__all__ = ["Allocate", "allocator", "available_bytes", "check_fits_memory", "estimated_bytes"]
+
+Allocate = Callable[[tuple[int, ...], Any], np.ndarray]
+"""`allocate(shape, dtype)` → an array of zeros."""
+
+ROW_BYTES = 4 + 1  # the reward, and the flags of the slot
+MOST_FRAMES = 16  # an image of more channels is no stack of frames
+MARGIN = 0.9  # share of the available memory that a buffer may take
+
+
+def allocator(storage: str) -> Allocate:
+    """What makes a ring's arrays: "memory", or the directory whose disk holds them.
+
+    The files have no name, so they disappear with the process and two buffers never meet in one directory.
+
+    Raises:
+        ConfigError: (from the allocator) the disk has not enough room.
+    """
+    if storage == "memory":
+        return lambda shape, dtype: np.zeros(shape, dtype)
+    directory = Path(storage)
+
+    def on_disk(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        directory.mkdir(parents=True, exist_ok=True)
+        check_fits_memory(math.prod(shape) * np.dtype(dtype).itemsize, storage)
+        with tempfile.TemporaryFile(dir=directory) as file:
+            # A plain array over the map: the memmap class costs microseconds at every index.
+            return np.asarray(np.memmap(file, dtype, "w+", shape=shape)).view(np.ndarray)
+
+    return on_disk
+
+
+def available_bytes(storage: str = "memory") -> int:
+    """Bytes that are free: of memory (within the limit of a container), or on the disk of a directory."""
+    if storage != "memory":
+        directory = Path(storage).absolute()
+        there = next(parent for parent in (directory, *directory.parents) if parent.exists())
+        return shutil.disk_usage(there).free
+    free = _memory()
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if limit.exists() and used.exists() and (most := limit.read_text().strip()).isdigit():
+        free = min(free, int(most) - int(used.read_text()))
+    return max(0, free)
+
+
+def estimated_bytes(
+    obs_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    capacity: int,
+    *,
+    num_envs: int = 1,
+    obs_frames: int | str = "auto",
+    extra_row_bytes: int = 0,
+) -> int:
+    """What a `ReplayBuffer` will hold when it is full, in bytes.
+
+    Args:
+        obs_space, action_space: of one environment.
+        capacity: rows.
+        num_envs: environments that the rows come from; each has a few slots more.
+        obs_frames: as `ReplayBuffer`; "auto" takes a uint8 image of 2 to 16 channels (but not of 3) for a stack.
+        extra_row_bytes: of further columns (masks, states), bytes a row.
+    """
+    row = ROW_BYTES + extra_row_bytes + sum(_leaf_bytes(space) for _, space in leaf_spaces(action_space))
+    history = 0
+    for _, space in leaf_spaces(obs_space):
+        frames = _frames(space, obs_frames)
+        row += _leaf_bytes(space) // frames
+        history = max(history, frames - 1)
+    return row * (-(-capacity // num_envs) + 1 + history) * num_envs
+
+
+def check_fits_memory(needed: int, storage: str = "memory", capacity: int | None = None) -> None:
+    """Refuse a buffer that cannot fit.
+
+    Args:
+        needed: bytes (`estimated_bytes`).
+        storage: "memory" or a directory.
+        capacity: rows that need so much, for the advice in the message.
+
+    Raises:
+        ConfigError: more is needed than nine tenths of what is available; names both numbers and what to do.
+    """
+    free = available_bytes(storage)
+    room = int(free * MARGIN)
+    if needed <= room:
+        return
+    place = "memory" if storage == "memory" else f"disk of {storage}"
+    lower = "lower data.capacity" if capacity is None else f"lower data.capacity to {capacity * room // needed}"
+    remedy = f"{lower}, or keep it on a disk with data.storage=<directory>" if storage == "memory" else lower
+    raise ConfigError(
+        f"the replay buffer needs {needed / 2**30:.2f} GiB; {free / 2**30:.2f} GiB of {place} are free: {remedy}"
+    )
+
+
+def _memory() -> int:
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        if "MemAvailable" in fields:
+            return int(fields["MemAvailable"].split()[0]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _leaf_bytes(space: spaces.Space[Any]) -> int:
+    shape, dtype = space.shape, space.dtype
+    if shape is None or dtype is None:
+        return 0
+    return math.prod(shape) * dtype.itemsize
+
+
+def _frames(space: spaces.Space[Any], obs_frames: int | str) -> int:
+    """How many frames an observation of this space is thought to stack; 1: none."""
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) < 3:
+        return 1
+    if obs_frames != "auto":
+        return max(1, int(obs_frames))
+    for channels in (space.shape[0], space.shape[-1]):
+        if channels > 3 and channels % 3 == 0 and channels <= 3 * MOST_FRAMES:
+            return channels // 3
+        if channels in (2, *range(4, MOST_FRAMES + 1)):
+            return channels
+    return 1

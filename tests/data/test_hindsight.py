@@ -1,0 +1,140 @@
+"""Hindsight: goals are replaced by what was reached later in the same episode, and rewards are theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from torch.testing import assert_close
+
+from lightning_rl.data.hindsight import HindsightReplayBuffer
+from lightning_rl.errors import ConfigError
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from tests.data.streams import Stream
+from tests.data.test_frames import Cycling
+
+
+def compute_reward(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.ndarray:
+    """0 at the goal, else −1."""
+    return -(np.abs(achieved - desired).max(-1) > 1e-6).astype(np.float32)
+
+
+class Line(gym.Env[Any, int]):
+    """Walks along a line for 10 steps towards a goal out of reach; what is achieved is [episode, place]."""
+
+    episodes = 0
+
+    def __init__(self) -> None:
+        box = gym.spaces.Box(-1e6, 1e6, (2,), np.float32)
+        self.observation_space = gym.spaces.Dict({"observation": box, "achieved_goal": box, "desired_goal": box})
+        self.action_space = gym.spaces.Discrete(2)
+
+    def _obs(self) -> dict[str, Any]:
+        reached = np.array([self.episode, self.place], np.float32)
+        return {"observation": reached * 2, "achieved_goal": reached, "desired_goal": np.full(2, -5, np.float32)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        Line.episodes += 1
+        self.episode, self.place = Line.episodes, 0
+        return self._obs(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.place += 1
+        return self._obs(), -1.0, False, self.place == 10, {}
+
+
+def walked(
+    mode: AutoresetMode = AutoresetMode.NEXT_STEP, fragments: int = 20, **keywords: Any
+) -> HindsightReplayBuffer:
+    worker = RolloutWorker(EnvCreator(Line), Cycling(2), num_envs=3, fragment_length=7, mode=mode, vectorization="sync")
+    buffer = HindsightReplayBuffer(**{"capacity": 250, "compute_reward": compute_reward, "gamma": 0.9, **keywords})
+    for index in range(fragments):
+        if index == 8:
+            worker.cut()
+        buffer.add(worker.sample())
+    return buffer
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+def test_goals_are_achieved_in_the_same_episode_and_rewards_follow(strategy: str, mode: AutoresetMode) -> None:
+    """Places count steps: a goal of the future is no earlier than the place after the row, the final one is at 10."""
+    buffer = walked(mode, strategy=strategy, relabelled=0.75)
+    batch = buffer.sample(200, np.random.default_rng(0))
+    goals, after = batch.obs.desired_goal, batch.next_obs.achieved_goal
+    assert torch.equal(goals, batch.next_obs.desired_goal)
+    assert (goals[150:] == -5).all() and (batch.rewards[150:] == -1).all()
+    goals, after = goals[:150], after[:150]
+    assert torch.equal(goals[:, 0], after[:, 0])  # of the same episode
+    assert (goals[:, 1] >= 1).all() and (goals[:, 1] <= 10).all()
+    assert torch.equal(batch.rewards[:150], -(goals != after).any(1).float())
+    ahead = goals[:, 1] - after[:, 1]
+    if strategy == "future":
+        assert (ahead >= 0).all() and (ahead == 0).any() and (ahead > 3).any()
+    elif strategy == "final":
+        assert (goals[:, 1] == 10).float().mean() > 0.6  # the others are of episodes that were cut or still go on
+        assert len(torch.stack([goals[:, 0], goals[:, 1]]).unique(dim=1).T) == len(goals[:, 0].unique())
+    else:
+        assert (ahead < 0).any() and (ahead > 0).any()
+    assert not batch.terminated.any()
+
+
+def test_future_goals_are_uniform_over_the_rest_of_the_episode() -> None:
+    """From the first row of an episode of ten, each place from 1 to 10; five standard deviations of 4000 draws."""
+    buffer = walked(fragments=2, relabelled=1.0)
+    assert buffer._episodes is not None and buffer.ring is not None
+    first = buffer.ring.slot(np.zeros(4000, np.int64), np.zeros(4000, np.int64))
+    drawn = buffer._episodes.drawn(first, "future", np.random.default_rng(0))
+    counts = np.bincount(drawn // 3)
+    assert len(counts) == 10 and np.abs(counts - 400).max() < 5 * np.sqrt(400 * 0.9)
+
+
+def test_n_step_rewards_are_summed_for_the_new_goal() -> None:
+    """γ .9, two steps, the goal is the place after the second one: −1 + .9 · 0, or after the first: 0 − .9."""
+    batch = walked(n_step=2, relabelled=1.0).sample(200, np.random.default_rng(0))
+    steps = (batch.discounts.log() / np.log(0.9)).round()
+    reached = batch.obs.achieved_goal[:, 1]
+    goals = batch.obs.desired_goal[:, 1]
+    expected = -(goals != reached + 1).float() - 0.9 * (steps == 2) * (goals != reached + 2)
+    assert_close(batch.rewards, expected)
+    assert len(batch.rewards.unique()) >= 3
+
+
+def test_nothing_is_relabelled_where_that_is_asked_for() -> None:
+    batch = walked(relabelled=0.0).sample(100, np.random.default_rng(0))
+    assert (batch.obs.desired_goal == -5).all() and (batch.rewards == -1).all()
+
+
+def test_a_loaded_buffer_draws_the_same_goals() -> None:
+    buffer = walked(capacity=90)
+    other = HindsightReplayBuffer(90, compute_reward=compute_reward, gamma=0.9)
+    other.load_state_dict(buffer.state_dict())
+    first, second = (each.sample(80, np.random.default_rng(3)) for each in (buffer, other))
+    assert torch.equal(first.obs.desired_goal, second.obs.desired_goal) and torch.equal(first.rewards, second.rewards)
+
+
+def test_the_stored_goals_stay_as_they_were() -> None:
+    buffer = walked()
+    batch = buffer.sample(100, np.random.default_rng(0))
+    assert (buffer.rows(batch.batch_indexes).obs.desired_goal == -5).all()
+
+
+def test_what_cannot_work_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"strategy='futur' is unknown.*Did you mean 'future'"):
+        HindsightReplayBuffer(10, compute_reward=compute_reward, strategy="futur")
+    with pytest.raises(ConfigError, match=r"relabelled=1.5; expected a share"):
+        HindsightReplayBuffer(10, compute_reward=compute_reward, relabelled=1.5)
+    with pytest.raises(ConfigError, match="needs a Dict observation of observation, achieved_goal, desired_goal"):
+        HindsightReplayBuffer(10, compute_reward=compute_reward).add(Stream(1).fragment(3))
+    with pytest.raises(ConfigError, match=r"compute_reward gave \[\] for 8 rows"):
+        walked(compute_reward=lambda achieved, desired, info: 0.0).sample(10)
+
+
+def test_the_reward_function_can_be_an_import_path() -> None:
+    buffer = HindsightReplayBuffer(10, compute_reward="tests.data.test_hindsight:compute_reward")
+    assert buffer.compute_reward(np.zeros((1, 2)), np.ones((1, 2)), {}).tolist() == [-1]

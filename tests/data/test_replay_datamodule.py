@@ -1,0 +1,131 @@
+"""Acting, storing and learning in turn: what a run with replay does, seen from its plan and its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_rl import run
+from lightning_rl.config import compose_config
+from lightning_rl.config_check import check_config
+from lightning_rl.data.replay_datamodule import ReplayDataModule, store_and_replay
+from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.sample_batch import SampleBatch, is_fragment
+
+SMALL = [
+    "experiment=none",
+    "logger=none",
+    "evaluation.interval=0",
+    "data.batch_size=16",
+    "data.learning_starts=32",
+    "data.capacity=200",
+    "data.iterations_per_epoch=2",
+    "model.fcnet_hiddens=[8]",
+]
+
+
+def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
+    composed = compose_config([*SMALL, f"run_dir={run_dir}", *overrides])
+    check_config(composed)
+    return composed
+
+
+class Diary:
+    """The default plan, with a note of what it gave."""
+
+    events: list[tuple[str, int, int]]  # what, environment steps, gradient steps
+
+    def __call__(self, workers: Any, policy: Any, replay: ReplayDataModule) -> Iterator[SampleBatch]:
+        for item in store_and_replay(workers, policy, replay):
+            kind = "stored" if is_fragment(item) else "drawn"
+            type(self).events.append((kind, policy.env_steps, policy.gradient_steps))
+            yield item
+
+
+def noted(workers: Any, policy: Any, replay: ReplayDataModule) -> Iterator[SampleBatch]:
+    return Diary()(workers, policy, replay)
+
+
+@pytest.mark.parametrize("intensity", [0.25, 1.0, 2.0])
+def test_gradient_steps_come_as_soon_as_they_are_due(tmp_path: Path, intensity: float) -> None:
+    Diary.events = []
+    run.train(
+        config(
+            tmp_path / "run",
+            "policy=dqn",
+            "env=cartpole",
+            "total_env_steps=100",
+            f"data.training_intensity={intensity}",
+            "workers.fragment_length=4",
+            f"data.plan={__name__}:noted",
+        )
+    )
+    assert Diary.events[-1][1] >= 100
+    for kind, env_steps, gradient_steps in Diary.events:
+        due = int(max(0, env_steps - 32) * intensity)
+        # A draw is taken before its gradient step is counted.
+        assert gradient_steps + (kind == "drawn") <= due
+    drawn = sum(kind == "drawn" for kind, _, _ in Diary.events)
+    assert drawn == int((Diary.events[-1][1] - 32) * intensity)
+
+
+def test_an_iteration_is_as_many_fragments_as_it_says(tmp_path: Path) -> None:
+    Diary.events = []
+    status = run.train(
+        config(
+            tmp_path / "run",
+            "policy=sac",
+            "env=pendulum",
+            "total_env_steps=60",
+            "data.fragments_per_iteration=10",
+            f"data.plan={__name__}:noted",
+        )
+    )
+    assert status["env_steps"] == 60 == sum(kind == "stored" for kind, _, _ in Diary.events)
+    assert sum(kind == "drawn" for kind, _, _ in Diary.events) == 60 - 32
+
+
+def test_an_on_policy_algorithm_is_not_fed_from_replay(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="data=on_policy"):
+        run.train(config(tmp_path / "run", "policy=ppo", "data=replay", "env=cartpole", "policy.minibatches=1"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["data.batch_size=300", "data.learning_starts=300"], "batch_size=300 is more than data.capacity=200"),
+        (["data.learning_starts=8"], "learning_starts=8 is below data.batch_size=16"),
+        (["data.n_step=0"], "n_step=0; expected at least 1"),
+        (["data.training_intensity=0"], "training_intensity=0"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused_before_anything_starts(
+    tmp_path: Path, overrides: list[str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run.build(config(tmp_path / "run", "policy=dqn", "env=cartpole", *overrides))
+
+
+def test_a_checkpoint_without_its_buffer_is_refused_unless_that_is_wanted(tmp_path: Path) -> None:
+    def trained(total: int, *overrides: str) -> Any:
+        composed = config(tmp_path / "run", "policy=dqn", "env=cartpole", f"total_env_steps={total}", *overrides)
+        policy, datamodule, trainer = run.build(composed)
+        last = tmp_path / "run" / "checkpoints" / "last.ckpt"
+        trainer.fit(policy, datamodule=datamodule, ckpt_path=last if last.exists() else None, weights_only=True)
+        return datamodule
+
+    trained(40, "data.save_replay=false")
+    assert "replay" not in next(
+        iter(
+            value
+            for name, value in torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True).items()
+            if "DataModule" in name
+        )
+    )
+    with pytest.raises(CheckpointError, match=r"data\.save_replay=false"):
+        trained(80)
+    assert 0 < len(trained(80, "data.save_replay=false").replay or ()) < 80

@@ -1,0 +1,53 @@
+"""What a buffer will cost is known, and refused, before it is filled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from lightning_rl.data import storage
+from lightning_rl.data.storage import available_bytes, check_fits_memory, estimated_bytes
+from lightning_rl.errors import ConfigError
+
+PIXELS = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+
+
+def test_a_million_stacked_frames_cost_seven_gigabytes_and_whole_ones_four_times_that() -> None:
+    """84 · 84 bytes a frame, and 8 + 4 + 1 bytes for action, reward and flags."""
+    actions = gym.spaces.Discrete(6)
+    assert estimated_bytes(PIXELS, actions, 10**6) == pytest.approx((84 * 84 + 13) * 10**6, rel=1e-4)
+    assert estimated_bytes(PIXELS, actions, 10**6, obs_frames=0) == pytest.approx((4 * 84 * 84 + 13) * 10**6, rel=1e-4)
+
+
+def test_colour_channels_are_no_stack_of_frames() -> None:
+    colours = gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)
+    assert estimated_bytes(colours, gym.spaces.Discrete(2), 1000) > 1000 * 64 * 64 * 3
+
+
+def test_leaves_of_nested_spaces_add_up() -> None:
+    box = gym.spaces.Box(-1, 1, (3,), np.float32)
+    obs = gym.spaces.Dict({"a": box, "b": gym.spaces.Tuple([gym.spaces.Discrete(4), gym.spaces.MultiBinary(5)])})
+    assert estimated_bytes(obs, box, 99) == 100 * (12 + 8 + 5 + 12 + 4 + 1)
+
+
+def test_a_buffer_that_cannot_fit_is_refused_with_numbers_and_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "available_bytes", lambda place="memory": 10 * 2**30)
+    with pytest.raises(ConfigError) as refused:
+        check_fits_memory(18 * 2**30, capacity=1_000_000)
+    for part in ("18.00 GiB", "10.00 GiB of memory", "data.capacity to 500000", "data.storage=<directory>"):
+        assert part in str(refused.value)
+    check_fits_memory(9 * 2**30, capacity=1_000_000)
+
+
+def test_a_full_disk_is_refused_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(storage, "available_bytes", lambda place="memory": 1000)
+    with pytest.raises(ConfigError, match=r"disk of .* are free: lower data.capacity$"):
+        storage.allocator(str(tmp_path))((1000,), np.float32)
+
+
+def test_what_is_available_is_within_what_there_is(tmp_path: Path) -> None:
+    assert 2**20 < available_bytes() < 2**45
+    assert available_bytes(str(tmp_path / "not" / "yet")) > 0

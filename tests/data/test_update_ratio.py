@@ -1,0 +1,49 @@
+"""The ratio of gradient steps to environment steps is exact, whatever the fragments' sizes and wherever it resumes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_rl.data.update_ratio import UpdateRatio
+from lightning_rl.errors import ConfigError
+
+
+@settings(derandomize=True, deadline=None)
+@given(
+    intensity=st.sampled_from([0.1, 0.25, 0.3, 0.5, 1.0, 1.5, 7.0, 20.0]),
+    starts=st.integers(0, 100),
+    fragments=st.lists(st.integers(0, 60), min_size=1, max_size=60),
+    resumed=st.integers(0, 60),
+)
+def test_steps_taken_are_the_product_rounded_down(
+    intensity: float, starts: int, fragments: list[int], resumed: int
+) -> None:
+    ratio, env_steps = UpdateRatio(intensity, starts), 0
+    for number, steps in enumerate(fragments):
+        env_steps += steps
+        while ratio.due(env_steps) > 0:
+            ratio.took()
+        assert ratio.taken == int(max(0, env_steps - starts) * Fraction(str(intensity)))
+        if number == resumed:
+            state, ratio = ratio.state_dict(), UpdateRatio(intensity, starts)
+            ratio.load_state_dict(state)
+
+
+def test_three_in_ten_stay_three_in_ten_after_a_billion_steps() -> None:
+    """As floats, 0.3 × 1e16 + 10 is off by one."""
+    assert UpdateRatio(0.3).due(10**16 + 10) - UpdateRatio(0.3).due(10**16) == 3
+
+
+def test_nothing_is_due_before_learning_starts_and_nothing_is_made_up_for_after() -> None:
+    ratio = UpdateRatio(1.0, learning_starts=100)
+    assert [ratio.due(steps) for steps in (0, 99, 100, 101, 104)] == [0, 0, 0, 1, 4]
+
+
+@pytest.mark.parametrize(("intensity", "starts"), [(0.0, 0), (-1.0, 0), (1.0, -1)])
+def test_numbers_out_of_range_are_refused(intensity: float, starts: int) -> None:
+    with pytest.raises(ConfigError, match="expected"):
+        UpdateRatio(intensity, starts)

@@ -207,7 +207,7 @@ def _check_minibatches(config: Config) -> None:
     logical //= ranks
     environments, steps = workers["envs_per_worker"], workers["fragment_length"]
     rows = logical * environments * steps
-    if isinstance(count, int) and rows < 2 * count:
+    if isinstance(count, int) and rows < 2 * count and "batch_size" not in config["data"]:  # rows come from replay
         raise ConfigError(
             f"rollout has {rows} rows ({logical} workers × {environments} environments × {steps} steps); "
             f"policy.{key}={count} needs at least {2 * count}: raise workers.fragment_length or lower policy.{key}"
@@ -224,7 +224,6 @@ def _check_constructors(config: Config) -> None:
     from lightning.pytorch import Trainer
 
     from lightning_rl.callbacks.checkpoint import RLCheckpoint
-    from lightning_rl.data.datamodule import RolloutDataModule
     from lightning_rl.models.catalog import model_config
     from lightning_rl.rollouts.envs import EnvCreator
 
@@ -245,12 +244,26 @@ def _check_constructors(config: Config) -> None:
     _check_keywords("env", config["env"], EnvCreator)
     if config["evaluation"]["env"] is not None:
         _check_keywords("evaluation.env", config["evaluation"]["env"], EnvCreator)
-    _check_keywords("data", config["data"], RolloutDataModule, NOT_DATA)
+    data = dict(config["data"])
+    _check_keywords("data", data, _data_class(data.pop("_target_", None)), NOT_DATA)
     _check_keywords("checkpoint", config["checkpoint"], RLCheckpoint, ("dirpath",))
     for key in config["trainer"]:
         if key in TRAINER_KEYS_WITH_A_HOME:
             raise ConfigError(f"trainer.{key} is set by lightning_rl: use {TRAINER_KEYS_WITH_A_HOME[key]}")
     _check_keywords("trainer", config["trainer"], Trainer, TRAINER_KEYS_WITH_A_HOME)
+
+
+def _data_class(target: Any) -> Any:
+    """The DataModule that `data._target_` names."""
+    from lightning_rl.data.datamodule import RolloutDataModule
+
+    found = import_object(target) if isinstance(target, str) else target
+    if not (isinstance(found, type) and issubclass(found, RolloutDataModule)):
+        raise ConfigError(
+            f"data._target_={target!r}; expected the import path of a RolloutDataModule, such as "
+            "lightning_rl.data.datamodule:RolloutDataModule"
+        )
+    return found
 
 
 def _check_exploration(exploration: Config | None) -> None:

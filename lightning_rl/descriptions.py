@@ -18,7 +18,7 @@ from lightning_rl.signatures import keywords_of, spelled
 
 __all__ = ["choices", "describe", "evaluation", "listing", "metrics", "sweep_results", "table"]
 
-# The class whose constructor takes a group's keys; a policy names its own.
+# The class whose constructor takes a group's keys, where it does not name one itself.
 TAKEN_BY = {
     "env": "lightning_rl.rollouts.envs:EnvCreator",
     "checkpoint": "lightning_rl.callbacks.checkpoint:RLCheckpoint",
@@ -112,7 +112,8 @@ def target_of(section: str, config: Mapping[str, Any]) -> Any:
         from lightning_rl.exploration import strategy_class
 
         return strategy_class(config["exploration"]["type"])
-    path = config["policy"]["_target_"] if section == "policy" else TAKEN_BY.get(section)
+    values = config[section] if section in TAKEN_BY or section == "policy" else {}
+    path = values.get("_target_") or TAKEN_BY.get(section)
     return import_object(path) if path else None
 
 

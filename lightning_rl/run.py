@@ -52,7 +52,6 @@ def build(config: Mapping[str, Any], signals: StopSignals | None = None) -> tupl
 
     from lightning_rl.callbacks import AtomicCheckpointIO, quiet_lightning
     from lightning_rl.callbacks.hooks import worker_hooks
-    from lightning_rl.data.datamodule import RolloutDataModule
     from lightning_rl.rollouts.envs import EnvCreator
 
     quiet_lightning()
@@ -64,14 +63,8 @@ def build(config: Mapping[str, Any], signals: StopSignals | None = None) -> tupl
     users = [made(entry, "callback") for entry in config["callbacks"]]
     evaluation = dict(config["evaluation"])
     interval = evaluation.pop("interval")
-    datamodule = RolloutDataModule(
-        env,
-        config["workers"],
-        evaluation,
-        seed=config["seed"],
-        callbacks=worker_hooks(users),
-        **config["data"],
-    )
+    data = {**config["data"], "seed": config["seed"], "callbacks": worker_hooks(users)}
+    datamodule: RolloutDataModule = made(data, "_target_", env, config["workers"], evaluation)
     if config["workers"]["vectorization"] == "native":
         env.make(1, "native").close()  # refuse here what would fail when training has begun
     trainer = made_trainer(

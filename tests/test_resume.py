@@ -66,6 +66,8 @@ def assert_equal(first: Any, second: Any, where: str = "") -> None:
         assert first.keys() == second.keys(), where
         for key in first:
             assert_equal(first[key], second[key], f"{where}.{key}")
+    elif isinstance(first, list):
+        assert_equal(dict(enumerate(first)), dict(enumerate(second)), where)
     elif isinstance(first, torch.Tensor):
         assert torch.equal(first, second), where
     else:
@@ -94,6 +96,55 @@ def test_n_and_n_more_steps_are_2n(tmp_path: Path, workers: int, iterations: int
     again = resumed(tmp_path / "whole", f"step_{half:09d}.ckpt", tmp_path / "again", whole, workers)
     assert_equal(learned(tmp_path / "whole"), learned(again))
     assert rows(again) == rows(tmp_path / "whole")  # one curve: nothing twice, nothing missing
+
+
+REPLAY = [
+    "experiment=none",
+    "workers.logical_workers=2",
+    "workers.fragment_length=8",
+    "evaluation.episodes=1",
+    "data.iterations_per_epoch=3",
+    "data.capacity=100",
+    "data.batch_size=8",
+    "data.learning_starts=24",
+    "data.training_intensity=0.3",
+    "model.fcnet_hiddens=[16]",
+]
+OFF_POLICY = {
+    "dqn": ["policy=dqn", "env=cartpole", "data.prioritized=true", "data.n_step=3", "policy.target_update_interval=7"],
+    "rainbow": ["policy=rainbow", "env=cartpole", "data.priority_ranked=true", "policy.num_atoms=5"],
+    "sac": ["policy=sac", "env=pendulum", "policy.observation_filter=mean_std", "policy.reward_filter=return_std"],
+    "td3": ["policy=td3", "env=pendulum", "data.n_step=2", "workers.fragment_length=7"],
+}
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("name", OFF_POLICY)
+def test_replay_priorities_and_the_ratio_go_on_as_if_nothing_had_been(tmp_path: Path, name: str, workers: int) -> None:
+    """The ring has wrapped by then, and 0.3 gradient steps per env step leave a remainder at every iteration."""
+    half, whole = 136, 264
+
+    def replay_config(run_dir: Path, *more: str) -> dict[str, Any]:
+        composed = compose_config([*REPLAY, *OFF_POLICY[name], f"run_dir={run_dir}", *more])
+        check_config(composed)
+        return composed
+
+    status = run.train(
+        replay_config(tmp_path / "whole", f"total_env_steps={whole}", f"checkpoint.every_env_steps={half}")
+    )
+    saved = sorted((tmp_path / "whole" / "checkpoints").glob("step_*.ckpt"))[0]
+    again = resumed(tmp_path / "whole", saved.name, tmp_path / "again", status["env_steps"], workers)
+    assert_equal(learned(tmp_path / "whole"), learned(again))
+    assert_equal(replayed(tmp_path / "whole"), replayed(again))
+    assert rows(again) == rows(tmp_path / "whole")
+
+
+def replayed(run_dir: Path) -> dict[str, Any]:
+    """The buffer and the ratio in the last checkpoint."""
+    checkpoint = torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
+    state = checkpoint["ReplayDataModule"]
+    assert state["ratio"]["taken"] > 50
+    return {name: state[name] for name in ("replay", "ratio")}
 
 
 class Interrupt(RLCallback):

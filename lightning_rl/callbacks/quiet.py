@@ -13,6 +13,7 @@ WARNINGS = (
     r"You're resuming from a checkpoint that ended before the epoch ended",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch, once a run
     r"`LightningModule.configure_optimizers` returned `None`",  # a policy written from scratch steps by itself
+    r"Found \d+ module\(s\) in eval mode",  # the last evaluation left them there; every iteration starts in train mode
     r"You called `self.log\('eval/",  # without a logger the number is still in what validation returns
 )
 MESSAGES = (

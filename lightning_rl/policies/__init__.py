@@ -4,8 +4,30 @@ from __future__ import annotations
 
 from lightning_rl.policies.a2c import A2C
 from lightning_rl.policies.build_policy import build_policy
+from lightning_rl.policies.ddpg import DDPG
+from lightning_rl.policies.dqn import DQN
 from lightning_rl.policies.pg import PG
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.ppo import PPO
+from lightning_rl.policies.r2d2 import R2D2
+from lightning_rl.policies.rainbow import Rainbow
+from lightning_rl.policies.sac import SAC
+from lightning_rl.policies.simple_q import SimpleQ
+from lightning_rl.policies.td3 import TD3
+from lightning_rl.policies.tqc import TQC
 
-__all__ = ["A2C", "PG", "PPO", "Policy", "build_policy"]
+__all__ = [
+    "A2C",
+    "DDPG",
+    "DQN",
+    "PG",
+    "PPO",
+    "R2D2",
+    "SAC",
+    "TD3",
+    "TQC",
+    "Policy",
+    "Rainbow",
+    "SimpleQ",
+    "build_policy",
+]

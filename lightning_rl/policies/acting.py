@@ -229,8 +229,9 @@ class Acting(LightningModule):
         outputs, mask, kept = self.outputs_of(batch)
         return self.distribution(outputs, mask), kept
 
-    def outputs_of(self, batch: SampleBatch) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def outputs_of(self, batch: SampleBatch, model: Model | None = None) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The model's outputs `[N, K]` of the rows, with gradients; their action mask; their places among padding."""
+        model = self.model if model is None else model
         obs, seq_lens = batch.obs, batch.get("seq_lens")
         gaps = None if seq_lens is None else padding(seq_lens)
         before: dict[str, Any] = {name: batch.get(name) for name in ("prev_actions", "prev_rewards")}
@@ -240,7 +241,7 @@ class Acting(LightningModule):
                 obs[gaps.rows],
                 {name: value[gaps.rows] for name, value in before.items() if value is not None},
             )
-        outputs, _ = self.model(self.input_dict(obs, **before), _listed(batch.get("state_in")), seq_lens)
+        outputs, _ = model(self.input_dict(obs, **before), _listed(batch.get("state_in")), seq_lens)
         outputs = outputs if gaps is None else outputs[gaps.kept]
         return outputs, mask, None if gaps is None else gaps.kept
 

@@ -10,18 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import MeanStdFilter, RewardFilter
 from lightning_rl.policies.acting import Acting
 from lightning_rl.policies.custom_losses import CustomLosses
+from lightning_rl.policies.from_replay import learn_on_draws
 from lightning_rl.policies.from_scratch import learn_alone, transitions
+from lightning_rl.policies.metrics import Metrics, mean_entropy, means
 from lightning_rl.policies.optimiser import Optimiser
 from lightning_rl.sample_batch import SampleBatch, flattened, is_fragment, restored
 from lightning_rl.seeding import derive_seed
 
 __all__ = ["Learning", "Metrics", "mean_entropy"]
-
-Metrics = dict[str, Tensor]
 
 
 class Learning(Acting):
@@ -50,10 +49,19 @@ class Learning(Acting):
     diagnosing: bool
     max_seq_len: int
     learns_alone: ClassVar[bool]
+    off_policy: ClassVar[bool] = False  # learns from transitions, of any policy, as a replay buffer gives them
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
         """Turn a fragment `[T, B, …]` into the rows `[N, …]` that `loss` reads, with what it needs added."""
-        return transitions(batch) if self.learns_alone else self.flattened(batch)
+        if self.learns_alone:
+            return transitions(batch)
+        if not self.off_policy:
+            return self.flattened(batch)
+        batch = batch.copy()
+        batch["rewards"] = self.normalised_rewards(batch)
+        rows = transitions(batch)
+        rows["discounts"] = torch.full_like(rows.rewards, self.gamma)
+        return rows
 
     def flattened(self, fragment: SampleBatch) -> SampleBatch:
         """The experience of a fragment as rows `[N, …]`, for a recurrent model in sequences."""
@@ -74,12 +82,14 @@ class Learning(Acting):
         return True
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """What the optimizer steps; groups may have an `lr_scale`."""
+        """What the optimizer steps; groups may have an `lr_scale`, and `every` n-th gradient step as their turn."""
         return [{"params": [p for p in self.parameters() if p.requires_grad]}]
 
-    def training_step(self, batch: SampleBatch, batch_idx: int = 0) -> None:
-        """One iteration: Lightning calls it with one rollout (or one replay draw)."""
-        if self.learns_alone:
+    def training_step(self, batch: Any, batch_idx: int = 0) -> None:
+        """One iteration: Lightning calls it with one rollout, or with the draws from a replay buffer."""
+        if not isinstance(batch, SampleBatch):
+            learn_on_draws(self, batch)
+        elif self.learns_alone:
             learn_alone(self, batch)
         else:
             self.learn_on_batch(batch)
@@ -100,8 +110,12 @@ class Learning(Acting):
         shuffle = self._begin_iteration()
         rows = self._rows(batch)
         self._call_hooks("on_postprocess_trajectory", policy=self, postprocessed_batch=rows, original_batch=batch)
-        exploring = {f"exploration/{name}": value for name, value in self.exploration.info(self.env_steps).items()}
-        self.iteration_metrics = {**self._sweep(rows, shuffle), **self.batch_metrics(rows), **exploring, "lr": lr}
+        self.iteration_metrics = {
+            **self._sweep(rows, shuffle),
+            **self.batch_metrics(rows),
+            **self._exploring(),
+            "lr": lr,
+        }
         self.after_iteration(self.iteration_metrics)
         if isinstance(self.observation_filter, MeanStdFilter):
             # After the last step: acting and learning saw the same statistics, so the first ratio of an iteration is
@@ -136,6 +150,9 @@ class Learning(Acting):
             torch.cuda.manual_seed(seed)
         return torch.Generator().manual_seed(seed)
 
+    def _exploring(self) -> dict[str, float]:
+        return {f"exploration/{name}": value for name, value in self.exploration.info(self.env_steps).items()}
+
     def _sweep(self, rows: SampleBatch, shuffle: torch.Generator) -> dict[str, float]:
         taken: list[Metrics] = []
         for sweep in range(self.passes):
@@ -143,12 +160,32 @@ class Learning(Acting):
                 self.diagnosing = not taken or sweep == self.passes - 1
                 loss, metrics = self.total_loss(minibatch)
                 if not self.keep_learning(metrics):
-                    return _means(taken or [metrics], self.minibatches)
-                metrics["grad_norm"] = self.optimiser.step(loss)
-                self.gradient_steps += 1
-                self.after_step()
-                taken.append({name: value.detach() for name, value in metrics.items()})
-        return _means(taken, self.minibatches)
+                    return means(taken or [metrics], self.minibatches)
+                taken.append(self.descended(loss, metrics))
+        return means(taken, self.minibatches)
+
+    def descended(self, loss: Tensor, metrics: Metrics) -> Metrics:
+        """Take one gradient step on `loss`; its metrics, detached, with the norm of the gradients."""
+        metrics["grad_norm"] = self.optimiser.step(loss)
+        self.gradient_steps += 1
+        self.after_step()
+        return {name: value.detach() for name, value in metrics.items()}
+
+    def take_experience(self, fragment: SampleBatch) -> SampleBatch:
+        """A fragment `[T, B, …]` as it goes into a replay buffer: its steps are counted, statistics take it in.
+
+        Rewards are clipped here, before n of them are summed; scaled they are by the statistics of the gradient step.
+        """
+        self.env_steps += self._sum_over_ranks(int(fragment.valid.sum()))
+        fragment = self.exploration.postprocess_trajectory(self, fragment)
+        self.reward_filter.observe(fragment)
+        if self.reward_filter.name in ("sign", "clip"):
+            fragment = fragment.copy()
+            fragment["rewards"] = self.reward_filter.filtered(fragment.rewards)
+        if isinstance(self.observation_filter, MeanStdFilter):
+            rows = flattened(fragment).obs
+            self.observation_filter.update(self.preprocessor.transform_batch(restored(self.observation_space, rows)))
+        return fragment
 
     def total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """`loss`, then the model's `custom_loss`, the configured extra losses, and what the exploration learns."""
@@ -210,7 +247,7 @@ class Learning(Acting):
         loss, metrics = self.total_loss(batch)
         self.optimiser.backward(loss)
         gradients = [None if p.grad is None else p.grad.cpu().numpy().copy() for p in self.parameters()]
-        return gradients, _means([metrics], 1)
+        return gradients, means([metrics], 1)
 
     def apply_gradients(self, gradients: Sequence[Any]) -> None:
         """Step with gradients from `compute_gradients`, perhaps of another copy of this policy."""
@@ -222,24 +259,3 @@ class Learning(Acting):
         self.optimiser.apply()
         self.gradient_steps += 1
         self.after_step()
-
-
-def mean_entropy(dist: ActionDistribution, coefficient: float) -> Tensor:
-    """Mean entropy in nats; with a coefficient of 0 a mere metric, which then costs no backward pass."""
-    with torch.set_grad_enabled(coefficient != 0):
-        return dist.entropy().mean()
-
-
-def _means(taken: list[Metrics], minibatches: int) -> dict[str, float]:
-    """Mean of every metric over the gradient steps, or over the last sweep for those that not every step reports.
-
-    `first_kl` is the first approx_kl: 0 when the policy that acted learns.
-    """
-    reports = {name: [metrics[name] for metrics in taken if name in metrics] for name in taken[-1]}
-    reports = {name: list_ if len(list_) == len(taken) else list_[-minibatches:] for name, list_ in reports.items()}
-    if "approx_kl" in taken[0]:
-        reports["first_kl"] = [taken[0]["approx_kl"]]
-    device = reports["loss"][0].device
-    flat = [value.detach().to(device, torch.float32) for values in reports.values() for value in values]
-    numbers = iter(torch.stack(flat).tolist())  # one copy from the device
-    return {name: sum(next(numbers) for _ in values) / len(values) for name, values in reports.items()}

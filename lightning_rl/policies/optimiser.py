@@ -116,6 +116,7 @@ class Optimiser:
             NonFiniteError: the loss or a gradient is NaN or infinite; no parameter was changed.
         """
         self.backward(loss)
+        self._rest()
         norm = self.clip()
         if not math.isfinite((loss.detach() + norm).item()):
             raise NonFiniteError(self._culprit(loss))
@@ -127,12 +128,20 @@ class Optimiser:
         optimizer = self.torch_optimizer  # made here, at the latest
         for flat in self.flat:
             flat.gradient.zero_()
+            flat.parameter.grad = flat.gradient  # again, if the group rested
         if not self.flat:
             optimizer.zero_grad(set_to_none=True)
         if self._direct:
             loss.backward()
         else:
             self.policy.manual_backward(loss)
+
+    def _rest(self) -> None:
+        """Leave out groups that step only at every so manieth gradient step: their moments stay as they are, too."""
+        for group in self.torch_optimizer.param_groups:
+            if (self.policy.gradient_steps + 1) % group.get("every", 1):
+                for parameter in group["params"]:
+                    parameter.grad = None
 
     def clip(self) -> Tensor:
         """Scale the gradients down to `max_grad_norm`; returns their norm before that."""

@@ -14,7 +14,6 @@ import yaml
 from lightning_rl.callbacks import RLCheckpoint
 from lightning_rl.config import compose_config, group_options, parsed_overrides, shipped_conf, sweep_jobs
 from lightning_rl.config_check import NOT_DATA, NOT_POLICY, SECTIONS, check_config
-from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.models.catalog import MODEL_DEFAULTS
 from lightning_rl.rollouts.envs import EnvCreator
@@ -24,6 +23,7 @@ FROM_OTHER_GROUPS = ("model", "exploration", "seed")  # of a policy's keywords
 POLICIES = sorted(path.stem for path in (shipped_conf() / "policy").glob("*.yaml"))
 ANY_ID = ("atari", "custom")  # presets that need env.id
 ENVS = sorted(path.stem for path in (shipped_conf() / "env").glob("*.yaml") if path.stem not in ANY_ID)
+DATA = sorted(path.stem for path in (shipped_conf() / "data").glob("*.yaml"))
 EXPERIMENTS = sorted(path.stem for path in (shipped_conf() / "experiment").glob("*.yaml"))
 
 
@@ -51,9 +51,15 @@ def test_a_policys_yaml_is_its_constructors_signature(policy: str):
 def test_the_other_sections_yaml_are_their_constructors_signatures():
     assert written("model/default") == MODEL_DEFAULTS
     assert written("checkpoint/default") == defaults(RLCheckpoint, ("dirpath",))
-    data = defaults(RolloutDataModule, NOT_DATA)
-    assert {**written("data/on_policy"), "dataset": None} == {**data, "dataset": None}
-    assert import_object(written("data/on_policy")["dataset"]) is data["dataset"]
+    for name in DATA:
+        data = written(f"data/{name}")
+        if "_target_" not in data:  # a variant of another one
+            assert data.keys() <= written("data/replay").keys()
+            continue
+        expected = defaults(import_object(data.pop("_target_")), NOT_DATA)
+        if "dataset" in expected:
+            assert import_object(data.pop("dataset")) is expected.pop("dataset")
+        assert data == expected
 
 
 @pytest.mark.parametrize("env", [*ENVS, *ANY_ID])

@@ -1,0 +1,39 @@
+"""Deep deterministic policy gradient: TD3 without what TD3 added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+
+from lightning_rl.policies.td3 import TD3
+
+__all__ = ["DDPG"]
+
+
+class DDPG(TD3):
+    """Deterministic policy gradient with one critic. Lillicrap et al. 2016, arXiv:1509.02971.
+
+    Args:
+        observation_space, action_space, num_critics, policy_delay, target_noise, keywords: as `TD3`, whose parts can be
+            switched on here too.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        num_critics: int = 1,
+        policy_delay: int = 1,
+        target_noise: float = 0.0,
+        **keywords: Any,
+    ) -> None:
+        super().__init__(
+            observation_space,
+            action_space,
+            num_critics=num_critics,
+            policy_delay=policy_delay,
+            target_noise=target_noise,
+            **keywords,
+        )

@@ -1,0 +1,145 @@
+"""DQN, and every part of Rainbow as a switch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.losses.value import c51_projection, double_q_values, quantile_huber, td_targets
+from lightning_rl.models.noisy import resample_noise
+from lightning_rl.models.q_model import QModel
+from lightning_rl.policies.learning import Metrics
+from lightning_rl.policies.simple_q import SimpleQ, next_step
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["DQN"]
+
+
+class DQN(SimpleQ):
+    """Deep Q-learning with the parts of Rainbow. Hessel et al. 2018, arXiv:1710.02298.
+
+    Two parts belong to the replay buffer: `data.n_step` and `data.prioritized`.
+
+    Args:
+        observation_space, action_space: of one environment; the actions are Discrete.
+        double: the online network chooses the next action, the target judges it (arXiv:1509.06461).
+        dueling: a head for V(s) and one for what each action is better (arXiv:1511.06581).
+        noisy: noise on the head's weights explores (arXiv:1706.10295); goes with `exploration=noisy_network`.
+        sigma0: its first size.
+        num_atoms: above 1, learn the distribution of returns on so many atoms (C51, arXiv:1707.06887).
+        v_min, v_max: the lowest and the highest atom.
+        num_quantiles: above 1, learn so many quantiles of the returns instead (QR-DQN, arXiv:1710.10044).
+        hiddens, target_update_interval, tau, huber_delta: as `SimpleQ`; with quantiles `huber_delta` is κ.
+        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
+            actions, custom_losses, seed.
+
+    Raises:
+        UnsupportedSpaceError: the actions are not Discrete.
+        ConfigError: a number is out of range, or two parts exclude each other.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        double: bool = True,
+        dueling: bool = False,
+        noisy: bool = False,
+        sigma0: float = 0.5,
+        num_atoms: int = 1,
+        v_min: float = -10.0,
+        v_max: float = 10.0,
+        num_quantiles: int = 1,
+        **keywords: Any,
+    ) -> None:
+        if num_atoms > 1 and num_quantiles > 1:
+            raise ConfigError(
+                f"policy.num_atoms={num_atoms} and policy.num_quantiles={num_quantiles}: C51 and QR-DQN exclude each "
+                "other; set one of them to 1"
+            )
+        if min(num_atoms, num_quantiles) < 1 or v_min >= v_max:
+            raise ConfigError(
+                f"policy.num_atoms={num_atoms}, num_quantiles={num_quantiles}, v_min={v_min}, v_max={v_max}; expected "
+                "at least 1 of each, and v_min < v_max"
+            )
+        self.double, self.dueling, self.noisy, self.sigma0 = double, dueling, noisy, sigma0
+        self.num_atoms, self.v_min, self.v_max, self.num_quantiles = num_atoms, v_min, v_max, num_quantiles
+        super().__init__(observation_space, action_space, **keywords)
+        middles = (torch.arange(num_quantiles) + 0.5) / num_quantiles
+        self.register_buffer("fractions", middles, persistent=False)
+
+    def q_model(self, config: Any, num_actions: int, **head: Any) -> QModel:
+        """With the parts that are switched on."""
+        if self.dueling:
+            head["dueling"] = True
+        if self.noisy:
+            head["sigma"] = self.sigma0
+        if self.num_atoms > 1:
+            head |= {"atoms": self.num_atoms, "support": torch.linspace(self.v_min, self.v_max, self.num_atoms)}
+        if self.num_quantiles > 1:
+            head["atoms"] = self.num_quantiles
+        return super().q_model(config, num_actions, **head)
+
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """Mean over the rows of weight · error; "td_errors" of the batch become the rows' priorities."""
+        if self.noisy:
+            resample_noise(self.model)
+            resample_noise(self.target_model)
+        with torch.no_grad():
+            following = self.following_returns(batch)
+        q_values, returns = self.q_values(self.model, batch)
+        errors, td_errors = self.row_errors(self.chosen(returns, batch.actions), following, batch)
+        loss, batch["td_errors"] = self.reduced(errors, td_errors.detach(), batch)
+        highest = q_values.detach().amax(1).mean()
+        return loss, {"value_loss": loss, "q_mean": highest, "td_error": td_errors.detach().abs().mean()}
+
+    def following_returns(self, batch: SampleBatch) -> Tensor:
+        """What the target network expects after the next observation: `[N]`, or `[N, Z]` logits or quantiles."""
+        rows = next_step(batch)
+        q_target, target_returns = self.q_values(self.target_model, rows)
+        if not self.double:
+            return self.chosen(target_returns, q_target.argmax(1))
+        q_online, _ = self.q_values(self.model, rows)
+        if target_returns.dim() == 2:
+            return double_q_values(q_online, target_returns)
+        return self.chosen(target_returns, q_online.argmax(1))
+
+    def reduced(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+        """Of errors `[N]`: the loss, and what priorities are made of."""
+        weights = batch.get("weights")
+        return (errors if weights is None else weights * errors).mean(), td_errors
+
+    @staticmethod
+    def chosen(returns: Tensor, actions: Tensor) -> Tensor:
+        """The entries `[N]` or `[N, Z]` of the actions `[N]`."""
+        index = actions.view(-1, *[1] * (returns.dim() - 1))
+        return returns.gather(1, index.expand(-1, 1, *returns.shape[2:])).squeeze(1)
+
+    def row_errors(self, taken: Tensor, following: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+        """What each row's error costs, `[N]`, and how surprising the row was, `[N]`.
+
+        Args:
+            taken: what the network says of the actions taken.
+            following: what the target network says of what follows.
+            batch: rewards, terminated, discounts.
+        """
+        rewards, terminated, discounts = batch.rewards, batch.terminated, batch.discounts
+        if self.num_atoms > 1:
+            assert self.model.support is not None
+            target = c51_projection(following.softmax(-1), rewards, terminated, discounts, self.model.support)
+            errors = -(target * F.log_softmax(taken, -1)).sum(-1)
+            return errors, errors
+        if self.num_quantiles > 1:
+            shape = following.shape
+            spread = [column.unsqueeze(1).expand(shape) for column in (rewards, terminated, discounts)]
+            targets = td_targets(spread[0], following, spread[1], spread[2])
+            errors = quantile_huber(taken, self.fractions, targets, self.huber_delta or 1.0)
+            return errors, taken.detach().mean(1) - targets.mean(1)
+        td_errors = taken - td_targets(rewards, following, terminated, discounts)
+        return self.errors(td_errors), td_errors

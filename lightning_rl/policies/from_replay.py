@@ -1,0 +1,52 @@
+"""One iteration on draws from a replay buffer: a gradient step for each, while the buffer goes on taking experience."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from lightning_rl.policies.metrics import Metrics, means
+from lightning_rl.sample_batch import SampleBatch
+
+if TYPE_CHECKING:
+    from lightning_rl.policies.learning import Learning
+
+__all__ = ["learn_on_draws"]
+
+
+def learn_on_draws(policy: Learning, draws: Any) -> dict[str, float]:
+    """Take a gradient step on each batch that `draws` gives.
+
+    Asking for the next one may act in the environments with the weights of now, so the environment steps count on and
+    schedules move within an iteration.
+
+    Args:
+        policy: that learns; a loss may set the column "td_errors" `[N]`, which become the rows' priorities.
+        draws: an iterable of batches of rows, with `update_priorities(batch)`.
+
+    Returns:
+        Means of the metrics over the gradient steps; no more than the learning rate where there were none yet.
+    """
+    policy._begin_iteration()
+    lr = policy.optimiser.set_lr(policy.env_steps)
+    policy.diagnosing, policy.learn_seconds = True, 0.0
+    taken: list[Metrics] = []
+    batch: SampleBatch | None = None
+    for batch in draws:
+        started = time.perf_counter()
+        if not policy.training:  # acting turned evaluation on
+            policy.train()
+        if policy.reward_filter.normaliser is not None:
+            batch["rewards"] = policy.reward_filter.filtered(batch.rewards)
+        loss, metrics = policy.total_loss(batch)
+        taken.append(policy.descended(loss, metrics))
+        if "td_errors" in batch:
+            draws.update_priorities(batch)
+        policy.learn_seconds += time.perf_counter() - started
+    learned = means(taken, 1) if taken else {}
+    policy.iteration_metrics = {**learned, **policy._exploring(), "lr": lr}
+    policy.after_iteration(policy.iteration_metrics)
+    policy.iterations += 1
+    if batch is not None:
+        policy._call_hooks("on_learn_on_batch", policy=policy, train_batch=batch, result=policy.iteration_metrics)
+    return policy.iteration_metrics

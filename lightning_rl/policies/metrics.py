@@ -1,0 +1,33 @@
+"""Numbers that a gradient step reports, and their means over an iteration."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lightning_rl.models.distributions import ActionDistribution
+
+__all__ = ["Metrics", "mean_entropy", "means"]
+
+Metrics = dict[str, Tensor]
+
+
+def mean_entropy(dist: ActionDistribution, coefficient: float) -> Tensor:
+    """Mean entropy in nats; with a coefficient of 0 a mere metric, which then costs no backward pass."""
+    with torch.set_grad_enabled(coefficient != 0):
+        return dist.entropy().mean()
+
+
+def means(taken: list[Metrics], minibatches: int) -> dict[str, float]:
+    """Mean of every metric over the gradient steps, or over the last sweep for those that not every step reports.
+
+    `first_kl` is the first approx_kl: 0 when the policy that acted learns.
+    """
+    reports = {name: [metrics[name] for metrics in taken if name in metrics] for name in taken[-1]}
+    reports = {name: list_ if len(list_) == len(taken) else list_[-minibatches:] for name, list_ in reports.items()}
+    if "approx_kl" in taken[0]:
+        reports["first_kl"] = [taken[0]["approx_kl"]]
+    device = reports["loss"][0].device
+    flat = [value.detach().to(device, torch.float32) for values in reports.values() for value in values]
+    numbers = iter(torch.stack(flat).tolist())  # one copy from the device
+    return {name: sum(next(numbers) for _ in values) / len(values) for name, values in reports.items()}

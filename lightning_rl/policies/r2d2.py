@@ -1,0 +1,110 @@
+"""DQN for models with memory, on replayed sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.losses.value import td_targets, value_rescale, value_rescale_inverse
+from lightning_rl.policies.dqn import DQN
+from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sequences import in_sequences
+
+__all__ = ["R2D2"]
+
+
+class R2D2(DQN):
+    """Recurrent DQN on sequences with stored states and burn-in.
+
+    Kapturowski et al. 2019, openreview.net/forum?id=r1lyTjAqYX. `data.burn_in` rows warm the model's state up: they
+    are in the forward pass, and not in the loss. The target network runs over the next observations of the whole
+    sequence, from the state that was stored there.
+
+    Args:
+        observation_space, action_space: of one environment; the actions are Discrete.
+        rescale: learn h(Q) with h(x) = sign(x)(√(|x| + 1) − 1) + εx, so that large returns need no clipped rewards.
+        rescale_epsilon: ε.
+        priority_eta: η of a sequence's priority η max |δ| + (1 − η) mean |δ|, in [0, 1].
+        keywords: as `DQN`; without distributions of returns.
+
+    Raises:
+        UnsupportedSpaceError: the actions are not Discrete.
+        ConfigError: a number is out of range, or the returns' distribution is asked for.
+    """
+
+    supports_recurrent = True
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        rescale: bool = True,
+        rescale_epsilon: float = 1e-3,
+        priority_eta: float = 0.9,
+        **keywords: Any,
+    ) -> None:
+        if not 0 <= priority_eta <= 1 or rescale_epsilon <= 0:
+            raise ConfigError(
+                f"policy.priority_eta={priority_eta}, policy.rescale_epsilon={rescale_epsilon}; expected 0 to 1, and "
+                "more than 0"
+            )
+        self.rescale, self.rescale_epsilon, self.priority_eta = rescale, rescale_epsilon, priority_eta
+        super().__init__(observation_space, action_space, **keywords)
+        if self.num_atoms > 1 or self.num_quantiles > 1:
+            raise ConfigError(
+                f"policy.num_atoms={self.num_atoms}, policy.num_quantiles={self.num_quantiles}: R2D2 learns means; set "
+                "both to 1, or use dqn"
+            )
+
+    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
+        """A fragment as rows in sequences, each with what the model reads at the next step."""
+        if not self.is_recurrent:
+            return super().postprocess_trajectory(batch)
+        batch = batch.copy()
+        batch["rewards"] = self.normalised_rewards(batch)
+        for name in ("obs", "prev_actions", "prev_rewards"):
+            if name in batch:
+                column = batch[name]
+                batch[f"next_{name}"] = column[1:]
+        following = SampleBatch({"state_in": batch.state_in.map(lambda part: part[1:])})
+        rows = in_sequences(batch, self.max_seq_len)
+        shifted = in_sequences(
+            SampleBatch({name: batch[name] for name in ("valid", "terminated", "truncated")} | dict(following.items())),
+            self.max_seq_len,
+        )
+        rows["next_state_in"] = shifted.state_in
+        rows["discounts"] = torch.full_like(rows.rewards, self.gamma)
+        return rows
+
+    def following_returns(self, batch: SampleBatch) -> Tensor:
+        """h⁻¹ of what the target network expects after the last reward that each row sums, `[N]`."""
+        following = super().following_returns(batch)
+        if "bootstrap_rows" in batch:
+            following = following[batch["bootstrap_rows"]]
+        return value_rescale_inverse(following, self.rescale_epsilon) if self.rescale else following
+
+    def row_errors(self, taken: Tensor, following: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+        """As `DQN`, against h of the target."""
+        targets = td_targets(batch.rewards, following, batch.terminated, batch.discounts)
+        td_errors = taken - (value_rescale(targets, self.rescale_epsilon) if self.rescale else targets)
+        return self.errors(td_errors), td_errors
+
+    def reduced(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+        """The mean over the trained rows, weighted by sequence; η max |δ| + (1 − η) mean |δ| of each sequence `[S]`."""
+        if "seq_lens" not in batch:
+            return super().reduced(errors, td_errors, batch)
+        trained = ~batch["burn_in"] if "burn_in" in batch else torch.ones_like(errors, dtype=torch.bool)
+        lens = batch.seq_lens
+        sequence = torch.arange(len(lens), device=lens.device).repeat_interleave(lens)[trained]
+        weights = batch.get("weights")
+        errors = errors[trained] if weights is None else errors[trained] * weights[sequence]
+        size = td_errors[trained].abs()
+        empty = size.new_zeros(len(lens))
+        mean = empty.scatter_reduce(0, sequence, size, "mean", include_self=False)
+        most = empty.scatter_reduce(0, sequence, size, "amax", include_self=False)
+        return errors.mean(), self.priority_eta * most + (1.0 - self.priority_eta) * mean

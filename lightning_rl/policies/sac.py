@@ -1,0 +1,222 @@
+"""Soft actor-critic, for continuous and for discrete actions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.losses.actor_critic import (
+    critic_error,
+    discrete_soft_policy_loss,
+    discrete_soft_values,
+    soft_policy_loss,
+    soft_values,
+    temperature_loss,
+)
+from lightning_rl.losses.value import td_targets
+from lightning_rl.models import Model
+from lightning_rl.models.critics import CriticEnsemble
+from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.models.distributions.base import DistFactory
+from lightning_rl.policies.inputs import InputDict
+from lightning_rl.policies.learning import Metrics
+from lightning_rl.policies.policy import Policy
+from lightning_rl.policies.targets import Follower, frozen, target_of
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["SAC"]
+
+
+class SAC(Policy):
+    """Soft actor-critic. Haarnoja et al. 2018, arXiv:1812.05905; with discrete actions Christodoulou 2019, 1910.07207.
+
+    Args:
+        observation_space, action_space: of one environment; the actions are a bounded float Box, or Discrete.
+        tau: how far the target critics move after each gradient step, in (0, 1].
+        num_critics: how many judge the actions.
+        target_critics: how many of them, drawn anew for each gradient step, make the targets (REDQ, arXiv:2101.05982;
+            the actor then follows the mean of all instead of the lowest); `None`: all.
+        critic_dropout: chance of a hidden unit of the critics to be left out (DroQ, arXiv:2110.02034).
+        initial_alpha: first temperature, > 0.
+        target_entropy: "auto" (−A for continuous actions, 0.98 log n for n discrete ones), a number of nats, or `None`
+            to leave the temperature as it is.
+        actor_lr_scale, critic_lr_scale, alpha_lr_scale: what `lr` is multiplied with.
+        keywords: of `Policy`: model (the critics' hidden layers are those of the actor), exploration, gamma, lr,
+            optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
+
+    Raises:
+        UnsupportedSpaceError: the actions are neither a bounded float Box nor Discrete.
+        ConfigError: a number is out of range.
+    """
+
+    off_policy = True
+    log_alpha: Tensor
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        tau: float = 0.005,
+        num_critics: int = 2,
+        target_critics: int | None = None,
+        critic_dropout: float = 0.0,
+        initial_alpha: float = 1.0,
+        target_entropy: float | str | None = "auto",
+        actor_lr_scale: float = 1.0,
+        critic_lr_scale: float = 1.0,
+        alpha_lr_scale: float = 1.0,
+        **keywords: Any,
+    ) -> None:
+        if not 0 < tau <= 1 or num_critics < 1 or initial_alpha <= 0 or not 0 <= critic_dropout < 1:
+            raise ConfigError(
+                f"policy.tau={tau}, num_critics={num_critics}, initial_alpha={initial_alpha}, critic_dropout="
+                f"{critic_dropout}; expected 0 < tau ≤ 1, at least 1 critic, a temperature above 0, and 0 ≤ dropout < 1"
+            )
+        if target_critics is not None and not 1 <= target_critics <= num_critics:
+            raise ConfigError(f"policy.target_critics={target_critics}; expected 1 to num_critics={num_critics}")
+        self.num_critics, self.critic_dropout = num_critics, critic_dropout
+        self.discrete = isinstance(action_space, spaces.Discrete)
+        super().__init__(observation_space, action_space, **keywords)
+        self.tau, self.target_critics = tau, target_critics
+        self.scales = {"actor": actor_lr_scale, "critic": critic_lr_scale, "alpha": alpha_lr_scale}
+        self.target_critic = target_of(self.critic)
+        self._follow = Follower(self.target_critic, self.critic)
+        self.target_entropy = self._target_entropy(target_entropy)
+        log_alpha = torch.tensor(math.log(initial_alpha))
+        if self.target_entropy is None:
+            self.register_buffer("log_alpha", log_alpha)
+        else:
+            self.log_alpha = nn.Parameter(log_alpha)
+
+    def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
+        """The actor; the critics are made here too, so that they share the seed of first weights."""
+        space = self.action_space
+        bounded = isinstance(space, spaces.Box) and space.dtype.kind == "f" and space.is_bounded()
+        if not (self.discrete or bounded):
+            raise UnsupportedSpaceError(
+                f"{type(self).__name__} takes a float Box with finite bounds or Discrete actions; the action space is "
+                f"{space}: use ppo, a2c or pg"
+            )
+        # Values come from the critics; a network for them would learn nothing.
+        config = {**(model or {}), "vf_share_layers": True}
+        if not self.discrete and not config.get("custom_action_dist"):
+            config["custom_action_dist"] = "SquashedGaussian"
+        self.critic = self.make_critic(config)
+        return super().make_model_and_action_dist(config)
+
+    def make_critic(self, config: Mapping[str, Any], **more: Any) -> CriticEnsemble:
+        """Q(s, a) of several critics, or Q(s, ·) for discrete actions."""
+        space = self.action_transform.policy_space
+        size, outputs = (0, int(space.n)) if isinstance(space, spaces.Discrete) else (math.prod(space.shape or ()), 1)
+        keywords = {"action_size": size, "outputs": outputs, "count": self.num_critics, **more}
+        return CriticEnsemble(
+            self.observation_space, self.action_space, config, dropout=self.critic_dropout, **keywords
+        )
+
+    def _target_entropy(self, wanted: float | str | None) -> float | None:
+        if wanted != "auto":
+            if isinstance(wanted, str):
+                raise ConfigError(f"policy.target_entropy={wanted!r}; expected a number of nats, auto or null")
+            return wanted
+        space = self.action_transform.policy_space
+        return 0.98 * math.log(int(space.n)) if isinstance(space, spaces.Discrete) else -float(math.prod(space.shape))
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Everything that shares a learning rate is one group."""
+        critics = {id(parameter) for parameter in self.critic.parameters()}
+        groups: dict[float, list[nn.Parameter]] = {}
+        for name, parameter in self.named_parameters():
+            if parameter.requires_grad:
+                part = "alpha" if name == "log_alpha" else "critic" if id(parameter) in critics else "actor"
+                groups.setdefault(self.scales[part], []).append(parameter)
+        return [{"params": parameters, "lr_scale": scale} for scale, parameters in groups.items()]
+
+    # -- learning ------------------------------------------------------------------------------------------------------
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """Error of the critics, then what the actor and the temperature learn from them: one sum, one step."""
+        alpha = self.log_alpha.exp()
+        with torch.no_grad():
+            targets = self.targets(batch, alpha)
+        critic_loss, td_errors, q_values = self.critic_loss(batch, targets)
+        policy_loss, entropy = self.policy_loss(batch, alpha)
+        loss = critic_loss + policy_loss
+        batch["td_errors"] = td_errors.detach()
+        metrics = {"value_loss": critic_loss, "policy_loss": policy_loss, "entropy": entropy.detach().mean()}
+        metrics |= {"alpha": alpha.detach(), "q_mean": q_values.detach().mean()}
+        if self.target_entropy is not None:
+            loss = loss + temperature_loss(self.log_alpha, entropy, self.target_entropy)
+        return loss, metrics
+
+    def targets(self, batch: SampleBatch, alpha: Tensor) -> Tensor:
+        """R + γ V(s') by the target critics, `[N]`."""
+        inputs, dist = self.acting(batch, following=True)
+        if self.discrete:
+            following = discrete_soft_values(*probabilities(dist), self.lowest(self.target_critic(inputs)), alpha)
+        else:
+            q_values = self.lowest(self.target_critic(inputs, flat(dist.rsample())))
+            following = soft_values(q_values, dist.sampled_action_logp(), alpha)
+        return td_targets(batch.rewards, following, batch.terminated, batch.discounts)
+
+    def critic_loss(self, batch: SampleBatch, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The critics' error, the mean TD error of each row `[N]`, and their Q-values `[K, N]`."""
+        inputs = self.input_dict(batch.obs)
+        if self.discrete:
+            every = self.critic(inputs)  # [K, N, A]
+            q_values = every.gather(2, batch.actions.expand(self.num_critics, -1).unsqueeze(2)).squeeze(2)
+        else:
+            q_values = self.critic(inputs, flat(batch.actions))
+        return critic_error(q_values, targets, batch.get("weights")), (q_values - targets).mean(0), q_values
+
+    def policy_loss(self, batch: SampleBatch, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """What the actor descends, and its entropy `[N]` (of sampled actions: −log π)."""
+        inputs, dist = self.acting(batch)
+        if self.discrete:
+            with torch.no_grad():
+                q_values = self.followed(self.critic(inputs))
+            return discrete_soft_policy_loss(*probabilities(dist), q_values, alpha), dist.entropy()
+        actions = dist.rsample()
+        logp = dist.sampled_action_logp()
+        with frozen(self.critic):
+            q_values = self.followed(self.critic(inputs, flat(actions)))
+        return soft_policy_loss(q_values, logp, alpha), -logp
+
+    def acting(self, batch: SampleBatch, following: bool = False) -> tuple[InputDict, ActionDistribution]:
+        """The model's inputs and action distribution in the rows' observations, or in those that follow."""
+        prefix = "next_" if following else ""
+        inputs = self.input_dict(batch[f"{prefix}obs"])
+        outputs, _ = self.model(inputs, (), None)
+        mask = self._mask(inputs["obs"], batch.get(f"{prefix}action_mask")) if self.discrete else None
+        return inputs, self.distribution(outputs, mask)
+
+    def lowest(self, q_values: Tensor) -> Tensor:
+        """The lowest over the critics that make the targets, `[K, N, …]` → `[N, …]`."""
+        if self.target_critics is not None and self.target_critics < self.num_critics:
+            q_values = q_values[torch.randperm(self.num_critics)[: self.target_critics]]
+        return q_values.amin(0)
+
+    def followed(self, q_values: Tensor) -> Tensor:
+        """What the actor climbs, `[K, N, …]` → `[N, …]`."""
+        return q_values.amin(0) if self.target_critics is None else q_values.mean(0)
+
+    def after_step(self) -> None:
+        """Move the target critics."""
+        self._follow(self.tau)
+
+
+def flat(actions: Tensor) -> Tensor:
+    """Actions `[N, *]` as vectors `[N, A]`."""
+    return actions if actions.dim() == 2 else actions.flatten(1)
+
+
+def probabilities(dist: Any) -> tuple[Tensor, Tensor]:
+    """Probabilities of all actions and their logarithms, `[N, A]` each."""
+    log_probs = dist.log_probs()
+    return log_probs.exp(), log_probs

@@ -1,0 +1,119 @@
+"""Deep Q-learning as it began: a network, its target, and replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.losses.value import huber, td_targets
+from lightning_rl.models.catalog import ModelCatalog, model_config
+from lightning_rl.models.distributions.base import DistFactory
+from lightning_rl.models.q_model import QModel
+from lightning_rl.policies.learning import Metrics
+from lightning_rl.policies.policy import Policy
+from lightning_rl.policies.targets import Follower, target_of
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["SimpleQ", "next_step"]
+
+
+class SimpleQ(Policy):
+    """Q-learning with a target network. Mnih et al. 2015, doi:10.1038/nature14236.
+
+    Args:
+        observation_space, action_space: of one environment; the actions are Discrete.
+        hiddens: widths of hidden layers between the model's features and the Q-values, ReLU each. A custom model
+            without any (and, in DQN, without parts that need a head) gives the Q-values itself.
+        target_update_interval: gradient steps between two updates of the target network.
+        tau: how far an update moves it, in (0, 1]; 1 copies.
+        huber_delta: TD errors beyond this count linearly; `None`: the square everywhere.
+        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
+            actions, custom_losses, seed.
+
+    Raises:
+        UnsupportedSpaceError: the actions are not Discrete.
+        ConfigError: a number is out of range.
+    """
+
+    off_policy = True
+    model: QModel
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        hiddens: Sequence[int] = (),
+        target_update_interval: int = 500,
+        tau: float = 1.0,
+        huber_delta: float | None = 1.0,
+        **keywords: Any,
+    ) -> None:
+        if not isinstance(action_space, spaces.Discrete):
+            raise UnsupportedSpaceError(
+                f"{type(self).__name__} compares all actions of a Discrete space; the action space is {action_space}: "
+                "use sac, td3 or ddpg for continuous actions, ppo, a2c or pg for any"
+            )
+        if target_update_interval < 1 or not 0 < tau <= 1:
+            raise ConfigError(
+                f"policy.target_update_interval={target_update_interval}, policy.tau={tau}; expected at least 1, and "
+                "0 < tau ≤ 1"
+            )
+        self.hiddens = tuple(hiddens)  # first: the base class makes the model
+        super().__init__(observation_space, action_space, **keywords)
+        self.target_update_interval, self.tau, self.huber_delta = target_update_interval, tau, huber_delta
+        self.target_model = target_of(self.model)
+        self._follow = Follower(self.target_model, self.model)
+
+    def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[QModel, DistFactory]:
+        """Q-values on the model's features; greedy actions are the mode of the Categorical they parametrise."""
+        assert isinstance(self.action_space, spaces.Discrete)
+        dist_class, _ = ModelCatalog.get_action_dist(self.action_space, model, self.action_transform.policy_space)
+        return self.q_model(model_config(model), int(self.action_space.n)), dist_class
+
+    def q_model(self, config: Mapping[str, Any], num_actions: int, **head: Any) -> QModel:
+        """The model with a head; `head` are further keywords of `QModel`."""
+        direct = config["custom_model"] is not None and not self.hiddens and not head
+        width = num_actions if direct else 0
+        wrapped = ModelCatalog.get_model(self.observation_space, self.action_space, width, config)
+        initializer = config["fcnet_weights_initializer"]
+        return QModel(wrapped, num_actions, hiddens=None if direct else self.hiddens, initializer=initializer, **head)
+
+    def q_values(self, model: QModel, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+        """Q-values `[N, A]` of the rows' observations, −∞ at actions that are not allowed; and `model.returns()`."""
+        values, mask, kept = self.outputs_of(batch, model)
+        returns = model.returns() if kept is None else model.returns()[kept]
+        return (values if mask is None else values.masked_fill(~mask, -torch.inf)), returns
+
+    def errors(self, td_errors: Tensor) -> Tensor:
+        """What each TD error costs."""
+        return 0.5 * td_errors.square() if self.huber_delta is None else huber(td_errors, self.huber_delta)
+
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """Huber loss of Q(s, a) − (r + γ maxₐ Q_target(s', a))."""
+        with torch.no_grad():
+            following = self.q_values(self.target_model, next_step(batch))[0].amax(1)
+        targets = td_targets(batch.rewards, following, batch.terminated, batch.discounts)
+        values = self.q_values(self.model, batch)[0].gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+        td_errors = values - targets
+        loss = self.errors(td_errors).mean()
+        return loss, {"value_loss": loss, "q_mean": values.mean(), "td_error": td_errors.abs().mean()}
+
+    def after_step(self) -> None:
+        """Move the target network."""
+        if self.gradient_steps % self.target_update_interval == 0:
+            self._follow(self.tau)
+
+
+def next_step(batch: SampleBatch) -> SampleBatch:
+    """What a model reads in the rows' next observations."""
+    columns = {name.removeprefix("next_"): column for name, column in batch.items() if name.startswith("next_")}
+    if "seq_lens" in batch:
+        columns["seq_lens"] = batch.seq_lens
+    return SampleBatch(columns)

@@ -1,0 +1,59 @@
+"""Networks that follow other networks slowly, and networks that a loss must not change."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+__all__ = ["Follower", "frozen", "target_of"]
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def target_of(network: Network) -> Network:
+    """A copy of a network that no optimizer steps; as an attribute of the policy it is part of checkpoints."""
+    return copy.deepcopy(network).requires_grad_(False)
+
+
+class Follower:
+    """Moves a target network after its source: target ← τ source + (1 − τ) target, buffers copied.
+
+    Polyak averaging as in Lillicrap et al. 2016, arXiv:1509.02971, section 3; τ = 1 copies (Mnih et al. 2015).
+
+    Args:
+        target, source: of one shape.
+    """
+
+    def __init__(self, target: nn.Module, source: nn.Module) -> None:
+        self.target, self.source = target, source
+        # Listed once: walking through the modules costs more than moving a small network.
+        self._parameters = list(target.parameters()), list(source.parameters())
+
+    @torch.no_grad()
+    def __call__(self, tau: float = 1.0) -> None:
+        """Move by τ in (0, 1]."""
+        targets, sources = self._parameters
+        if tau == 1.0:
+            torch._foreach_copy_(targets, sources)
+        else:
+            torch._foreach_lerp_(targets, sources, tau)
+        for old, new in zip(self.target.buffers(), self.source.buffers(), strict=True):
+            old.copy_(new)
+
+
+@contextmanager
+def frozen(*modules: nn.Module) -> Iterator[None]:
+    """Inside, gradients flow through these modules to their inputs, and none to their parameters."""
+    held = [parameter for module in modules for parameter in module.parameters() if parameter.requires_grad]
+    for parameter in held:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in held:
+            parameter.requires_grad_(True)

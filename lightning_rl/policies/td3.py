@@ -1,0 +1,149 @@
+"""Twin delayed deterministic policy gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.losses.actor_critic import critic_error
+from lightning_rl.losses.value import td_targets
+from lightning_rl.models import Model
+from lightning_rl.models.critics import CriticEnsemble
+from lightning_rl.models.distributions.base import DistFactory
+from lightning_rl.policies.inputs import InputDict
+from lightning_rl.policies.learning import Metrics
+from lightning_rl.policies.policy import Policy
+from lightning_rl.policies.targets import Follower, frozen, target_of
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["TD3"]
+
+
+class TD3(Policy):
+    """Deterministic policy gradient with twin critics, a delayed actor and smoothed targets.
+
+    Fujimoto et al. 2018, arXiv:1802.09477.
+
+    Args:
+        observation_space, action_space: of one environment; the actions are a bounded float Box.
+        tau: how far the target networks move at each update, in (0, 1].
+        num_critics: how many; the lowest makes the targets, the first one teaches the actor.
+        policy_delay: the actor and the targets are updated at every so manieth gradient step of the critics.
+        target_noise: deviation of the noise on the target actor's actions, in the policy's units ([−1, 1]).
+        target_noise_clip: the noise is kept within ± this.
+        actor_lr_scale, critic_lr_scale: what `lr` is multiplied with.
+        keywords: of `Policy`: model (the critics' hidden layers are those of the actor), exploration, gamma, lr,
+            optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
+
+    Raises:
+        UnsupportedSpaceError: the actions are not a bounded float Box.
+        ConfigError: a number is out of range.
+    """
+
+    off_policy = True
+    low: Tensor
+    high: Tensor
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        tau: float = 0.005,
+        num_critics: int = 2,
+        policy_delay: int = 2,
+        target_noise: float = 0.2,
+        target_noise_clip: float = 0.5,
+        actor_lr_scale: float = 1.0,
+        critic_lr_scale: float = 1.0,
+        lr: Any = 1e-3,
+        **keywords: Any,
+    ) -> None:
+        if not 0 < tau <= 1 or num_critics < 1 or policy_delay < 1 or min(target_noise, target_noise_clip) < 0:
+            raise ConfigError(
+                f"policy.tau={tau}, num_critics={num_critics}, policy_delay={policy_delay}, target_noise={target_noise}"
+                f", target_noise_clip={target_noise_clip}; expected 0 < tau ≤ 1, counts of at least 1, no noise below 0"
+            )
+        self.num_critics, self.policy_delay = num_critics, policy_delay
+        super().__init__(observation_space, action_space, lr=lr, **keywords)
+        self.tau, self.target_noise, self.target_noise_clip = tau, target_noise, target_noise_clip
+        self.actor_lr_scale, self.critic_lr_scale = actor_lr_scale, critic_lr_scale
+        self.target_model, self.target_critic = target_of(self.model), target_of(self.critic)
+        self._follow_actor = Follower(self.target_model, self.model)
+        self._follow_critic = Follower(self.target_critic, self.critic)
+        space = self.action_transform.policy_space
+        assert isinstance(space, spaces.Box)
+        for name, bound in (("low", space.low), ("high", space.high)):
+            self.register_buffer(name, torch.from_numpy(bound.ravel().copy()), persistent=False)
+
+    def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
+        """The actor; the critics are made here too, so that they share the seed of first weights."""
+        space = self.action_space
+        if not (isinstance(space, spaces.Box) and space.dtype.kind == "f" and space.is_bounded()):
+            raise UnsupportedSpaceError(
+                f"{type(self).__name__} takes a float Box with finite bounds; the action space is {space}: use dqn or "
+                "sac for Discrete actions, ppo, a2c or pg for any"
+            )
+        config = {**(model or {}), "vf_share_layers": True}
+        config["custom_action_dist"] = config.get("custom_action_dist") or "SquashedDeterministic"
+        self.critic = CriticEnsemble(
+            self.observation_space, space, config, count=self.num_critics, action_size=math.prod(space.shape)
+        )
+        return super().make_model_and_action_dist(config)
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """The critics, which step always, and the actor, which waits."""
+        critics: list[nn.Parameter] = [p for p in self.critic.parameters() if p.requires_grad]
+        known = {id(parameter) for parameter in critics}
+        actor = [p for p in self.parameters() if p.requires_grad and id(p) not in known]
+        if self.policy_delay == 1 and self.actor_lr_scale == self.critic_lr_scale:
+            return [{"params": [*critics, *actor], "lr_scale": self.critic_lr_scale}]
+        return [
+            {"params": critics, "lr_scale": self.critic_lr_scale},
+            {"params": actor, "lr_scale": self.actor_lr_scale, "every": self.policy_delay},
+        ]
+
+    # -- learning ------------------------------------------------------------------------------------------------------
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """Error of the critics and, where it is the actor's turn, −Q of what it would do."""
+        with torch.no_grad():
+            targets = td_targets(batch.rewards, self.following_values(batch), batch.terminated, batch.discounts)
+        inputs = self.input_dict(batch.obs)
+        q_values = self.critic(inputs, batch.actions.flatten(1))
+        critic_loss = critic_error(q_values, targets, batch.get("weights"))
+        batch["td_errors"] = (q_values.detach() - targets).mean(0)
+        metrics = {"value_loss": critic_loss, "q_mean": q_values.detach().mean()}
+        if (self.gradient_steps + 1) % self.policy_delay:
+            return critic_loss, metrics
+        with frozen(self.critic):
+            policy_loss = -self.critic(inputs, self.acted(self.model, inputs))[0].mean()
+        return critic_loss + policy_loss, {**metrics, "policy_loss": policy_loss}
+
+    def following_values(self, batch: SampleBatch) -> Tensor:
+        """The lowest target Q of what the target actor would do next, with noise, `[N]`."""
+        inputs = self.input_dict(batch.next_obs)
+        actions = self.acted(self.target_model, inputs)
+        if self.target_noise:
+            noise = (torch.randn_like(actions) * self.target_noise).clamp_(
+                -self.target_noise_clip, self.target_noise_clip
+            )
+            actions = torch.minimum(torch.maximum(actions + noise, self.low), self.high)
+        return self.target_critic(inputs, actions).amin(0)
+
+    def acted(self, actor: Model, inputs: InputDict) -> Tensor:
+        """An actor's actions `[N, A]`."""
+        outputs, _ = actor(inputs, (), None)
+        return self.distribution(outputs).deterministic_sample().flatten(1)
+
+    def after_step(self) -> None:
+        """Move the target networks, when the actor moved."""
+        if self.gradient_steps % self.policy_delay == 0:
+            self._follow_critic(self.tau)
+            self._follow_actor(self.tau)

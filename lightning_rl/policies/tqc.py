@@ -1,0 +1,90 @@
+"""SAC with truncated quantile critics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.losses.value import quantile_huber, td_targets
+from lightning_rl.models.critics import CriticEnsemble
+from lightning_rl.policies.sac import SAC, flat
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["TQC"]
+
+
+class TQC(SAC):
+    """SAC whose critics learn quantiles of the return, of which the highest are left out of the targets.
+
+    Kuznetsov et al. 2020, arXiv:2005.04269.
+
+    Args:
+        observation_space, action_space: of one environment; the actions are a bounded float Box.
+        num_quantiles: M, of each critic.
+        dropped_quantiles: d, left out for each critic: the d · K highest of all K · M.
+        keywords: as `SAC`.
+
+    Raises:
+        UnsupportedSpaceError: the actions are not a bounded float Box.
+        ConfigError: a number is out of range.
+    """
+
+    fractions: Tensor
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        num_quantiles: int = 25,
+        dropped_quantiles: int = 2,
+        **keywords: Any,
+    ) -> None:
+        if not 0 <= dropped_quantiles < num_quantiles or num_quantiles < 2:
+            raise ConfigError(
+                f"policy.num_quantiles={num_quantiles}, dropped_quantiles={dropped_quantiles}; expected at least 2 "
+                "quantiles, and to drop fewer than there are"
+            )
+        if isinstance(action_space, gym.spaces.Discrete):
+            raise UnsupportedSpaceError(
+                f"TQC takes a float Box with finite bounds; the action space is {action_space}: use sac or dqn, or ppo"
+            )
+        self.num_quantiles, self.dropped_quantiles = num_quantiles, dropped_quantiles
+        super().__init__(observation_space, action_space, **keywords)
+        middles = (torch.arange(num_quantiles) + 0.5) / num_quantiles
+        self.register_buffer("fractions", middles, persistent=False)
+
+    def make_critic(self, config: Mapping[str, Any], **more: Any) -> CriticEnsemble:
+        """Quantiles `[K, N, M]` of Q(s, a)."""
+        return super().make_critic(config, outputs=self.num_quantiles, **more)
+
+    def targets(self, batch: SampleBatch, alpha: Tensor) -> Tensor:
+        """R + γ (z − α log π) for the quantiles z that are kept, `[N, K · (M − d)]`. Equation 11."""
+        inputs, dist = self.acting(batch, following=True)
+        quantiles = self.target_critic(inputs, flat(dist.rsample()))
+        every = quantiles.transpose(0, 1).flatten(1).sort(1).values  # [N, K · M]
+        kept = every[:, : every.shape[1] - self.num_critics * self.dropped_quantiles]
+        following = kept - (alpha * dist.sampled_action_logp()).unsqueeze(1)
+        rewards, terminated, discounts = (
+            column.unsqueeze(1).expand_as(following) for column in (batch.rewards, batch.terminated, batch.discounts)
+        )
+        return td_targets(rewards, following, terminated, discounts)
+
+    def critic_loss(self, batch: SampleBatch, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The quantile Huber loss of every critic, mean TD errors `[N]`, and Q-values `[K, N]`."""
+        quantiles = self.critic(self.input_dict(batch.obs), flat(batch.actions))
+        every = quantiles.flatten(0, 1), self.fractions, targets.repeat(self.num_critics, 1)
+        errors = quantile_huber(*every).view(self.num_critics, -1) / self.num_quantiles
+        weights = batch.get("weights")
+        loss = (errors if weights is None else weights * errors).mean(1).sum()
+        q_values = quantiles.mean(2)
+        return loss, (q_values - targets.mean(1)).mean(0), q_values
+
+    def followed(self, q_values: Tensor) -> Tensor:
+        """The mean of all quantiles, `[K, N, M]` → `[N]`."""
+        return q_values.mean((0, 2))

@@ -98,7 +98,9 @@ class SampleBatch:
         return self.map(lambda column: column[index])
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self._columns[name] = nested(value) if isinstance(value, Mapping | tuple) else value
+        # Tensors first: the test for an abstract class costs more than all the rest.
+        is_array = isinstance(value, Tensor | np.ndarray)
+        self._columns[name] = nested(value) if not is_array and isinstance(value, Mapping | tuple) else value
 
     def __delitem__(self, name: str) -> None:
         del self._columns[name]

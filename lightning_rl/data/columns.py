@@ -33,7 +33,7 @@ class WholeColumn:
         """Bytes of the column."""
         return self.array.nbytes
 
-    def write(self, slots: np.ndarray, values: np.ndarray, source: np.ndarray) -> None:
+    def write(self, slots: np.ndarray | slice, values: np.ndarray, source: np.ndarray | slice) -> None:
         """Put rows `source` of `values [M, *shape]` into `slots`."""
         self.array[slots] = values[source]
 

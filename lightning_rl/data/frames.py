@@ -88,7 +88,7 @@ class FramesColumn:
         """Bytes of the frames."""
         return self.array.nbytes
 
-    def write(self, slots: np.ndarray, values: np.ndarray, source: np.ndarray) -> None:
+    def write(self, slots: np.ndarray | slice, values: np.ndarray, source: np.ndarray | slice) -> None:
         """Put the newest frames of rows `source` of `values [M, *shape]` into `slots`."""
         self.array[slots] = self.stack.split(values)[:, -1][source]
 

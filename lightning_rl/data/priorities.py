@@ -38,17 +38,17 @@ class Proportional:
 
     def new(self, tree: SumTree, slots: Ints) -> None:
         """Rows whose error nobody knows get the largest one, so that each is soon seen."""
-        tree.set(slots, np.full(len(slots), self.largest**self.alpha))
+        tree.put(slots, self.largest**self.alpha)
 
     def update(self, tree: SumTree, slots: Ints, errors: Floats) -> None:
         """Rows have these |δ|, `[N]`."""
         sizes = errors + self.eps
         self.largest = max(self.largest, float(sizes.max()))
-        tree.set(slots, sizes**self.alpha)
+        tree.put(slots, sizes**self.alpha)
 
     def forget(self, tree: SumTree, slots: Ints) -> None:
         """Rows are gone."""
-        tree.set(slots, np.zeros(len(slots)))
+        tree.put(slots, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         """What the leaves do not tell."""
@@ -92,10 +92,10 @@ class Ranked:
     def forget(self, tree: SumTree, slots: Ints) -> None:
         """Rows are gone."""
         self.errors[slots] = -1.0
-        tree.set(slots, np.zeros(len(slots)))
+        tree.put(slots, 0.0)
 
     def _give_ranks(self, tree: SumTree, slots: Ints, ranks: Floats) -> None:
-        tree.set(slots, ranks**-self.alpha)
+        tree.put(slots, ranks**-self.alpha)
         self.changed += len(slots)
         if self.changed >= STALE * len(self.sorted):
             self.sort(tree)
@@ -106,7 +106,7 @@ class Ranked:
         slots = slots[np.argsort(self.errors[slots], kind="stable")]
         self.sorted = self.errors[slots]
         self.unseen = self.changed = 0
-        tree.set(slots, np.arange(len(slots), 0.0, -1.0) ** -self.alpha)
+        tree.put(slots, np.arange(len(slots), 0.0, -1.0) ** -self.alpha)
 
     def state_dict(self) -> dict[str, Any]:
         """What the leaves do not tell."""

@@ -74,6 +74,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             ValueError: there are not as many errors as rows.
         """
         ids, errors = array(batch_indexes), np.abs(array(td_errors), dtype=np.float64)
+        if not ids.size:
+            return 0
         if ids.shape != errors.shape or ids.ndim != 1:
             raise ValueError(f"{list(errors.shape)} TD errors for {list(ids.shape)} rows; expected one [N] for each")
         check_errors(errors, "TD error")
@@ -125,7 +127,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         slots = tree.find(masses)
         priorities = tree.get(slots)
         beta = schedule_value(self.beta, self.added if self.env_steps is None else self.env_steps)
-        return slots, (priorities / priorities.min()) ** -beta
+        return slots, ((priorities / priorities.min()) ** -beta).astype(np.float32)
 
     # -- saving -------------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
@@ -171,7 +173,7 @@ def check_errors(errors: np.ndarray, name: str) -> None:
         NonFiniteError: names the first one.
         ValueError: one is negative where only sizes make sense.
     """
-    if errors.min() >= 0.0 and errors.max() < np.inf:  # a NaN passes neither
+    if not len(errors) or (errors.min() >= 0.0 and errors.max() < np.inf):  # a NaN passes neither
         return
     wrong = np.flatnonzero(~((errors >= 0.0) & (errors < np.inf)))[0]
     message = f"{name} {wrong} of {len(errors)} is {errors[wrong]}; expected a finite number"

@@ -223,7 +223,7 @@ def uniform(flags: np.ndarray, least: int, count: int, batch_size: int, generato
         batch_size: draws.
         generator: source of randomness.
     """
-    places = generator.integers(0, len(flags), batch_size)
+    places = (generator.random(batch_size) * len(flags)).astype(np.int64)  # half the time of `integers`
     found = flags.take(places)
     if found.min() >= least:
         return places

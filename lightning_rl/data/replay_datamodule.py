@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-import torch
 
 from lightning_rl.data.datamodule import RolloutDataModule
-from lightning_rl.data.execution import NOT_READY, concurrently, for_each, parallel_rollouts
+from lightning_rl.data.execution import NOT_READY
 from lightning_rl.data.prioritized import PrioritizedReplayBuffer
 from lightning_rl.data.replay import ReplayBuffer
+from lightning_rl.data.replay_dataset import ReplayDataset
 from lightning_rl.data.sequence_replay import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
 from lightning_rl.data.update_ratio import UpdateRatio
 from lightning_rl.errors import CheckpointError, ConfigError
-from lightning_rl.sample_batch import SampleBatch, is_fragment
+from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule
 from lightning_rl.seeding import derive_seed
 
-__all__ = ["ReplayDataModule", "ReplayDataset", "ReplayDraws", "store_and_replay"]
+__all__ = ["ReplayDataModule"]
 
 
 class ReplayDataModule(RolloutDataModule):
@@ -182,6 +181,12 @@ class ReplayDataModule(RolloutDataModule):
             self.replay.env_steps = self._policy().env_steps
         return self.replay.sample(self.batch_size // self.ranks, self._generator)
 
+    def pop_iteration_metrics(self) -> dict[str, float]:
+        """Those of the rollouts, and how full the buffer is."""
+        rows = 0 if self.replay is None else len(self.replay)
+        replayed = {"replay/rows": float(rows), "replay/updates": float(self.ratio.taken)}
+        return {**super().pop_iteration_metrics(), **replayed}
+
     def begin_iteration(self) -> None:
         """Start the randomness of draws afresh: derived, so that no generator has to be saved."""
         rank = 0 if self.trainer is None else self.trainer.global_rank
@@ -215,79 +220,3 @@ def check_numbers(capacity: int, batch_size: int, learning_starts: int, fragment
             f"data.learning_starts={learning_starts} is below data.batch_size={batch_size}: the first batch needs as "
             "many rows as it has; raise learning_starts"
         )
-
-
-def store_and_replay(workers: Any, policy: Any, replay: ReplayDataModule) -> Iterator[SampleBatch]:
-    """Act with the newest weights and store; then draw until no gradient step is due; and again."""
-    fragments = collected(parallel_rollouts(workers, policy), replay)
-    store = for_each(fragments, replay.store)
-    return concurrently([store, replay.draws_due()], round_robin_weights=[1, "*"])
-
-
-def collected(fragments: Iterator[SampleBatch], replay: ReplayDataModule) -> Iterator[SampleBatch]:
-    """The fragments, with the time that each took noted."""
-    while True:
-        started = time.perf_counter()
-        fragment = next(fragments)
-        replay.took(fragment, time.perf_counter() - started)
-        yield fragment
-
-
-class ReplayDraws:
-    """The gradient steps of one iteration: iterating acts in the environments and draws, as the plan says.
-
-    Args:
-        plan: gives stored fragments and draws in turn.
-        replay: who knows what is due.
-        fragments: of this iteration.
-    """
-
-    def __init__(self, plan: Iterator[SampleBatch], replay: ReplayDataModule, fragments: int) -> None:
-        self.plan, self.replay, self.fragments = plan, replay, fragments
-        self.device: torch.device | str = "cpu"
-
-    def to(self, device: torch.device | str, **keywords: Any) -> Self:
-        """Let batches come on `device`; Lightning calls this."""
-        self.device = device
-        return self
-
-    def __iter__(self) -> Iterator[SampleBatch]:
-        self.replay.begin_iteration()
-        left, on_cpu = self.fragments, str(self.device) == "cpu"
-        for item in self.plan:
-            if is_fragment(item):
-                left -= 1
-            else:
-                yield item if on_cpu else item.to(self.device, non_blocking=True)
-            if left <= 0 and self.replay.due <= 0:
-                return
-
-    def update_priorities(self, batch: SampleBatch) -> None:
-        """The TD errors of a batch that was drawn here are its rows' priorities from now on."""
-        if isinstance(self.replay.replay, PrioritizedReplayBuffer):
-            self.replay.replay.update_priorities(batch.batch_indexes, batch["td_errors"])
-
-
-class ReplayDataset(torch.utils.data.IterableDataset[Any]):
-    """Items are `ReplayDraws`: one Lightning batch is the gradient steps of `fragments_per_iteration` fragments.
-
-    Args:
-        datamodule: holds workers and buffer.
-        policy: whose weights act.
-        iterations: items per pass, which is Lightning's epoch.
-        plan: `plan(workers, policy, datamodule)`.
-    """
-
-    def __init__(
-        self, datamodule: ReplayDataModule, policy: Any, iterations: int, plan: Any = store_and_replay
-    ) -> None:
-        self.datamodule, self.policy, self.iterations, self.plan = datamodule, policy, iterations, plan
-
-    def __len__(self) -> int:
-        return self.iterations
-
-    def __iter__(self) -> Iterator[ReplayDraws]:
-        replay = self.datamodule
-        plan = self.plan(replay.workers, self.policy, replay)
-        for _ in range(self.iterations):
-            yield ReplayDraws(plan, replay, replay.fragments_per_iteration)

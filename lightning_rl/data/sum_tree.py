@@ -1,8 +1,9 @@
 """Draws rows in proportion to their priorities: a tree whose leaves are priorities and whose nodes are sums.
 
 The tree is wide and flat, because what a draw costs here is the number of array operations and not that of additions:
-a million leaves are 977 sums over 32 × 32. A node is always computed anew from its children and never corrected by a
-difference, so nothing drifts: after any updates the tree is what `rebuild` would make of its leaves, bit by bit.
+a million leaves are 3907 sums over 16 × 16. A node is always computed anew from its children and never corrected by a
+difference, so nothing drifts: after any updates the tree is what `rebuild` would make of its leaves, bit by bit. Nodes
+are computed when somebody asks for them, so that updates between two draws share the work.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ Ints = NDArray[np.int64]
 LARGEST = float(np.finfo(np.float64).max) / 2.0**64
 """The largest value a leaf takes: even 2⁶⁴ of them have a finite sum."""
 TOP = 4096  # sums that are added up anew about as fast as one level more is searched
+WIDEST, LEAST = 32, 8  # children of a node: more cost more than a level does, fewer cost no less
 MANY = 1024  # updates from which on it pays to compute no node twice
+MOST = 65536  # updates that wait for a draw
 
 
 class SumTree:
@@ -33,25 +36,27 @@ class SumTree:
 
     Args:
         size: number of leaves, ≥ 1.
-        fanout: children of a node, ≥ 2.
+        fanout: children of a node, ≥ 2; `None`: as few as give the fewest levels.
 
     Raises:
         ValueError: a number is out of range.
     """
 
-    def __init__(self, size: int, fanout: int = 32) -> None:
-        if size < 1 or fanout < 2:
+    def __init__(self, size: int, fanout: int | None = None) -> None:
+        if size < 1 or (fanout is not None and fanout < 2):
             raise ValueError(f"SumTree(size={size}, fanout={fanout}); expected size ≥ 1 and fanout ≥ 2")
-        self.size, self.fanout = size, fanout
+        self.size, self.fanout = size, fanout or good_fanout(size)
         # Bottom up, each padded with zeros to whole rows: entry j of one level is the sum of row j of the level below.
         self.levels: list[Floats] = []
         count = size
         while not self.levels or count > TOP:
-            count = -(-count // fanout)
-            self.levels.append(np.zeros((count, fanout)))
+            count = -(-count // self.fanout)
+            self.levels.append(np.zeros((count, self.fanout)))
         self.top: Floats = np.zeros(count)
         self._sums_before = np.zeros(count + 1)  # of the top's entries before each
         self._flat = [level.reshape(-1) for level in (*self.levels, self.top)]
+        self._changed: list[Ints] = []  # rows of leaves whose sums are to be computed
+        self._waiting = 0
 
     @property
     def leaves(self) -> Floats:
@@ -61,6 +66,7 @@ class SumTree:
     @property
     def total(self) -> float:
         """Sum of all leaves."""
+        self.settle()
         return float(self._sums_before[-1])
 
     def get(self, indexes: Ints) -> Floats:
@@ -79,13 +85,27 @@ class SumTree:
         check_leaves(values)
         if indexes.min() < 0 or indexes.max() >= self.size:
             raise IndexError(f"leaves {indexes.min()} to {indexes.max()}; the tree has 0 to {self.size - 1}")
+        self.put(indexes, values)
+
+    def put(self, indexes: Ints, values: Floats | float) -> None:
+        """`set` without its checks, for who has made them; `values` can be one for all."""
         self._flat[0][indexes] = values
-        rows = indexes
+        self._changed.append(indexes // self.fanout)
+        self._waiting += len(indexes)
+        if self._waiting > MOST:
+            self.settle()
+
+    def settle(self) -> None:
+        """Compute the nodes above leaves that have changed."""
+        if not self._changed:
+            return
+        rows = self._changed[0] if len(self._changed) == 1 else np.concatenate(self._changed)
+        self._changed, self._waiting = [], 0
         for level, above in zip(self.levels, self._flat[1:], strict=True):
-            rows = rows // self.fanout
             if len(rows) > MANY:
                 rows = np.unique(rows)
             above[rows] = cumulative(level.take(rows, axis=0))[:, -1]
+            rows = rows // self.fanout
         self._sum_top()
 
     def find(self, masses: Floats) -> Ints:
@@ -98,9 +118,10 @@ class SumTree:
         Raises:
             ValueError: all leaves are 0.
         """
-        if not self.total > 0.0:
+        total = self.total
+        if not total > 0.0:
             raise ValueError("every leaf of the tree is 0, so there is none to find: set some first")
-        masses = np.minimum(masses, math.nextafter(self.total, 0.0))
+        masses = np.minimum(masses, math.nextafter(total, 0.0))
         np.maximum(masses, 0.0, out=masses)
         found = self._sums_before[1:].searchsorted(masses, side="right")
         masses -= self._sums_before.take(found)
@@ -122,6 +143,7 @@ class SumTree:
 
     def rebuild(self) -> None:
         """Compute every node from the leaves: bit-equal to what the updates have left."""
+        self._changed, self._waiting = [], 0
         for level, above in zip(self.levels, self._flat[1:], strict=True):
             above[: len(level)] = cumulative(level)[:, -1]
         self._sum_top()
@@ -145,6 +167,14 @@ class SumTree:
 
     def _sum_top(self) -> None:
         torch.cumsum(torch.from_numpy(self.top), 0, out=torch.from_numpy(self._sums_before)[1:])
+
+
+def good_fanout(size: int) -> int:
+    """Children of a node, for the fewest levels that are not too wide."""
+    levels = 1
+    while size > TOP * WIDEST**levels:
+        levels += 1
+    return max(LEAST, math.ceil((size / TOP) ** (1 / levels) - 1e-9))
 
 
 def cumulative(rows: Floats) -> Floats:

@@ -25,7 +25,7 @@ def transitions(ring: Ring, slots: np.ndarray, powers: np.ndarray) -> SampleBatc
     if len(powers) == 2:
         last, flags = slots, ring.flags.take(slots)
         rewards = torch.from_numpy(columns.array("rewards").take(slots))
-        discounts = torch.full((len(slots),), powers[1], dtype=torch.float32)
+        discounts = torch.from_numpy(np.full(len(slots), powers[1], np.float32))
         obs, next_obs = columns.read_pair("obs", slots)
     else:
         more, flags, summed, discount = windows(ring, slots, powers)
@@ -68,8 +68,7 @@ def windows(
     if most is not None:
         inside &= np.arange(window.shape[1]) < most[:, None]
     more = inside.sum(1) - 1
-    last_flags = np.take_along_axis(flags, more[:, None], 1)[:, 0]
-    return more, last_flags, (rewards * inside) @ powers[:-1], powers[more + 1]
+    return more, _at(flags, more), (rewards * inside) @ powers[:-1], powers.take(more + 1)
 
 
 def next_masks(ring: Ring, slots: np.ndarray) -> np.ndarray:
@@ -86,7 +85,7 @@ def run_lengths(ring: Ring, slots: np.ndarray, most: int) -> tuple[np.ndarray, n
     """
     _, flags, inside = runs(ring, slots, most)
     length = inside.sum(1)
-    ended = (np.take_along_axis(flags, length[:, None] - 1, 1)[:, 0] & ENDED) != 0
+    ended = (_at(flags, length - 1) & ENDED) != 0
     position = ring.positions(slots)
     # The last row may wait for the mask of the next observation: then it stands right before the head.
     at_head = position + length >= ring.heads[slots % ring.num_envs] - ring.masked
@@ -101,3 +100,8 @@ def runs(ring: Ring, slots: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarr
     np.logical_and((flags[:, :-1] & ENDED) == 0, flags[:, 1:] >= SAMPLEABLE, out=inside[:, 1:])
     np.logical_and.accumulate(inside, axis=1, out=inside)
     return window, flags, inside
+
+
+def _at(table: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """Entry `column[i]` of row i."""
+    return table.ravel().take(np.arange(len(column)) * table.shape[1] + column)

@@ -43,6 +43,8 @@ class DQN(SimpleQ):
         ConfigError: a number is out of range, or two parts exclude each other.
     """
 
+    fractions: Tensor
+
     def __init__(
         self,
         observation_space: gym.Space[Any],
@@ -68,7 +70,7 @@ class DQN(SimpleQ):
                 f"policy.num_atoms={num_atoms}, num_quantiles={num_quantiles}, v_min={v_min}, v_max={v_max}; expected "
                 "at least 1 of each, and v_min < v_max"
             )
-        self.double, self.dueling, self.noisy, self.sigma0 = double, dueling, noisy, sigma0
+        self.double_q, self.dueling, self.noisy, self.sigma0 = double, dueling, noisy, sigma0
         self.num_atoms, self.v_min, self.v_max, self.num_quantiles = num_atoms, v_min, v_max, num_quantiles
         super().__init__(observation_space, action_space, **keywords)
         middles = (torch.arange(num_quantiles) + 0.5) / num_quantiles
@@ -103,7 +105,7 @@ class DQN(SimpleQ):
         """What the target network expects after the next observation: `[N]`, or `[N, Z]` logits or quantiles."""
         rows = next_step(batch)
         q_target, target_returns = self.q_values(self.target_model, rows)
-        if not self.double:
+        if not self.double_q:
             return self.chosen(target_returns, q_target.argmax(1))
         q_online, _ = self.q_values(self.model, rows)
         if target_returns.dim() == 2:
@@ -116,7 +118,7 @@ class DQN(SimpleQ):
         return (errors if weights is None else weights * errors).mean(), td_errors
 
     @staticmethod
-    def chosen(returns: Tensor, actions: Tensor) -> Tensor:
+    def chosen(returns: Tensor, actions: Any) -> Tensor:
         """The entries `[N]` or `[N, Z]` of the actions `[N]`."""
         index = actions.view(-1, *[1] * (returns.dim() - 1))
         return returns.gather(1, index.expand(-1, 1, *returns.shape[2:])).squeeze(1)

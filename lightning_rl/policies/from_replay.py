@@ -31,22 +31,27 @@ def learn_on_draws(policy: Learning, draws: Any) -> dict[str, float]:
     lr = policy.optimiser.set_lr(policy.env_steps)
     policy.diagnosing, policy.learn_seconds = True, 0.0
     taken: list[Metrics] = []
-    batch: SampleBatch | None = None
-    for batch in draws:
-        started = time.perf_counter()
-        if not policy.training:  # acting turned evaluation on
-            policy.train()
-        if policy.reward_filter.normaliser is not None:
-            batch["rewards"] = policy.reward_filter.filtered(batch.rewards)
-        loss, metrics = policy.total_loss(batch)
-        taken.append(policy.descended(loss, metrics))
-        if "td_errors" in batch:
-            draws.update_priorities(batch)
-        policy.learn_seconds += time.perf_counter() - started
+    last: SampleBatch | None = None
+    with policy.switching_modes():
+        for batch in draws:
+            started, last = time.perf_counter(), batch
+            taken.append(gradient_step(policy, batch))
+            if "td_errors" in batch:
+                draws.update_priorities(batch)
+            policy.learn_seconds += time.perf_counter() - started
     learned = means(taken, 1) if taken else {}
     policy.iteration_metrics = {**learned, **policy._exploring(), "lr": lr}
     policy.after_iteration(policy.iteration_metrics)
     policy.iterations += 1
-    if batch is not None:
-        policy._call_hooks("on_learn_on_batch", policy=policy, train_batch=batch, result=policy.iteration_metrics)
+    if last is not None:
+        policy._call_hooks("on_learn_on_batch", policy=policy, train_batch=last, result=policy.iteration_metrics)
     return policy.iteration_metrics
+
+
+def gradient_step(policy: Learning, batch: SampleBatch) -> Metrics:
+    """One gradient step on a batch of rows; its metrics."""
+    if not policy.training:  # acting turned evaluation on
+        policy.train()
+    if policy.reward_filter.normaliser is not None:
+        batch["rewards"] = policy.reward_filter.filtered(batch.rewards)
+    return policy.descended(*policy.total_loss(batch))

@@ -104,7 +104,8 @@ class Learning(Acting):
             NonFiniteError: a loss or gradient is NaN or infinite; that step was not taken.
         """
         started = time.perf_counter()
-        steps = int(batch.valid.sum()) if is_fragment(batch) else batch.count
+        replayed = self.off_policy and not is_fragment(batch)  # counted and taken in when they came: `take_experience`
+        steps = int(batch.valid.sum()) if is_fragment(batch) else 0 if replayed else batch.count
         self.env_steps += self._sum_over_ranks(steps)
         lr = self.optimiser.set_lr(self.env_steps)
         shuffle = self._begin_iteration()
@@ -117,7 +118,7 @@ class Learning(Acting):
             "lr": lr,
         }
         self.after_iteration(self.iteration_metrics)
-        if isinstance(self.observation_filter, MeanStdFilter):
+        if isinstance(self.observation_filter, MeanStdFilter) and not replayed:
             # After the last step: acting and learning saw the same statistics, so the first ratio of an iteration is
             # exactly 1.
             self.observation_filter.update(

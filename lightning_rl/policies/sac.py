@@ -127,7 +127,11 @@ class SAC(Policy):
                 raise ConfigError(f"policy.target_entropy={wanted!r}; expected a number of nats, auto or null")
             return wanted
         space = self.action_transform.policy_space
-        return 0.98 * math.log(int(space.n)) if isinstance(space, spaces.Discrete) else -float(math.prod(space.shape))
+        return (
+            0.98 * math.log(int(space.n))
+            if isinstance(space, spaces.Discrete)
+            else -float(math.prod(space.shape or ()))
+        )
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Everything that shares a learning rate is one group."""
@@ -211,7 +215,7 @@ class SAC(Policy):
         self._follow(self.tau)
 
 
-def flat(actions: Tensor) -> Tensor:
+def flat(actions: Any) -> Tensor:
     """Actions `[N, *]` as vectors `[N, A]`."""
     return actions if actions.dim() == 2 else actions.flatten(1)
 

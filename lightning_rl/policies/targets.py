@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -32,16 +32,16 @@ class Follower:
     def __init__(self, target: nn.Module, source: nn.Module) -> None:
         self.target, self.source = target, source
         # Listed once: walking through the modules costs more than moving a small network.
-        self._parameters = list(target.parameters()), list(source.parameters())
+        self._targets: list[Any] = list(target.parameters())
+        self._sources: list[Any] = list(source.parameters())
 
     @torch.no_grad()
     def __call__(self, tau: float = 1.0) -> None:
         """Move by τ in (0, 1]."""
-        targets, sources = self._parameters
         if tau == 1.0:
-            torch._foreach_copy_(targets, sources)
+            torch._foreach_copy_(self._targets, self._sources)  # pyright: ignore[reportPrivateImportUsage]
         else:
-            torch._foreach_lerp_(targets, sources, tau)
+            torch._foreach_lerp_(self._targets, self._sources, tau)  # pyright: ignore[reportPrivateImportUsage]
         for old, new in zip(self.target.buffers(), self.source.buffers(), strict=True):
             old.copy_(new)
 

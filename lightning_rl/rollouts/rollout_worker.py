@@ -182,7 +182,8 @@ class RolloutWorker(PolicyVerbs):
 
     # -- one fragment -------------------------------------------------------------------------------------------------
     def _begin_fragment(self) -> None:
-        self.policy.eval()
+        if getattr(self.policy, "training", True):
+            self.policy.eval()
         self.policy.seed_exploration(derive_seed(self.seed, self.stream, self.worker_index, self.fragment))
         exploration = getattr(self.policy, "exploration", None)  # a policy from scratch has none
         self._exploration = exploration if isinstance(exploration, Exploration) else None

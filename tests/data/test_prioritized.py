@@ -44,12 +44,10 @@ def filled(count: int, capacity: int = 100, **keywords: Any) -> PrioritizedRepla
 
 
 def ids_of(buffer: PrioritizedReplayBuffer) -> torch.Tensor:
-    """The index of each row, in their order; draws as many as it takes to see all."""
-    drawn = [buffer.sample(len(buffer)) for _ in range(300)]
-    rewards, indexes = (torch.cat([batch[name] for batch in drawn]) for name in ("rewards", "batch_indexes"))
-    found = dict(zip(rewards.tolist(), indexes.tolist(), strict=True))
-    assert len(found) == len(buffer)
-    return torch.tensor([found[reward] for reward in sorted(found)])
+    """The index of each row, in their order."""
+    slots = np.flatnonzero(buffer.tree.leaves)
+    order = buffer._transitions(slots).rewards.argsort()
+    return torch.from_numpy(buffer._ring().ids(slots))[order]
 
 
 def with_errors(errors: Sequence[float], **keywords: Any) -> PrioritizedReplayBuffer:

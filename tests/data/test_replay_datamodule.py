@@ -12,7 +12,8 @@ import torch
 from lightning_rl import run
 from lightning_rl.config import compose_config
 from lightning_rl.config_check import check_config
-from lightning_rl.data.replay_datamodule import ReplayDataModule, store_and_replay
+from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.data.replay_dataset import store_and_replay
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 

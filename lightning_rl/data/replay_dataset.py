@@ -1,0 +1,95 @@
+"""What Lightning is given instead of batches where experience is replayed: iterations that act and draw as they run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch.utils.data import IterableDataset
+
+from lightning_rl.data.execution import concurrently, for_each, parallel_rollouts
+from lightning_rl.data.prioritized import PrioritizedReplayBuffer
+from lightning_rl.sample_batch import SampleBatch, is_fragment
+
+if TYPE_CHECKING:
+    from lightning_rl.data.replay_datamodule import ReplayDataModule
+
+__all__ = ["ReplayDataset", "ReplayDraws", "store_and_replay"]
+
+
+def store_and_replay(workers: Any, policy: Any, replay: ReplayDataModule) -> Iterator[SampleBatch]:
+    """Act with the newest weights and store; then draw until no gradient step is due; and again."""
+    fragments = collected(parallel_rollouts(workers, policy), replay)
+    store = for_each(fragments, replay.store)
+    return concurrently([store, replay.draws_due()], round_robin_weights=[1, "*"])
+
+
+def collected(fragments: Iterator[SampleBatch], replay: ReplayDataModule) -> Iterator[SampleBatch]:
+    """The fragments, with the time that each took noted."""
+    while True:
+        started = time.perf_counter()
+        fragment = next(fragments)
+        replay.took(fragment, time.perf_counter() - started)
+        yield fragment
+
+
+class ReplayDraws:
+    """The gradient steps of one iteration: iterating acts in the environments and draws, as the plan says.
+
+    Args:
+        plan: gives stored fragments and draws in turn.
+        replay: who knows what is due.
+        fragments: of this iteration.
+    """
+
+    def __init__(self, plan: Iterator[SampleBatch], replay: ReplayDataModule, fragments: int) -> None:
+        self.plan, self.replay, self.fragments = plan, replay, fragments
+        self.device: torch.device | str = "cpu"
+
+    def to(self, device: torch.device | str, **keywords: Any) -> Self:
+        """Let batches come on `device`; Lightning calls this."""
+        self.device = device
+        return self
+
+    def __iter__(self) -> Iterator[SampleBatch]:
+        self.replay.begin_iteration()
+        left, on_cpu = self.fragments, str(self.device) == "cpu"
+        for item in self.plan:
+            if is_fragment(item):
+                left -= 1
+            else:
+                yield item if on_cpu else item.to(self.device, non_blocking=True)
+            if left <= 0 and self.replay.due <= 0:
+                return
+
+    def update_priorities(self, batch: SampleBatch) -> None:
+        """The TD errors of a batch that was drawn here are its rows' priorities from now on."""
+        if isinstance(self.replay.replay, PrioritizedReplayBuffer):
+            self.replay.replay.update_priorities(batch.batch_indexes, batch["td_errors"])
+
+
+class ReplayDataset(IterableDataset[Any]):
+    """Items are `ReplayDraws`: one Lightning batch is the gradient steps of `fragments_per_iteration` fragments.
+
+    Args:
+        datamodule: holds workers and buffer.
+        policy: whose weights act.
+        iterations: items per pass, which is Lightning's epoch.
+        plan: `plan(workers, policy, datamodule)`.
+    """
+
+    def __init__(
+        self, datamodule: ReplayDataModule, policy: Any, iterations: int, plan: Any = store_and_replay
+    ) -> None:
+        self.datamodule, self.policy, self.iterations, self.plan = datamodule, policy, iterations, plan
+
+    def __len__(self) -> int:
+        return self.iterations
+
+    def __iter__(self) -> Iterator[ReplayDraws]:
+        replay = self.datamodule
+        plan = self.plan(replay.workers, self.policy, replay)
+        for _ in range(self.iterations):
+            yield ReplayDraws(plan, replay, replay.fragments_per_iteration)

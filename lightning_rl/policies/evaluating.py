@@ -1,0 +1,186 @@
+"""A policy's model at work: from rows to distributions and values, for acting as for learning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import gymnasium as gym
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+
+from lightning_rl.models import Model
+from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.models.preprocessors import Preprocessor
+from lightning_rl.policies.inputs import InputDict, leading_shape, mapped, no_actions, row_count
+from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, restored
+from lightning_rl.sequences import padding
+from lightning_rl.spaces import ActionTransform
+
+__all__ = ["Evaluating"]
+
+
+class Evaluating(LightningModule):
+    """What `Policy` builds, used on rows; the attributes are made in its constructor.
+
+    Attributes:
+        model, dist_class: make outputs, and an action distribution of them.
+        preprocessor, observation_filter: make "obs_flat".
+        action_transform: the door to the environment's action space.
+        is_recurrent: whether the model carries state from step to step.
+    """
+
+    observation_space: gym.Space[Any]
+    model: Model
+    dist_class: Callable[..., ActionDistribution]
+    preprocessor: Preprocessor
+    observation_filter: Callable[[Tensor], Tensor]
+    action_transform: ActionTransform
+    is_recurrent: bool
+    _switched: list[nn.Module] | None = None
+
+    def evaluate(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor]:
+        """Action distribution and values `[N]` of the rows, with gradients: one forward of the model."""
+        dist, kept = self._evaluated(batch)
+        values = self.model.value_function()
+        return dist, values if kept is None else values[kept]
+
+    def distribution_of(self, batch: SampleBatch) -> ActionDistribution:
+        """Action distribution of the rows, with gradients, for algorithms without a critic."""
+        return self._evaluated(batch)[0]
+
+    def _evaluated(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor | None]:
+        """The distribution of the rows; and which of the model's rows they are, if it also got padding."""
+        outputs, mask, kept = self.outputs_of(batch)
+        return self.distribution(outputs, mask), kept
+
+    def outputs_of(self, batch: SampleBatch, model: Model | None = None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The model's outputs `[N, K]` of the rows, with gradients; their action mask; their places among padding."""
+        model = self.model if model is None else model
+        obs, seq_lens = batch.obs, batch.get("seq_lens")
+        gaps = None if seq_lens is None else padding(seq_lens)
+        before: dict[str, Any] = {name: batch.get(name) for name in ("prev_actions", "prev_rewards")}
+        mask = self._mask(self._original(obs), batch.get("action_mask"))
+        if gaps is not None:
+            obs, before = (
+                obs[gaps.rows],
+                {name: value[gaps.rows] for name, value in before.items() if value is not None},
+            )
+        outputs, _ = model(self.input_dict(obs, **before), _listed(batch.get("state_in")), seq_lens)
+        outputs = outputs if gaps is None else outputs[gaps.kept]
+        return outputs, mask, None if gaps is None else gaps.kept
+
+    @torch.no_grad()
+    def values(self, obs: Any, fragment: SampleBatch | None = None) -> Tensor:
+        """V(s) of observations with any two leading dims `[T, B, *]` → `[T, B]`, in eval mode.
+
+        Args:
+            obs: what the values are of.
+            fragment: that holds, with the same leading dims, what models with memory read beside the observation.
+        """
+        shape = leading_shape(obs)
+        before = {} if fragment is None else {name: fragment.get(name) for name in STEP_INPUTS[1:]}
+        rows = {
+            name: mapped(lambda leaf: leaf.flatten(0, 1), value) for name, value in before.items() if value is not None
+        }
+        state = _listed(rows.pop("state_in", None))
+        obs = mapped(lambda leaf: leaf.flatten(0, 1), obs)
+        with self.in_eval_mode():  # targets: no dropout, and batch statistics learn from gradient steps alone
+            self.model(self.input_dict(obs, **rows), self._state(state, obs), None)
+            return self.model.value_function().unflatten(0, shape)
+
+    def distribution(self, outputs: Tensor, mask: Tensor | None = None) -> ActionDistribution:
+        """The action distribution that `outputs [N, K]` parametrise, restricted to `mask`."""
+        return self.dist_class(outputs, self.model, mask)
+
+    def input_dict(self, obs: Any, *, prev_actions: Any = None, prev_rewards: Any = None) -> InputDict:
+        """What the model reads: "obs" nested as the environment's, "obs_flat" when asked for, what came before."""
+        columns: dict[str, Any] = {"prev_actions": prev_actions, "prev_rewards": prev_rewards}
+        model = self.model
+        if (model.prev_actions and prev_actions is None) or (model.prev_rewards and prev_rewards is None):
+            nothing = self.nothing_before(row_count(obs))
+            columns = {name: nothing.get(name) if value is None else value for name, value in columns.items()}
+        return InputDict(self.flat_observations, obs=self._original(obs), is_training=self.training, **columns)
+
+    def _original(self, obs: Any) -> Any:
+        return restored(self.observation_space, obs) if isinstance(obs, SampleBatch) else obs
+
+    def _state(self, state: Sequence[Tensor], obs: Any) -> Sequence[Tensor]:
+        """`state`, or the state at an episode's start where there is none yet."""
+        return state if len(state) > 0 or not self.is_recurrent else self.get_initial_state(row_count(obs))
+
+    def flat_observations(self, obs: Any) -> Tensor:
+        """Observations `[N, *]`, nested as the environment's, preprocessed and filtered: `[N, size]`."""
+        return self.observation_filter(self.preprocessor.transform_batch(obs))
+
+    def _mask(self, obs: Any, mask: Any) -> Tensor | None:
+        if mask is None and isinstance(obs, Mapping):
+            mask = obs.get("action_mask")
+        return None if mask is None else torch.as_tensor(mask, dtype=torch.bool, device=self.device)
+
+    def _tensors(self, value: Any) -> Any:
+        if isinstance(value, SampleBatch):
+            return value.to(self.device)
+        return mapped(lambda leaf: torch.as_tensor(leaf, device=self.device), value)
+
+    # -- what a model reads at an episode's start ---------------------------------------------------------------------
+    def get_initial_state(self, batch_size: int) -> list[Tensor]:
+        """The model's state at an episode's start, `[B, …]` each; empty for feed-forward models."""
+        return [s.unsqueeze(0).expand(batch_size, *s.shape).to(self.device) for s in self.model.get_initial_state()]
+
+    @property
+    def prev_actions(self) -> int:
+        """Of how many steps before the model reads the actions."""
+        return self.model.prev_actions
+
+    @property
+    def prev_rewards(self) -> int:
+        """Of how many steps before the model reads the rewards."""
+        return self.model.prev_rewards
+
+    def nothing_before(self, batch_size: int) -> dict[str, Any]:
+        """The "prev_actions" and "prev_rewards" that the model reads at an episode's start."""
+        actions, rewards = self.model.prev_actions, self.model.prev_rewards
+        before: dict[str, Any] = {}
+        if actions:
+            leading = (batch_size, actions) if actions > 1 else (batch_size,)
+            before["prev_actions"] = no_actions(self.action_transform.policy_space, leading, self.device)
+        if rewards:
+            before["prev_rewards"] = torch.zeros((batch_size, rewards)[: min(rewards, 2)], device=self.device)
+        return before
+
+    # -- modes --------------------------------------------------------------------------------------------------------
+    @contextmanager
+    def in_eval_mode(self) -> Iterator[None]:
+        """Inside, batch norm uses its running statistics without changing them, and dropout and noise are off."""
+        training = self.training
+        if training:
+            self.eval()
+        try:
+            yield
+        finally:
+            if training:
+                self.train()
+
+    def train(self, mode: bool = True) -> Self:
+        """As `nn.Module.train`; quickly where `switching_modes` knows the modules."""
+        if self._switched is None:
+            return super().train(mode)
+        for module in self._switched:
+            module.__dict__["training"] = mode
+        return self
+
+    @contextmanager
+    def switching_modes(self) -> Iterator[None]:
+        """Inside, acting and gradient steps take turns, and no module is added: the modules are listed once."""
+        self._switched = list(self.modules())
+        try:
+            yield
+        finally:
+            self._switched = None
+
+
+def _listed(state: SampleBatch | None) -> list[Tensor]:
+    return [] if state is None else [state[str(number)] for number in range(len(state.columns))]

@@ -1,0 +1,80 @@
+"""Several critics at once are what they would be one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import nn
+from torch.testing import assert_close
+
+from lightning_rl.models.critics import CriticEnsemble, ParallelMLP
+
+BOX = spaces.Box(-1, 1, (3,), np.float32)
+
+
+def test_a_batched_layer_is_the_layer_of_each_network() -> None:
+    torch.manual_seed(0)
+    networks = ParallelMLP(3, 4, [5, 6], 2, activation="tanh")
+    x = torch.randn(7, 4)
+    together = networks(x)
+    for number in range(3):
+        alone = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 2))
+        with torch.no_grad():
+            linears = [layer for layer in alone if isinstance(layer, nn.Linear)]
+            for layer, weight, bias in zip(linears, networks.weights, networks.biases, strict=True):
+                layer.weight.copy_(weight[number].t())
+                layer.bias.copy_(bias[number, 0])
+        assert_close(together[number], alone(x))
+    assert not torch.allclose(together[0], together[1])  # each drew its own first weights
+
+
+def test_layer_norm_normalises_every_hidden_layer_of_every_network() -> None:
+    networks = ParallelMLP(2, 3, [8], 1, activation="linear", layer_norm=True)
+    x = 1e4 * torch.randn(5, 3)  # beside which the biases are nothing
+    assert_close(networks(x), networks(100.0 * x), rtol=1e-2, atol=1e-2)
+
+
+def test_dropout_is_for_training_only() -> None:
+    networks, x = ParallelMLP(2, 3, [64], 1, dropout=0.5), torch.randn(5, 3)
+    assert not torch.equal(networks(x), networks(x))
+    networks.eval()
+    assert torch.equal(networks(x), networks(x))
+
+
+def test_q_values_depend_on_observation_and_action_and_on_nothing_else() -> None:
+    critic = CriticEnsemble(BOX, BOX, {"fcnet_hiddens": [16]}, count=2, action_size=3)
+    obs, actions = torch.randn(4, 3), torch.randn(4, 3)
+    values = critic({"obs_flat": obs}, actions)
+    assert values.shape == (2, 4)
+    moved = actions.clone()
+    moved[1] += 1.0
+    changed = (critic({"obs_flat": obs}, moved) - values).abs().sum(0) > 0
+    assert changed.tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize("space", [spaces.Box(0, 255, (36, 36, 3), np.uint8)])
+def test_an_image_goes_through_one_encoder_that_the_critics_share(space: spaces.Box) -> None:
+    critic = CriticEnsemble(space, spaces.Discrete(3), {"fcnet_hiddens": [16]}, count=2, outputs=3)
+    obs = torch.randint(0, 256, (4, 36, 36, 3), dtype=torch.uint8)
+    values = critic({"obs": obs})
+    assert values.shape == (2, 4, 3)
+    values[0].sum().backward()
+    encoder = critic.encoder
+    assert encoder is not None
+    assert any(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in encoder.parameters())
+
+
+def test_a_copy_is_a_copy(tmp_path: object) -> None:
+    """The parameters that a forward pass uses are those of the state dict, also in a deep copy."""
+    import copy
+
+    networks = ParallelMLP(2, 3, [8], 1)
+    twin, x = copy.deepcopy(networks), torch.randn(5, 3)
+    with torch.no_grad():
+        for parameter in networks.parameters():
+            parameter.add_(1.0)
+    assert not torch.allclose(networks(x), twin(x))
+    twin.load_state_dict(networks.state_dict())
+    assert torch.equal(networks(x), twin(x))

@@ -1,0 +1,56 @@
+"""Target networks follow by τ, and frozen networks pass gradients on without taking any."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from lightning_rl.policies.targets import Follower, frozen, target_of
+
+
+def test_a_target_moves_by_tau_towards_its_source() -> None:
+    """Weights 0 and 8: with τ = ¼ the target is at 2, then 3.5; with τ = 1 at 8."""
+    source = nn.Linear(1, 1)
+    nn.init.zeros_(source.weight)
+    nn.init.zeros_(source.bias)
+    target = target_of(source)
+    follow = Follower(target, source)
+    nn.init.constant_(source.weight, 8.0)
+    positions = []
+    for tau in (0.25, 0.25, 1.0):
+        follow(tau)
+        positions.append(target.weight.item())
+    assert positions == [2.0, 3.5, 8.0]
+
+
+def test_buffers_are_copied() -> None:
+    source = nn.BatchNorm1d(2)
+    target = target_of(source)
+    source(torch.randn(16, 2) + 3.0)
+    Follower(target, source)(0.01)
+    assert torch.equal(target.running_mean, source.running_mean)  # type: ignore[arg-type]
+
+
+def test_no_optimizer_sees_a_target() -> None:
+    target = target_of(nn.Linear(2, 2))
+    assert not any(parameter.requires_grad for parameter in target.parameters())
+
+
+def test_a_frozen_network_passes_the_gradient_on_and_keeps_none() -> None:
+    critic, x = nn.Linear(2, 1), torch.ones(1, 2, requires_grad=True)
+    with frozen(critic):
+        frozen_output = critic(x).sum()
+    frozen_output.backward()
+    assert critic.weight.grad is None
+    assert_close(x.grad, critic.weight.detach())
+    critic(x).sum().backward()
+    assert critic.weight.grad is not None  # it learns again outside
+
+
+def test_what_was_frozen_before_stays_frozen() -> None:
+    critic = nn.Linear(2, 1)
+    critic.bias.requires_grad_(False)
+    with frozen(critic):
+        pass
+    assert critic.weight.requires_grad and not critic.bias.requires_grad

@@ -26,6 +26,8 @@ TAKEN_BY = {
     "trainer": "lightning.pytorch:Trainer",
 }
 
+REPLAY = {"exploration": ("data=replay",)}  # strategies that start at random do so until data.learning_starts
+
 # Google style: "Args:", then entries "name: text" or "one, two: text" whose further lines are indented deeper.
 ARGUMENTS = re.compile(r"^Args:\n(.*?)(?=^\S|\Z)", re.DOTALL | re.MULTILINE)
 ENTRY = re.compile(r"^    ([\w, ]+)(?: \([^\n]*\))?: (.*?)(?=^    \S|\Z)", re.DOTALL | re.MULTILINE)
@@ -74,16 +76,30 @@ def describe(what: str) -> str:
     if "=" in what or what in configs.GROUPS:
         group, _, name = what.partition("=")
         return described_group(group, name)
-    config = configs.compose_config()
-    known = dict.fromkeys(dotted(config))
     if what == "train":
         return configs.option_text("", "train")
-    if what not in known:
-        raise ConfigError(f"no key {what!r}.{did_you_mean(what, known)} Groups: {', '.join(configs.GROUPS)}")
+    config = config_with(what)
     section, _, key = what.rpartition(".")
     target = target_of(section, config)
     line = keyword_lines(target).get(key, "") if target is not None else ""
     return line or commented_line(section, key) or f"{what} = {value_at(config, what)!r}"
+
+
+def config_with(key: str) -> Mapping[str, Any]:
+    """The default config, or else the first one with another choice in the key's group, that has a key.
+
+    Raises:
+        ConfigError: none has.
+    """
+    group = key.partition(".")[0]
+    known: dict[str, None] = {}
+    others = configs.group_options(group) if group in ("policy", "data", "exploration") else []
+    for choice in ([], *([f"{group}={name}", *REPLAY.get(group, ())] for name in others if name != "custom")):
+        config = configs.compose_config([*choice, "experiment=none"])
+        known |= dict.fromkeys(dotted(config))
+        if key in known:
+            return config
+    raise ConfigError(f"no key {key!r}.{did_you_mean(key, known)} Groups: {', '.join(configs.GROUPS)}")
 
 
 def described_group(group: str, name: str) -> str:
@@ -97,7 +113,8 @@ def described_group(group: str, name: str) -> str:
     text = configs.option_text(group, name).strip()
     if group in ("experiment", "logger") or (group, name) == ("exploration", "custom"):
         return text
-    config = configs.compose_config([f"{group}={name}", *(["env.id=ID"] if name == "custom" else [])])
+    named = ["env.id=ID"] if name == "custom" else REPLAY.get(group, ())
+    config = configs.compose_config([f"{group}={name}", *named])
     target = target_of(group, config)
     if target is None:
         return text

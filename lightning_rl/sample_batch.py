@@ -202,7 +202,11 @@ class SampleBatch:
 
     def timeslices(self, size: int) -> list[SampleBatch]:
         """The rows in parts of `size`, in order; the last one has what is left."""
-        return [self[start : start + size] for start in range(0, self.count, size)]
+        columns = {name: _parts(column, size) for name, column in self._columns.items()}
+        return [
+            SampleBatch({name: parts[index] for name, parts in columns.items()})
+            for index in range(-(-self.count // size))
+        ]
 
     def split_by_episode(self) -> list[SampleBatch]:
         """Rows of one environment after the other, cut behind every end of an episode, terminated or truncated."""
@@ -267,6 +271,14 @@ def _concat(columns: Sequence[Any], dim: int) -> Any:
     if isinstance(columns[0], Tensor):
         return torch.cat(list(columns), dim)
     return np.concatenate([np.asarray(column) for column in columns], axis=dim)
+
+
+def _parts(column: Any, size: int) -> Sequence[Any]:
+    if isinstance(column, SampleBatch):
+        return column.timeslices(size)
+    if isinstance(column, Tensor):
+        return column.split(size)  # all parts in one call
+    return [column[start : start + size] for start in range(0, len(column), size)]
 
 
 def is_fragment(batch: SampleBatch) -> bool:

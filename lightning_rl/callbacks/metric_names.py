@@ -18,6 +18,7 @@ METRICS: dict[str, str] = {
     "rollout/staleness": "policy updates between the weights that acted and those that learn; 0 is on-policy",
     "replay/rows": "what the replay buffer can draw from: steps, for models with memory sequences",
     "replay/updates": "gradient steps on draws so far",
+    "replay/late_updates": "Ape-X: priorities so far that came for rows which had been overwritten, and were dropped",
     EVAL_RETURN: "mean return of the latest evaluation",
     "eval/ep_len_mean": "mean episode length of the latest evaluation, steps",
     "train/loss": "what was descended, mean over the iteration's gradient steps",

@@ -12,6 +12,7 @@ from lightning_rl.data.priorities import Proportional, Ranked
 from lightning_rl.data.replay import ReplayBuffer
 from lightning_rl.data.sum_tree import SumTree
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
+from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule, check_schedule, schedule_value
 
 __all__ = ["PrioritizedReplayBuffer"]
@@ -59,6 +60,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self.late_updates = 0
         self._tree: SumTree | None = None
         self._priorities: Proportional | Ranked = Proportional(alpha, eps)
+        self._drawn: tuple[Any, ...] = (None, None, None)  # batch_indexes, slots and heads of the latest draw
 
     # -- priorities ---------------------------------------------------------------------------------------------------
     def update_priorities(self, batch_indexes: Tensor | np.ndarray, td_errors: Tensor | np.ndarray) -> int:
@@ -73,15 +75,20 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             NonFiniteError: an error is NaN or infinite; no priority has changed then.
             ValueError: there are not as many errors as rows.
         """
-        ids, errors = array(batch_indexes), np.abs(array(td_errors), dtype=np.float64)
-        if not ids.size:
+        errors = np.abs(array(td_errors), dtype=np.float64)
+        if batch_indexes.shape != errors.shape or errors.ndim != 1:
+            raise ValueError(
+                f"{list(errors.shape)} TD errors for {list(batch_indexes.shape)} rows; expected one [N] for each"
+            )
+        if not len(errors):
             return 0
-        if ids.shape != errors.shape or ids.ndim != 1:
-            raise ValueError(f"{list(errors.shape)} TD errors for {list(ids.shape)} rows; expected one [N] for each")
-        check_errors(errors, "TD error")
-        slots, current = self._ring().locate(ids)
-        late = len(ids) - int(np.count_nonzero(current))
-        if late:
+        if not errors.max() < np.inf:  # nor is a NaN
+            check_errors(errors, "TD error")
+        indexes, slots, heads = self._drawn
+        late = 0
+        if batch_indexes is not indexes or heads is not self._ring().heads:  # as they are in a plain training loop
+            slots, current = self._ring().locate(array(batch_indexes))
+            late = len(slots) - int(np.count_nonzero(current))
             slots, errors = slots[current], errors[current]
             self.late_updates += late
         if len(slots):
@@ -102,14 +109,31 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         total = 0.0 if self._tree is None else self._tree.total
         return {**super().stats(), "total_priority": total, "late_updates": float(self.late_updates)}
 
-    # -- hooks --------------------------------------------------------------------------------------------------------
+    # -- adding and drawing -------------------------------------------------------------------------------------------
+    def add(self, fragment: SampleBatch) -> None:
+        """Store the steps of a rollout fragment.
+
+        Raises:
+            ConfigError: as `ReplayBuffer.add`.
+            NonFiniteError, ValueError: a priority that a worker computed is NaN, infinite or negative; nothing of the
+                fragment is stored then.
+        """
+        if "priorities" in fragment:
+            check_errors(array(fragment["priorities"])[array(fragment.valid)], "priority of a new row")
+        super().add(fragment)
+
+    def sample(self, batch_size: int, generator: np.random.Generator | None = None) -> SampleBatch:
+        """As `ReplayBuffer.sample`, but by priority; and "weights", the importance of each row, at most 1."""
+        batch = super().sample(batch_size, generator)
+        self._drawn = batch.batch_indexes, self._drawn[1], self._ring().heads
+        return batch
+
     def _appeared(self, slots: np.ndarray) -> None:
         ring = self._ring()
         if "priorities" not in ring.columns:
             self._priorities.new(self.tree, slots)
             return
         errors = ring.columns.array("priorities").take(slots).astype(np.float64)
-        check_errors(errors, "priority of a new row")
         self._priorities.update(self.tree, slots, errors)
 
     def _vanished(self, slots: np.ndarray) -> None:
@@ -125,6 +149,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         masses += np.arange(batch_size)
         masses *= tree.total / batch_size
         slots = tree.find(masses)
+        self._drawn = None, slots, None
         priorities = tree.get(slots)
         beta = schedule_value(self.beta, self.added if self.env_steps is None else self.env_steps)
         return slots, ((priorities / priorities.min()) ** -beta).astype(np.float32)
@@ -163,7 +188,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
 def array(values: Tensor | np.ndarray) -> np.ndarray:
     """As numpy, wherever the tensor is."""
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    return values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)
 
 
 def check_errors(errors: np.ndarray, name: str) -> None:

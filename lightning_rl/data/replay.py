@@ -151,7 +151,7 @@ class ReplayBuffer:
         slots, weights = self._draw(batch_size, self._generator if generator is None else generator)
         batch = self._transitions(slots)
         if weights is not None:
-            batch["weights"] = torch.as_tensor(weights, dtype=torch.float32)
+            batch["weights"] = torch.from_numpy(weights)
         return batch
 
     def rows(self, indexes: Tensor | np.ndarray) -> SampleBatch:
@@ -167,7 +167,7 @@ class ReplayBuffer:
         return self._transitions(slots)
 
     def _draw(self, batch_size: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray | None]:
-        """Hook: slots of what is drawn (int64 `[N]`), and importance weights; here uniform, and none."""
+        """Hook: slots of what is drawn (int64 `[N]`), and importance weights (float32); here uniform, and none."""
         return uniform(*self._drawable(), batch_size, generator), None
 
     def _drawable(self) -> tuple[np.ndarray, int, int]:

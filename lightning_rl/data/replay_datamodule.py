@@ -11,8 +11,9 @@ from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.execution import NOT_READY
 from lightning_rl.data.prioritized import PrioritizedReplayBuffer
 from lightning_rl.data.replay import ReplayBuffer
-from lightning_rl.data.replay_dataset import ReplayDataset
+from lightning_rl.data.replay_dataset import Draw, ReplayDataset
 from lightning_rl.data.sequence_replay import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
+from lightning_rl.data.storage import check_fits_memory, estimated_bytes
 from lightning_rl.data.update_ratio import UpdateRatio
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.sample_batch import SampleBatch
@@ -20,6 +21,8 @@ from lightning_rl.schedules import Schedule
 from lightning_rl.seeding import derive_seed
 
 __all__ = ["ReplayDataModule"]
+
+STEPS_AT_ONCE = 16  # gradient steps whose rows are drawn together, where nothing that is learned changes the draws
 
 
 class ReplayDataModule(RolloutDataModule):
@@ -99,22 +102,23 @@ class ReplayDataModule(RolloutDataModule):
             "ranked": priority_ranked,
         }
         self.sequences = {"length": sequence_length, "burn_in": burn_in, "stride": sequence_stride}
-        self.replay: ReplayBuffer | None = None
+        self.replay: Any = None  # a ReplayBuffer, or what a subclass makes of several
         self._refill = False  # the run goes on with an empty buffer
         self._generator = np.random.default_rng(derive_seed(seed, "replay"))
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
     def setup(self, stage: str) -> None:
-        """Make workers and buffer, once."""
-        super().setup(stage)
+        """Make buffer and workers, once; a buffer that cannot be is refused before a worker starts."""
         if stage == "fit" and self.replay is None:
             self.replay = self.make_buffer(self._policy())
+        super().setup(stage)
 
     def make_buffer(self, policy: Any) -> ReplayBuffer:
         """The buffer of this rank; a subclass may return another kind.
 
         Raises:
-            ConfigError: the policy does not learn from replay, or the rows do not divide by the ranks.
+            ConfigError: the policy does not learn from replay, the rows do not divide by the ranks, or the buffer does
+                not fit into the memory.
         """
         if not policy.off_policy:
             raise ConfigError(
@@ -124,12 +128,17 @@ class ReplayDataModule(RolloutDataModule):
         ranks = self.ranks
         if self.batch_size % ranks:
             raise ConfigError(f"data.batch_size={self.batch_size} for {ranks} ranks: give a multiple of {ranks}")
+        state_bytes = sum(4 * part.numel() for part in policy.model.get_initial_state())
+        needed = estimated_bytes(
+            policy.observation_space, policy.action_space, self.capacity, extra_row_bytes=state_bytes
+        )
+        check_fits_memory(needed, self.storage, self.capacity)
         keywords: dict[str, Any] = {"n_step": self.n_step, "gamma": policy.gamma, "storage": self.storage}
         keywords |= self.priorities if self.prioritized else {}
         if policy.is_recurrent:
             sequences = PrioritizedSequenceReplayBuffer if self.prioritized else SequenceReplayBuffer
-            return sequences(self.capacity // ranks, **keywords, **self.sequences)
-        return (PrioritizedReplayBuffer if self.prioritized else ReplayBuffer)(self.capacity // ranks, **keywords)
+            return sequences(self.capacity // self.parts, **keywords, **self.sequences)
+        return (PrioritizedReplayBuffer if self.prioritized else ReplayBuffer)(self.capacity // self.parts, **keywords)
 
     def state_dict(self) -> dict[str, Any]:
         """That of the rollouts, the ratio, and the buffer."""
@@ -163,6 +172,11 @@ class ReplayDataModule(RolloutDataModule):
         return 1 if self.trainer is None else self.trainer.world_size
 
     @property
+    def parts(self) -> int:
+        """How many buffers share the capacity."""
+        return self.ranks
+
+    @property
     def due(self) -> int:
         """Gradient steps that the experience so far allows and that were not taken."""
         return self.ratio.due(self._policy().env_steps)
@@ -173,13 +187,18 @@ class ReplayDataModule(RolloutDataModule):
         self.replay.add(self._policy().take_experience(fragment))
         return fragment
 
-    def draw(self) -> SampleBatch:
-        """The rows of one gradient step, which counts as taken."""
+    def draw(self, steps: int = 1) -> SampleBatch:
+        """The rows of so many gradient steps, one batch behind the other; the steps count as taken."""
         assert self.replay is not None
-        self.ratio.took()
+        self.ratio.took(steps)
         if isinstance(self.replay, PrioritizedReplayBuffer):
             self.replay.env_steps = self._policy().env_steps
-        return self.replay.sample(self.batch_size // self.ranks, self._generator)
+        return self.replay.sample(steps * self.batch_size // self.ranks, self._generator)
+
+    def update_priorities(self, batch: SampleBatch) -> None:
+        """The TD errors of a batch that was drawn here are its rows' priorities from now on."""
+        if isinstance(self.replay, PrioritizedReplayBuffer):
+            self.replay.update_priorities(batch.batch_indexes, batch["td_errors"])
 
     def pop_iteration_metrics(self) -> dict[str, float]:
         """Those of the rollouts, and how full the buffer is."""
@@ -195,10 +214,13 @@ class ReplayDataModule(RolloutDataModule):
             self._refill = False
         self._generator = np.random.default_rng(derive_seed(self.seed, "replay", self._policy().iterations, rank))
 
-    def draws_due(self) -> Iterator[SampleBatch]:
+    def draws_due(self) -> Iterator[Draw]:
         """Draws while there are any due, without end; NOT_READY in between."""
+        # Rows with priorities are drawn step by step, for each step changes the priorities; sequences differ in length.
+        most = STEPS_AT_ONCE if type(self.replay) is ReplayBuffer else 1
         while True:
-            yield self.draw() if self.due > 0 else NOT_READY
+            steps = min(self.due, most, max(1, len(self.replay) * self.ranks // self.batch_size))
+            yield Draw(self.draw(steps), steps) if steps > 0 else NOT_READY
 
 
 def check_numbers(capacity: int, batch_size: int, learning_starts: int, fragments: int, n_step: int) -> None:
@@ -211,6 +233,8 @@ def check_numbers(capacity: int, batch_size: int, learning_starts: int, fragment
     for name, number in numbers.items():
         if number < 1:
             raise ConfigError(f"data.{name}={number}; expected at least 1")
+    if n_step >= capacity:
+        raise ConfigError(f"data.n_step={n_step} in a buffer of data.capacity={capacity} rows: raise the capacity")
     if batch_size > capacity:
         raise ConfigError(
             f"data.batch_size={batch_size} is more than data.capacity={capacity} rows: raise the capacity"

@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 from torch.utils.data import IterableDataset
 
 from lightning_rl.data.execution import concurrently, for_each, parallel_rollouts
-from lightning_rl.data.prioritized import PrioritizedReplayBuffer
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 
 if TYPE_CHECKING:
     from lightning_rl.data.replay_datamodule import ReplayDataModule
 
-__all__ = ["ReplayDataset", "ReplayDraws", "store_and_replay"]
+__all__ = ["Draw", "ReplayDataset", "ReplayDraws", "store_and_replay"]
 
 
-def store_and_replay(workers: Any, policy: Any, replay: ReplayDataModule) -> Iterator[SampleBatch]:
+class Draw(NamedTuple):
+    """Rows for one or more gradient steps.
+
+    Attributes:
+        rows: one batch behind the other, equally large.
+        steps: how many.
+    """
+
+    rows: SampleBatch
+    steps: int = 1
+
+
+def store_and_replay(workers: Any, policy: Any, replay: ReplayDataModule) -> Iterator[SampleBatch | Draw]:
     """Act with the newest weights and store; then draw until no gradient step is due; and again."""
     fragments = collected(parallel_rollouts(workers, policy), replay)
     store = for_each(fragments, replay.store)
     return concurrently([store, replay.draws_due()], round_robin_weights=[1, "*"])
 
 
-def collected(fragments: Iterator[SampleBatch], replay: ReplayDataModule) -> Iterator[SampleBatch]:
+def collected(fragments: Iterator[Any], replay: ReplayDataModule) -> Iterator[Any]:
     """The fragments, with the time that each took noted."""
     while True:
         started = time.perf_counter()
@@ -44,7 +55,7 @@ class ReplayDraws:
         fragments: of this iteration.
     """
 
-    def __init__(self, plan: Iterator[SampleBatch], replay: ReplayDataModule, fragments: int) -> None:
+    def __init__(self, plan: Iterator[SampleBatch | Draw], replay: ReplayDataModule, fragments: int) -> None:
         self.plan, self.replay, self.fragments = plan, replay, fragments
         self.device: torch.device | str = "cpu"
 
@@ -53,21 +64,21 @@ class ReplayDraws:
         self.device = device
         return self
 
-    def __iter__(self) -> Iterator[SampleBatch]:
+    def __iter__(self) -> Iterator[Draw]:
         self.replay.begin_iteration()
         left, on_cpu = self.fragments, str(self.device) == "cpu"
         for item in self.plan:
-            if is_fragment(item):
+            draw = item if isinstance(item, Draw) else Draw(item)
+            if not isinstance(draw.rows, SampleBatch) or is_fragment(draw.rows):  # stored, or only told of
                 left -= 1
             else:
-                yield item if on_cpu else item.to(self.device, non_blocking=True)
+                yield draw if on_cpu else draw._replace(rows=draw.rows.to(self.device, non_blocking=True))
             if left <= 0 and self.replay.due <= 0:
                 return
 
     def update_priorities(self, batch: SampleBatch) -> None:
         """The TD errors of a batch that was drawn here are its rows' priorities from now on."""
-        if isinstance(self.replay.replay, PrioritizedReplayBuffer):
-            self.replay.replay.update_priorities(batch.batch_indexes, batch["td_errors"])
+        self.replay.update_priorities(batch)
 
 
 class ReplayDataset(IterableDataset[Any]):

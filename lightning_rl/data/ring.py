@@ -90,7 +90,7 @@ class Ring:
         """The slots of rows, and whether each still holds its row (bool)."""
         slots = ids % self.slots
         low, high = self._stored_everywhere
-        if ids.min() >= low and ids.max() < high and self.flags.take(slots).min() >= SAMPLEABLE:
+        if len(ids) and ids.min() >= low and ids.max() < high and self.flags.take(slots).min() >= SAMPLEABLE:
             return slots, np.ones(len(ids), bool)  # as nearly always, at half the price
         return slots, (self.flags[slots] >= SAMPLEABLE) & (self.ids(slots) == ids)
 

@@ -10,7 +10,7 @@ import torch
 
 from lightning_rl.data.prioritized import PrioritizedReplayBuffer
 from lightning_rl.data.replay import COLUMNS, ReplayBuffer
-from lightning_rl.data.ring import ENDED, SAMPLEABLE, TERMINATED, Ring
+from lightning_rl.data.ring import SAMPLEABLE, TERMINATED, Ring
 from lightning_rl.data.transitions import next_masks, run_lengths, windows
 from lightning_rl.errors import ConfigError
 from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
@@ -152,6 +152,5 @@ class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuf
 def rows_before(ring: Ring, slots: np.ndarray, most: int) -> np.ndarray:
     """How many rows of the same episode are stored before each row, up to `most`; int `[N]`."""
     before = slots[:, None] - np.arange(1, most + 1) * ring.num_envs
-    flags = ring.flags.take(before, mode="wrap")
-    inside = (flags >= SAMPLEABLE) & ((flags & ENDED) == 0)
+    inside = ring.flags.take(before, mode="wrap") >= SAMPLEABLE  # behind an end or a cut is a slot that is no row
     return np.logical_and.accumulate(inside, axis=1).sum(1)

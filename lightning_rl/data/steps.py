@@ -38,7 +38,7 @@ class Steps:
         """The named columns of a fragment, as far as it has them.
 
         Raises:
-            ConfigError: it is no fragment, or lacks what every ring needs.
+            ConfigError: it is no fragment, lacks what every ring needs, or has ends without a final observation.
         """
         if "valid" not in fragment or not is_fragment(fragment):
             raise ConfigError(
@@ -50,6 +50,11 @@ class Steps:
             raise ConfigError(f"the fragment lacks {', '.join(missing)}; a replay buffer needs {', '.join(NEEDED)}")
         leaves = leaves_of(fragment, [name for name in names if name not in IN_FLAGS])
         terminated, truncated, valid = (np.asarray(fragment[name]) for name in IN_FLAGS)
+        if ((terminated | truncated)[:-1] & valid[1:]).any():
+            raise ConfigError(
+                "a row of the fragment follows an episode's end directly; a replay buffer needs the row that resets, "
+                "with the final observation and valid=False, between them: pass what RolloutWorker.sample() gives"
+            )
         return cls(leaves, valid, terminated, truncated, np.asarray(fragment.t) if "t" in fragment else None)
 
     @property

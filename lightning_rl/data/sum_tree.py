@@ -54,6 +54,7 @@ class SumTree:
             self.levels.append(np.zeros((count, self.fanout)))
         self.top: Floats = np.zeros(count)
         self._sums_before = np.zeros(count + 1)  # of the top's entries before each
+        self._tensors = torch.from_numpy(self.top), torch.from_numpy(self._sums_before)[1:]
         self._flat = [level.reshape(-1) for level in (*self.levels, self.top)]
         self._changed: list[Ints] = []  # rows of leaves whose sums are to be computed
         self._waiting = 0
@@ -104,7 +105,7 @@ class SumTree:
         for level, above in zip(self.levels, self._flat[1:], strict=True):
             if len(rows) > MANY:
                 rows = np.unique(rows)
-            above[rows] = cumulative(level.take(rows, axis=0))[:, -1]
+            above[rows] = row_sums(level.take(rows, axis=0))
             rows = rows // self.fanout
         self._sum_top()
 
@@ -145,7 +146,7 @@ class SumTree:
         """Compute every node from the leaves: bit-equal to what the updates have left."""
         self._changed, self._waiting = [], 0
         for level, above in zip(self.levels, self._flat[1:], strict=True):
-            above[: len(level)] = cumulative(level)[:, -1]
+            above[: len(level)] = row_sums(level)
         self._sum_top()
 
     def state_dict(self) -> dict[str, Any]:
@@ -166,7 +167,8 @@ class SumTree:
         self.rebuild()
 
     def _sum_top(self) -> None:
-        torch.cumsum(torch.from_numpy(self.top), 0, out=torch.from_numpy(self._sums_before)[1:])
+        top, sums = self._tensors
+        torch.cumsum(top, 0, out=sums)
 
 
 def good_fanout(size: int) -> int:
@@ -175,6 +177,11 @@ def good_fanout(size: int) -> int:
     while size > TOP * WIDEST**levels:
         levels += 1
     return max(LEAST, math.ceil((size / TOP) ** (1 / levels) - 1e-9))
+
+
+def row_sums(rows: Floats) -> Floats:
+    """Sum of each row `[n, fanout]`, always added up in the same order, wherever the row stands."""
+    return np.einsum("ij->i", rows)  # half the time of `sum`
 
 
 def cumulative(rows: Floats) -> Floats:

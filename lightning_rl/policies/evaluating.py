@@ -60,6 +60,9 @@ class Evaluating(LightningModule):
         """The model's outputs `[N, K]` of the rows, with gradients; their action mask; their places among padding."""
         model = self.model if model is None else model
         obs, seq_lens = batch.obs, batch.get("seq_lens")
+        if seq_lens is None and not (model.prev_actions or model.prev_rewards):  # most of the time
+            inputs = self.input_dict(obs)
+            return model(inputs, (), None)[0], self._mask(inputs["obs"], batch.get("action_mask")), None
         gaps = None if seq_lens is None else padding(seq_lens)
         before: dict[str, Any] = {name: batch.get(name) for name in ("prev_actions", "prev_rewards")}
         mask = self._mask(self._original(obs), batch.get("action_mask"))

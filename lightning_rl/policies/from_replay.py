@@ -15,31 +15,35 @@ __all__ = ["learn_on_draws"]
 
 
 def learn_on_draws(policy: Learning, draws: Any) -> dict[str, float]:
-    """Take a gradient step on each batch that `draws` gives.
+    """Take the gradient steps that `draws` gives rows for.
 
     Asking for the next one may act in the environments with the weights of now, so the environment steps count on and
     schedules move within an iteration.
 
     Args:
         policy: that learns; a loss may set the column "td_errors" `[N]`, which become the rows' priorities.
-        draws: an iterable of batches of rows, with `update_priorities(batch)`.
+        draws: an iterable of pairs (rows, how many gradient steps they are for), with `update_priorities(batch)`.
 
     Returns:
         Means of the metrics over the gradient steps; no more than the learning rate where there were none yet.
     """
     policy._begin_iteration()
     lr = policy.optimiser.set_lr(policy.env_steps)
-    policy.diagnosing, policy.learn_seconds = True, 0.0
+    policy.learn_seconds = 0.0
     taken: list[Metrics] = []
     last: SampleBatch | None = None
     with policy.switching_modes():
-        for batch in draws:
-            started, last = time.perf_counter(), batch
-            taken.append(gradient_step(policy, batch))
-            if "td_errors" in batch:
-                draws.update_priorities(batch)
+        for rows, steps in draws:
+            started = time.perf_counter()
+            batches = policy.batches_of(rows, steps)
+            for batch in batches:
+                policy.diagnosing = batch is batches[-1]
+                taken.append(gradient_step(policy, batch))
+            last = batches[-1]
+            if "weights" in last:  # drawn by priority, and so alone
+                draws.update_priorities(last)
             policy.learn_seconds += time.perf_counter() - started
-    learned = means(taken, 1) if taken else {}
+    learned = means(taken, len(taken)) if taken else {}
     policy.iteration_metrics = {**learned, **policy._exploring(), "lr": lr}
     policy.after_iteration(policy.iteration_metrics)
     policy.iterations += 1

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lightning_rl.errors import ConfigError
+from lightning_rl.exploration import Exploration
 from lightning_rl.models.filters import MeanStdFilter, RewardFilter
 from lightning_rl.policies.acting import Acting
 from lightning_rl.policies.custom_losses import CustomLosses
@@ -86,9 +88,9 @@ class Learning(Acting):
         return [{"params": [p for p in self.parameters() if p.requires_grad]}]
 
     def training_step(self, batch: Any, batch_idx: int = 0) -> None:
-        """One iteration: Lightning calls it with one rollout, or with the draws from a replay buffer."""
+        """One iteration: Lightning calls it with one rollout, the draws from a replay buffer, or a plan's next step."""
         if not isinstance(batch, SampleBatch):
-            learn_on_draws(self, batch)
+            batch() if callable(batch) else learn_on_draws(self, batch)
         elif self.learns_alone:
             learn_alone(self, batch)
         else:
@@ -165,6 +167,10 @@ class Learning(Acting):
                 taken.append(self.descended(loss, metrics))
         return means(taken, self.minibatches)
 
+    def batches_of(self, rows: SampleBatch, steps: int) -> list[SampleBatch]:
+        """The batches of so many gradient steps; an algorithm may add what stays the same for several of them."""
+        return [rows] if steps == 1 else rows.timeslices(rows.count // steps)
+
     def descended(self, loss: Tensor, metrics: Metrics) -> Metrics:
         """Take one gradient step on `loss`; its metrics, detached, with the norm of the gradients."""
         metrics["grad_norm"] = self.optimiser.step(loss)
@@ -180,13 +186,45 @@ class Learning(Acting):
         self.env_steps += self._sum_over_ranks(int(fragment.valid.sum()))
         fragment = self.exploration.postprocess_trajectory(self, fragment)
         self.reward_filter.observe(fragment)
-        if self.reward_filter.name in ("sign", "clip"):
-            fragment = fragment.copy()
-            fragment["rewards"] = self.reward_filter.filtered(fragment.rewards)
+        fragment = fragment.copy()
+        fragment["rewards"] = self.clipped(fragment.rewards)
         if isinstance(self.observation_filter, MeanStdFilter):
             rows = flattened(fragment).obs
             self.observation_filter.update(self.preprocessor.transform_batch(restored(self.observation_space, rows)))
         return fragment
+
+    @property
+    def watches_experience(self) -> bool:
+        """Whether `take_experience` does more than count: then the learner has to see every fragment."""
+        explores = type(self.exploration).postprocess_trajectory is not Exploration.postprocess_trajectory
+        scales = self.reward_filter.normaliser is not None
+        return explores or scales or isinstance(self.observation_filter, MeanStdFilter)
+
+    def clipped(self, rewards: Tensor) -> Tensor:
+        """Rewards of any shape as a replay buffer keeps them."""
+        return self.reward_filter.filtered(rewards) if self.reward_filter.name in ("sign", "clip") else rewards
+
+    @torch.no_grad()
+    def initial_priorities(self, rows: SampleBatch) -> Tensor:
+        """|TD error| `[N]` of replayed rows as `loss` finds them, for workers that tell how surprising rows are.
+
+        Without dropout and noise. What `loss` draws from the global generator (SAC's actions) follows from the seed of
+        the worker's fragment, and the generator is left as it was.
+
+        Raises:
+            ConfigError: `loss` sets no "td_errors".
+        """
+        if self.reward_filter.normaliser is not None:
+            rows["rewards"] = self.reward_filter.filtered(rows.rewards)
+        with self.in_eval_mode(), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self._action_seed)
+            self.loss(rows)
+        if "td_errors" not in rows:
+            raise ConfigError(
+                f"{type(self).__name__}.loss does not set the column td_errors, of which rows get their first "
+                "priorities: set data.initial_priorities=false"
+            )
+        return rows["td_errors"].abs()
 
     def total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """`loss`, then the model's `custom_loss`, the configured extra losses, and what the exploration learns."""

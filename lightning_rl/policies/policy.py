@@ -32,7 +32,7 @@ from lightning_rl.policies.checkpoints import (
 )
 from lightning_rl.policies.custom_losses import CustomLosses
 from lightning_rl.policies.from_scratch import DEFINED, start_alone
-from lightning_rl.policies.learning import Learning
+from lightning_rl.policies.loaded_batches import LoadedBatches
 from lightning_rl.policies.optimiser import Optimiser
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule
@@ -42,7 +42,7 @@ from lightning_rl.spaces import ActionTransform
 __all__ = ["Policy"]
 
 
-class Policy(Learning):
+class Policy(LoadedBatches):
     """Model, action distribution, exploration, filters, loss and optimizer of one agent.
 
     A subclass that defines `compute_actions` and `learn_on_batch`, and no `loss`, is written from scratch: nothing of
@@ -141,7 +141,7 @@ class Policy(Learning):
         if self.is_recurrent and not self.supports_recurrent:
             raise UnsupportedSpaceError(
                 f"{type(self).__name__} does not learn from recurrent models; {type(self.model).__name__} has state: "
-                "choose a feed-forward model"
+                "choose a feed-forward model, or an algorithm that does: ppo, a2c, pg, r2d2"
             )
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:

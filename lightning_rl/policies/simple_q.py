@@ -91,24 +91,58 @@ class SimpleQ(Policy):
         returns = model.returns() if kept is None else model.returns()[kept]
         return (values if mask is None else values.masked_fill(~mask, -torch.inf)), returns
 
+    @torch.no_grad()
+    def target_values(self, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+        """As `q_values`, of the target network in the rows' next observations."""
+        if "target_q" in batch:  # while it stands still it is asked once for several batches
+            return batch["target_q"], batch["target_returns"]
+        return self.q_values(self.target_model, next_step(batch))
+
+    def batches_of(self, rows: SampleBatch, steps: int) -> list[SampleBatch]:
+        """With what the target network says, in one go for the gradient steps between two of its updates."""
+        batches, done = super().batches_of(rows, steps), 0
+        while steps > 1 and done < steps and self.target_stands_still:
+            still = self.target_update_interval - (self.gradient_steps + done) % self.target_update_interval
+            group = batches[done : done + still]
+            together = rows[done * batches[0].count : (done + len(group)) * batches[0].count]
+            for name, column in zip(("target_q", "target_returns"), self.target_values(together), strict=True):
+                for batch, part in zip(group, column.split(batches[0].count), strict=True):
+                    batch[name] = part
+            done += len(group)
+        return batches
+
+    @property
+    def target_stands_still(self) -> bool:
+        """Whether the target network gives the same in several gradient steps."""
+        return self.target_update_interval > 1
+
     def errors(self, td_errors: Tensor) -> Tensor:
         """What each TD error costs."""
         return 0.5 * td_errors.square() if self.huber_delta is None else huber(td_errors, self.huber_delta)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Huber loss of Q(s, a) − (r + γ maxₐ Q_target(s', a))."""
-        with torch.no_grad():
-            following = self.q_values(self.target_model, next_step(batch))[0].amax(1)
+        following = self.target_values(batch)[0].amax(1)
         targets = td_targets(batch.rewards, following, batch.terminated, batch.discounts)
         values = self.q_values(self.model, batch)[0].gather(1, batch.actions.unsqueeze(1)).squeeze(1)
         td_errors = values - targets
         loss = self.errors(td_errors).mean()
-        return loss, {"value_loss": loss, "q_mean": values.mean(), "td_error": td_errors.abs().mean()}
+        return loss, self.metrics_of(values, td_errors)
+
+    def metrics_of(self, values: Tensor, td_errors: Tensor) -> Metrics:
+        """Mean Q-value of the actions taken and mean |TD error|, where somebody reads them."""
+        if not self.diagnosing:
+            return {}
+        return {"q_mean": values.detach().mean(), "td_error": td_errors.detach().abs().mean()}
 
     def after_step(self) -> None:
-        """Move the target network."""
+        """Move the target network when it is time."""
         if self.gradient_steps % self.target_update_interval == 0:
-            self._follow(self.tau)
+            self.update_target()
+
+    def update_target(self) -> None:
+        """Move the target network."""
+        self._follow(self.tau)
 
 
 def next_step(batch: SampleBatch) -> SampleBatch:

@@ -22,10 +22,12 @@ class Stream:
     Observations are `[episode, t]`, but all first ones are zero: a cut environment may look as if it had gone on.
 
     Args:
-        lengths: longest episode.
+        longest: episode.
         masked: record masks of 3 actions, which differ from step to step.
         frames: observations are stacks of so many 2 × 4 images instead; `padding` "zero", "repeat" or "carry" (an
             episode's first stack still shows the end of the one before, as after a lost life).
+        with_t: record the step within the episode.
+        still: observations are all zero, so that only `t` tells a cut.
     """
 
     def __init__(
@@ -37,8 +39,10 @@ class Stream:
         frames: int = 0,
         padding: str = "zero",
         with_t: bool = True,
+        still: bool = False,
     ) -> None:
         self.num_envs, self.longest, self.masked, self.frames, self.padding = num_envs, longest, masked, frames, padding
+        self.still = still
         self.with_t, self.rng, self.actions, self.episodes = with_t, np.random.default_rng(seed), 0, 0
         self.envs: list[dict[str, Any]] = [{} for _ in range(num_envs)]
         self.cut()
@@ -81,7 +85,7 @@ class Stream:
         if self.frames:
             env["obs"] = np.concatenate([env["obs"][1:], self._frame()[None]])
         else:
-            env["obs"] = np.array([env["episode"], env["t"]], np.float32)
+            env["obs"] = np.array([env["episode"], env["t"]], np.float32) * (not self.still)
         row = {"actions": self.actions, "rewards": reward_of(self.actions), "valid": True, "t": t, "action_mask": mask}
         row["terminated"], row["truncated"] = env["over"] and env["terminates"], env["over"] and not env["terminates"]
         return row
@@ -138,7 +142,8 @@ class Model:
                 if last is not None and np.array_equal(last.next_obs, obs):
                     if not fragment.valid[step, env] and self.due[env] < 0:
                         last.next_mask = mask
-                    if fragment.valid[step, env] and self.due[env] == fragment.t[step, env]:
+                    t = fragment.t[step, env].item() if "t" in fragment else self.due[env]
+                    if fragment.valid[step, env] and self.due[env] == t >= 0:
                         last.next_mask = mask
                         items.pop()
                 if fragment.valid[step, env]:
@@ -147,7 +152,8 @@ class Model:
                     )
                     after = fragment.obs[step + 1, env].numpy()
                     items += [Row(action, reward, terminated, truncated, obs, after, mask), None]
-                    self.due[env] = -1 if terminated or truncated else int(fragment.t[step, env]) + 1
+                    t = fragment.t[step, env].item() if "t" in fragment else 0
+                    self.due[env] = -1 if terminated or truncated else t + 1
 
     def stored(self) -> list[list[Row | None]]:
         """The newest items, as many as there are slots."""

@@ -159,16 +159,16 @@ def test_ranks_between_two_sorts_are_those_of_the_last_one() -> None:
     buffer = with_errors([float(i) for i in range(100)], alpha=1.0, ranked=True)
     ids = ids_of(buffer)
     buffer._priorities.sort(buffer.tree)  # type: ignore[union-attr]
-    buffer.update_priorities(ids[:1], torch.tensor([98.5]))  # only 99 is larger, so its rank is 2
-    slot = int(ids[0] % buffer.slots)
-    assert buffer.tree.leaves[slot] == pytest.approx(1 / 2)
+    buffer.update_priorities(ids[:2], torch.tensor([98.5, 98.0]))  # only 99 is larger than either, so the rank is 2
+    assert buffer.tree.leaves[ids[:2] % buffer.slots] == pytest.approx([1 / 2, 1 / 2])
 
 
 def test_many_new_rows_share_the_first_ranks_instead_of_all_being_first() -> None:
     """A tenth of new rows among 1000: their ranks are 1 to 100, not 100 times 1."""
     buffer = with_errors(np.random.default_rng(0).random(1000).tolist(), alpha=1.0, ranked=True)
     buffer._priorities.sort(buffer.tree)  # type: ignore[union-attr]
-    buffer.add(fragment(100, start=1000))
+    for start in (1000, 1050):
+        buffer.add(fragment(50, start))
     slots = np.flatnonzero(buffer.tree.leaves)
     new = slots[buffer._transitions(slots).rewards.numpy() >= 1000]
     assert sorted(1 / buffer.tree.leaves[new]) == pytest.approx(range(1, 101))
@@ -218,6 +218,7 @@ def test_a_worker_s_priority_that_is_none_is_refused(wrong: float, error: type[E
     buffer = PrioritizedReplayBuffer(10)
     with pytest.raises(error, match=f"priority of a new row 1 of 2 {message}"):
         buffer.add(fragment(2, priorities=[1.0, wrong]))
+    assert len(buffer) == 0
 
 
 def test_only_rows_that_can_be_drawn_have_a_priority() -> None:
@@ -268,6 +269,23 @@ def test_a_late_update_of_an_overwritten_row_is_dropped_and_counted(ranked: bool
     changed = np.flatnonzero(buffer.tree.leaves != before)
     assert set(changed) <= {int(i) % buffer.slots for i in ids[4:6]} or ranked
     assert buffer.late_updates == 6
+
+
+def test_an_update_right_after_its_draw_and_one_by_copied_indexes_do_the_same() -> None:
+    one, other = filled(50), filled(50)
+    errors = torch.arange(8.0)
+    for buffer, copied in ((one, False), (other, True)):
+        indexes = buffer.sample(8, np.random.default_rng(0)).batch_indexes
+        buffer.update_priorities(indexes.clone() if copied else indexes, errors)
+    assert (one.tree.leaves == other.tree.leaves).all()
+
+
+def test_an_update_of_the_latest_draw_after_rows_were_added_is_checked_like_any_other() -> None:
+    buffer = filled(10, capacity=10)
+    batch = buffer.sample(10)
+    buffer.add(fragment(10, start=10))
+    assert buffer.update_priorities(batch.batch_indexes, torch.full((10,), 9.0)) == 10
+    assert buffer.tree.leaves.max() == 1.0
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])

@@ -332,6 +332,13 @@ def test_a_batch_that_is_no_fragment_is_refused() -> None:
         ReplayBuffer(10).add(SampleBatch(obs=torch.zeros(3, 2), actions=torch.zeros(3)))
 
 
+def test_an_end_without_its_final_observation_is_refused() -> None:
+    fragment = fragment_of([1.0, 2.0, 3.0])
+    fragment["terminated"][1] = True
+    with pytest.raises(ConfigError, match="follows an episode's end directly"):
+        ReplayBuffer(10).add(fragment)
+
+
 @pytest.mark.parametrize("change", ["environments", "shape", "type", "column"])
 def test_a_fragment_of_something_else_is_refused(change: str) -> None:
     buffer = ReplayBuffer(50)

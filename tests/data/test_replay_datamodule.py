@@ -13,9 +13,9 @@ from lightning_rl import run
 from lightning_rl.config import compose_config
 from lightning_rl.config_check import check_config
 from lightning_rl.data.replay_datamodule import ReplayDataModule
-from lightning_rl.data.replay_dataset import store_and_replay
+from lightning_rl.data.replay_dataset import Draw, store_and_replay
 from lightning_rl.errors import CheckpointError, ConfigError
-from lightning_rl.sample_batch import SampleBatch, is_fragment
+from lightning_rl.sample_batch import SampleBatch
 
 SMALL = [
     "experiment=none",
@@ -38,12 +38,12 @@ def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
 class Diary:
     """The default plan, with a note of what it gave."""
 
-    events: list[tuple[str, int, int]]  # what, environment steps, gradient steps
+    events: list[tuple[int, int, int]]  # gradient steps that rows are for, environment steps, gradient steps taken
 
     def __call__(self, workers: Any, policy: Any, replay: ReplayDataModule) -> Iterator[SampleBatch]:
         for item in store_and_replay(workers, policy, replay):
-            kind = "stored" if is_fragment(item) else "drawn"
-            type(self).events.append((kind, policy.env_steps, policy.gradient_steps))
+            steps = item.steps if isinstance(item, Draw) else 0
+            type(self).events.append((steps, policy.env_steps, policy.gradient_steps))
             yield item
 
 
@@ -66,12 +66,12 @@ def test_gradient_steps_come_as_soon_as_they_are_due(tmp_path: Path, intensity: 
         )
     )
     assert Diary.events[-1][1] >= 100
-    for kind, env_steps, gradient_steps in Diary.events:
+    due = 0
+    for steps, env_steps, taken in Diary.events:
+        assert steps or taken == due  # acting goes on when all steps are taken
         due = int(max(0, env_steps - 32) * intensity)
-        # A draw is taken before its gradient step is counted.
-        assert gradient_steps + (kind == "drawn") <= due
-    drawn = sum(kind == "drawn" for kind, _, _ in Diary.events)
-    assert drawn == int((Diary.events[-1][1] - 32) * intensity)
+        assert taken + steps <= due  # rows come before their gradient steps are taken
+    assert sum(steps for steps, _, _ in Diary.events) == int((Diary.events[-1][1] - 32) * intensity)
 
 
 def test_an_iteration_is_as_many_fragments_as_it_says(tmp_path: Path) -> None:
@@ -86,8 +86,13 @@ def test_an_iteration_is_as_many_fragments_as_it_says(tmp_path: Path) -> None:
             f"data.plan={__name__}:noted",
         )
     )
-    assert status["env_steps"] == 60 == sum(kind == "stored" for kind, _, _ in Diary.events)
-    assert sum(kind == "drawn" for kind, _, _ in Diary.events) == 60 - 32
+    assert status["env_steps"] == 60 == sum(steps == 0 for steps, _, _ in Diary.events)
+    assert sum(steps for steps, _, _ in Diary.events) == 60 - 32
+
+
+def test_a_buffer_larger_than_the_memory_is_refused_with_a_capacity_that_fits(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"needs .* GiB; .* GiB of memory are free: lower data\.capacity to \d+"):
+        run.train(config(tmp_path / "run", "policy=dqn", "env=cartpole", "data.capacity=1_000_000_000_000"))
 
 
 def test_an_on_policy_algorithm_is_not_fed_from_replay(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def check(buffer: Watched, model: Model) -> None:
 OPERATIONS = st.lists(st.one_of(st.integers(1, 9), st.sampled_from(["cut", "save"])), min_size=1, max_size=12)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     operations=OPERATIONS,
     num_envs=st.integers(1, 3),
@@ -75,12 +75,23 @@ OPERATIONS = st.lists(st.one_of(st.integers(1, 9), st.sampled_from(["cut", "save
     n_step=st.integers(1, 7),
     longest=st.sampled_from([1, 2, 6, 30]),
     masked=st.booleans(),
+    with_t=st.booleans(),
+    still=st.booleans(),
     seed=st.integers(0, 9),
 )
 def test_a_ring_holds_the_newest_steps_of_a_plain_list(
-    operations: list[Any], num_envs: int, capacity: int, n_step: int, longest: int, masked: bool, seed: int
+    operations: list[Any],
+    num_envs: int,
+    capacity: int,
+    n_step: int,
+    longest: int,
+    masked: bool,
+    with_t: bool,
+    still: bool,
+    seed: int,
 ) -> None:
-    stream, model = Stream(num_envs, seed, longest, masked), Model(num_envs, capacity)
+    stream = Stream(num_envs, seed, longest, masked, with_t=with_t, still=still)
+    model = Model(num_envs, capacity)
     buffer = Watched(capacity, n_step=n_step, gamma=0.9)
     for operation in operations:
         if operation == "cut":

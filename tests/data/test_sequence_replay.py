@@ -217,16 +217,17 @@ def test_sequences_are_drawn_uniformly() -> None:
     assert abs(chi - (count - 1)) < 5 * np.sqrt(2 * (count - 1))
 
 
-def test_a_sequence_can_be_drawn_only_once_it_is_complete() -> None:
-    """Of a running episode of 6 rows, the first four; a cut completes the other two."""
-    stream, buffer = Stream(1, seed=0, longest=1), SequenceReplayBuffer(50, burn_in=0, length=4)
+@pytest.mark.parametrize(("masked", "left"), [(False, 2), (True, 1)])
+def test_a_sequence_can_be_drawn_only_once_it_is_complete(masked: bool, left: int) -> None:
+    """Of a running episode of 6 rows, the first four; a cut completes the others, less the one without a next mask."""
+    stream, buffer = Stream(1, seed=0, masked=masked), SequenceReplayBuffer(50, burn_in=0, length=4)
     stream.longest = 10**6
     stream.cut()
     buffer.add(stream.fragment(6))
     assert all_sequences(buffer).seq_lens.tolist() == [4]
     stream.cut()
     buffer.add(stream.fragment(1))
-    assert all_sequences(buffer).seq_lens.tolist() == [4, 2]
+    assert all_sequences(buffer).seq_lens.tolist() == [4, left]
 
 
 def test_priorities_are_those_of_sequences() -> None:

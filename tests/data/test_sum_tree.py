@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_rl.data.sum_tree import LARGEST, TOP, SumTree
+from lightning_rl.data.sum_tree import LARGEST, TOP, SumTree, row_sums
 
 VALUES = st.one_of(st.just(0.0), st.floats(1e-9, 1e9), st.sampled_from([5e-324, 5e-6, 1e-300, 1e8, 1e280]))
 UPDATES = st.lists(st.lists(st.tuples(st.integers(0, 99), VALUES), min_size=1, max_size=40), min_size=1, max_size=6)
@@ -48,10 +48,7 @@ def test_leaves_are_those_of_a_plain_array_and_nodes_exactly_the_sums_of_their_c
     tree.settle()
     for level, above in zip(tree.levels, [*tree.levels[1:], tree.top], strict=True):
         for node, children in zip(above.ravel(), level, strict=False):
-            total = 0.0
-            for child in children:
-                total += child
-            assert node == total
+            assert node == row_sums(children[None])[0] == pytest.approx(math.fsum(children), rel=1e-14)
     assert math.isclose(tree.total, math.fsum(plain), rel_tol=1e-12)
 
 
@@ -97,6 +94,20 @@ def test_a_mass_never_finds_a_leaf_that_is_zero(leaves: list[float], shares: lis
     assert found[0] == found[1] == positive[0]
     if min(leaves[i] for i in positive) > 1e-9 * tree.total:  # smaller ones can vanish in a float64 sum
         assert found[2] == found[3] == found[4] == positive[-1]
+
+
+def test_rounding_on_the_way_down_never_leads_to_a_leaf_that_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of very different sizes, so that what is left of a mass falls below 0 or comes up to its node."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        tree = tall(64, 2, monkeypatch)
+        leaves = rng.random(64) * 10.0 ** rng.integers(-8, 8, 64) * (rng.random(64) < 0.5)
+        tree.set(np.arange(64), leaves)
+        edges = np.cumsum(leaves)
+        masses = np.concatenate(
+            [edges, np.nextafter(edges, 0), np.nextafter(edges, np.inf), rng.random(64) * edges[-1]]
+        )
+        assert (leaves[tree.find(masses)] > 0).all()
 
 
 @pytest.mark.parametrize("scale", [5e-6 / 4950, 1.0, 1e8])

@@ -15,7 +15,7 @@ from lightning_rl.config import compose_config, group_options, is_path, option_t
 from lightning_rl.config_check import check_config
 from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, import_path
 
-__all__ = ["Algorithm"]
+__all__ = ["Algorithm", "policy_choice"]
 
 SHARED = ("model", "exploration", "seed")  # what a policy's YAML takes from the config around it
 
@@ -48,7 +48,7 @@ class Algorithm:
         overrides: Sequence[str] = (),
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        choices = [_policy_choice(policy), *_env_choice(env)]
+        choices = [policy_choice(policy), *_env_choice(env)]
         composed = compose_config([*choices, "logger=none", *overrides])
         if isinstance(policy, type):
             composed["policy"]["_target_"] = policy
@@ -183,7 +183,12 @@ class KeepsConfig(Callback):
         checkpoint["config"] = _plain(self.config)
 
 
-def _policy_choice(policy: Any) -> str:
+def policy_choice(policy: Any) -> str:
+    """The override that chooses a policy by name, import path or class.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
     if isinstance(policy, type):
         path = import_path(policy)
         store_policy(path, policy)

@@ -207,7 +207,8 @@ def _check_minibatches(config: Config) -> None:
     logical //= ranks
     environments, steps = workers["envs_per_worker"], workers["fragment_length"]
     rows = logical * environments * steps
-    if isinstance(count, int) and rows < 2 * count and "batch_size" not in config["data"]:  # rows come from replay
+    elsewhere = "batch_size" in config["data"] or config["data"].get("plan") is not None  # where batches are made
+    if isinstance(count, int) and rows < 2 * count and not elsewhere:
         raise ConfigError(
             f"rollout has {rows} rows ({logical} workers × {environments} environments × {steps} steps); "
             f"policy.{key}={count} needs at least {2 * count}: raise workers.fragment_length or lower policy.{key}"

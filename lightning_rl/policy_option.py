@@ -18,7 +18,7 @@ OF_SCRATCH = ("config", "seed")  # what a policy written from scratch has of the
 
 
 def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """A config node for the class; of one derived from an algorithm, what differs from the algorithm's file.
+    """A config node for the class; an algorithm of a file, or derived from one, is put over that file.
 
     Args:
         policy_class: a subclass of `Policy`.
@@ -39,10 +39,11 @@ def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict
             node[name] = FROM_ELSEWHERE.get(name, _listed(keyword.default))
     if not takes_config(policy_class):
         node.pop("config", None)
-    for name, text in shipped:
-        written = yaml.safe_load(text)
-        if any(base is import_object(written.get("_target_", "builtins.object")) for base in _ancestors(policy_class)):
-            return {"defaults": [name, "_self_"], **node}
+    targets = [(name, import_object(yaml.safe_load(text).get("_target_", "builtins.object"))) for name, text in shipped]
+    for base in policy_class.__mro__[:-1]:  # the nearest first
+        for name, target in targets:
+            if base is target:
+                return {"defaults": [name, "_self_"], **node}
     return node
 
 
@@ -51,10 +52,6 @@ def takes_config(policy_class: Any) -> bool:
     if "config" not in inspect.signature(policy_class).parameters:
         return False
     return policy_class.written_from_scratch or policy_class.__init__.__qualname__ != "Policy.__init__"
-
-
-def _ancestors(policy_class: Any) -> list[type]:
-    return [base for base in policy_class.__mro__[1:] if base is not object]
 
 
 def _plain(value: Any) -> bool:

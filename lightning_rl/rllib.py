@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import math
 import re
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,135 +19,35 @@ from typing import Any, ClassVar
 
 from lightning_rl import algorithm, config, policies
 from lightning_rl.callbacks.hooks import RLCallback as DefaultCallbacks  # noqa: F401
+from lightning_rl.data.local_replay_buffer import LocalReplayBuffer
+from lightning_rl.data.replay_optimizer import SyncReplayOptimizer  # noqa: F401
 from lightning_rl.data.samples_optimizer import AsyncSamplesOptimizer, SyncSamplesOptimizer  # noqa: F401
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog  # noqa: F401
 from lightning_rl.models.classic import ClassicActionDistribution as ActionDistribution  # noqa: F401
 from lightning_rl.models.classic import TorchModelV2  # noqa: F401
 from lightning_rl.models.preprocessors import Preprocessor  # noqa: F401
+from lightning_rl.rllib_keys import KNOWN, classic_keys, current_env, translated
+from lightning_rl.rllib_plans import (  # noqa: F401
+    ClassicPlan,
+    ConcatBatches,
+    Concurrently,
+    ParallelRollouts,
+    PlannedDataset,
+    Replay,
+    StandardMetricsReporting,
+    StoreToReplayBuffer,
+    TrainOneStep,
+    UpdateTargetNetwork,
+)
 from lightning_rl.rollouts import EnvContext, RolloutWorker, WorkerSet, register_env  # noqa: F401
 from lightning_rl.sample_batch import SampleBatch, concat_samples  # noqa: F401
-from lightning_rl.signatures import keywords_of
+from lightning_rl.signatures import called, keywords_of
 
 Policy = TorchPolicy = policies.Policy
 PolicyEvaluator = RolloutWorker
+ReplayActor = LocalReplayBuffer
 build_torch_policy = policies.build_policy
-
-# -- config keys ------------------------------------------------------------------------------------------------------
-KEYS = {"env_config": "env.kwargs", "horizon": "env.max_episode_steps", "seed": "seed"}
-KEYS |= {"num_workers": "workers.num_workers", "num_envs_per_worker": "workers.envs_per_worker"}
-KEYS |= dict.fromkeys(("rollout_fragment_length", "sample_batch_size"), "workers.fragment_length")
-KEYS |= {"batch_mode": "workers.batch_mode", "exploration_config": "exploration"}
-KEYS |= dict.fromkeys(("evaluation_num_episodes", "evaluation_duration"), "evaluation.episodes")
-KEYS |= {"lr": "policy.lr", "lr_schedule": "policy.lr", "gamma": "policy.gamma", "lambda": "policy.gae_lambda"}
-KEYS |= {"clip_param": "policy.clip", "vf_clip_param": "policy.value_loss_clip", "grad_clip": "policy.max_grad_norm"}
-KEYS |= {"vf_loss_coeff": "policy.value_coef", "kl_coeff": "policy.kl_coef", "kl_target": "policy.kl_target"}
-KEYS |= dict.fromkeys(("entropy_coeff", "entropy_coeff_schedule"), "policy.entropy_coef")
-KEYS |= {"num_sgd_iter": "policy.passes", "normalize_actions": "policy.normalize_actions"}
-KEYS |= {"clip_actions": "policy.clip_actions", "clip_rewards": "policy.reward_filter"}
-KEYS |= {"observation_filter": "policy.observation_filter"}
-VALUES: dict[str, dict[Any, Any]] = {
-    "observation_filter": {"NoFilter": "none", "MeanStdFilter": "mean_std", "ConcurrentMeanStdFilter": "mean_std"},
-    "clip_rewards": {True: "sign", False: "none", None: "none"},
-}
-# Keys that have one meaning here; another value is refused.
-ONLY = {"framework": "torch", "use_pytorch": True, "eager": False, "explore": True, "use_gae": True, "use_critic": True}
-ONLY |= {"num_gpus_per_worker": 0, "evaluation_num_workers": 0, "input": "sampler", "output": None, "multiagent": {}}
-NO_EFFECT = ("log_level", "num_cpus_per_worker", "num_cpus_for_driver", "create_env_on_driver", "simple_optimizer")
-SPECIAL = ("env", "model", "train_batch_size", "sgd_minibatch_size", "num_gpus", "callbacks", "evaluation_interval")
-SPECIAL += ("evaluation_config",)
-MODEL_ONLY = dict.fromkeys(("_use_default_native_models", "_disable_preprocessor_api"), False)
-MODEL_ONLY |= {"_disable_action_flattening": False, "lstm_use_prev_action_reward": -1}
-ATARI = {"framestack": True, "dim": 84, "grayscale": False, "zero_mean": True}  # of the model there, of the env here
-RETIRED = {"CartPole-v0": ("CartPole-v1", 200), "Pendulum-v0": ("Pendulum-v1", None)}
-
-
-def _translated(given: Mapping[str, Any], defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """RLlib's keys as what goes over this package's `defaults`; those in `own` go to the policy's config."""
-    out: dict[str, Any] = {}
-    for key, value in given.items():
-        if key in own:
-            _put(out, f"policy.config.{key}", value)
-        elif key in KEYS:
-            if value is None and key.endswith("_schedule"):
-                continue
-            _put(out, KEYS[key], _value(key, value))
-        elif key in ONLY and value != ONLY[key]:
-            raise ConfigError(f"config key {key!r}={value!r}; here it can only be {ONLY[key]!r}")
-        elif key in NO_EFFECT:
-            warnings.warn(f"config key {key!r} has no counterpart and no effect", stacklevel=3)
-        elif key not in ONLY and key not in SPECIAL:
-            raise ConfigError(
-                f"no config key {key!r}.{did_you_mean(key, known := [*KEYS, *SPECIAL, *ONLY])} Keys: {', '.join(known)}"
-            )
-    _sizes(out, given, defaults)
-    if "model" in given:
-        out["model"] = _model(given["model"], out, str(given.get("env")))
-    if given.get("num_gpus"):
-        out["trainer"] = {"accelerator": "gpu", "devices": max(1, int(given["num_gpus"]))}
-    for key, value in (given.get("evaluation_config") or {}).items():
-        if key != "explore":
-            raise ConfigError(f"evaluation_config key {key!r}: here it can only be 'explore'")
-        _put(out, "evaluation.explore", value)
-    if given.get("callbacks") is not None:
-        out["callbacks"] = [given["callbacks"]]
-    return out
-
-
-def _sizes(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """RLlib counts rows of a batch and of a minibatch; here it is steps per environment, and minibatches."""
-    workers = out.setdefault("workers", {})
-    rows = given.get("train_batch_size")
-    if rows is not None:
-        environments = workers.setdefault("envs_per_worker", 1) * max(1, workers.get("num_workers", 0))
-        workers["fragment_length"] = math.ceil(rows / environments)
-    if "sgd_minibatch_size" in given:
-        sizes = {**defaults["workers"], **workers}
-        rows = max(1, sizes["num_workers"]) * sizes["envs_per_worker"] * sizes["fragment_length"]
-        _put(out, "policy.minibatches", max(1, round(rows / given["sgd_minibatch_size"])))
-
-
-def _model(given: Mapping[str, Any], out: dict[str, Any], env: str) -> dict[str, Any]:
-    model = dict(given)
-    if "custom_options" in model:
-        model["custom_model_config"] = {**model.pop("custom_options"), **model.get("custom_model_config", {})}
-    if model.get("lstm_use_prev_action_reward") is True:
-        model |= {"lstm_use_prev_action": True, "lstm_use_prev_reward": True, "lstm_use_prev_action_reward": -1}
-    if filters := model.get("conv_filters"):
-        model["conv_filters"] = [*([*entry, "same"] for entry in filters[:-1]), filters[-1]]
-    atari = {key: model.pop(key) for key in ATARI if key in model}
-    if env.startswith("ALE/") or "NoFrameskip" in env:
-        out.setdefault("env", {})["kwargs"] = {**atari, **out.get("env", {}).get("kwargs", {})}
-    for key, value in MODEL_ONLY.items():
-        if model.pop(key, value) != value:
-            raise ConfigError(f"model key {key!r}={given[key]!r}; here it can only be {value!r}")
-    return model
-
-
-def _value(key: str, value: Any) -> Any:
-    if key == "clip_rewards" and value == 1 and value is not True:
-        return "clip"
-    if key in VALUES and value not in VALUES[key]:
-        raise ConfigError(f"config key {key!r}={value!r}; expected {' or '.join(map(repr, VALUES[key]))}")
-    return VALUES[key][value] if key in VALUES else value
-
-
-def _put(out: dict[str, Any], path: str, value: Any) -> None:
-    *sections, name = path.split(".")
-    for section in sections:
-        out = out.setdefault(section, {})
-    out[name] = value
-
-
-def current_env(env: Any) -> tuple[Any, int | None]:
-    """A retired environment id's successor and its step limit, with a note; anything else as it is."""
-    new, limit = RETIRED.get(env, (env, None)) if isinstance(env, str) else (env, None)
-    if isinstance(env, str) and (atari := re.fullmatch(r"(\w+?)(NoFrameskip|Deterministic)-v\d", env)):
-        new = f"ALE/{atari[1]}-v5"
-    if new is not env:
-        warnings.warn(f"environment {env!r} is retired: {new!r} is taken, step limit {limit}", stacklevel=3)
-    return new, limit
-
 
 # -- trainers ---------------------------------------------------------------------------------------------------------
 class Trainer(algorithm.Algorithm):
@@ -164,27 +64,51 @@ class Trainer(algorithm.Algorithm):
     default_policy: ClassVar[Any] = None
     default_config: ClassVar[Mapping[str, Any]] = {}
     execution_plan: ClassVar[Any] = None
+    validate_config: ClassVar[Any] = None
 
     def __init__(self, config: Any = None, env: Any = None) -> None:
         if not isinstance(config, Mapping | None) or isinstance(env, Mapping):
             config, env = env, config
         given = {**self.default_config, **(config or {})}
         env, limit = current_env(given.get("env") if env is None else env)
+        asked = set(config or {}) - set(self.default_config)
+        if self.validate_config is not None:
+            called(type(self).validate_config, given)
         policy = self.get_default_policy_class(given)
         if policy is None:
             raise ConfigError(f"{type(self).__name__} has no policy: give default_policy, or get_default_policy_class")
         self.evaluation_interval = given.get("evaluation_interval")
         own = keywords_of(policy).get("config") if isinstance(policy, type) else None
         defaults = _defaults(policy)
-        classic = _translated({**given, "env": env}, defaults, getattr(own, "default", None) or {})
+        plan = type(self).execution_plan
+        self._planned = plan is not None and "config" in inspect.signature(plan).parameters
+        # Other keys of the trainer's default_config, or that validate_config adds, are for its plan.
+        kept = {key: given[key] for key in given if key in KNOWN or key in asked or not self._planned}
+        classic = translated({**kept, "env": env}, defaults, getattr(own, "default", None) or {})
         if limit is not None:
             classic.setdefault("env", {}).setdefault("max_episode_steps", limit)
-        if self.execution_plan is not None:
-            classic.setdefault("data", {})["plan"] = type(self).execution_plan
+        choices = ["experiment=none", *self._plan_choices(classic, given, defaults)]
         classic["exploration"] = dict(classic.get("exploration") or {})
-        strategy = classic["exploration"].pop("type", None)
-        chosen = [f"exploration.type={strategy}"] if strategy else []
-        super().__init__(policy, env, overrides=["experiment=none", *chosen], config=classic)
+        if strategy := classic["exploration"].pop("type", None):
+            choices.append(f"exploration.type={strategy}")
+        super().__init__(policy, env, overrides=choices, config=classic)
+
+    def _plan_choices(
+        self, classic: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]
+    ) -> list[str]:
+        """Put the execution plan into `classic`; overrides that the data pipeline asks for."""
+        data, plan = classic.setdefault("data", {}), type(self).execution_plan
+        starts = data.get("learning_starts", defaults["data"].get("learning_starts"))
+        if not self._planned:
+            if plan is not None:
+                data["plan"] = plan
+            # So that what is random until learning starts follows.
+            return [f"data.learning_starts={starts}"] if "learning_starts" in data else []
+        known = {**classic_keys(defaults), "target_network_update_freq": 500, "multiagent": {"replay_mode": "independent"}}
+        trainer = self if len(inspect.signature(plan).parameters) > 2 else None
+        classic["data"] = {"dataset": PlannedDataset, "plan": ClassicPlan(plan, {**known, **given}, trainer)}
+        waits = "random_timesteps" in defaults["exploration"]
+        return ["data=on_policy", *([f"exploration.random_timesteps={starts or 0}"] if waits else [])]
 
     def get_default_policy_class(self, config: Mapping[str, Any]) -> Any:
         """The policy, a name or a class, that such a config trains."""
@@ -206,27 +130,48 @@ class Trainer(algorithm.Algorithm):
             "info": {"learner": {"default_policy": learner}},
         }
 
+    def _counters(self) -> dict[str, int]:
+        done = {"training_iteration": self.trainer.current_epoch} if self._planned else {}
+        return {**super()._counters(), **done}
+
     def restore(self, path: str | Path) -> None:  # type: ignore[override]
         """Become what `save` wrote."""
+        if self._planned:  # a plan is no part of a checkpoint
+            self._resume_from = Path(path)
+            self._fit(iterations=0)
+            return
         restored = algorithm.Algorithm.restore(path)
         self.stop()
         self.__dict__ |= vars(restored)
 
     @classmethod
     def with_updates(cls, name: str | None = None, **changes: Any) -> type[Trainer]:
-        """A subclass: `default_policy`, `get_policy_class`, `default_config`, `execution_plan` changed."""
+        """A subclass with some of these changed; `None` takes one back.
+
+        Args:
+            name: of the class.
+            changes: `default_policy` (a name or class), `get_policy_class(config)` (or `None` for the default),
+                `default_config` (RLlib's keys), `validate_config(config)` (raises), `execution_plan`: a generator
+                `plan(workers, policy)` of batches, or RLlib's `plan(workers, config)`.
+        """
         unknown = [key for key in changes if key not in UPDATES]
         if unknown:
             raise ConfigError(f"no {unknown[0]!r} here.{did_you_mean(unknown[0], UPDATES)} Known: {', '.join(UPDATES)}")
-        namespace = {key: value for key, value in changes.items() if value is not None}
-        if choose := namespace.pop("get_policy_class", None):
-            fallback = namespace.get("default_policy", cls.default_policy)
-            namespace["get_default_policy_class"] = lambda self, config: choose(config) or fallback
+        namespace = dict(changes)
+        if namespace.get("default_config", {}) is None:
+            namespace["default_config"] = {}
+        if "get_policy_class" in namespace:
+            choose, fallback = namespace.pop("get_policy_class"), changes.get("default_policy", cls.default_policy)
+            namespace["get_default_policy_class"] = (
+                Trainer.get_default_policy_class
+                if choose is None
+                else lambda self, config: choose(config) or fallback
+            )
         namespace["__module__"] = sys._getframe(1).f_globals["__name__"]
         return type(name or cls.__name__, (cls,), namespace)
 
 
-UPDATES = ("default_policy", "get_policy_class", "default_config", "execution_plan")
+UPDATES = ("default_policy", "get_policy_class", "default_config", "validate_config", "execution_plan")
 Algorithm = Trainer
 
 
@@ -258,8 +203,7 @@ tune = SimpleNamespace(run=run)
 
 
 def _defaults(policy: Any) -> dict[str, Any]:
-    choice = policy if isinstance(policy, str) else "ppo"
-    return config.compose_config([f"policy={choice}", "experiment=none", "logger=none"])
+    return config.compose_config([algorithm.policy_choice(policy), "experiment=none", "logger=none"])
 
 
 def __getattr__(name: str) -> Any:
@@ -267,9 +211,11 @@ def __getattr__(name: str) -> Any:
     found = re.fullmatch(r"(\w+?)(Trainer|TorchPolicy)", name)
     if found is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    known, policy = config.group_options("policy"), found[1].lower()
-    if policy not in known:
-        raise ConfigError(f"{name}: no policy {policy!r}.{did_you_mean(policy, known)} There are: {', '.join(known)}")
+    known = {option.replace("_", ""): option for option in config.group_options("policy")}  # SimpleQ is simple_q
+    if (spelled := found[1].lower()) not in known:
+        near = did_you_mean(spelled, known.values())
+        raise ConfigError(f"{name}: no policy {spelled!r}.{near} There are: {', '.join(known.values())}")
+    policy = known[spelled]
     if found[2] == "TorchPolicy":
         return import_object(_defaults(policy)["policy"]["_target_"])
     globals()[name] = Trainer.with_updates(name, default_policy=policy)

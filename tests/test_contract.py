@@ -25,7 +25,7 @@ from lightning_rl.signatures import keywords_of
 POLICIES = [file.stem for file in sorted((Path(__file__).parents[1] / "conf" / "policy").glob("*.yaml"))]
 ENVS = ["cartpole", "pendulum"]
 REFUSED = {  # because of their actions
-    *((name, "pendulum") for name in ("simple_q", "dqn", "rainbow", "r2d2")),
+    *((name, "pendulum") for name in ("simple_q", "dqn", "rainbow", "r2d2", "apex")),
     *((name, "cartpole") for name in ("td3", "ddpg", "tqc")),
 }
 PAIRS = [(name, env) for name in POLICIES for env in ENVS if (name, env) not in REFUSED]
@@ -86,7 +86,9 @@ def test_every_pair_composes_and_passes_the_check(name: str, env: str) -> None:
 
 @pytest.mark.parametrize("experiment", group_options("experiment"))
 def test_every_experiment_composes_and_passes_the_check(experiment: str) -> None:
-    check_config(compose_config([f"experiment={experiment}"]))
+    """With the policy that its name begins with."""
+    policies = [name for name in POLICIES if experiment.startswith(f"{name}_")]
+    check_config(compose_config([f"experiment={experiment}", *(f"policy={name}" for name in policies)]))
 
 
 @pytest.mark.parametrize(("name", "env"), sorted(REFUSED))

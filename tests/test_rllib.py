@@ -13,7 +13,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from lightning_rl import rllib
+from lightning_rl import rllib, rllib_keys
 from lightning_rl.algorithm import Algorithm
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Random
@@ -87,11 +87,11 @@ def test_a_key_without_effect_says_so() -> None:
 
 def test_atari_keys_of_the_model_go_to_the_environment() -> None:
     out: dict[str, Any] = {}
-    model = rllib._model({"dim": 42, "framestack": False, "fcnet_hiddens": [4]}, out, "ALE/Pong-v5")
+    model = rllib_keys.model_keys({"dim": 42, "framestack": False, "fcnet_hiddens": [4]}, out, "ALE/Pong-v5")
     assert out == {"env": {"kwargs": {"dim": 42, "framestack": False}}} and model == {"fcnet_hiddens": [4]}
-    assert rllib.current_env("CartPole-v1") == ("CartPole-v1", None)
+    assert rllib_keys.current_env("CartPole-v1") == ("CartPole-v1", None)
     with pytest.warns(UserWarning, match="retired: 'ALE/Pong-v5'"):
-        assert rllib.current_env("PongNoFrameskip-v4") == ("ALE/Pong-v5", None)
+        assert rllib_keys.current_env("PongNoFrameskip-v4") == ("ALE/Pong-v5", None)
 
 
 def test_exploration_of_another_type_drops_the_keys_of_the_first() -> None:

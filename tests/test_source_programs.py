@@ -32,14 +32,23 @@ from lightning_rl.policies.advantages import advantage_rows
 from lightning_rl.rllib import (
     Algorithm,
     AsyncSamplesOptimizer,
+    Concurrently,
+    LocalReplayBuffer,
     ModelCatalog,
+    ParallelRollouts,
     Policy,
     PolicyEvaluator,
     PPOTrainer,  # pyright: ignore[reportAttributeAccessIssue]
     Preprocessor,
+    Replay,
     SampleBatch,
+    StandardMetricsReporting,
+    StoreToReplayBuffer,
     TorchModelV2,
+    TrainOneStep,
+    UpdateTargetNetwork,
     build_torch_policy,
+    build_trainer,
     tune,
 )
 
@@ -253,6 +262,167 @@ def test_document_1_a_policy_and_a_trainer_are_updated() -> None:
     trainer = custom_trainer(env="CartPole-v0", config=FEW)
     assert isinstance(trainer.policy, rllib.PPOTorchPolicy) and "train/value_loss" not in trainer.train()
     trainer.stop()
+
+
+# -- (2) a walk through the sources of DQN's trainer ------------------------------------------------------------------
+SIMPLE_Q_CONFIG = {
+    "framework": "torch",
+    "learning_starts": 64,
+    "buffer_size": 5000,
+    "train_batch_size": 32,
+    "rollout_fragment_length": 4,
+    "target_network_update_freq": 100,
+    "timesteps_per_iteration": 200,
+    "prioritized_replay": False,
+    "multiagent": {"replay_mode": "independent"},
+    "model": {"fcnet_hiddens": [64], "fcnet_activation": "relu"},
+    "lr": 1e-3,
+}
+DQN_CONFIG = {**SIMPLE_Q_CONFIG, "prioritized_replay": True, "n_step": 3, "double_q": True, "dueling": False}
+updates: list[int] = []  # env steps at which the target network moved
+
+
+class Watched(UpdateTargetNetwork):
+    def __call__(self, item):
+        before = self.last
+        item = super().__call__(item)
+        if self.last != before:
+            updates.append(self.last)
+        return item
+
+
+def simple_q_execution_plan(workers, config):
+    local_replay_buffer = LocalReplayBuffer(
+        num_shards=1,
+        learning_starts=config["learning_starts"],
+        buffer_size=config["buffer_size"],
+        replay_batch_size=config["train_batch_size"],
+        prioritized_replay_alpha=0.0,
+        replay_mode=config["multiagent"]["replay_mode"],
+    )
+    # Generate and store
+    rollouts = ParallelRollouts(workers, mode="bulk_sync")
+    store_op = rollouts.for_each(StoreToReplayBuffer(local_buffer=local_replay_buffer))
+    # Read and train
+    replay_op = (
+        Replay(local_buffer=local_replay_buffer)
+        .for_each(TrainOneStep(workers))
+        .for_each(Watched(workers, config["target_network_update_freq"]))
+    )
+    train_op = Concurrently([store_op, replay_op], mode="round_robin", output_indexes=[1])
+    return StandardMetricsReporting(train_op, workers, config)
+
+
+def dqn_execution_plan(workers, config):
+    local_replay_buffer = LocalReplayBuffer(
+        learning_starts=config["learning_starts"],
+        buffer_size=config["buffer_size"],
+        replay_batch_size=config["train_batch_size"],
+        prioritized_replay_alpha=config["prioritized_replay_alpha"],
+        prioritized_replay_eps=config["prioritized_replay_eps"],
+        n_step=config["n_step"],
+    )
+    store_op = ParallelRollouts(workers, mode="bulk_sync").for_each(
+        StoreToReplayBuffer(local_buffer=local_replay_buffer)
+    )
+
+    def update_prio(item):
+        samples, info = item
+        assert samples["weights"].max() == 1 and local_replay_buffer.stats()["num_added"] >= config["learning_starts"]
+        priorities = {name: (samples["batch_indexes"], of["td_error"]) for name, of in info.items()}
+        local_replay_buffer.update_priorities(priorities)
+        return info
+
+    replay_op = (
+        Replay(local_buffer=local_replay_buffer)
+        .for_each(TrainOneStep(workers))
+        .for_each(update_prio)
+        .for_each(UpdateTargetNetwork(workers, config["target_network_update_freq"]))
+    )
+    train_op = Concurrently(
+        [store_op, replay_op], mode="round_robin", output_indexes=[1], round_robin_weights=config["round_robin"]
+    )
+    return StandardMetricsReporting(train_op, workers, config)
+
+
+def get_policy_class(config):
+    if config["framework"] == "torch":
+        return rllib.SimpleQTorchPolicy
+    return None
+
+
+def get_dqn_policy_class(config):
+    if config["framework"] == "torch":
+        return rllib.DQNTorchPolicy
+    return None
+
+
+def validate_config(config):
+    """As there: weights of the two operators from the rows that each gives."""
+    if config["n_step"] < 1:
+        raise ValueError("n_step must be at least 1")
+    config["round_robin"] = [1, 1]
+
+
+SimpleQTrainer = build_trainer(
+    name="SimpleQTrainer",
+    default_policy=rllib.SimpleQTorchPolicy,
+    get_policy_class=get_policy_class,
+    execution_plan=simple_q_execution_plan,
+    default_config=SIMPLE_Q_CONFIG,
+)
+GenericOffPolicyTrainer = SimpleQTrainer.with_updates(
+    name="GenericOffPolicyTrainer",
+    # No Policy preference.
+    default_policy=None,
+    get_policy_class=None,
+    # Use DQN's config and exec. plan as base for
+    # all other OffPolicy algos.
+    default_config=DQN_CONFIG,
+    validate_config=validate_config,
+    execution_plan=dqn_execution_plan,
+)
+DQNTrainer = GenericOffPolicyTrainer.with_updates(
+    name="DQN",
+    default_policy=rllib.DQNTorchPolicy,
+    get_policy_class=get_dqn_policy_class,
+    default_config=DQN_CONFIG,
+)
+
+
+def test_document_2_the_plan_of_simple_q_trains() -> None:
+    updates.clear()
+    trainer = SimpleQTrainer(env="CartPole-v0", config={"seed": 1})
+    assert type(trainer.policy) is rllib.SimpleQTorchPolicy
+    results = [trainer.train() for _ in range(3)]
+    assert [result["training_iteration"] for result in results] == [1, 2, 3]
+    steps = [result["timesteps_total"] for result in results]
+    assert all(200 <= later - before <= 204 for before, later in zip([0, *steps], steps, strict=False))
+    # A gradient step after every fragment of up to 4 rows, once there are 64.
+    assert (steps[-1] - 64) / 4 <= results[-1]["gradient_steps"] <= (steps[-1] - 64) / 4 * 1.1 + 2
+    assert all(100 <= later - before <= 104 for before, later in zip(updates, updates[1:], strict=False))
+    assert len(updates) == 5 or len(updates) == 6
+    assert results[-1]["train/loss"] > 0 and results[-1]["episode_reward_mean"] > 8
+    trainer.stop()
+
+
+def test_document_2_the_chain_of_trainers_ends_in_dqn() -> None:
+    class StockTradingEnv(gym.Wrapper[Any, Any, Any, Any]):
+        def __init__(self, env_config):
+            super().__init__(gym.make("CartPole-v1"))
+
+    assert issubclass(DQNTrainer, GenericOffPolicyTrainer) and issubclass(GenericOffPolicyTrainer, SimpleQTrainer)
+    with pytest.raises(rllib.ConfigError, match="GenericOffPolicyTrainer has no policy"):
+        GenericOffPolicyTrainer(env="CartPole-v0")
+    _config = {"lr": 5e-4}
+    with pytest.raises(ValueError, match="n_step must be at least 1"):
+        DQNTrainer({**_config, "n_step": 0}, env=StockTradingEnv)
+    agent = DQNTrainer(_config, env=StockTradingEnv)
+    assert type(agent.policy) is rllib.DQNTorchPolicy and agent.policy.double_q
+    for _epoch in range(0, 2):
+        result = agent.train()
+    assert result["gradient_steps"] > 50 and result["info"]["learner"]["default_policy"]["loss"] > 0
+    agent.stop()
 
 
 # -- (3) models, preprocessors and action distributions ---------------------------------------------------------------

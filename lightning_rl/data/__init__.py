@@ -6,6 +6,8 @@ from lightning_rl.data.datamodule import EpisodeWindow, RolloutDataModule
 from lightning_rl.data.datasets import EvaluationDataset, OnPolicyDataset
 from lightning_rl.data.execution import concat_batches, concurrently, for_each, parallel_rollouts, take
 from lightning_rl.data.hindsight import HindsightReplayBuffer
+from lightning_rl.data.local_replay_buffer import LocalReplayBuffer
+from lightning_rl.data.prioritized import PrioritizedReplayBuffer
 from lightning_rl.data.replay import ReplayBuffer
 from lightning_rl.data.reservoir import ReservoirReplayBuffer
 from lightning_rl.data.sequence_replay import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
@@ -15,7 +17,9 @@ __all__ = [
     "EpisodeWindow",
     "EvaluationDataset",
     "HindsightReplayBuffer",
+    "LocalReplayBuffer",
     "OnPolicyDataset",
+    "PrioritizedReplayBuffer",
     "PrioritizedSequenceReplayBuffer",
     "ReplayBuffer",
     "ReservoirReplayBuffer",

@@ -13,7 +13,17 @@ from typing import Any
 from lightning_rl.errors import ConfigError
 from lightning_rl.sample_batch import SampleBatch, concat_samples, is_fragment
 
-__all__ = ["NOT_READY", "concat_batches", "concurrently", "env_steps", "for_each", "parallel_rollouts", "take"]
+__all__ = [
+    "NOT_READY",
+    "concat_batches",
+    "concurrently",
+    "env_steps",
+    "for_each",
+    "parallel_rollouts",
+    "replay",
+    "store_to_replay_buffer",
+    "take",
+]
 
 NOT_READY: Any = object()  # what an op yields when it has nothing yet (a replay buffer before learning starts)
 
@@ -46,6 +56,28 @@ def _async(workers: Any, policy: Any) -> Iterator[SampleBatch]:
     for fragment in workers.sample_async():
         yield fragment
         workers.sync_weights(policy)
+
+
+def store_to_replay_buffer(batches: Iterable[SampleBatch], buffer: Any) -> Iterator[SampleBatch]:
+    """The batches, each put into the buffer as it comes by.
+
+    Args:
+        batches: what `buffer.add_batch` takes.
+        buffer: a `LocalReplayBuffer`.
+    """
+
+    def stored(batch: SampleBatch) -> SampleBatch:
+        buffer.add_batch(batch)
+        return batch
+
+    return for_each(batches, stored)
+
+
+def replay(buffer: Any, policy_id: str | None = None) -> Iterator[Any]:
+    """Draws from a `LocalReplayBuffer` without end; NOT_READY while it gives nothing."""
+    while True:
+        batch = buffer.replay(policy_id)
+        yield NOT_READY if batch is None else batch
 
 
 def concat_batches(batches: Iterable[SampleBatch], min_size: int) -> Iterator[SampleBatch]:

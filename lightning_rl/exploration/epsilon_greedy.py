@@ -73,10 +73,11 @@ class EpsilonGreedy(Exploration):
             return best, dist.sampled_action_logp()
         epsilon, rows, device = self.epsilon(timestep), len(dist.inputs), dist.inputs.device
         chosen = torch.rand(rows, generator=generator, device=device) < epsilon
-        if dist.mask is None and type(dist) in BUILT_IN and not bool(chosen.any()):
+        free = type(dist) in BUILT_IN and not dist.restricted
+        if free and not bool(chosen.any()):
             # Most steps of a small ε, at the price of acting greedily.
             return best, torch.full((rows,), math.log1p(epsilon * (1.0 / self.choices - 1.0)), device=device)
-        if dist.mask is None and type(dist) is Categorical:
+        if free and type(dist) is Categorical:
             return self._one_choice(best, chosen, epsilon, generator)
         random, uniform_logp = random_actions(self.action_space, dist, generator)
         greedy = torch.ones_like(chosen)  # whether the action is the best one, by choice or by chance

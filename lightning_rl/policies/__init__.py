@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lightning_rl.policies.a2c import A2C
+from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.policies.build_policy import build_policy
 from lightning_rl.policies.ddpg import DDPG
 from lightning_rl.policies.dqn import DQN
@@ -26,6 +27,7 @@ __all__ = [
     "SAC",
     "TD3",
     "TQC",
+    "ApexDQN",
     "Policy",
     "Rainbow",
     "SimpleQ",

@@ -116,11 +116,6 @@ class DQN(SimpleQ):
         """Not where its noise is drawn for each gradient step."""
         return super().target_stands_still and not self.noisy
 
-    def reduced(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
-        """Of errors `[N]`: the loss, and what priorities are made of."""
-        weights = batch.get("weights")
-        return (errors if weights is None else weights * errors).mean(), td_errors
-
     @staticmethod
     def chosen(returns: Tensor, actions: Any) -> Tensor:
         """The entries `[N]` or `[N, Z]` of the actions `[N]`."""

@@ -126,8 +126,13 @@ class SimpleQ(Policy):
         targets = td_targets(batch.rewards, following, batch.terminated, batch.discounts)
         values = self.q_values(self.model, batch)[0].gather(1, batch.actions.unsqueeze(1)).squeeze(1)
         td_errors = values - targets
-        loss = self.errors(td_errors).mean()
+        loss, batch["td_errors"] = self.reduced(self.errors(td_errors), td_errors.detach(), batch)
         return loss, self.metrics_of(values, td_errors)
+
+    def reduced(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+        """Of errors `[N]`: the loss, weighted where rows were drawn by priority, and what priorities are made of."""
+        weights = batch.get("weights")
+        return (errors if weights is None else weights * errors).mean(), td_errors
 
     def metrics_of(self, values: Tensor, td_errors: Tensor) -> Metrics:
         """Mean Q-value of the actions taken and mean |TD error|, where somebody reads them."""

@@ -21,6 +21,7 @@ __all__ = [
     "Rows",
     "copied",
     "not_finite",
+    "over_time",
     "spread_same_step",
     "stacked",
     "step_inputs",
@@ -61,10 +62,15 @@ def stacked(steps: Sequence[Any]) -> Any:
     if isinstance(first, SampleBatch):
         return SampleBatch({name: stacked([step[name] for step in steps]) for name in first})
     if isinstance(first, Tensor):
-        return torch.stack(list(steps)).cpu()
+        return (torch.stack(list(steps)) if len(steps) > 1 else first.unsqueeze(0)).cpu()
     if isinstance(first, dict | tuple):
         return stacked([nested(step) for step in steps])
-    return torch.from_numpy(np.stack(list(steps)))
+    return torch.from_numpy(over_time(steps))
+
+
+def over_time(steps: Sequence[np.ndarray]) -> np.ndarray:
+    """`T` arrays of `[B, …]` as one of `[T, B, …]`; of one step a view."""
+    return np.stack(list(steps)) if len(steps) > 1 else steps[0][None]
 
 
 def spread_same_step(fragment: SampleBatch, following: SampleBatch) -> SampleBatch:

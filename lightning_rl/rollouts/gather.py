@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
 
 from lightning_rl.sample_batch import SampleBatch, concat_samples
 
-__all__ = ["joined", "merged", "split"]
+__all__ = ["Receipt", "joined", "merged", "owned", "split"]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What workers collected, told without bringing it here.
+
+    Attributes:
+        fragments: a list of them, or what stands for one in another process and can be handed on.
+        env_steps: rows of experience in them.
+        gradient_steps: that the weights which acted had taken.
+    """
+
+    fragments: Any
+    env_steps: int
+    gradient_steps: int
 
 
 def joined(fragments: Sequence[SampleBatch]) -> SampleBatch:
@@ -22,3 +41,8 @@ def merged(metrics: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
 def split(count: int, parts: int) -> list[int]:
     """`count` in `parts` shares that differ by at most one; the first ones get the rest."""
     return [count // parts + (part < count % parts) for part in range(parts)]
+
+
+def owned(arrays: SampleBatch) -> SampleBatch:
+    """Arrays as tensors that can be written to: memory shared between processes is copied."""
+    return arrays.map(lambda array: torch.from_numpy(array if array.flags.writeable else array.copy()))

@@ -7,6 +7,7 @@ version, pulled by each process when it begins, so no update can be lost or over
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,14 +28,15 @@ from ray.exceptions import RayActorError, RayTaskError
 from lightning_rl.errors import EnvError
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.rollouts.envs import EnvCreator
-from lightning_rl.rollouts.gather import joined, merged, split
+from lightning_rl.rollouts.gather import Receipt, joined, merged, owned, split
 from lightning_rl.rollouts.policy_verbs import DEFAULT_POLICY
 from lightning_rl.rollouts.registry import register_env, registered_envs
+from lightning_rl.rollouts.rollout_process import RolloutProcess
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
-from lightning_rl.rollouts.weights import pack, unpack
+from lightning_rl.rollouts.weights import pack
 from lightning_rl.sample_batch import SampleBatch, concat_samples
 
-__all__ = ["ActorSet", "RayWorkerSet", "as_remote", "start_ray"]
+__all__ = ["ActorSet", "RayWorkerSet", "as_remote", "end", "fetched", "is_ready", "start_ray"]
 
 
 def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
@@ -56,39 +58,6 @@ def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
         quiet["object_store_memory"] = 512 * 2**20
     ray.init(address=address, **{**quiet, **options})
     return True
-
-
-class RolloutProcess:
-    """The logical workers of one process, acting with one copy of the policy."""
-
-    def start(
-        self,
-        env: EnvCreator,
-        policy_class: type,
-        arguments: Mapping[str, Any],
-        indices: Sequence[int],
-        options: Mapping[str, Any],
-        registered: Mapping[str, Any],
-    ) -> None:
-        """Build policy and environments; no constructor, because an error there would hide behind "the actor died"."""
-        torch.set_num_threads(1)  # the cores belong to the processes
-        ModelCatalog.register_all(registered)
-        self.policy = policy_class(**arguments).eval()
-        self.version = -1
-        self.workers = {index: RolloutWorker(env, self.policy, worker_index=index, **options) for index in indices}
-
-    def sample(
-        self, indices: Sequence[int], weights: Mapping[str, Any], version: int, env_steps: int
-    ) -> list[tuple[int, Any, Any]]:
-        """(worker index, fragment as arrays, metrics) of each logical worker asked for."""
-        if version != self.version:
-            unpack(self.policy, weights)
-            self.version, self.policy.env_steps = version, env_steps
-        return [(index, self.workers[index].sample().numpy(), self.workers[index].get_metrics()) for index in indices]
-
-    def call(self, fn: Callable[[RolloutWorker], Any]) -> list[tuple[int, Any]]:
-        """`fn` of each worker."""
-        return [(index, fn(worker)) for index, worker in self.workers.items()]
 
 
 class RayWorkerSet:
@@ -123,9 +92,9 @@ class RayWorkerSet:
         made = (type(policy), policy.constructor_arguments())
         self.processes: list[Any] = [actor.remote() for _ in self.dealt]
         self._metrics: dict[int, list[Any]] = {index: [] for index in worker_indices}
+        self._running: dict[Any, tuple[Any, int, int]] = {}  # by what they will tell: fragments, process, weights
         self._weights: Any = None
-        self._env_steps = 0
-        self.version = 0
+        self.version = self._env_steps = self._gradient_steps = 0
         try:
             pairs = zip(self.processes, self.dealt, strict=True)
             names = ModelCatalog.registered()
@@ -146,6 +115,7 @@ class RayWorkerSet:
         """Put `policy`'s weights into the object store; they travel with the next request to sample."""
         self.version += 1
         self._weights, self._env_steps = ray.put(pack(policy)), policy.env_steps
+        self._gradient_steps = policy.gradient_steps
 
     def sample(self) -> SampleBatch:
         """One fragment of every worker, side by side in worker order, whoever finishes first."""
@@ -165,6 +135,33 @@ class RayWorkerSet:
             number = running.pop(ready)
             yield joined([fragment for _, fragment in self._taken(self._get([ready]))])
             running[self._request(self.processes[number], self.dealt[number])] = number
+
+    def request(self, limit: int, env_steps: int) -> None:
+        """Let every process have `limit` requests to sample, new ones with the weights of the last `sync_weights`."""
+        waiting = Counter(number for _, number, _ in self._running.values())
+        for number, (process, indices) in enumerate(zip(self.processes, self.dealt, strict=True)):
+            sample = process.sample_apart.options(num_returns=2)
+            for _ in range(limit - waiting[number]):
+                fragments, told = sample.remote(indices, self._weights, self.version, env_steps)
+                self._running[told] = (fragments, number, self._gradient_steps)
+
+    def receive(self) -> Receipt:
+        """What was requested and is ready first; the fragments themselves stay in the object store."""
+        (ready, *_), _ = ray.wait(list(self._running), num_returns=1, fetch_local=False)
+        fragments, _, gradient_steps = self._running.pop(ready)
+        (told,) = self._get([ready])
+        for index, _, metrics in told:
+            self._metrics[index].append(metrics)
+        return Receipt(fragments, sum(steps for _, steps, _ in told), gradient_steps)
+
+    def fetch(self, receipt: Receipt) -> list[SampleBatch]:
+        """The fragments of a receipt, one of each worker."""
+        return [owned(arrays) for arrays in self._get([receipt.fragments])[0]]
+
+    @property
+    def oldest(self) -> int | None:
+        """Gradient steps of the oldest weights that still act on a request; `None`: nothing is requested."""
+        return min((gradient_steps for *_, gradient_steps in self._running.values()), default=None)
 
     def run_episodes(self, count: int) -> list[tuple[float, int]]:
         """`count` whole episodes spread over the workers; (return, length) of each, in worker order."""
@@ -204,9 +201,8 @@ class RayWorkerSet:
 
     def stop(self) -> None:
         """End the processes, and the Ray session if this set started it; safe to call again."""
-        processes, self.processes = self.processes, []
-        for process in processes:
-            ray.kill(process)
+        processes, self.processes, self._running = self.processes, [], {}
+        end(processes)
         if self.owns_ray:
             self.owns_ray = False
             ray.shutdown()
@@ -215,25 +211,45 @@ class RayWorkerSet:
         return process.sample.remote(indices, self._weights, self.version, self._env_steps)
 
     def _taken(self, answers: Sequence[Any]) -> list[tuple[int, SampleBatch]]:
-        """Keep the metrics; give the fragments as tensors of our own (the store's memory is read-only)."""
-        fragments = []
-        for index, arrays, metrics in (part for answer in answers for part in answer):
+        """Keep the metrics; give the fragments."""
+        parts = [part for answer in answers for part in answer]
+        for index, _, metrics in parts:
             self._metrics[index].append(metrics)
-            fragments.append((index, arrays.map(lambda column: torch.from_numpy(column.copy()))))
-        return fragments
+        return [(index, owned(arrays)) for index, arrays, _ in parts]
 
     def _get(self, refs: Sequence[Any]) -> list[Any]:
-        try:
-            return list(ray.get(list(refs)))
-        except RayTaskError as error:
-            if isinstance(error.cause, EnvError):
-                raise EnvError(f"{error.cause}\n{error}") from error
-            raise
-        except RayActorError as error:
-            raise EnvError(
-                f"a rollout worker process died: {error}. If it was killed for memory, lower workers.envs_per_worker "
-                "or num_workers"
-            ) from error
+        return fetched(refs, "a rollout worker", "lower workers.envs_per_worker or num_workers")
+
+
+def fetched(references: Sequence[Any], name: str, remedy: str) -> list[Any]:
+    """What the object store holds, or will hold, under these references; waits for it.
+
+    Args:
+        references: of the store.
+        name, remedy: of the process that makes it, and what may help if it died, for the message.
+
+    Raises:
+        EnvError: an environment failed there (with the worker's own traceback), or the process died.
+    """
+    try:
+        return list(ray.get(list(references)))
+    except RayTaskError as error:
+        if isinstance(error.cause, EnvError):
+            raise EnvError(f"{error.cause}\n{error}") from error
+        raise
+    except RayActorError as error:
+        raise EnvError(f"the process of {name} died: {error}. If it was killed for memory, {remedy}") from error
+
+
+def is_ready(reference: Any) -> bool:
+    """Whether `fetched` would not wait for it."""
+    return bool(ray.wait([reference], timeout=0, fetch_local=False)[0])
+
+
+def end(actors: Sequence[Any]) -> None:
+    """End the processes of actors."""
+    for actor in actors:
+        ray.kill(actor)
 
 
 class ActorSet:
@@ -266,7 +282,7 @@ class ActorSet:
             running[actor.sample.remote()] = actor
 
 
-def as_remote(cls: type[RolloutWorker], **options: Any) -> Any:
+def as_remote(cls: type[Any], **options: Any) -> Any:
     """The Ray actor class of a worker class; what is registered now is registered in its processes, too."""
     names, envs = ModelCatalog.registered(), registered_envs()
 

@@ -22,6 +22,7 @@ from lightning_rl.rollouts.fragments import (
     Rows,
     copied,
     not_finite,
+    over_time,
     spread_same_step,
     stacked,
     step_inputs,
@@ -273,9 +274,9 @@ class RolloutWorker(PolicyVerbs):
 
     def _recorded(self, rows: Rows) -> SampleBatch:
         """The rows as a fragment in house form, with episode book-keeping done."""
-        terminated, truncated, active = np.stack(rows.terminated), np.stack(rows.truncated), np.stack(rows.active)
-        ended, rewards = terminated | truncated, np.stack(rows.rewards)
-        experience, steps = self._book.count(rewards, ended & active, np.stack(rows.over) & active)
+        terminated, truncated, active = over_time(rows.terminated), over_time(rows.truncated), over_time(rows.active)
+        ended, rewards = terminated | truncated, over_time(rows.rewards)
+        experience, steps = self._book.count(rewards, ended & active, over_time(rows.over) & active)
         valid = active & experience
         fragment = SampleBatch(
             actions=stacked(rows.actions),

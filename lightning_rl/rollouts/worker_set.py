@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from lightning_rl.rollouts.envs import EnvCreator
-from lightning_rl.rollouts.gather import joined, merged, split
+from lightning_rl.rollouts.gather import Receipt, joined, merged, split
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 
@@ -30,7 +30,7 @@ class WorkerSet:
         self, env: EnvCreator, policy: Any, worker_indices: Sequence[int] = (0,), **worker_options: Any
     ) -> None:
         self.policy = policy
-        self.version = 0
+        self.version = self._gradient_steps = self._turn = 0
         self.workers = [RolloutWorker(env, policy, worker_index=index, **worker_options) for index in worker_indices]
 
     def local_worker(self) -> RolloutWorker:
@@ -44,6 +44,7 @@ class WorkerSet:
     def sync_weights(self, policy: Any) -> None:
         """Make `policy`'s weights the ones that act from the next fragment on."""
         self.version += 1
+        self._gradient_steps = policy.gradient_steps
         if policy is not self.policy:
             self.policy.set_weights(policy.get_weights())
             self.policy.env_steps = policy.env_steps
@@ -57,6 +58,25 @@ class WorkerSet:
         while True:
             for worker in self.workers:
                 yield worker.sample()
+
+    def request(self, limit: int, env_steps: int) -> None:
+        """Workers in this process act when a fragment is taken; they only hear how far the run is."""
+        self.policy.env_steps = env_steps
+
+    def receive(self) -> Receipt:
+        """A fragment of the next worker in turn."""
+        fragment = self.workers[self._turn].sample()
+        self._turn = (self._turn + 1) % len(self.workers)
+        return Receipt([fragment], int(fragment.valid.sum()), self._gradient_steps)
+
+    def fetch(self, receipt: Receipt) -> list[SampleBatch]:
+        """The fragments of a receipt, one of each worker."""
+        return receipt.fragments
+
+    @property
+    def oldest(self) -> int | None:
+        """Gradient steps of the oldest weights that still act on a request: none is ever waiting here."""
+        return None
 
     def run_episodes(self, count: int) -> list[tuple[float, int]]:
         """`count` whole episodes spread over the workers; (return, length) of each, in worker order."""
@@ -77,7 +97,8 @@ class WorkerSet:
         return [fn(worker) for worker in self.workers]
 
     def cut(self) -> None:
-        """Every environment starts its next fragment with a seeded reset."""
+        """Every environment starts its next fragment with a seeded reset, and turns start with the first worker."""
+        self._turn = 0
         self.foreach_worker(lambda worker: worker.cut())
 
     def state_dict(self) -> dict[str, Any]:

@@ -7,7 +7,16 @@ import itertools
 import pytest
 import torch
 
-from lightning_rl.data.execution import NOT_READY, concat_batches, concurrently, for_each, take
+from lightning_rl.data.execution import (
+    NOT_READY,
+    concat_batches,
+    concurrently,
+    for_each,
+    replay,
+    store_to_replay_buffer,
+    take,
+)
+from lightning_rl.data.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.errors import ConfigError
 from lightning_rl.sample_batch import SampleBatch
 
@@ -59,3 +68,26 @@ def test_concat_batches_waits_for_enough_rows() -> None:
     batches = (SampleBatch(actions=torch.full((40,), index)) for index in itertools.count())
     sizes = [batch.count for batch in take(concat_batches(batches, min_size=100), 2)]
     assert sizes == [120, 120]
+
+
+def test_what_is_stored_can_be_replayed_as_soon_as_learning_starts() -> None:
+    """Batches of 4 rows, learning from 8 on: the first draw finds nothing, the second has rows of both."""
+    buffer = LocalReplayBuffer(learning_starts=8, buffer_size=100, replay_batch_size=6, prioritized_replay_alpha=0.0)
+    batches = [rows_from(start) for start in (0, 4, 8)]
+    both = concurrently([store_to_replay_buffer(batches, buffer), replay(buffer)], round_robin_weights=[1, 1])
+    assert next(both) is batches[0]
+    assert next(both) is batches[1]  # nothing to replay in between
+    drawn = next(both)
+    assert drawn.count == 6 and set(drawn.actions.tolist()) <= set(range(8))
+
+
+def rows_from(start: int) -> SampleBatch:
+    """Four steps of an episode that goes on."""
+    steps = torch.arange(start, start + 4)
+    return SampleBatch(
+        obs=steps.float().unsqueeze(1),
+        next_obs=steps.float().unsqueeze(1) + 1.0,
+        actions=steps,
+        rewards=torch.ones(4),
+        terminated=torch.zeros(4, dtype=torch.bool),
+    )

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from lightning_rl.data.execution import concurrently, for_each, replay, store_to_replay_buffer, take
 from lightning_rl.data.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.data.prioritized import PrioritizedReplayBuffer
 from lightning_rl.data.row_fragments import fragment_of_rows
@@ -83,6 +84,17 @@ def test_mixed_episodes_are_told_apart_by_their_ids() -> None:
     fragment = fragment_of_rows(SampleBatch(mixed, eps_id=np.tile([7, 3], 10)))
     assert fragment.rewards[fragment.valid].tolist() == [*range(50, 60), *range(10)]
     assert len(fragment.valid) == 21
+
+
+def test_an_episode_ends_even_if_the_next_one_starts_where_it_stopped() -> None:
+    """All observations are the same; episodes of 5 steps, so step 3 has two rewards to sum and not three."""
+    columns = rows(50)
+    columns["obs"][:], columns["new_obs"][:] = 0, 0
+    buffer = LocalReplayBuffer(**{**NONE, "replay_batch_size": 50}, n_step=3, gamma=1.0)
+    buffer.add_batch(columns)
+    drawn = [buffer.replay() for _ in range(5)]
+    sums = {total for batch in drawn for total in batch.rewards.tolist()}
+    assert sums >= {3 + 4, 4} and 3 + 4 + 5 not in sums
 
 
 def test_truncated_rows_end_their_episode_without_terminating() -> None:
@@ -286,6 +298,15 @@ def test_a_restored_buffer_replays_the_same() -> None:
 def test_a_wrong_number_or_word_is_refused(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         LocalReplayBuffer(**keywords)
+
+
+def test_a_plan_stores_and_replays_in_turn() -> None:
+    """Learning starts at 20 rows, so behind the first batch of 10 there is nothing to replay."""
+    buffer = LocalReplayBuffer(learning_starts=20, replay_batch_size=8)
+    store_op = store_to_replay_buffer((rows(10, start) for start in range(0, 40, 10)), buffer)
+    replay_op = for_each(replay(buffer), lambda batch: (buffer.num_added, batch.count))
+    train_op = concurrently([store_op, replay_op], mode="async", output_indexes=[1])
+    assert list(take(train_op, 3)) == [(20, 8), (30, 8), (40, 8)]
 
 
 @pytest.mark.ray

@@ -263,7 +263,8 @@ def test_a_late_update_of_an_overwritten_row_is_dropped_and_counted(ranked: bool
     ids = ids_of(buffer)
     buffer.add(fragment(4, start=10))  # rows 0 to 3 are gone
     before = buffer.tree.leaves.copy()
-    assert buffer.update_priorities(ids[:4], torch.full((4,), 100.0)) == 4
+    assert buffer.update_priorities(ids[:3], torch.full((3,), 100.0)) == 3  # other rows are in their places
+    assert buffer.update_priorities(ids[3:4], torch.full((1,), 100.0)) == 1  # and in this one, no row
     assert (buffer.tree.leaves == before).all() and buffer.stats()["late_updates"] == 4
     assert buffer.update_priorities(ids[2:6], torch.full((4,), 100.0)) == 2
     changed = np.flatnonzero(buffer.tree.leaves != before)

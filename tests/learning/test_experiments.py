@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
         (["policy=ppo", "env=cartpole"], 475.0),
         (["policy=a2c", "env=cartpole"], 400.0),
         (["policy=pg", "env=cartpole"], 150.0),
+        (["policy=apex", "env=cartpole"], 150.0),
         (["policy=ppo", "env=acrobot"], -100.0),
         (["policy=ppo", "env=pendulum"], -250.0),
         (["experiment=cartpole_throughput"], 475.0),

@@ -150,9 +150,10 @@ def test_wrappers_are_applied_in_order_with_their_keywords() -> None:
     assert [env.step(env.action_space.sample())[3] for _ in range(3)] == [False, False, True]
 
 
-def test_auto_takes_the_native_form_only_where_nothing_must_be_wrapped() -> None:
-    assert not hasattr(EnvCreator("CartPole-v1").make(2), "env_fns")
-    assert hasattr(EnvCreator("CartPole-v1", wrappers=["gymnasium.wrappers:FlattenObservation"]).make(2), "env_fns")
+def test_auto_takes_the_native_form_only_where_it_pays_and_nothing_must_be_wrapped() -> None:
+    assert not hasattr(EnvCreator("CartPole-v1").make(4), "env_fns")
+    assert hasattr(EnvCreator("CartPole-v1").make(3), "env_fns")
+    assert hasattr(EnvCreator("CartPole-v1", wrappers=["gymnasium.wrappers:FlattenObservation"]).make(4), "env_fns")
     assert hasattr(EnvCreator("Acrobot-v1").make(2), "env_fns")
     with pytest.raises(EnvError, match="no native vector form"):
         EnvCreator("Acrobot-v1").make(2, "native")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, ClassVar
@@ -14,6 +15,8 @@ from lightning_rl.models.distributions.base import ActionDistribution, DistFacto
 from lightning_rl.spaces import choices_of
 
 __all__ = ["Bernoulli", "Categorical", "GumbelSoftmax", "MultiCategorical"]
+
+IMPOSSIBLE = -1e30  # a logit below this means never: −∞, or the smallest number with something added
 
 
 class Categorical(ActionDistribution):
@@ -69,6 +72,11 @@ class Categorical(ActionDistribution):
             self._log_probs = self.logits.log_softmax(-1)
         return self._log_probs
 
+    @property
+    def restricted(self) -> bool:
+        """Whether a mask or the model forbids some of the actions."""
+        return self.mask is not None or self.logits.detach().min().item() < IMPOSSIBLE
+
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Actions `[N]`, int64."""
         # Exponential race: with E ~ Exp(1), p / E is largest at action a with probability p(a). Half the time of
@@ -76,6 +84,16 @@ class Categorical(ActionDistribution):
         probs = self.log_probs().detach().exp()
         self._last = probs.div_(torch.empty_like(probs).exponential_(generator=generator)).argmax(-1)
         return self._last
+
+    def uniform_sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor] | None:
+        """Uniform over the actions that neither a mask nor the model forbids; `None` where all are allowed."""
+        if not self.restricted:
+            return None
+        possible = self.logits > IMPOSSIBLE
+        uniform = copy.copy(self)
+        uniform.logits = torch.zeros_like(self.logits).masked_fill(~possible, torch.finfo(self.logits.dtype).min)
+        uniform._log_probs = None
+        return uniform.sample(generator), uniform.sampled_action_logp()
 
     def deterministic_sample(self) -> Tensor:
         """The likeliest actions `[N]`, int64."""

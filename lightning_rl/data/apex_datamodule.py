@@ -1,0 +1,224 @@
+"""Owns the data side of Ape-X: workers that act, shards that replay and a policy that learns, all at the same time.
+
+Fragments go from the workers to the shards; what comes here is how many steps they are. With `workers.num_workers=0`
+everything happens in this process, one after the other, and means the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lightning_rl.data.datamodule import RolloutDataModule
+from lightning_rl.data.execution import NOT_READY, concurrently, for_each
+from lightning_rl.data.initial_priorities import InitialPriorities
+from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.data.replay_dataset import Draw, collected
+from lightning_rl.data.shards import ReplayShard, ReplayShards
+from lightning_rl.errors import ConfigError
+from lightning_rl.rollouts.gather import Receipt
+from lightning_rl.rollouts.services import make_services
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["ApexDataModule", "receive_and_replay"]
+
+
+class ApexDataModule(ReplayDataModule):
+    """Prioritised replay in shards, fed by workers that nobody waits for. Horgan et al. 2018, arXiv:1803.00933.
+
+    Args:
+        num_shards: parts of the buffer, which fragments go to in turn and batches come from in turn; processes of
+            their own where workers are.
+        initial_priorities: workers compute the TD errors of their new rows; else these get the largest priority so
+            far.
+        requests_per_worker: fragments that each worker process is asked for ahead, ≥ 1.
+        requests_per_shard: batches that each shard is asked for ahead, ≥ 1.
+        max_staleness: gradient steps, ≥ 1, that the weights which collected a fragment may be behind when it is
+            stored: learning waits for workers that are further behind.
+        capacity, batch_size, learning_starts, training_intensity, fragments_per_iteration, n_step, prioritized: as
+            `ReplayDataModule`; the capacity is that of all shards, and sums of `n_step` rewards stop where another
+            worker's fragment follows.
+        plan: as there; `None`: `receive_and_replay`.
+        env, workers, evaluation, callbacks, keywords: as there.
+
+    Raises:
+        ConfigError: a number is out of range, or two do not fit together.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        workers: Any = None,
+        evaluation: Any = None,
+        *,
+        num_shards: int = 4,
+        initial_priorities: bool = True,
+        requests_per_worker: int = 2,
+        requests_per_shard: int = 2,
+        max_staleness: int = 400,
+        capacity: int = 1_000_000,
+        batch_size: int = 512,
+        learning_starts: int = 50_000,
+        training_intensity: float = 0.002,
+        fragments_per_iteration: int = 10,
+        n_step: int = 3,
+        prioritized: bool = True,
+        plan: Any = None,
+        callbacks: Any = (),
+        **keywords: Any,
+    ) -> None:
+        check_numbers(num_shards, requests_per_worker, requests_per_shard, max_staleness)
+        check_shares(num_shards, capacity, batch_size, learning_starts)
+        # Last: it sees fragments as the user's hooks leave them.
+        hooks = [InitialPriorities(n_step)] if initial_priorities and prioritized else []
+        super().__init__(
+            env,
+            workers,
+            evaluation,
+            capacity=capacity,
+            batch_size=batch_size,
+            learning_starts=learning_starts,
+            training_intensity=training_intensity,
+            fragments_per_iteration=fragments_per_iteration,
+            n_step=n_step,
+            prioritized=prioritized,
+            plan=receive_and_replay if plan is None else plan,
+            callbacks=(*callbacks, *hooks),
+            **keywords,
+        )
+        self.num_shards, self.max_staleness = num_shards, max_staleness
+        self.requests_per_worker, self.requests_per_shard = requests_per_worker, requests_per_shard
+        self.initial_priorities = bool(hooks)
+        self._staleness = 0  # the largest since the last report
+        self._sent: int | None = None  # gradient steps of the weights that the workers have
+
+    # -- Lightning ----------------------------------------------------------------------------------------------------
+    def setup(self, stage: str) -> None:
+        """Make workers and shards, once; what cannot be is refused before a process starts."""
+        if stage == "fit" and self.replay is None:
+            policy = self._policy()
+            self.check_fits(policy)
+            buffers = [{"buffer": self.make_buffer(policy)} for _ in range(self.num_shards)]
+            RolloutDataModule.setup(self, stage)  # starts Ray where that is needed
+            shards = make_services(ReplayShard, buffers, remote=self.num_workers > 0)
+            self.replay = ReplayShards(shards, self.batch_size, ahead=self.requests_per_shard, seed=self.seed)
+        super().setup(stage)
+
+    def check_fits(self, policy: Any) -> None:
+        """Refuse what cannot be fed this way.
+
+        Raises:
+            ConfigError: names what it is and what to set.
+        """
+        if self.ranks > 1:
+            raise ConfigError(f"data=apex has one learner, and there are {self.ranks} ranks: set trainer.devices=1")
+        if policy.is_recurrent and self.initial_priorities:
+            raise ConfigError(
+                f"{type(policy).__name__} learns from sequences, whose priorities workers do not know: set "
+                "data.initial_priorities=false"
+            )
+
+    @property
+    def parts(self) -> int:
+        """How many buffers share the capacity."""
+        return self.num_shards
+
+    def cut_environments(self) -> None:
+        """A checkpoint is written: as a resumed run will, this one starts with seeded resets and with new draws."""
+        super().cut_environments()
+        if self.replay is not None:
+            self.replay.forget_draws()
+
+    def stop(self) -> None:
+        """Close all environments and processes; safe to call again."""
+        if self.replay is not None and self.num_workers > 0:
+            self.replay.stop()
+            self.replay, self._refill = None, True
+        self._sent = None
+        super().stop()
+
+    # -- acting and drawing -------------------------------------------------------------------------------------------
+    def receipts(self) -> Iterator[Receipt]:
+        """What the workers have collected, as it becomes ready, without end.
+
+        They are asked for more when no gradient step is due, so with the newest weights, and so that acting cannot run
+        away from learning.
+        """
+        policy = self._policy()
+        while True:
+            if self.due <= 0 or self.workers.oldest is None:
+                if self._sent != policy.gradient_steps or policy.watches_experience:
+                    self.workers.sync_weights(policy)
+                    self._sent = policy.gradient_steps
+                self.workers.request(self.requests_per_worker, policy.env_steps)
+            yield self.workers.receive()
+
+    def store(self, fragment: Any) -> Any:
+        """Hand a receipt's fragments on to a shard, and count their steps."""
+        policy = self._policy()
+        self._staleness = max(self._staleness, policy.gradient_steps - fragment.gradient_steps)
+        fragments = fragment.fragments
+        if policy.watches_experience:
+            fragments = [policy.take_experience(each) for each in self.workers.fetch(fragment)]
+        else:
+            policy.env_steps += fragment.env_steps
+        self.replay.add(fragments)
+        return fragment
+
+    def draws_due(self) -> Iterator[Draw]:
+        """Draws while there are any due, without end; NOT_READY where there are too few rows, or learning must wait."""
+        while True:
+            batch = self._next_batch() if self.due > 0 else None
+            yield NOT_READY if batch is None else Draw(batch)
+
+    def _next_batch(self) -> SampleBatch | None:
+        policy, oldest = self._policy(), self.workers.oldest
+        if oldest is not None and policy.gradient_steps - oldest >= self.max_staleness:
+            return None
+        batch = self.replay.sample(policy.env_steps)
+        if batch is not None:
+            self.ratio.took()
+        return batch
+
+    def update_priorities(self, batch: Any) -> None:
+        """Send the TD errors of a batch to its shard."""
+        self.replay.update_priorities(batch.batch_indexes, batch["td_errors"])
+
+    def pop_iteration_metrics(self) -> dict[str, float]:
+        """Those of replay, the largest staleness of a fragment, and the priorities that came too late."""
+        staleness, self._staleness = self._staleness, 0
+        late = 0 if self.replay is None else self.replay.late_updates
+        metrics = super().pop_iteration_metrics()
+        return {**metrics, "rollout/staleness": float(staleness), "replay/late_updates": float(late)}
+
+
+def receive_and_replay(workers: Any, policy: Any, replay: ApexDataModule) -> Iterator[Any]:
+    """Take what a worker has collected and store it; then draw until no gradient step is due; and again."""
+    store = for_each(collected(replay.receipts(), replay), replay.store)
+    return concurrently([store, replay.draws_due()], round_robin_weights=[1, "*"])
+
+
+def check_numbers(num_shards: int, requests_per_worker: int, requests_per_shard: int, max_staleness: int) -> None:
+    """Refuse numbers below 1.
+
+    Raises:
+        ConfigError: names it.
+    """
+    numbers = {"requests_per_worker": requests_per_worker, "requests_per_shard": requests_per_shard}
+    for name, number in {"num_shards": num_shards, **numbers, "max_staleness": max_staleness}.items():
+        if number < 1:
+            raise ConfigError(f"data.{name}={number}; expected at least 1")
+
+
+def check_shares(num_shards: int, capacity: int, batch_size: int, learning_starts: int) -> None:
+    """Refuse sizes of which a shard's share is smaller than a batch.
+
+    Raises:
+        ConfigError: names both.
+    """
+    for name, number in (("capacity", capacity), ("learning_starts", learning_starts)):
+        if number // num_shards < batch_size:
+            raise ConfigError(
+                f"data.{name}={number} for {num_shards} shards is below data.batch_size={batch_size} rows each: raise "
+                f"it to {batch_size * num_shards}, or lower data.num_shards"
+            )

@@ -1,0 +1,60 @@
+"""Ape-X: the workers themselves say how surprising their new rows are, so that nobody has to look at all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_rl.data.replay import COLUMNS, ReplayBuffer
+from lightning_rl.data.ring import SAMPLEABLE
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["InitialPriorities", "initial_priorities"]
+
+
+class InitialPriorities:
+    """A worker's hook: its fragments get the column "priorities" `[T, B]`. Horgan et al. 2018, arXiv:1803.00933.
+
+    Rewards are clipped here, if the policy clips them: the errors are those of the rows as they will be learned from,
+    and a fragment goes to the replay buffer as it is.
+
+    Args:
+        n_step: rewards that a row sums.
+    """
+
+    def __init__(self, n_step: int) -> None:
+        self.n_step = n_step
+
+    def on_sample_end(self, *, worker: Any, samples: SampleBatch) -> None:
+        """A worker has collected a fragment."""
+        samples["rewards"] = worker.policy.clipped(samples.rewards)
+        samples["priorities"] = initial_priorities(worker.policy, samples, self.n_step)
+
+
+def initial_priorities(policy: Any, fragment: SampleBatch, n_step: int) -> Tensor:
+    """|TD error| of each row of a fragment `[T, B]`, 0 where there is no experience.
+
+    Rows are as a replay buffer gives them when the fragment is all that it knows: sums stop at its end. A last row
+    whose next action mask comes with the next fragment has the largest error of the others.
+
+    Args:
+        policy: `policy.initial_priorities(rows)` gives the errors, by the weights that act.
+        fragment: `[T, B, …]`.
+        n_step: rewards that a row sums.
+    """
+    fragment = fragment.copy()
+    valid = fragment.valid
+    fragment["row"] = torch.arange(valid.numel()).view_as(valid)
+    room = 2 * valid.numel() + 2 * valid.shape[1]  # for an episode's end at each step
+    columns = (*COLUMNS, "row")
+    buffer = ReplayBuffer(room, n_step=n_step, gamma=policy.gamma, columns=columns, obs_frames=0)
+    buffer.add(fragment)
+    if buffer.ring is None or len(buffer) == 0:
+        return torch.zeros(valid.shape)
+    rows = buffer.rows(buffer.ring.ids(np.flatnonzero(buffer.ring.flags >= SAMPLEABLE)))
+    errors = policy.initial_priorities(rows)
+    priorities = torch.where(valid, errors.amax(), 0.0)
+    return priorities.flatten().scatter(0, rows["row"], errors).view_as(valid)

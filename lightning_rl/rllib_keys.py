@@ -1,0 +1,163 @@
+"""RLlib's config keys as this package's: what a classic trainer puts over the defaults of its policy."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from lightning_rl.config_check import value_at
+from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.rllib_replay_keys import (
+    REPLAY_KEYS,
+    REPLAY_NO_EFFECT,
+    REPLAY_ONLY,
+    REPLAY_SPECIAL,
+    without_replay_sections,
+    write_replay_keys,
+)
+
+__all__ = ["KEYS", "KNOWN", "classic_keys", "current_env", "model_keys", "translated"]
+
+KEYS = {"env_config": "env.kwargs", "horizon": "env.max_episode_steps", "seed": "seed"}
+KEYS |= {"num_workers": "workers.num_workers", "num_envs_per_worker": "workers.envs_per_worker"}
+KEYS |= dict.fromkeys(("rollout_fragment_length", "sample_batch_size"), "workers.fragment_length")
+KEYS |= {"batch_mode": "workers.batch_mode", "exploration_config": "exploration"}
+KEYS |= dict.fromkeys(("evaluation_num_episodes", "evaluation_duration"), "evaluation.episodes")
+KEYS |= {"lr": "policy.lr", "lr_schedule": "policy.lr", "gamma": "policy.gamma", "lambda": "policy.gae_lambda"}
+KEYS |= {"clip_param": "policy.clip", "vf_clip_param": "policy.value_loss_clip", "grad_clip": "policy.max_grad_norm"}
+KEYS |= {"vf_loss_coeff": "policy.value_coef", "kl_coeff": "policy.kl_coef", "kl_target": "policy.kl_target"}
+KEYS |= dict.fromkeys(("entropy_coeff", "entropy_coeff_schedule"), "policy.entropy_coef")
+KEYS |= {"num_sgd_iter": "policy.passes", "normalize_actions": "policy.normalize_actions"}
+KEYS |= {"clip_actions": "policy.clip_actions", "clip_rewards": "policy.reward_filter"}
+KEYS |= {"observation_filter": "policy.observation_filter", **REPLAY_KEYS}
+VALUES: dict[str, dict[Any, Any]] = {
+    "observation_filter": {"NoFilter": "none", "MeanStdFilter": "mean_std", "ConcurrentMeanStdFilter": "mean_std"},
+    "clip_rewards": {True: "sign", False: "none", None: "none"},
+}
+# Keys that have one meaning here; another value is refused.
+ONLY = {"framework": "torch", "use_pytorch": True, "eager": False, "explore": True, "use_gae": True, "use_critic": True}
+ONLY |= {"num_gpus_per_worker": 0, "evaluation_num_workers": 0, "input": "sampler", "output": None, **REPLAY_ONLY}
+NO_EFFECT = ("log_level", "num_cpus_per_worker", "num_cpus_for_driver", "create_env_on_driver", "simple_optimizer")
+NO_EFFECT += REPLAY_NO_EFFECT
+SPECIAL = ("env", "model", "train_batch_size", "sgd_minibatch_size", "num_gpus", "callbacks", "evaluation_interval")
+SPECIAL += ("evaluation_config", *REPLAY_SPECIAL)
+MODEL_ONLY = dict.fromkeys(("_use_default_native_models", "_disable_preprocessor_api"), False)
+MODEL_ONLY |= {"_disable_action_flattening": False, "lstm_use_prev_action_reward": -1}
+ATARI = {"framestack": True, "dim": 84, "grayscale": False, "zero_mean": True}  # of the model there, of the env here
+RETIRED = {"CartPole-v0": ("CartPole-v1", 200), "Pendulum-v0": ("Pendulum-v1", None)}
+
+
+KNOWN = {*KEYS, *ONLY, *NO_EFFECT, *SPECIAL, "replay_buffer_config", "optimizer", "multiagent"}
+
+
+def translated(given: Mapping[str, Any], defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """RLlib's keys as what goes over this package's `defaults`.
+
+    Args:
+        given: RLlib's keys.
+        defaults: the composed config of the policy.
+        own: keys of the policy's own, which go to its `config`.
+
+    Raises:
+        ConfigError: a key or value that means nothing here.
+    """
+    out: dict[str, Any] = {}
+    given = without_replay_sections(given)
+    for key, value in given.items():
+        if key in own:
+            put(out, f"policy.config.{key}", value)
+        elif key in KEYS:
+            if value is None and key.endswith("_schedule"):
+                continue
+            put(out, KEYS[key], _value(key, value))
+        elif key in ONLY and value != ONLY[key]:
+            raise ConfigError(f"config key {key!r}={value!r}; here it can only be {ONLY[key]!r}")
+        elif key in NO_EFFECT:
+            warnings.warn(f"config key {key!r} has no counterpart and no effect", stacklevel=3)
+        elif key not in ONLY and key not in SPECIAL:
+            raise ConfigError(
+                f"no config key {key!r}.{did_you_mean(key, known := [*KEYS, *SPECIAL, *ONLY])} Keys: {', '.join(known)}"
+            )
+    replays = "batch_size" in defaults["data"]
+    (write_replay_keys if replays else _sizes)(out, given, defaults)
+    if "model" in given:
+        out["model"] = {**model_keys(given["model"], out, str(given.get("env"))), **out.get("model", {})}
+    if given.get("num_gpus"):
+        out["trainer"] = {"accelerator": "gpu", "devices": max(1, int(given["num_gpus"]))}
+    for key, value in (given.get("evaluation_config") or {}).items():
+        if key != "explore":
+            raise ConfigError(f"evaluation_config key {key!r}: here it can only be 'explore'")
+        put(out, "evaluation.explore", value)
+    if given.get("callbacks") is not None:
+        out["callbacks"] = [given["callbacks"]]
+    return out
+
+
+def _sizes(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """RLlib counts rows of a batch and of a minibatch; here it is steps per environment, and minibatches."""
+    for key in REPLAY_SPECIAL:
+        if key in given:
+            raise ConfigError(f"config key {key!r} is for algorithms that replay (dqn, sac, td3, …); leave it out")
+    workers = out.setdefault("workers", {})
+    rows = given.get("train_batch_size")
+    if rows is not None:
+        environments = workers.setdefault("envs_per_worker", 1) * max(1, workers.get("num_workers", 0))
+        workers["fragment_length"] = math.ceil(rows / environments)
+    if "sgd_minibatch_size" in given:
+        sizes = {**defaults["workers"], **workers}
+        rows = max(1, sizes["num_workers"]) * sizes["envs_per_worker"] * sizes["fragment_length"]
+        put(out, "policy.minibatches", max(1, round(rows / given["sgd_minibatch_size"])))
+
+
+def model_keys(given: Mapping[str, Any], out: dict[str, Any], env: str) -> dict[str, Any]:
+    """RLlib's model section as this package's; what is the environment's here goes into `out`."""
+    model = dict(given)
+    if "custom_options" in model:
+        model["custom_model_config"] = {**model.pop("custom_options"), **model.get("custom_model_config", {})}
+    if model.get("lstm_use_prev_action_reward") is True:
+        model |= {"lstm_use_prev_action": True, "lstm_use_prev_reward": True, "lstm_use_prev_action_reward": -1}
+    if filters := model.get("conv_filters"):
+        model["conv_filters"] = [*([*entry, "same"] for entry in filters[:-1]), filters[-1]]
+    atari = {key: model.pop(key) for key in ATARI if key in model}
+    if env.startswith("ALE/") or "NoFrameskip" in env:
+        out.setdefault("env", {})["kwargs"] = {**atari, **out.get("env", {}).get("kwargs", {})}
+    for key, value in MODEL_ONLY.items():
+        if model.pop(key, value) != value:
+            raise ConfigError(f"model key {key!r}={given[key]!r}; here it can only be {value!r}")
+    return model
+
+
+def _value(key: str, value: Any) -> Any:
+    if key == "clip_rewards" and value == 1 and value is not True:
+        return "clip"
+    if key == "target_entropy" and value is None:
+        return "auto"
+    if key in VALUES and value not in VALUES[key]:
+        raise ConfigError(f"config key {key!r}={value!r}; expected {' or '.join(map(repr, VALUES[key]))}")
+    return VALUES[key][value] if key in VALUES else value
+
+
+def put(out: dict[str, Any], path: str, value: Any) -> None:
+    """Set `path`, a dotted key, in nested dicts."""
+    *sections, name = path.split(".")
+    for section in sections:
+        out = out.setdefault(section, {})
+    out[name] = value
+
+
+def classic_keys(composed: Mapping[str, Any]) -> dict[str, Any]:
+    """RLlib's keys that a composed config has a counterpart of, with its values."""
+    return {key: value for key, path in KEYS.items() if (value := value_at(composed, path)) is not None}
+
+
+def current_env(env: Any) -> tuple[Any, int | None]:
+    """A retired environment id's successor and its step limit, with a note; anything else as it is."""
+    new, limit = RETIRED.get(env, (env, None)) if isinstance(env, str) else (env, None)
+    if isinstance(env, str) and (atari := re.fullmatch(r"(\w+?)(NoFrameskip|Deterministic)-v\d", env)):
+        new = f"ALE/{atari[1]}-v5"
+    if new is not env:
+        warnings.warn(f"environment {env!r} is retired: {new!r} is taken, step limit {limit}", stacklevel=3)
+    return new, limit

@@ -1,0 +1,285 @@
+"""RLlib's execution plans, `execution_plan(workers, config)`: its operators over the verbs of `data/execution.py`.
+
+A plan of this form collects, stores and learns by itself; one Lightning batch is one item of it. The plan's own state
+(a `LocalReplayBuffer` made in it) is no part of checkpoints: a run that goes on fills its buffers again.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from lightning_rl.data.execution import (
+    NOT_READY,
+    concat_batches,
+    concurrently,
+    for_each,
+    parallel_rollouts,
+    replay,
+    take,
+)
+from lightning_rl.errors import ConfigError
+from lightning_rl.rollouts.policy_verbs import PolicyVerbs
+from lightning_rl.sample_batch import SampleBatch, is_fragment
+from lightning_rl.signatures import called
+
+__all__ = [
+    "ClassicPlan",
+    "ConcatBatches",
+    "Concurrently",
+    "LocalIterator",
+    "ParallelRollouts",
+    "PlannedDataset",
+    "Replay",
+    "StandardMetricsReporting",
+    "StoreToReplayBuffer",
+    "TrainOneStep",
+    "UpdateTargetNetwork",
+]
+
+
+class LocalIterator:
+    """Items that operators are applied to, one after the other; NOT_READY passes through.
+
+    Args:
+        items: what is iterated.
+    """
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self.items = iter(items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.items
+
+    def __next__(self) -> Any:
+        return next(self.items)
+
+    def for_each(self, fn: Callable[[Any], Any]) -> LocalIterator:
+        """`fn` of every item."""
+        return LocalIterator(for_each(self.items, fn))
+
+    def filter(self, fn: Callable[[Any], bool]) -> LocalIterator:
+        """The items that `fn` is true of."""
+        return LocalIterator(item for item in self.items if item is NOT_READY or fn(item))
+
+    def combine(self, fn: Callable[[Any], Iterable[Any]]) -> LocalIterator:
+        """All items of the lists that `fn` makes of every item."""
+        return LocalIterator(self._combined(fn))
+
+    def _combined(self, fn: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+        for item in self.items:
+            yield from [item] if item is NOT_READY else fn(item)
+
+    def take(self, count: int) -> list[Any]:
+        """The next `count` items that are there."""
+        return list(take((item for item in self.items if item is not NOT_READY), count))
+
+
+# -- operators --------------------------------------------------------------------------------------------------------
+def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync") -> LocalIterator:  # noqa: N802
+    """Fragments, collected with the newest weights; see `parallel_rollouts`.
+
+    Where they go into a replay buffer they are counted here, and filters take them in.
+    """
+    policy = workers.policy
+    rollouts = parallel_rollouts(workers, policy, mode)
+    return LocalIterator(for_each(rollouts, policy.take_experience) if policy.off_policy else rollouts)
+
+
+def Replay(*, local_buffer: Any, policy_id: str | None = None) -> LocalIterator:  # noqa: N802
+    """Draws from a `LocalReplayBuffer`."""
+    return LocalIterator(replay(local_buffer, policy_id))
+
+
+def Concurrently(  # noqa: N802
+    ops: Sequence[Iterable[Any]],
+    *,
+    mode: str = "round_robin",
+    output_indexes: Sequence[int] | None = None,
+    round_robin_weights: Sequence[int | str] | None = None,
+) -> LocalIterator:
+    """Several operators as one; see `concurrently`."""
+    return LocalIterator(concurrently(ops, mode, round_robin_weights, output_indexes))
+
+
+class StoreToReplayBuffer:
+    """Puts what comes by into a `LocalReplayBuffer`.
+
+    Args:
+        local_buffer: the buffer.
+    """
+
+    def __init__(self, *, local_buffer: Any) -> None:
+        self.buffer = local_buffer
+
+    def __call__(self, batch: SampleBatch) -> SampleBatch:
+        """The batch, stored."""
+        self.buffer.add_batch(batch)
+        return batch
+
+
+class ConcatBatches:
+    """Joins batches until there are `min_batch_size` rows, for `combine`."""
+
+    def __init__(self, min_batch_size: int) -> None:
+        self.min_batch_size = min_batch_size
+        self.held: list[SampleBatch] = []
+
+    def __call__(self, batch: SampleBatch) -> list[SampleBatch]:
+        """The joined batch, or nothing yet."""
+        self.held.append(batch)
+        joined = list(concat_batches(self.held, self.min_batch_size))
+        self.held = [] if joined else self.held
+        return joined
+
+
+class TrainOneStep:
+    """Learns from every batch.
+
+    Args:
+        workers: of the plan, whose policy learns.
+    """
+
+    def __init__(self, workers: Any, num_sgd_iter: int = 1) -> None:
+        if num_sgd_iter != 1:
+            raise ConfigError(f"TrainOneStep(num_sgd_iter={num_sgd_iter}): give the config key 'num_sgd_iter' instead")
+        self.policy = workers.policy
+
+    def __call__(self, batch: SampleBatch) -> tuple[SampleBatch, dict[str, Any]]:
+        """The batch, and by policy id: the metrics under "learner_stats", and "td_error" `[N]` where the loss has it.
+
+        Priorities: `buffer.update_priorities(batch.batch_indexes, info["default_policy"]["td_error"])`.
+        """
+        batch = batch.to(self.policy.device)
+        info: dict[str, Any] = {"learner_stats": self.policy.learn_on_batch(batch)}
+        if not is_fragment(batch) and "td_errors" in batch:
+            info["td_error"] = batch["td_errors"].cpu().numpy()
+        return batch, {"default_policy": info}
+
+
+class UpdateTargetNetwork:
+    """Moves the target network every `target_update_freq` environment steps, instead of the policy's own interval.
+
+    Policies whose targets follow slowly after every gradient step (SAC, TD3) go on doing that.
+
+    Args:
+        workers: of the plan, whose policy learns.
+        target_update_freq: environment steps; 0 for policies whose targets follow slowly.
+
+    Raises:
+        ConfigError: the policy has no such target network.
+    """
+
+    def __init__(self, workers: Any, target_update_freq: int) -> None:
+        self.policy, self.freq = workers.policy, target_update_freq
+        self.own = hasattr(self.policy, "update_target")
+        if not self.own and target_update_freq:
+            raise ConfigError(
+                f"UpdateTargetNetwork(…, {target_update_freq}): {type(self.policy).__name__} moves its targets after "
+                "each gradient step, by tau; here it can only be 0"
+            )
+        if self.own:
+            self.policy.target_update_interval = sys.maxsize
+        self.last = self.policy.env_steps
+
+    def __call__(self, item: Any) -> Any:
+        """The item; the target moves if it is time."""
+        if self.own and self.policy.env_steps - self.last >= self.freq:
+            self.policy.update_target()
+            self.last = self.policy.env_steps
+        return item
+
+
+def StandardMetricsReporting(train_op: Iterable[Any], workers: Any, config: Mapping[str, Any]) -> LocalIterator:  # noqa: N802
+    """The last item of each iteration, which lasts at least `timesteps_per_iteration` environment steps (default 0).
+
+    The numbers themselves are collected by the Trainer.
+    """
+    least, policy = int(config.get("timesteps_per_iteration") or 0), workers.policy
+
+    def reports() -> Iterator[Any]:
+        since = policy.env_steps
+        for item in train_op:
+            if item is not NOT_READY and policy.env_steps - since >= least:
+                yield item
+                since = policy.env_steps
+
+    return LocalIterator(reports())
+
+
+# -- in a Trainer -----------------------------------------------------------------------------------------------------
+class ClassicPlan:
+    """An `execution_plan(workers, config)` that a `PlannedDataset` goes through; it is started once.
+
+    Args:
+        plan: the function; it may take a trainer before these.
+        config: RLlib's keys.
+        trainer: what it gets for that.
+    """
+
+    def __init__(self, plan: Callable[..., Iterable[Any]], config: Mapping[str, Any], trainer: Any = None) -> None:
+        self.plan, self.config, self.trainer = plan, config, trainer
+        self._running: tuple[Any, Iterator[Any]] | None = None
+
+    def running(self, workers: PlanWorkers) -> Iterator[Any]:
+        """The items of now, of these workers."""
+        if self._running is None or self._running[0] is not workers.workers:
+            trainer = [self.trainer] if self.trainer is not None else []
+            self._running = (workers.workers, iter(called(self.plan, *trainer, workers, self.config)))
+        return self._running[1]
+
+
+class PlanWorkers:
+    """The workers of a plan, with the policy that learns: what a `WorkerSet` does, and the time that it takes noted.
+
+    Args:
+        workers: the worker set.
+        policy: that learns.
+        datamodule: which is told how long sampling took.
+    """
+
+    def __init__(self, workers: Any, policy: Any, datamodule: Any) -> None:
+        self.workers, self.policy, self.datamodule = workers, policy, datamodule
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.workers, name)
+
+    def local_worker(self) -> PolicyVerbs:
+        """Who has the policy that learns."""
+        learner = PolicyVerbs()
+        learner.policy = self.policy
+        return learner
+
+    def sample(self) -> SampleBatch:
+        """One fragment of every worker."""
+        started = time.perf_counter()
+        fragment = self.workers.sample()
+        self.datamodule.took(fragment, time.perf_counter() - started)
+        return fragment
+
+
+class PlannedDataset(IterableDataset[Any]):
+    """Items are calls that go on with a plan until its next item: the plan learns by itself.
+
+    Args:
+        datamodule: holds the workers.
+        policy: that learns.
+        iterations: items per pass, which is Lightning's epoch.
+        plan: the plan.
+    """
+
+    def __init__(self, datamodule: Any, policy: Any, iterations: int, plan: ClassicPlan) -> None:
+        self.datamodule, self.iterations = datamodule, iterations
+        self.plan, self.workers = plan, PlanWorkers(datamodule.workers, policy, datamodule)
+
+    def __len__(self) -> int:
+        return self.iterations
+
+    def __iter__(self) -> Iterator[Callable[[], Any]]:
+        for _ in range(self.iterations):
+            yield functools.partial(next, self.plan.running(self.workers))

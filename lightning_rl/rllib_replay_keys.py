@@ -1,0 +1,166 @@
+"""RLlib's config keys of algorithms that replay, whose counts it takes in rows and environment steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from lightning_rl.errors import ConfigError, did_you_mean
+
+__all__ = [
+    "REPLAY_KEYS",
+    "REPLAY_NO_EFFECT",
+    "REPLAY_ONLY",
+    "REPLAY_SPECIAL",
+    "without_replay_sections",
+    "write_replay_keys",
+]
+
+REPLAY_KEYS = {"buffer_size": "data.capacity", "learning_starts": "data.learning_starts", "n_step": "data.n_step"}
+REPLAY_KEYS |= {"prioritized_replay": "data.prioritized", "prioritized_replay_alpha": "data.priority_alpha"}
+REPLAY_KEYS |= {"prioritized_replay_eps": "data.priority_eps", "store_buffer_in_checkpoints": "data.save_replay"}
+REPLAY_KEYS |= {"replay_sequence_length": "data.sequence_length", "num_replay_buffer_shards": "data.num_shards"}
+REPLAY_KEYS |= dict.fromkeys(("burn_in", "replay_burn_in"), "data.burn_in")
+REPLAY_KEYS |= {"worker_side_prioritization": "data.initial_priorities", "double_q": "policy.double"}
+REPLAY_KEYS |= {name: f"policy.{name}" for name in ("dueling", "hiddens", "noisy", "sigma0", "num_atoms", "v_min")}
+REPLAY_KEYS |= {name: f"policy.{name}" for name in ("v_max", "tau", "policy_delay", "target_noise_clip")}
+REPLAY_KEYS |= {name: f"policy.{name}" for name in ("initial_alpha", "target_entropy")}
+REPLAY_KEYS |= {"use_h_function": "policy.rescale", "h_function_epsilon": "policy.rescale_epsilon"}
+REPLAY_KEYS |= {"adam_epsilon": "policy.optimizer_kwargs.eps", "l2_reg": "policy.optimizer_kwargs.weight_decay"}
+
+REPLAY_ONLY: dict[str, Any] = {"use_state_preprocessor": False, "use_huber": False, "huber_threshold": 1.0}
+REPLAY_ONLY |= {"zero_init_states": False, "storage_unit": "timesteps", "before_learn_on_batch": None}
+REPLAY_ONLY |= {"no_done_at_end": False, "_deterministic_loss": False, "_use_beta_distribution": False}
+REPLAY_NO_EFFECT = ("min_iter_time_s", "min_time_s_per_iteration", "min_time_s_per_reporting", "compress_observations")
+REPLAY_NO_EFFECT += ("max_weight_sync_delay", "no_local_replay_buffer", "replay_buffer_shards_colocated_with_driver")
+REPLAY_NO_EFFECT += ("debug", "multiagent_sync_replay")
+
+ITERATION = ("timesteps_per_iteration", "min_sample_timesteps_per_iteration", "min_sample_timesteps_per_reporting")
+BETA = ("prioritized_replay_beta", "final_prioritized_replay_beta", "prioritized_replay_beta_annealing_timesteps")
+RATES = {"actor": "actor_learning_rate", "critic": "critic_learning_rate", "alpha": "entropy_learning_rate"}
+LAYERS = ("fcnet_hiddens", "fcnet_activation")
+REPLAY_SPECIAL = ("training_intensity", "target_network_update_freq", *ITERATION, *BETA, "twin_q", "target_noise")
+REPLAY_SPECIAL += ("smooth_target_policy", "optimization", "actor_lr", "critic_lr", "Q_model", "policy_model")
+REPLAY_SPECIAL += ("actor_hiddens", "critic_hiddens", "actor_hidden_activation", "critic_hidden_activation")
+
+BUFFER = {"capacity": "buffer_size", "replay_batch_size": "train_batch_size"}  # names inside replay_buffer_config
+BUFFER |= {name: f"prioritized_replay_{name}" for name in ("alpha", "beta", "eps")}
+BUFFER |= {name: name for name in (*REPLAY_KEYS, *REPLAY_ONLY, *REPLAY_NO_EFFECT, *BETA)}
+
+
+def without_replay_sections(given: Mapping[str, Any]) -> dict[str, Any]:
+    """`replay_buffer_config`, Ape-X's `optimizer` and `multiagent.replay_mode` as plain keys beside the others.
+
+    Raises:
+        ConfigError: such a section has a key that means nothing here.
+    """
+    flat = dict(given)
+    several = dict(flat.pop("multiagent", None) or {})
+    modes = [several.pop("replay_mode", "independent")]
+    buffer = dict(flat.pop("replay_buffer_config", None) or {})
+    modes.append(buffer.pop("replay_mode", "independent"))
+    if several or set(modes) - {"independent", "lockstep"}:  # which are the same for one policy
+        raise ConfigError(f"config key 'multiagent'={given.get('multiagent')!r}; here it can only be {{}}")
+    kind = str(buffer.pop("type", ""))
+    if kind:
+        buffer.setdefault("prioritized_replay", "Prioritized" in kind)
+    buffer |= dict(flat.pop("optimizer", None) or {})
+    for key, value in buffer.items():
+        if key not in BUFFER:
+            raise ConfigError(
+                f"replay_buffer_config has no key {key!r} here.{did_you_mean(key, BUFFER)} Keys: {', '.join(BUFFER)}"
+            )
+        flat.setdefault(BUFFER[key], value)
+    return flat
+
+
+def write_replay_keys(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Counts and rates as this package counts them, into `out`.
+
+    Args:
+        out: what goes over the defaults, with the plain keys already in it.
+        given: RLlib's keys.
+        defaults: the composed config of the policy.
+    """
+    data, policy = out.setdefault("data", {}), out.setdefault("policy", {})
+    _counts(data, given, {**defaults, "workers": {**defaults["workers"], **out.get("workers", {})}})
+    freq = given.get("target_network_update_freq")
+    if freq is not None and "target_update_interval" in defaults["policy"]:
+        intensity = data.get("training_intensity", defaults["data"]["training_intensity"])
+        policy["target_update_interval"] = max(1, round(freq * intensity))
+    elif freq:
+        raise ConfigError(
+            f"config key 'target_network_update_freq'={freq!r}: the targets follow by tau after each gradient step; "
+            "here it can only be 0"
+        )
+    if "twin_q" in given:
+        policy["num_critics"] = 2 if given["twin_q"] else 1
+    if given.get("smooth_target_policy") is False:
+        policy["target_noise"] = 0.0
+    elif "target_noise" in given or given.get("smooth_target_policy"):
+        policy["target_noise"] = given.get("target_noise", 0.2)
+    _rates(policy, given)
+    if networks := _networks(given, defaults["model"]):
+        out["model"] = networks
+
+
+def _counts(data: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    workers = defaults["workers"]
+    logical = workers.get("logical_workers") or max(1, workers["num_workers"])
+    together = workers["fragment_length"] * workers["envs_per_worker"]
+    asynchronous = "num_shards" in defaults["data"]
+    fragment = together if asynchronous else together * logical  # env steps of what the data pipeline calls a fragment
+    sequence = data.get("sequence_length", defaults["data"]["sequence_length"])
+    in_sequences = "rescale" in defaults["policy"]
+    rows = given.get("train_batch_size")
+    if rows is not None:
+        data["batch_size"] = max(1, rows // sequence) if in_sequences else rows
+    batch = data.get("batch_size", defaults["data"]["batch_size"]) * (sequence if in_sequences else 1)
+    if given.get("training_intensity") is not None:  # rows trained for each row sampled
+        data["training_intensity"] = given["training_intensity"] / batch
+    elif not asynchronous:
+        data["training_intensity"] = 1.0 / fragment
+    steps = next((given[key] for key in ITERATION if given.get(key)), None)
+    if steps is not None:
+        data["fragments_per_iteration"] = math.ceil(steps / fragment)
+    first, last, after = (given.get(key) for key in BETA)
+    if last is not None and after:
+        first = defaults["data"]["priority_beta"] if first is None else first
+        data["priority_beta"] = first if first == last else [[0, first], [after, last]]
+    elif first is not None:
+        data["priority_beta"] = first
+
+
+def _rates(policy: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """SAC's and DDPG's learning rates: the actor's is `lr`, the others are shares of it."""
+    optimization = dict(given.get("optimization") or {})
+    rates = {part: optimization.pop(key) for part, key in RATES.items() if key in optimization}
+    rates |= {part: given[f"{part}_lr"] for part in ("actor", "critic") if f"{part}_lr" in given}
+    if optimization:
+        key = next(iter(optimization))
+        raise ConfigError(f"optimization has no key {key!r} here. Keys: {', '.join(RATES.values())}")
+    if not rates:
+        return
+    base = rates.pop("actor", None) or policy.get("lr")
+    if not isinstance(base, int | float):
+        raise ConfigError(f"config key 'optimization'={given.get('optimization')!r}: give actor_learning_rate too")
+    policy["lr"] = base
+    policy |= {f"{part}_lr_scale": rate / base for part, rate in rates.items()}
+
+
+def _networks(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """`policy_model` and `Q_model` (DDPG: actor_hiddens …) as the one model section, whose layers critics have too."""
+    actor, critic = dict(given.get("policy_model") or {}), dict(given.get("Q_model") or {})
+    for part, model in (("actor", actor), ("critic", critic)):
+        for key, name in (("hiddens", LAYERS[0]), ("hidden_activation", LAYERS[1])):
+            if f"{part}_{key}" in given:
+                model[name] = given[f"{part}_{key}"]
+    for key in {**actor, **critic}:
+        of_actor, of_critic = (model.get(key, defaults.get(key)) for model in (actor, critic))
+        if of_actor != of_critic:
+            raise ConfigError(
+                f"{key}={of_actor!r} of the actor (policy_model) and {of_critic!r} of the critics (Q_model); here both "
+                "have the same layers: give both the same"
+            )
+    return {**critic, **actor}

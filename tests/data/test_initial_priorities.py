@@ -1,0 +1,165 @@
+"""What workers say of their new rows: the TD errors that learning would find, computed here row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from lightning_rl.data.initial_priorities import InitialPriorities, initial_priorities
+from lightning_rl.data.replay import ReplayBuffer
+from lightning_rl.errors import ConfigError
+from lightning_rl.policies import DQN, SAC, SimpleQ
+from lightning_rl.policies.apex import ApexDQN
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
+
+CARTPOLE = EnvCreator("CartPole-v1")
+SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [16]}, "gamma": 0.9, "seed": 3}
+
+
+def disagreeing(**keywords: Any) -> ApexDQN:
+    """A policy whose target network is another one than its own."""
+    policy = ApexDQN(*CARTPOLE.spaces(), **{**SMALL, "exploration": {"type": "random"}, **keywords})
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(5)
+        for parameter in policy.target_model.parameters():
+            parameter += torch.randn_like(parameter) / 4
+    return policy
+
+
+def collected(policy: Any, length: int = 60, **options: Any) -> SampleBatch:
+    return RolloutWorker(CARTPOLE, policy, num_envs=3, fragment_length=length, seed=2, **options).sample()
+
+
+@torch.no_grad()
+def by_hand(policy: DQN, fragment: SampleBatch, n_step: int) -> torch.Tensor:
+    """|Q(s, a) − (Σ γⁱ rᵢ + γᵐ Q_target(s⁽ᵐ⁾, argmax Q(s⁽ᵐ⁾, ·)))| with m ≤ n rows up to an end or the last one."""
+
+    def values(model: Any, obs: torch.Tensor) -> torch.Tensor:
+        return model(policy.input_dict(obs[None]), [], None)[0][0]
+
+    steps, environments = fragment.valid.shape
+    found = torch.zeros(steps, environments)
+    for env in range(environments):
+        for start in range(steps):
+            if not fragment.valid[start, env]:
+                continue
+            total, discount = 0.0, 1.0
+            for last in range(start, min(start + n_step, steps)):
+                total += discount * float(fragment.rewards[last, env])
+                discount *= policy.gamma
+                if fragment.terminated[last, env] or fragment.truncated[last, env]:
+                    break
+            after = fragment.obs[last + 1, env]
+            if not fragment.terminated[last, env]:
+                best = values(policy.model, after).argmax()
+                total += discount * float(values(policy.target_model, after)[best])
+            found[start, env] = abs(
+                float(values(policy.model, fragment.obs[start, env])[fragment.actions[start, env]]) - total
+            )
+    return found
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_they_are_the_errors_of_the_rows_as_they_will_be_replayed(n_step: int) -> None:
+    policy = disagreeing()
+    fragment = collected(policy, callbacks=[InitialPriorities(n_step)])
+    assert fragment.terminated.any() and not fragment.valid.all()
+    expected = by_hand(policy, fragment, n_step)
+    assert expected.std() > 0.1  # rows differ, so a mix-up shows
+    assert_close(fragment["priorities"], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_rewards_are_clipped_before_their_errors_are_computed() -> None:
+    policy = disagreeing(reward_filter="sign")
+    fragment = collected(policy)
+    fragment["rewards"] = fragment.rewards * 7.0
+    worker = type("Worker", (), {"policy": policy})
+    InitialPriorities(3).on_sample_end(worker=worker, samples=fragment)
+    assert set(fragment.rewards[fragment.valid].tolist()) == {1.0}
+    assert_close(fragment["priorities"], by_hand(policy, fragment, 3), atol=1e-4, rtol=1e-4)
+
+
+def test_the_hook_of_a_user_comes_first() -> None:
+    """It doubles the rewards; the errors are those of doubled rewards."""
+
+    class Doubles:
+        def on_sample_end(self, *, worker: Any, samples: SampleBatch) -> None:
+            samples["rewards"] = samples.rewards * 2.0
+
+    policy = disagreeing()
+    fragment = collected(policy, callbacks=[Doubles(), InitialPriorities(3)])
+    assert fragment.rewards.max() == 2.0
+    assert_close(fragment["priorities"], by_hand(policy, fragment, 3), atol=1e-4, rtol=1e-4)
+
+
+def test_a_fragment_without_experience_has_none() -> None:
+    """One row, which is the reset after an end."""
+    policy = disagreeing()
+    fragment = collected(policy)
+    step, env = (~fragment.valid).nonzero()[0].tolist()
+    reset = SampleBatch(
+        {name: column[step : step + 1 + (name == "obs"), env : env + 1] for name, column in fragment.items()}
+    )
+    assert initial_priorities(policy, reset, 3).tolist() == [[0.0]]
+
+
+def test_a_last_row_whose_next_mask_is_not_known_gets_the_largest_error() -> None:
+    policy = disagreeing()
+    fragment = collected(policy)
+    fragment["action_mask"] = torch.ones(*fragment.valid.shape, 2, dtype=torch.bool)
+    assert fragment.valid[-1].any()
+    priorities, plain = initial_priorities(policy, fragment, 1), by_hand(policy, fragment, 1)
+    waiting = torch.zeros_like(fragment.valid)
+    waiting[-1] = fragment.valid[-1] & ~fragment.terminated[-1]
+    known = fragment.valid & ~waiting
+    assert_close(priorities[known], plain[known], atol=1e-4, rtol=1e-4)
+    assert waiting.any() and (priorities[waiting] == priorities[known].max()).all()
+
+
+def test_they_follow_the_weights() -> None:
+    policy, fragment = disagreeing(), collected(disagreeing())
+    before = initial_priorities(policy, fragment, 3)
+    with torch.no_grad():
+        next(iter(policy.model.parameters())).mul_(2.0)
+    assert not torch.allclose(before, initial_priorities(policy, fragment, 3))
+
+
+def test_they_leave_weights_gradients_mode_and_random_numbers_alone() -> None:
+    """SAC's error draws actions; these come from the fragment's seed."""
+    env = EnvCreator("Pendulum-v1")
+    policy = SAC(*env.spaces(), **SMALL).train()
+    fragment = RolloutWorker(env, policy, num_envs=2, fragment_length=8, seed=2).sample()
+    policy.train()
+    weights, generator = policy.get_weights(), torch.get_rng_state()
+    priorities = [initial_priorities(policy, fragment, 1) for _ in range(2)]
+    assert torch.equal(*priorities) and (priorities[0] > 0).all() and not priorities[0].requires_grad
+    assert torch.equal(torch.get_rng_state(), generator) and policy.training
+    assert all(parameter.grad is None for parameter in policy.parameters())
+    assert all(np.array_equal(weights[name], value) for name, value in policy.get_weights().items())
+
+
+def test_rewards_that_are_scaled_in_learning_are_scaled_here() -> None:
+    """Two policies, one of which divides rewards by a deviation that it has not seen yet: by √1e-8."""
+    fragment = collected(disagreeing())
+    buffer = ReplayBuffer(1000, gamma=0.9)
+    buffer.add(fragment)
+    rows = buffer.sample(50, np.random.default_rng(1))
+    scaled, plain = disagreeing(reward_filter="return_std"), disagreeing()
+    fragment["t"] = torch.zeros_like(fragment.t)
+    scaled.reward_filter.observe(fragment)
+    by_learning = rows.copy()
+    by_learning["rewards"] = scaled.reward_filter.filtered(rows.rewards)
+    plain.loss(by_learning)
+    assert not torch.equal(by_learning.rewards, rows.rewards)
+    assert_close(scaled.initial_priorities(rows.copy()), by_learning["td_errors"].abs())
+
+
+def test_an_algorithm_without_td_errors_is_refused() -> None:
+    policy = SimpleQ(*CARTPOLE.spaces(), **SMALL)
+    with pytest.raises(ConfigError, match=r"SimpleQ\.loss does not set .*data\.initial_priorities=false"):
+        initial_priorities(policy, collected(policy), 1)

@@ -1,0 +1,193 @@
+"""A buffer in shards: who gets what, which row a priority belongs to, and what waits for what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_rl.data.prioritized import PrioritizedReplayBuffer
+from lightning_rl.data.replay import ReplayBuffer
+from lightning_rl.data.shards import UNANSWERED, ReplayShard, ReplayShards
+from lightning_rl.errors import CheckpointError
+from lightning_rl.rollouts.services import make_services
+from tests.data.streams import Stream
+
+EPS = 1e-6
+
+
+def shards(count: int = 2, capacity: int = 40, batch_size: int = 4, ahead: int = 1, alpha: float = 1.0) -> ReplayShards:
+    buffers = [{"buffer": PrioritizedReplayBuffer(capacity, alpha=alpha, eps=EPS)} for _ in range(count)]
+    return ReplayShards(make_services(ReplayShard, buffers, remote=False), batch_size, ahead=ahead, seed=7)
+
+
+def buffer_of(replay: ReplayShards, shard: int) -> Any:
+    return replay.shards[shard].served.buffer
+
+
+def stored(replay: ReplayShards, shard: int) -> set[int]:
+    """Actions, of which each is used once."""
+    ring = buffer_of(replay, shard).ring
+    return set(ring.columns.array("actions")[ring.flags >= 128].tolist())
+
+
+def filled(fragments: int = 4, **keywords: Any) -> tuple[ReplayShards, Stream]:
+    replay, stream = shards(**keywords), Stream(2, seed=1, longest=1000)
+    for _ in range(fragments):
+        replay.add([stream.fragment(5)])
+    return replay, stream
+
+
+def test_fragments_go_to_the_shards_in_turn() -> None:
+    """Ten steps a fragment; actions count them."""
+    replay, _ = filled()
+    assert stored(replay, 0) == {*range(1, 11), *range(21, 31)}
+    assert stored(replay, 1) == {*range(11, 21), *range(31, 41)}
+    assert len(replay) == 40
+
+
+def test_batches_come_from_the_shards_in_turn_and_say_from_which() -> None:
+    replay, _ = filled()
+    for turn in range(6):
+        batch = replay.sample(0)
+        assert batch is not None
+        assert set(batch.actions.tolist()) <= stored(replay, turn % 2)
+        indexes, shard = np.divmod(batch.batch_indexes.numpy(), 2)
+        assert (shard == turn % 2).all()
+        assert buffer_of(replay, turn % 2).rows(indexes).actions.tolist() == batch.actions.tolist()
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_td_errors_become_the_priorities_of_the_rows_of_their_shard(turn: int) -> None:
+    replay, _ = filled()
+    batch = [replay.sample(0) for _ in range(turn + 1)][-1]
+    assert batch is not None
+    before = [buffer_of(replay, shard).tree.total for shard in (0, 1)]
+    errors = -torch.arange(1.0, 5.0) * (1 + batch.batch_indexes.unique(return_inverse=True)[1])
+    replay.update_priorities(batch.batch_indexes, errors)
+    last = dict(zip(batch.batch_indexes.tolist(), errors.abs().tolist(), strict=True))  # of a row drawn twice
+    buffer = buffer_of(replay, turn)
+    for index, error in last.items():
+        slot = buffer.ring.locate(np.array([index // 2]))[0]
+        assert buffer.tree.get(slot) == pytest.approx([error + EPS])
+    assert buffer.tree.total != before[turn] and buffer_of(replay, 1 - turn).tree.total == before[1 - turn]
+
+
+def test_a_late_update_of_an_overwritten_row_is_dropped_and_counted() -> None:
+    """Each shard gets forty rows more and holds twenty: all rows of the draw are gone by then."""
+    replay, stream = filled(2, capacity=20)
+    batch = replay.sample(0)
+    assert batch is not None
+    for _ in range(8):
+        replay.add([stream.fragment(5)])
+    before = [buffer_of(replay, shard).tree.get(np.arange(20)).tolist() for shard in (0, 1)]
+    replay.update_priorities(batch.batch_indexes, torch.full((4,), 1e9))
+    assert replay.late_updates == 4
+    assert [buffer_of(replay, shard).tree.get(np.arange(20)).tolist() for shard in (0, 1)] == before
+
+
+def test_nothing_is_drawn_before_a_shard_has_a_batch() -> None:
+    replay, stream = shards(batch_size=20), Stream(2, seed=1, longest=1000)
+    for fragments in range(1, 4):
+        replay.add([stream.fragment(5)])
+        assert replay.sample(0) is None, fragments
+    replay.add([stream.fragment(5)])
+    batch = replay.sample(0) or replay.sample(0)
+    assert batch is not None and len(batch.actions) == 20
+
+
+def test_a_shard_that_has_too_few_rows_is_passed_over() -> None:
+    """Only the first has a batch."""
+    replay, _ = filled(1, batch_size=10)
+    for _ in range(3):
+        batch = replay.sample(0)
+        assert batch is not None and set(batch.batch_indexes.numpy() % 2) == {0}
+
+
+def test_batches_are_drawn_ahead_by_the_priorities_of_then() -> None:
+    """`ahead` of each shard: these do not know yet that one row has all the weight."""
+    replay, _ = filled(ahead=2, alpha=1.0)
+    first = replay.sample(0)
+    assert first is not None
+    row = first.batch_indexes[:1]
+    replay.update_priorities(row, torch.tensor([1e9]))
+    only = [set(batch.batch_indexes.tolist()) == set(row.tolist()) for _ in range(8) if (batch := replay.sample(0))]
+    # Shards 1, 0, 1 and the one that replaced the first were drawn before; then every draw of shard 0 is that row.
+    assert only == [False, False, False, False, False, True, False, True]
+
+
+def test_beta_follows_the_environment_steps_of_the_run() -> None:
+    buffer = PrioritizedReplayBuffer(40, alpha=1.0, beta={"type": "linear", "initial": 0.0, "final": 1.0, "steps": 100})
+    replay = ReplayShards(make_services(ReplayShard, [{"buffer": buffer}], remote=False), 8, ahead=1)
+    replay.add([Stream(2, seed=1, longest=1000).fragment(10)])
+    buffer.update_priorities(buffer.ring.ids(np.arange(20)), np.arange(1.0, 21.0))  # type: ignore[union-attr]
+    early = replay.sample(0)
+    replay.forget_draws()
+    late = replay.sample(100)
+    assert early is not None and late is not None
+    assert (early.weights == 1.0).all() and late.weights.min() < 0.9
+
+
+def test_a_uniform_buffer_takes_no_priorities() -> None:
+    replay = ReplayShards(make_services(ReplayShard, [{"buffer": ReplayBuffer(40)}], remote=False), 4)
+    replay.add([Stream(2, seed=1).fragment(10)])
+    batch = replay.sample(0)
+    assert batch is not None and "weights" not in batch
+    replay.update_priorities(batch.batch_indexes, torch.ones(4))
+
+
+def test_saved_and_loaded_shards_go_on_alike() -> None:
+    replay, stream = filled(5)
+    batch = replay.sample(0)
+    assert batch is not None
+    replay.update_priorities(batch.batch_indexes, torch.tensor([1.0, 5.0, 0.1, 3.0]))
+    replay.forget_draws()
+    state = replay.state_dict()
+    twin = shards()
+    twin.load_state_dict(state)
+    assert len(twin) == len(replay)
+    fragment = stream.fragment(5)
+    for each in (replay, twin):
+        each.add([fragment])
+    for _ in range(4):
+        here, there = replay.sample(0), twin.sample(0)
+        assert here is not None and there is not None
+        assert all(torch.equal(here[name], there[name]) for name in here)
+    assert stored(twin, 1) == stored(replay, 1)
+
+
+def test_a_state_of_other_shards_is_refused() -> None:
+    with pytest.raises(CheckpointError, match=r"has 2 shards, this one 3: set data\.num_shards"):
+        shards(3).load_state_dict(shards(2).state_dict())
+
+
+class Slow:
+    """A service that answers when it is waited for; it notes how many answers were open at most."""
+
+    def __init__(self) -> None:
+        self.open = self.most = self.asked = 0
+
+    def ask(self, method: str, *arguments: Any) -> Slow:
+        self.open += 1
+        self.asked += 1
+        self.most = max(self.most, self.open)
+        return self
+
+    ready = False
+
+    def result(self) -> int:
+        self.open -= 1
+        return 3
+
+
+def test_a_slow_shard_is_waited_for_before_fragments_pile_up() -> None:
+    slow = Slow()
+    replay = ReplayShards([slow], 4)
+    for _ in range(UNANSWERED):
+        replay.add(["fragment"])
+    assert slow.open == UNANSWERED and len(replay) == 0  # nobody has waited
+    for _ in range(100):
+        replay.add(["fragment"])
+    assert slow.most == UNANSWERED + 1 and len(replay) == 3

@@ -1,0 +1,183 @@
+"""Q-learning where the legal actions change at each step: by masks, and by a model that says −∞."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from lightning_rl import Algorithm, run
+from lightning_rl.config import compose_config
+from lightning_rl.errors import ConfigError
+from lightning_rl.evaluation import evaluate
+from lightning_rl.models import FullyConnectedNetwork, Model
+from lightning_rl.policies import DQN, Rainbow
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts.tasks import ParametricActionsCartPole
+from lightning_rl.sample_batch import SampleBatch
+
+ALWAYS_RANDOM = {"type": "epsilon_greedy", "initial_epsilon": 1.0, "final_epsilon": 1.0}
+HALF_RANDOM = {"type": "epsilon_greedy", "initial_epsilon": 0.5, "final_epsilon": 0.5}
+
+
+class Fitting(Model):
+    """Q-values of slots as inner products of embeddings with what the state asks for; −∞ where there is none."""
+
+    nothing = -torch.inf
+
+    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, **keywords: Any) -> None:
+        super().__init__(obs_space, action_space, num_outputs, **keywords)
+        self.wanted = FullyConnectedNetwork(obs_space["cart"], action_space, 2)
+
+    def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
+        embeddings = input_dict["obs"]["avail_actions"]
+        wanted, _ = self.wanted({"obs_flat": input_dict["obs"]["cart"]})
+        fit = torch.einsum("nse,ne->ns", embeddings, wanted)
+        return fit.masked_fill(embeddings.abs().sum(2) == 0, self.nothing), []
+
+
+class Least(Fitting):
+    """As RLlib's models: the smallest number is added instead."""
+
+    nothing = torch.finfo(torch.float32).min
+
+
+def worker(policy: type[DQN], length: int = 200, env: Any = None, **keywords: Any) -> tuple[Any, RolloutWorker]:
+    creator = EnvCreator(ParametricActionsCartPole, {"varying": True, **(env or {})})
+    made = policy(*creator.spaces(), **keywords)
+    return made, RolloutWorker(creator, made, num_envs=4, fragment_length=length, seed=1)
+
+
+def legal(fragment: SampleBatch) -> Tensor:
+    """Whether each action that was taken, `[K]`, was legal."""
+    taken = fragment.obs["avail_actions"][:-1].gather(2, fragment.actions[..., None, None].expand(-1, -1, 1, 2))
+    return (taken.squeeze(2).abs().sum(-1) > 0)[fragment.valid]
+
+
+@pytest.mark.parametrize("exploration", [ALWAYS_RANDOM, HALF_RANDOM, {"type": "soft_q"}, {"type": "random"}])
+@pytest.mark.parametrize(
+    ("policy", "env", "keywords"),
+    [
+        (DQN, {"mask": True}, {}),
+        (DQN, {"mask": True}, {"dueling": True, "hiddens": [16]}),
+        (Rainbow, {"mask": True}, {}),
+        (DQN, {"mask": False}, {"model": {"custom_model": Fitting}}),
+        (DQN, {"mask": False}, {"model": {"custom_model": Least}}),
+    ],
+    ids=["mask", "mask, dueling", "mask, rainbow", "−∞ of the model", "least number of the model"],
+)
+def test_no_illegal_action_is_ever_taken(policy: type[DQN], env: Any, keywords: Any, exploration: Any) -> None:
+    """Acting, at random too, and after gradient steps."""
+    made, rollouts = worker(policy, env=env, exploration=exploration, **keywords)
+    for _ in range(3):
+        fragment = rollouts.sample()
+        assert bool(legal(fragment).all()) and int(fragment.valid.sum()) > 400
+        made.learn_on_batch(fragment)
+
+
+def test_random_actions_are_uniform_over_what_a_model_leaves() -> None:
+    """Their probability is 1 / the number of slots that have an embedding."""
+    _, rollouts = worker(DQN, env={"mask": False}, exploration=ALWAYS_RANDOM, model={"custom_model": Fitting})
+    fragment = rollouts.sample()
+    count = (fragment.obs["avail_actions"][:-1].abs().sum(-1) > 0).sum(-1)
+    torch.testing.assert_close(fragment.action_logp.exp()[fragment.valid], (1.0 / count)[fragment.valid])
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_the_next_state_s_value_is_that_of_its_best_legal_action(double: bool) -> None:
+    """Q_target(s') = (1, 5, 3) and the online network says the same: the best of all is 5, the best legal one 3."""
+    obs_space = spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": spaces.Box(-1, 1, (2,))})
+    policy = DQN(obs_space, spaces.Discrete(3), double=double, gamma=0.5)
+    for model in (policy.model, policy.target_model):
+        for parameter in model.parameters():
+            torch.nn.init.zeros_(parameter)
+        model.advantages.linear.bias.data = torch.tensor([1.0, 5.0, 3.0])  # type: ignore[union-attr]
+
+    def batch(mask: list[int]) -> SampleBatch:
+        nested = {"action_mask": torch.ones(1, 3, dtype=torch.int8), "x": torch.zeros(1, 2)}
+        following = {**nested, "action_mask": torch.tensor([mask], dtype=torch.int8)}
+        return SampleBatch(
+            obs=SampleBatch(nested),
+            next_obs=SampleBatch(following),
+            actions=torch.tensor([0]),
+            rewards=torch.tensor([2.0]),
+            terminated=torch.tensor([False]),
+            discounts=torch.tensor([0.5]),
+        )
+
+    for mask, best in (([1, 1, 1], 5.0), ([1, 0, 1], 3.0), ([1, 0, 0], 1.0)):
+        rows = batch(mask)
+        policy.loss(rows)
+        assert rows["td_errors"].item() == pytest.approx(1.0 - (2.0 + 0.5 * best))
+
+
+def test_a_mask_in_the_info_counts_for_the_next_state_too() -> None:
+    policy = DQN(spaces.Box(-1, 1, (2,)), spaces.Discrete(3), double=False)
+    for parameter in policy.target_model.parameters():
+        torch.nn.init.zeros_(parameter)
+    policy.target_model.advantages.linear.bias.data = torch.tensor([1.0, 5.0, 3.0])  # type: ignore[union-attr]
+    rows = SampleBatch(next_obs=torch.zeros(1, 2), next_action_mask=torch.tensor([[True, False, True]]))
+    assert policy.following_returns(rows).item() == 3.0
+
+
+def test_a_model_that_gives_q_values_itself_does_not_go_with_a_head() -> None:
+    """Asked for features, 64 as the last of `fcnet_hiddens` says, it gives Q-values of 10 slots."""
+    with pytest.raises(ConfigError, match=r"outputs of 2 rows have shape \[2, 10\]; expected \[2, 64\]"):
+        worker(DQN, dueling=True, model={"custom_model": Fitting})
+
+
+class SecondIsBest(gym.Env[Any, int]):
+    """One step, three actions paying 1, 3 and 2; whether the second is legal is shown."""
+
+    observation_space = spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": spaces.Box(0, 1, (1,))})
+    action_space = spaces.Discrete(3)
+
+    def _look(self) -> dict[str, Any]:
+        allowed = int(self.np_random.integers(2))
+        return {"action_mask": np.array([1, allowed, 1], np.int8), "x": np.array([allowed], np.float32)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._look(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._look(), [1.0, 3.0, 2.0][action], True, False, {}
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_the_best_legal_action_is_learned(dueling: bool) -> None:
+    algorithm = Algorithm(
+        "dqn",
+        SecondIsBest,
+        overrides=["data.learning_starts=64", "data.batch_size=64", "data.fragments_per_iteration=600"],
+        config={"policy": {"dueling": dueling, "lr": 1e-2, "target_update_interval": 10}, "seed": 2},
+    )
+    algorithm.train()
+    policy = algorithm.policy
+    for allowed, best in ((0, 2), (1, 1)):
+        obs = {"action_mask": np.array([1, allowed, 1], np.int8), "x": np.array([allowed], np.float32)}
+        assert policy.compute_single_action(obs) == best
+    algorithm.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["policy.dueling=true"],
+        ["env.kwargs.embeddings=true", "env.kwargs.mask=false", f"model.custom_model={__name__}:Fitting"],
+    ],
+    ids=["mask", "mask, dueling", "−∞ of the model"],
+)
+def test_parametric_cartpole_is_learned(tmp_path: Path, overrides: list[str]) -> None:
+    config = ["policy=dqn", "env=parametric_cartpole", "seed=1", "evaluation.interval=0", *overrides]
+    run.train(compose_config([*config, f"run_dir={tmp_path / 'run'}"]))
+    assert evaluate(tmp_path / "run", episodes=30)["mean"] >= 150

@@ -56,8 +56,6 @@ def build(config: Mapping[str, Any], signals: StopSignals | None = None) -> tupl
 
     quiet_lightning()
     torch.set_num_threads(config["torch_threads"])
-    # Adam's moments of units that died halve until they are denormal, on which a CPU computes ten times as long.
-    torch.set_flush_denormal(True)
     seed_everything(config["seed"], verbose=False)  # for users' code; the package's own randomness is derived
     env = EnvCreator(**config["env"])
     observation_space, action_space = env.spaces()

@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from lightning_rl.losses.value import dueling_q_values
+from lightning_rl.models.delegating import Delegating
 from lightning_rl.models.layers import ACTIVATIONS, MLP, initialise, lean_linear
 from lightning_rl.models.model import LastForward, Model
 from lightning_rl.models.noisy import NoisyLinear
-from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["QModel", "QStream"]
 
@@ -49,7 +49,7 @@ class QStream(nn.Module):
         return last(features)
 
 
-class QModel(Model):
+class QModel(Delegating, Model):
     """Q-values `[N, A]` from the features of another model, whose custom loss, metrics and state are this one's.
 
     Args:
@@ -119,14 +119,6 @@ class QModel(Model):
     def value_function(self) -> Tensor:
         """maxₐ Q(s, a) `[N]` of the last forward."""
         return self.means(self.returns()).amax(1)
-
-    def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
-        """The wrapped model's."""
-        return self.wrapped.custom_loss(policy_loss, loss_inputs)
-
-    def metrics(self) -> dict[str, Tensor | float]:
-        """The wrapped model's."""
-        return self.wrapped.metrics()
 
     def get_initial_state(self) -> list[Tensor]:
         """The wrapped model's."""

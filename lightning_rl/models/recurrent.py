@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
+from lightning_rl.models.delegating import Delegating
 from lightning_rl.models.layers import ActionHead, ValueHead
 from lightning_rl.models.model import LastForward, Model
-from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values
 
 __all__ = ["PreviousSteps", "RecurrentModel", "RecurrentNetwork", "Wrapper"]
@@ -101,7 +101,7 @@ class PreviousSteps(nn.Module):
         return torch.cat(hot, dim=-1).reshape(rows, -1).to(torch.float32)
 
 
-class Wrapper(RecurrentModel):
+class Wrapper(Delegating, RecurrentModel):
     """Heads on something with memory that stands behind another model, whose outputs are its features.
 
     Args:
@@ -134,15 +134,6 @@ class Wrapper(RecurrentModel):
         self.num_outputs = num_outputs or size
         self._last = LastForward()
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:  # a custom action distribution looks for what the custom model defines
-            wrapped = self.__dict__.get("_modules", {}).get("wrapped")
-            if wrapped is None or name.startswith("__"):
-                raise
-            return getattr(wrapped, name)
-
     def features(self, input_dict: Mapping[str, Any]) -> Tensor:
         """The wrapped model's outputs, and the steps before."""
         outputs, _ = self.wrapped(input_dict, (), None)
@@ -160,14 +151,6 @@ class Wrapper(RecurrentModel):
         if self.value_head is None:
             return super().value_function()  # an error: it makes features
         return self.value_head(self._last.get())
-
-    def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
-        """The wrapped model's."""
-        return self.wrapped.custom_loss(policy_loss, loss_inputs)
-
-    def metrics(self) -> dict[str, Tensor | float]:
-        """The wrapped model's."""
-        return self.wrapped.metrics()
 
 
 class RecurrentNetwork(Wrapper):

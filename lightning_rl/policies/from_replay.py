@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lightning_rl.policies.metrics import Metrics, means
+from lightning_rl.policies.optimiser import without_denormals
 from lightning_rl.sample_batch import SampleBatch
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def learn_on_draws(policy: Learning, draws: Any) -> dict[str, float]:
     policy.learn_seconds = 0.0
     taken: list[Metrics] = []
     last: SampleBatch | None = None
-    with policy.switching_modes():
+    with policy.switching_modes(), without_denormals():
         for rows, steps in draws:
             started = time.perf_counter()
             batches = policy.batches_of(rows, steps)

@@ -18,7 +18,7 @@ from lightning_rl.policies.custom_losses import CustomLosses
 from lightning_rl.policies.from_replay import learn_on_draws
 from lightning_rl.policies.from_scratch import learn_alone, transitions
 from lightning_rl.policies.metrics import Metrics, mean_entropy, means
-from lightning_rl.policies.optimiser import Optimiser
+from lightning_rl.policies.optimiser import Optimiser, without_denormals
 from lightning_rl.sample_batch import SampleBatch, flattened, is_fragment, restored
 from lightning_rl.seeding import derive_seed
 
@@ -113,12 +113,9 @@ class Learning(Acting):
         shuffle = self._begin_iteration()
         rows = self._rows(batch)
         self._call_hooks("on_postprocess_trajectory", policy=self, postprocessed_batch=rows, original_batch=batch)
-        self.iteration_metrics = {
-            **self._sweep(rows, shuffle),
-            **self.batch_metrics(rows),
-            **self._exploring(),
-            "lr": lr,
-        }
+        with without_denormals():
+            swept = self._sweep(rows, shuffle)
+        self.iteration_metrics = {**swept, **self.batch_metrics(rows), **self._exploring(), "lr": lr}
         self.after_iteration(self.iteration_metrics)
         if isinstance(self.observation_filter, MeanStdFilter) and not replayed:
             # After the last step: acting and learning saw the same statistics, so the first ratio of an iteration is

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +24,7 @@ from lightning_rl.schedules import Schedule, check_schedule, schedule_value
 if TYPE_CHECKING:
     from lightning_rl.policies.policy import Policy
 
-__all__ = ["OPTIMIZERS", "FlatParameters", "Optimiser"]
+__all__ = ["OPTIMIZERS", "FlatParameters", "Optimiser", "without_denormals"]
 
 OPTIMIZERS = {
     "adam": torch.optim.Adam,
@@ -239,6 +240,21 @@ class FlatParameters:
         parts = zip(self.parameters, self.parameter.detach().split(sizes), self.gradient.split(sizes), strict=True)
         for parameter, values, gradient in parts:
             parameter.data, parameter.grad = values.view_as(parameter), gradient.view_as(parameter)
+
+
+@contextmanager
+def without_denormals() -> Iterator[None]:
+    """Inside, numbers below 1e-38 are 0 (on this thread of a CPU, and those that it starts).
+
+    Adam's moments of units that died shrink until they are denormal, on which a CPU computes ten times as long: a
+    fifth of DQN's time on CartPole.
+    """
+    before = float(torch.tensor(1e-40) * 1.0) == 0.0  # torch does not tell
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
 
 
 STEP_HOOKS = ("on_before_backward", "on_after_backward", "on_before_optimizer_step")

@@ -1,4 +1,4 @@
-"""This project against its peers and against plain torch: time to solve, same work, throughput, workers, Atari.
+"""This project against its peers and plain torch: time to solve, throughput, workers, Atari, DQN, SAC, replay.
 
     python scripts/benchmark.py setup --venvs DIR           # peers go to virtual environments of their own; needs pip
     python scripts/benchmark.py solve --repeats 5 --json solve.json
@@ -18,12 +18,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from off_policy_benchmark import OFF_POLICY
+from replay_benchmark import replay
 from sides import Side, alternate, best, loop, ours, peer, report
 
 PACKAGES = {
     "sb3": ("stable-baselines3==2.9.*", "ale-py==0.12.*", "opencv-python-headless"),
     "rllib": ("ray[rllib]",),
     "envpool": ("envpool==1.2.*",),
+    "cpprb": ("cpprb==11.*",),
+    "tianshou": ("tianshou==2.*",),
+    "torchrl": ("torchrl==0.14.*", "setuptools", "ninja"),
 }
 TORCH = "torch==2.13.0"
 
@@ -152,6 +157,7 @@ def atari(args: argparse.Namespace) -> dict[str, object]:
 
 
 SCENARIOS = {"solve": solve, "same_work": same_work, "throughput": throughput, "workers": workers, "atari": atari}
+SCENARIOS |= {**OFF_POLICY, "replay": replay}
 
 
 def setup(venvs: Path, peers: Sequence[str]) -> None:
@@ -171,7 +177,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenario", choices=["setup", *SCENARIOS, "all"])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--env-steps", type=int, default=30_000, help="throughput: ten times as many; atari: a third")
+    parser.add_argument(
+        "--env-steps", type=int, default=30_000, help="throughput: ten times as many; atari: a third; sac: a sixth"
+    )
     parser.add_argument("--venvs", type=Path, default=Path.home() / ".cache" / "lightning_rl" / "peers")
     parser.add_argument(
         "--one-thread", action="store_true", help="peers with one torch thread only: for a busy machine"

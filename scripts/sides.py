@@ -80,14 +80,14 @@ def run_dir_numbers(run_dir: Path) -> Numbers:
     return {**numbers, "steps_per_s": env_steps / numbers["seconds"]}
 
 
-def ours(name: str, *overrides: str, env: str = "cartpole") -> Side:
-    """`python train.py policy=ppo env=…` with overrides."""
-    return Side(name, (sys.executable, str(ROOT / "train.py"), "policy=ppo", f"env={env}"), overrides)
+def ours(name: str, *overrides: str, policy: str = "ppo", env: str = "cartpole") -> Side:
+    """`python train.py policy=… env=…` with overrides."""
+    return Side(name, (sys.executable, str(ROOT / "train.py"), f"policy={policy}", f"env={env}"), overrides)
 
 
-def loop(name: str, *arguments: str) -> Side:
-    """The hand-written loop, in the interpreter that runs this script."""
-    return Side(name, (sys.executable, str(PEERS / "torch_loop.py"), *arguments))
+def loop(name: str, *arguments: str, program: str = "torch_loop") -> Side:
+    """A hand-written loop, in the interpreter that runs this script."""
+    return Side(name, (sys.executable, str(PEERS / f"{program}.py"), *arguments))
 
 
 def peer(name: str, venvs: Path, program: str, *arguments: str) -> Side:

@@ -49,6 +49,7 @@ PolicyEvaluator = RolloutWorker
 ReplayActor = LocalReplayBuffer
 build_torch_policy = policies.build_policy
 
+
 # -- trainers ---------------------------------------------------------------------------------------------------------
 class Trainer(algorithm.Algorithm):
     """`Algorithm` with RLlib's constructor and result names.
@@ -104,7 +105,11 @@ class Trainer(algorithm.Algorithm):
                 data["plan"] = plan
             # So that what is random until learning starts follows.
             return [f"data.learning_starts={starts}"] if "learning_starts" in data else []
-        known = {**classic_keys(defaults), "target_network_update_freq": 500, "multiagent": {"replay_mode": "independent"}}
+        known = {
+            **classic_keys(defaults),
+            "target_network_update_freq": 500,
+            "multiagent": {"replay_mode": "independent"},
+        }
         trainer = self if len(inspect.signature(plan).parameters) > 2 else None
         classic["data"] = {"dataset": PlannedDataset, "plan": ClassicPlan(plan, {**known, **given}, trainer)}
         waits = "random_timesteps" in defaults["exploration"]
@@ -163,9 +168,7 @@ class Trainer(algorithm.Algorithm):
         if "get_policy_class" in namespace:
             choose, fallback = namespace.pop("get_policy_class"), changes.get("default_policy", cls.default_policy)
             namespace["get_default_policy_class"] = (
-                Trainer.get_default_policy_class
-                if choose is None
-                else lambda self, config: choose(config) or fallback
+                Trainer.get_default_policy_class if choose is None else lambda self, config: choose(config) or fallback
             )
         namespace["__module__"] = sys._getframe(1).f_globals["__name__"]
         return type(name or cls.__name__, (cls,), namespace)

@@ -63,12 +63,23 @@ class Auxiliary(FullyConnectedNetwork):
         return [policy_loss, 0.01 * self.trunk(loss_inputs.obs).square().mean()]
 
 
-def _case(obs: Any, actions: Any, /, **model: Any) -> Callable[[str], None]:
-    return lambda policy: _learns(policy, obs, actions, {"model": model})
+def _case(obs: Any, actions: Any = None, /, exploration: Any = None, **model: Any) -> Callable[[str], None]:
+    """With `actions` of `None`: Discrete, or Box for algorithms that refuse these."""
+
+    def tried(policy: str) -> None:
+        changes = {"model": model, **({"exploration": exploration} if exploration else {})}
+        try:
+            _learns(policy, obs, DISCRETE if actions is None else actions, changes)
+        except UnsupportedSpaceError:
+            if actions is not None:
+                raise
+            _learns(policy, obs, BOX, changes)
+
+    return tried
 
 
-def _intrinsic(kind: str) -> Callable[[str], None]:
-    return lambda policy: _learns(policy, VECTOR, DISCRETE, {"exploration": {"type": kind}})
+def _exploring(kind: str, **keywords: Any) -> Callable[[str], None]:
+    return _case(VECTOR, exploration={"type": kind, **keywords})
 
 
 FEATURES: dict[str, Callable[[str], None]] = {
@@ -80,13 +91,15 @@ FEATURES: dict[str, Callable[[str], None]] = {
     "Dict, Tuple": _case(VECTOR, spaces.Dict({"a": DISCRETE, "b": spaces.Tuple((BOX, spaces.MultiBinary(2)))})),
     "autoregressive": _case(VECTOR, spaces.MultiDiscrete([2, 3]), custom_action_dist="Autoregressive"),
     "action mask": _case(MASKED, DISCRETE),
-    "images": _case(IMAGE, DISCRETE),
-    "images in a Dict": _case(spaces.Dict({"image": IMAGE, "x": VECTOR}), DISCRETE),
-    "LSTM, GRU": _case(VECTOR, DISCRETE, use_lstm=True, lstm_cell_size=8, lstm_use_prev_action=True),
-    "GTrXL": _case(VECTOR, DISCRETE, use_attention=True, attention_dim=8),
-    "custom model and loss": _case(VECTOR, DISCRETE, custom_model=Auxiliary),
-    "curiosity": _intrinsic("curiosity"),
-    "RND": _intrinsic("rnd"),
+    "images": _case(IMAGE),
+    "images in a Dict": _case(spaces.Dict({"image": IMAGE, "x": VECTOR})),
+    "LSTM, GRU": _case(VECTOR, use_lstm=True, lstm_cell_size=8, lstm_use_prev_action=True),
+    "GTrXL": _case(VECTOR, use_lstm=False, use_attention=True, attention_dim=8),
+    "custom model and loss": _case(VECTOR, custom_model=Auxiliary),
+    "parameter noise": _exploring("parameter_noise", random_timesteps=0),
+    "soft Q": _exploring("soft_q"),
+    "curiosity": _exploring("curiosity"),
+    "RND": _exploring("rnd"),
 }
 
 

@@ -16,23 +16,32 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 from lightning_rl import Algorithm, EnvContext, EnvCreator, ModelCatalog, Policy, RolloutWorker, register_env
 from lightning_rl.cli import main
-from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.config import compose_config
+from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError, import_object
 from lightning_rl.exploration import StochasticSampling
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.models.preprocessors import Preprocessor
+from lightning_rl.models.q_model import QModel
+from lightning_rl.models.recurrent import RecurrentNetwork
+from lightning_rl.policies import TD3, TQC
 
 POLICIES = [file.stem for file in sorted((Path(__file__).parents[1] / "conf" / "policy").glob("*.yaml"))]
+TARGETS: dict[str, Any] = {
+    name: import_object(compose_config([f"policy={name}", "experiment=none"])["policy"]["_target_"])
+    for name in POLICIES
+}
+SOON = [f"data.{key}" for key in ("learning_starts=100", "batch_size=4", "training_intensity=0.25")]
 
 
 class Corridor(gym.Env[np.ndarray, int]):
     """Its observation tells which environment it is."""
 
     observation_space = spaces.Box(-100, 100, (4,), np.float32)
-    action_space = spaces.Discrete(2)
 
     def __init__(self, config: EnvContext) -> None:
         self.length = config.get("length", 5)
+        self.action_space = spaces.Box(0.0, 1.0, (1,)) if config.get("continuous", False) else spaces.Discrete(2)
         place = (config.worker_index, config.vector_index, config.num_workers, self.length)
         self.place = np.array(place, dtype=np.float32)
 
@@ -43,7 +52,7 @@ class Corridor(gym.Env[np.ndarray, int]):
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self.t += 1
-        return self.place, float(action), self.t == self.length, False, {}
+        return self.place, float(np.sum(action)), self.t == self.length, False, {}
 
 
 class Doubling(Preprocessor):
@@ -106,8 +115,16 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     ModelCatalog.register_custom_preprocessor("doubling", Doubling)
 
 
-def algorithm(policy: Any, env: Any, path: Path, *overrides: str, **config: Any) -> Algorithm:
+def continuous(name: str) -> bool:
+    """Whether an algorithm takes no discrete actions."""
+    return issubclass(TARGETS[name], TD3 | TQC)
+
+
+def algorithm(policy: Any, env: Any, path: Path, /, *overrides: str, **config: Any) -> Algorithm:
+    """One that, if it replays, learns in its first iteration."""
     small = ["experiment=none", "workers.envs_per_worker=2", "workers.fragment_length=16"]
+    if getattr(TARGETS.get(policy), "off_policy", False):
+        small += [*SOON, "data.fragments_per_iteration=10"]
     return Algorithm(policy, env, overrides=[f"run_dir={path}", *small, *overrides], config=config)
 
 
@@ -129,7 +146,8 @@ def test_the_context_tells_which_environment_of_which_worker(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_registered_environment_trains(name: str, tmp_path: Path) -> None:
-    trained = algorithm(name, "corridor", tmp_path, "env.kwargs.length=2")
+    env = {"kwargs": {"length": 2, "continuous": continuous(name)}}
+    trained = algorithm(name, "corridor", tmp_path, env=env)
     result = trained.train()
     assert result["rollout/ep_len_mean"] == 2.0
     trained.stop()
@@ -157,13 +175,20 @@ def test_a_registered_environment_runs_in_processes_of_its_own(tmp_path: Path) -
 
 
 # -- models, distributions, preprocessors -----------------------------------------------------------------------------
-@pytest.mark.parametrize("env", ["CartPole-v1"])
 @pytest.mark.parametrize("name", POLICIES)
-def test_registered_pieces_go_with_every_algorithm(name: str, env: str, tmp_path: Path) -> None:
-    pieces = {"custom_model": "wide", "custom_action_dist": "tempered", "custom_preprocessor": "doubling"}
-    trained = algorithm(name, env, tmp_path, model={**pieces, "custom_model_config": {"width": 5}})
+def test_registered_pieces_go_with_every_algorithm(name: str, tmp_path: Path) -> None:
+    """But a distribution of their own with those alone that sample actions and learn from their probability."""
+    pieces: dict[str, Any] = {"custom_model": "wide", "custom_preprocessor": "doubling"}
+    samples = not TARGETS[name].off_policy
+    if samples:
+        pieces["custom_action_dist"] = "tempered"
+    env = {"kwargs": {"continuous": continuous(name)}}
+    trained = algorithm(name, "corridor", tmp_path, model={**pieces, "custom_model_config": {"width": 5}}, env=env)
     model = trained.policy.model
-    assert isinstance(model, Wide) and model.width == 5 and model.num_outputs == 3 and model.preprocessor.size == 8
+    while isinstance(model, QModel | RecurrentNetwork):
+        model = model.wrapped
+    assert isinstance(model, Wide) and model.width == 5 and model.preprocessor.size == 8
+    assert model.num_outputs == 3 or not samples
     before = [p.detach().clone() for p in model.parameters()]
     trained.train()
     assert any(not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
@@ -172,9 +197,19 @@ def test_registered_pieces_go_with_every_algorithm(name: str, env: str, tmp_path
     trained.stop()
 
 
+def test_a_distribution_that_q_values_or_soft_values_cannot_use_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"custom_action_dist reads 3 outputs; .* the Q-values of 2 actions"):
+        algorithm("dqn", "CartPole-v1", tmp_path, model={"custom_action_dist": "tempered"})
+    trained = algorithm("sac", "CartPole-v1", tmp_path, model={"custom_action_dist": "tempered"})
+    with pytest.raises(UnsupportedSpaceError, match="does not give the probabilities of all actions"):
+        trained.train()
+    trained.stop()
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_custom_preprocessor_feeds_the_built_in_model_of_every_algorithm(name: str, tmp_path: Path) -> None:
-    trained = algorithm(name, "CartPole-v1", tmp_path, model={"custom_preprocessor": Doubling})
+    env = {"kwargs": {"continuous": continuous(name)}}
+    trained = algorithm(name, "corridor", tmp_path, model={"custom_preprocessor": Doubling}, env=env)
     assert next(iter(trained.policy.model.parameters())).shape[-1] == 8
     trained.train()
     path = trained.save()

@@ -7,6 +7,7 @@ programs stand here as their torch twins.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -397,10 +398,10 @@ def test_document_2_the_plan_of_simple_q_trains() -> None:
     results = [trainer.train() for _ in range(3)]
     assert [result["training_iteration"] for result in results] == [1, 2, 3]
     steps = [result["timesteps_total"] for result in results]
-    assert all(200 <= later - before <= 204 for before, later in zip([0, *steps], steps, strict=False))
+    assert all(200 <= later - before <= 204 for before, later in itertools.pairwise([0, *steps]))
     # A gradient step after every fragment of up to 4 rows, once there are 64.
     assert (steps[-1] - 64) / 4 <= results[-1]["gradient_steps"] <= (steps[-1] - 64) / 4 * 1.1 + 2
-    assert all(100 <= later - before <= 104 for before, later in zip(updates, updates[1:], strict=False))
+    assert all(100 <= later - before <= 104 for before, later in itertools.pairwise(updates))
     assert len(updates) == 5 or len(updates) == 6
     assert results[-1]["train/loss"] > 0 and results[-1]["episode_reward_mean"] > 8
     trainer.stop()

@@ -73,7 +73,7 @@ class EpsilonGreedy(Exploration):
             return best, dist.sampled_action_logp()
         epsilon, rows, device = self.epsilon(timestep), len(dist.inputs), dist.inputs.device
         chosen = torch.rand(rows, generator=generator, device=device) < epsilon
-        free = type(dist) in BUILT_IN and not dist.restricted
+        free = isinstance(dist, Categorical) and type(dist) in BUILT_IN and not dist.restricted
         if free and not bool(chosen.any()):
             # Most steps of a small ε, at the price of acting greedily.
             return best, torch.full((rows,), math.log1p(epsilon * (1.0 / self.choices - 1.0)), device=device)

@@ -94,7 +94,7 @@ class DQN(SimpleQ):
             resample_noise(self.model)
             resample_noise(self.target_model)
         with torch.no_grad():
-            following = self.following_returns(batch)
+            following = None if "td_targets" in batch else self.following_returns(batch)
         _, returns = self.q_values(self.model, batch)
         taken = self.chosen(returns, batch.actions)
         errors, td_errors = self.row_errors(taken, following, batch)
@@ -111,6 +111,16 @@ class DQN(SimpleQ):
             return double_q_values(q_online, target_returns)
         return self.chosen(target_returns, q_online.argmax(1))
 
+    def targets(self, batch: SampleBatch) -> Tensor:
+        """The reward and γ Q_target(s', the action that is chosen there), `[N]`."""
+        return td_targets(batch.rewards, self.following_returns(batch), batch.terminated, batch.discounts)
+
+    def computed_ahead(self, rows: SampleBatch) -> dict[str, Tensor]:
+        """All targets, but where the online network chooses or returns have distributions."""
+        if self.double_q or self.num_atoms > 1 or self.num_quantiles > 1:
+            return dict(zip(("target_q", "target_returns"), self.target_values(rows), strict=True))
+        return super().computed_ahead(rows)
+
     @property
     def target_stands_still(self) -> bool:
         """Not where its noise is drawn for each gradient step."""
@@ -122,14 +132,17 @@ class DQN(SimpleQ):
         index = actions.view(-1, *[1] * (returns.dim() - 1))
         return returns.gather(1, index.expand(-1, 1, *returns.shape[2:])).squeeze(1)
 
-    def row_errors(self, taken: Tensor, following: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+    def row_errors(self, taken: Tensor, following: Tensor | None, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """What each row's error costs, `[N]`, and how surprising the row was, `[N]`.
 
         Args:
             taken: what the network says of the actions taken.
-            following: what the target network says of what follows.
+            following: what the target network says of what follows; `None`: "td_targets" are there.
             batch: rewards, terminated, discounts.
         """
+        if following is None:
+            td_errors = taken - batch["td_targets"]
+            return self.errors(td_errors), td_errors
         rewards, terminated, discounts = batch.rewards, batch.terminated, batch.discounts
         if self.num_atoms > 1:
             assert self.model.support is not None

@@ -178,13 +178,15 @@ class Learning(Acting):
     def take_experience(self, fragment: SampleBatch) -> SampleBatch:
         """A fragment `[T, B, …]` as it goes into a replay buffer: its steps are counted, statistics take it in.
 
-        Rewards are clipped here, before n of them are summed; scaled they are by the statistics of the gradient step.
+        Rewards are clipped here, before n of them are summed, and what the exploration pays is added; scaled they are
+        by the statistics of the gradient step.
         """
         self.env_steps += self._sum_over_ranks(int(fragment.valid.sum()))
         fragment = self.exploration.postprocess_trajectory(self, fragment)
         self.reward_filter.observe(fragment)
-        fragment = fragment.copy()
-        fragment["rewards"] = self.clipped(fragment.rewards)
+        fragment, paid = fragment.copy(), fragment.get("intrinsic_rewards")
+        rewards = self.clipped(fragment.rewards)
+        fragment["rewards"] = rewards if paid is None else rewards + paid
         if isinstance(self.observation_filter, MeanStdFilter):
             rows = flattened(fragment).obs
             self.observation_filter.update(self.preprocessor.transform_batch(restored(self.observation_space, rows)))

@@ -37,7 +37,9 @@ class LoadedBatches(Learning):
             self._begin_iteration()
         rows = self._rows(batch).to(self.device)
         if fragment and isinstance(getattr(self, "observation_filter", None), MeanStdFilter):
-            self.observation_filter.update(self.preprocessor.transform_batch(restored(self.observation_space, rows.obs)))
+            self.observation_filter.update(
+                self.preprocessor.transform_batch(restored(self.observation_space, rows.obs))
+            )
         self.iterations += 1
         self.__dict__.setdefault("_loaded", {})[buffer_index] = rows
         return rows.count
@@ -65,7 +67,9 @@ class LoadedBatches(Learning):
         rows: SampleBatch = self.__dict__["_loaded"][buffer_index]
         last = 0 if "seq_lens" in rows else count - 1
         if not 0 <= offset <= last:
-            raise ConfigError(f"offset={offset} in {count} loaded rows{' of sequences' * (not last)}; expected ≤ {last}")
+            raise ConfigError(
+                f"offset={offset} in {count} loaded rows{' of sequences' * (not last)}; expected ≤ {last}"
+            )
         part = rows if "seq_lens" in rows else rows[offset : offset + -(-count // self.minibatches)]
         if self.learns_alone:
             return self.learn_on_batch(part)

@@ -88,8 +88,9 @@ class R2D2(DQN):
             following = following[batch["bootstrap_rows"]]
         return value_rescale_inverse(following, self.rescale_epsilon) if self.rescale else following
 
-    def row_errors(self, taken: Tensor, following: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+    def row_errors(self, taken: Tensor, following: Tensor | None, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """As `DQN`, against h of the target."""
+        assert following is not None  # sequences are drawn for one gradient step
         targets = td_targets(batch.rewards, following, batch.terminated, batch.discounts)
         td_errors = taken - (value_rescale(targets, self.rescale_epsilon) if self.rescale else targets)
         return self.errors(td_errors), td_errors

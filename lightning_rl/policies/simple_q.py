@@ -74,7 +74,12 @@ class SimpleQ(Policy):
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[QModel, DistFactory]:
         """Q-values on the model's features; greedy actions are the mode of the Categorical they parametrise."""
         assert isinstance(self.action_space, spaces.Discrete)
-        dist_class, _ = ModelCatalog.get_action_dist(self.action_space, model, self.action_transform.policy_space)
+        dist_class, size = ModelCatalog.get_action_dist(self.action_space, model, self.action_transform.policy_space)
+        if size != self.action_space.n:
+            raise ConfigError(
+                f"model.custom_action_dist reads {size} outputs; those of {type(self).__name__} are the Q-values of "
+                f"{self.action_space.n} actions: leave it out"
+            )
         return self.q_model(model_config(model), int(self.action_space.n)), dist_class
 
     def q_model(self, config: Mapping[str, Any], num_actions: int, **head: Any) -> QModel:
@@ -91,22 +96,32 @@ class SimpleQ(Policy):
         returns = model.returns() if kept is None else model.returns()[kept]
         return (values if mask is None else values.masked_fill(~mask, -torch.inf)), returns
 
+    def targets(self, batch: SampleBatch) -> Tensor:
+        """The reward and γ maxₐ Q_target(s', a), `[N]`."""
+        following = self.target_values(batch)[0].amax(1)
+        return td_targets(batch.rewards, following, batch.terminated, batch.discounts)
+
     @torch.no_grad()
     def target_values(self, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """As `q_values`, of the target network in the rows' next observations."""
-        if "target_q" in batch:  # while it stands still it is asked once for several batches
+        if "target_q" in batch:
             return batch["target_q"], batch["target_returns"]
         return self.q_values(self.target_model, next_step(batch))
+
+    def computed_ahead(self, rows: SampleBatch) -> dict[str, Tensor]:
+        """Columns that stay as they are while the target network stands still."""
+        return {"td_targets": self.targets(rows)}
 
     def batches_of(self, rows: SampleBatch, steps: int) -> list[SampleBatch]:
         """With what the target network says, in one go for the gradient steps between two of its updates."""
         batches, done = super().batches_of(rows, steps), 0
+        size = batches[0].count
         while steps > 1 and done < steps and self.target_stands_still:
             still = self.target_update_interval - (self.gradient_steps + done) % self.target_update_interval
             group = batches[done : done + still]
-            together = rows[done * batches[0].count : (done + len(group)) * batches[0].count]
-            for name, column in zip(("target_q", "target_returns"), self.target_values(together), strict=True):
-                for batch, part in zip(group, column.split(batches[0].count), strict=True):
+            ahead = self.computed_ahead(rows[done * size : (done + len(group)) * size])
+            for name, column in ahead.items():
+                for batch, part in zip(group, column.split(size), strict=True):
                     batch[name] = part
             done += len(group)
         return batches
@@ -122,8 +137,7 @@ class SimpleQ(Policy):
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Huber loss of Q(s, a) − (r + γ maxₐ Q_target(s', a))."""
-        following = self.target_values(batch)[0].amax(1)
-        targets = td_targets(batch.rewards, following, batch.terminated, batch.discounts)
+        targets = batch["td_targets"] if "td_targets" in batch else self.targets(batch)
         values = self.q_values(self.model, batch)[0].gather(1, batch.actions.unsqueeze(1)).squeeze(1)
         td_errors = values - targets
         loss, batch["td_errors"] = self.reduced(self.errors(td_errors), td_errors.detach(), batch)

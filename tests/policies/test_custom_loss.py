@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lightning_rl.cli import main
 from lightning_rl.config import compose_config
 from lightning_rl.data.offline import JsonReader, JsonWriter
-from lightning_rl.errors import import_object
+from lightning_rl.errors import UnsupportedSpaceError, import_object
 from lightning_rl.models import Model
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.policies import Policy
@@ -21,7 +21,7 @@ from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 
 POLICIES = [file.stem for file in sorted((Path(__file__).parents[2] / "conf" / "policy").glob("*.yaml"))]
-CARTPOLE = EnvCreator("CartPole-v1")
+CARTPOLE, PENDULUM = EnvCreator("CartPole-v1"), EnvCreator("Pendulum-v1")
 
 
 class Pulled(FullyConnectedNetwork):
@@ -47,9 +47,20 @@ class Pulled(FullyConnectedNetwork):
 def made(name: str, model: dict[str, Any], **changes: Any) -> tuple[Policy, RolloutWorker]:
     sgd = {"optimizer": "sgd", "lr": 0.1, "max_grad_norm": None, "optimizer_kwargs": None}
     keywords = {**compose_config([f"policy={name}", "experiment=none"])["policy"], **sgd, "model": model, **changes}
-    policy: Policy = import_object(keywords.pop("_target_"))(*CARTPOLE.spaces(), **keywords)
+    policy_class, env = import_object(keywords.pop("_target_")), CARTPOLE
+    try:
+        policy: Policy = policy_class(*env.spaces(), **keywords)
+    except UnsupportedSpaceError:
+        env = PENDULUM
+        policy = policy_class(*env.spaces(), **keywords)
     policy.passes = policy.minibatches = 1
-    return policy, RolloutWorker(CARTPOLE, policy, num_envs=4, fragment_length=16, seed=1)
+    policy.gradient_steps = 1  # TD3's actor steps at every second one
+    return policy, RolloutWorker(env, policy, num_envs=4, fragment_length=16, seed=1)
+
+
+def own(policy: Policy) -> Any:
+    """The custom model, in a head for Q-values or not."""
+    return getattr(policy.model, "wrapped", policy.model)
 
 
 @pytest.mark.parametrize("form", ["list", "sum"])
@@ -57,7 +68,7 @@ def made(name: str, model: dict[str, Any], **changes: Any) -> tuple[Policy, Roll
 def test_the_auxiliary_gradient_reaches_the_parameters_and_its_value_the_metrics(name: str, form: str) -> None:
     """SGD with rate 0.1: p = 2 − 0.1 · 2 · 2 = 1.6 and q = 1 − 0.1 · 3 = 0.7; the loss grows by p² + 3q = 7."""
     policy, worker = made(name, {"custom_model": Pulled, "custom_model_config": {"form": form}})
-    model: Any = policy.model
+    model = own(policy)
     metrics = policy.learn_on_batch(worker.sample())
     assert (model.p.item(), model.q.item()) == pytest.approx((1.6, 0.7))
     assert metrics["model/auxiliary"] == 4.0 and metrics["model/constant"] == 0.25
@@ -74,11 +85,11 @@ def test_without_an_auxiliary_loss_nothing_of_it_moves(name: str) -> None:
 
     policy, worker = made(name, {"custom_model": Plain})
     policy.learn_on_batch(worker.sample())
-    assert policy.model.p.item() == 2.0 and policy.model.q.item() == 1.0  # type: ignore[operator, union-attr]
+    assert own(policy).p.item() == 2.0 and own(policy).q.item() == 1.0
 
 
 class Imitates(FullyConnectedNetwork):
-    """Adds −10 · mean log π of the actions in a file."""
+    """Adds 10 × the cross entropy of the first output, as a logit, and the actions in a file."""
 
     def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, *, file: str, **keywords: Any):
         super().__init__(obs_space, action_space, num_outputs, **keywords)
@@ -86,8 +97,8 @@ class Imitates(FullyConnectedNetwork):
 
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> list[Tensor]:
         batch = self.reader.next()
-        logits, _ = self({"obs_flat": batch.obs}, [], None)
-        self.imitation = nn.functional.cross_entropy(logits, batch.actions)
+        outputs, _ = self({"obs_flat": batch.obs[:, : self.preprocessor.size]}, [], None)
+        self.imitation = nn.functional.binary_cross_entropy_with_logits(outputs[:, 0], batch.actions.float())
         return [policy_loss, 10 * self.imitation]
 
     def metrics(self) -> dict[str, Any]:

@@ -171,11 +171,17 @@ def test_the_best_legal_action_is_learned(dueling: bool) -> None:
 @pytest.mark.parametrize(
     "overrides",
     [
-        [],
         ["policy.dueling=true"],
-        ["env.kwargs.embeddings=true", "env.kwargs.mask=false", f"model.custom_model={__name__}:Fitting"],
+        ["policy.dueling=false"],
+        [
+            "policy.dueling=false",
+            "env.kwargs.embeddings=true",
+            "env.kwargs.mask=false",
+            "env.kwargs.varying=true",
+            f"model.custom_model={__name__}:Fitting",
+        ],
     ],
-    ids=["mask", "mask, dueling", "−∞ of the model"],
+    ids=["mask, dueling", "mask", "−∞ of the model"],
 )
 def test_parametric_cartpole_is_learned(tmp_path: Path, overrides: list[str]) -> None:
     config = ["policy=dqn", "env=parametric_cartpole", "seed=1", "evaluation.interval=0", *overrides]

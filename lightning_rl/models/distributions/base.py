@@ -101,6 +101,17 @@ class ActionDistribution:
             "model.custom_action_dist to SquashedGaussian (Box) or GumbelSoftmax (Discrete)"
         )
 
+    def log_probs(self) -> Tensor:
+        """Log π of every action, `[N, n]`, for losses that take expectations over them, as discrete SAC.
+
+        Raises:
+            UnsupportedSpaceError: this distribution does not say.
+        """
+        raise UnsupportedSpaceError(
+            f"{type(self).__name__} does not give the probabilities of all actions, which this algorithm needs: leave "
+            "model.custom_action_dist out, or define log_probs() -> [N, n]"
+        )
+
     def uniform_sample(self, generator: torch.Generator | None = None) -> tuple[Any, Tensor] | None:
         """Uniform actions `[N, …]` and their log density `[N]`; `None` where all of the action space is possible."""
         return None

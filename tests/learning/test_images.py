@@ -1,0 +1,73 @@
+"""Algorithms that replay learn from images: a network of its own for Q-values, an encoder that the critics share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from lightning_rl import Algorithm
+
+MODEL = {"conv_filters": [[8, 4, 2], [16, 3, 2]], "post_fcnet_hiddens": [32], "fcnet_hiddens": [32]}
+SMALL = ["data.learning_starts=100", "data.batch_size=64", "data.capacity=1000", "data.training_intensity=1.0"]
+
+
+class LitSide(gym.Env[np.ndarray, Any]):
+    """One step: the left or the right half of a noisy image is lit; pays 1 − (distance of the action from it)."""
+
+    observation_space = spaces.Box(0, 255, (12, 12, 3), np.uint8)
+
+    def __init__(self, continuous: bool = False) -> None:
+        self.continuous = continuous
+        self.action_space = spaces.Box(-1.0, 1.0, (1,)) if continuous else spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.side = int(self.np_random.integers(2))
+        return self.look(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        chosen = (float(action[0]) + 1.0) / 2.0 if self.continuous else float(action)
+        return self.look(), 1.0 - abs(chosen - self.side), True, False, {}
+
+    def look(self) -> np.ndarray:
+        image = self.np_random.integers(0, 100, (12, 12, 3), dtype=np.uint8)
+        image[:, 6 * self.side : 6 * self.side + 6] += 150
+        return image
+
+
+@pytest.mark.parametrize(
+    ("policy", "continuous", "steps", "changes"),
+    [
+        ("dqn", False, 900, {"dueling": True, "target_update_interval": 50}),
+        ("sac", False, 900, {"target_entropy": 0.1, "initial_alpha": 0.1}),
+        ("sac", True, 900, {"initial_alpha": 0.1}),
+        ("td3", True, 1800, {}),  # its actor saturates before the critics tell the sides apart, and has to come back
+    ],
+)
+def test_the_lit_side_is_found(policy: str, continuous: bool, steps: int, changes: dict[str, Any]) -> None:
+    exploration = {"random_timesteps": 600} if policy == "td3" else {}
+    made = Algorithm(
+        policy,
+        LitSide,
+        overrides=[*SMALL, f"data.fragments_per_iteration={steps}", "evaluation.episodes=40"],
+        config={
+            "policy": {"lr": 1e-3, **changes},
+            "model": MODEL,
+            "exploration": exploration,
+            "env": {"kwargs": {"continuous": continuous}},
+            "seed": 1,
+        },
+    )
+    encoder = getattr(getattr(made.policy, "critic", None), "encoder", None)
+    before = [p.detach().clone() for p in encoder.parameters()] if encoder is not None else []
+    made.train()
+    assert made.datamodule.replay.ring.columns.array("obs").dtype == np.uint8
+    if policy != "dqn":
+        assert before and not any(map(torch.equal, before, encoder.parameters()))  # type: ignore[union-attr]
+    assert made.evaluate()["eval/ep_rew_mean"] > 0.9
+    made.stop()

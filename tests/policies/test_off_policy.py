@@ -1,0 +1,504 @@
+"""What the losses of algorithms that replay must do, seen from outside: rows in, TD errors, losses, gradients out."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from lightning_rl.exploration import Exploration
+from lightning_rl.losses.value import value_rescale
+from lightning_rl.policies import DDPG, DQN, R2D2, SAC, TD3, TQC, Policy, Rainbow, SimpleQ
+from lightning_rl.sample_batch import SampleBatch
+
+OBS, TWO, BOX = spaces.Box(-1, 1, (3,)), spaces.Discrete(2), spaces.Box(-1, 1, (2,))
+SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [16]}}
+Q_LEARNERS: dict[str, tuple[type[Policy], dict[str, Any]]] = {
+    "dqn": (DQN, {}),
+    "dqn, plain": (DQN, {"double": False}),
+    "dqn, dueling": (DQN, {"dueling": True}),
+    "dqn, quantiles": (DQN, {"num_quantiles": 5}),
+    "c51": (DQN, {"num_atoms": 11}),
+    "r2d2": (R2D2, {}),
+    "simple_q": (SimpleQ, {}),
+}
+CRITICS: dict[str, tuple[type[Policy], dict[str, Any]]] = {
+    "sac": (SAC, {}),
+    "sac, redq": (SAC, {"num_critics": 4, "target_critics": 2}),
+    "tqc": (TQC, {}),
+    "td3": (TD3, {}),
+    "ddpg": (DDPG, {}),
+}
+ALL = {**Q_LEARNERS, **CRITICS, "sac, discrete": (SAC, {})}
+each_algorithm = pytest.mark.parametrize("name", ALL)
+each_with_critics = pytest.mark.parametrize("name", [*CRITICS, "sac, discrete"])
+
+
+def made(name: str, **changes: Any) -> Any:
+    policy_class, keywords = ALL[name]
+    policy = policy_class(OBS, BOX if name in CRITICS else TWO, **{**SMALL, **keywords, **changes})
+    for target in ("target_model", "target_critic"):  # one that differs from what it follows
+        for parameter in getattr(policy, target, nn.Module()).parameters():
+            parameter.data.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)))
+    return policy
+
+
+def rows(name: str = "dqn", count: int = 6, **columns: Any) -> SampleBatch:
+    """Made-up transitions; `columns` replace theirs."""
+    generator = torch.Generator().manual_seed(3)
+    box = name in CRITICS
+    batch = SampleBatch(
+        obs=torch.randn(count, 3, generator=generator),
+        next_obs=torch.randn(count, 3, generator=generator),
+        actions=torch.rand(count, 2, generator=generator) - 0.5 if box else torch.arange(count) % 2,
+        rewards=torch.randn(count, generator=generator),
+        terminated=torch.zeros(count, dtype=torch.bool),
+        discounts=torch.full((count,), 0.9),
+    )
+    for column, value in columns.items():
+        batch[column] = value
+    return batch
+
+
+def td_errors(policy: Policy, batch: SampleBatch) -> Tensor:
+    """Of the rows, with randomness that is always the same."""
+    torch.manual_seed(0)
+    policy.loss(batch)
+    return batch["td_errors"]
+
+
+def constant_q(model: Any, *values: float) -> None:
+    """Q-values (or what stands for them) that are the same in every state."""
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    model.advantages.linear.bias.data = torch.tensor(values)
+
+
+def vector(module: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+
+# -- targets ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("double", "following"), [(False, 10.0), (True, 3.0)])
+def test_the_online_network_chooses_and_the_target_network_judges(double: bool, following: float) -> None:
+    """Online Q(s') = (1, 2) chooses action 1; target Q(s') = (10, 3): its own best is 10, that of the choice 3."""
+    policy = made("dqn", double=double)
+    constant_q(policy.model, 1.0, 2.0)
+    constant_q(policy.target_model, 10.0, 3.0)
+    found = td_errors(policy, rows(rewards=torch.ones(6)))
+    assert_close(found, torch.tensor([1.0, 2.0] * 3) - (1.0 + 0.9 * following))
+
+
+def test_simple_q_takes_the_best_of_the_target_network() -> None:
+    """Q(s, a) = 1 and 2, target 1 + 0.9 · 10: errors 9 and 8, Huber 8.5 and 7.5."""
+    policy: Any = SimpleQ(OBS, TWO, **SMALL)
+    constant_q(policy.model, 1.0, 2.0)
+    constant_q(policy.target_model, 10.0, 3.0)
+    assert policy.loss(rows(rewards=torch.ones(6)))[0].item() == pytest.approx(8.0)
+
+
+@each_algorithm
+def test_a_terminated_row_does_not_look_at_what_follows_and_any_other_does(name: str) -> None:
+    """A truncated row is one that is not terminated."""
+    policy, ends = made(name), torch.tensor([True, False] * 3)
+    found = td_errors(policy, rows(name, terminated=ends))
+    elsewhere = td_errors(policy, rows(name, terminated=ends, next_obs=rows(name).next_obs + 1.0))
+    assert_close(found[ends], elsewhere[ends], rtol=0, atol=1e-6)
+    assert bool(((found - elsewhere).abs()[~ends] > 1e-5).all())
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac", "td3"])
+def test_rows_of_a_fragment_bootstrap_where_it_was_truncated(name: str) -> None:
+    """Two environments, two steps each; the first one's episode terminates, the other's is cut by a time limit."""
+    generator = torch.Generator().manual_seed(1)
+    box = name in CRITICS
+    ends = torch.tensor([[False, False], [True, True]])
+    fragment = SampleBatch(
+        obs=torch.randn(3, 2, 3, generator=generator),
+        actions=torch.zeros(2, 2, 2) if box else torch.zeros(2, 2, dtype=torch.int64),
+        rewards=torch.ones(2, 2),
+        terminated=ends & torch.tensor([True, False]),
+        truncated=ends & torch.tensor([False, True]),
+        valid=torch.ones(2, 2, dtype=torch.bool),
+        t=torch.tensor([[0, 0], [1, 1]], dtype=torch.int32),
+    )
+    policy = made(name, gamma=0.5)
+    found = td_errors(policy, policy.postprocess_trajectory(fragment)).view(2, 2)  # by environment and time
+    fragment.obs[2] += 1.0  # the final observations
+    again = td_errors(policy, policy.postprocess_trajectory(fragment)).view(2, 2)
+    assert_close(((found - again).abs() > 1e-6), torch.tensor([[False, False], [False, True]]))
+
+
+@each_algorithm
+def test_the_discount_is_that_of_the_row(name: str) -> None:
+    """A discount of 0 is an end; the farther from 0, the more of what follows counts."""
+    policy = made(name)
+    none, half, whole, ended = (
+        td_errors(policy, batch)
+        for batch in (
+            *(rows(name, discounts=torch.full((6,), discount)) for discount in (0.0, 0.45, 0.9)),
+            rows(name, terminated=torch.ones(6, dtype=torch.bool)),
+        )
+    )
+    assert_close(none, ended)
+    if name in ("dqn", "dqn, plain", "dqn, dueling", "sac", "td3", "ddpg"):  # where targets are linear in it
+        assert_close(half, (none + whole) / 2)
+    else:
+        assert bool(((none - whole).abs() > 1e-6).all())
+
+
+@each_algorithm
+def test_the_more_a_row_pays_the_lower_is_its_td_error(name: str) -> None:
+    """Error = value − target; C51's is a cross entropy, which has no sign."""
+    if name == "c51":
+        return
+    policy = made(name)
+    less, more = (td_errors(policy, rows(name, rewards=torch.full((6,), reward))) for reward in (0.0, 1.0))
+    assert bool((more < less).all())
+
+
+def test_what_the_exploration_pays_goes_into_replay_with_the_rewards() -> None:
+    class Pays(Exploration):
+        def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
+            return SampleBatch(dict(batch.items()), intrinsic_rewards=torch.full_like(batch.rewards, 0.5))
+
+    policy = made("dqn", exploration={"type": Pays}, reward_filter="sign")
+    columns = {"actions": torch.zeros(2, 1), "rewards": torch.tensor([[3.0], [-2.0]]), "obs": torch.zeros(3, 1, 3)}
+    fragment = SampleBatch(columns, valid=torch.ones(2, 1, dtype=torch.bool))
+    assert policy.take_experience(fragment).rewards.tolist() == [[1.5], [-0.5]]
+    assert fragment.rewards.tolist() == [[3.0], [-2.0]] and policy.env_steps == 2
+
+
+@pytest.mark.parametrize("interval", [1, 3])
+def test_a_hard_target_moves_at_its_interval_and_not_before(interval: int) -> None:
+    policy: Any = DQN(OBS, TWO, target_update_interval=interval, **SMALL)
+    for step in range(1, 7):
+        before = vector(policy.target_model)
+        policy.learn_on_batch(rows())
+        moved = vector(policy.model if step % interval == 0 else policy.target_model)
+        assert_close(vector(policy.target_model), moved if step % interval == 0 else before, rtol=0, atol=0)
+        assert not torch.equal(vector(policy.model), before)
+
+
+@pytest.mark.parametrize("name", ["sac", "ddpg"])
+def test_a_soft_target_moves_by_tau_at_every_step(name: str) -> None:
+    policy = made(name, tau=0.25)
+    for _ in range(3):
+        before = vector(policy.target_critic)
+        policy.learn_on_batch(rows(name))
+        assert_close(vector(policy.target_critic), 0.75 * before + 0.25 * vector(policy.critic))
+
+
+# -- heads ------------------------------------------------------------------------------------------------------------
+def test_the_dueling_head_adds_the_advantage_over_the_mean() -> None:
+    """V = 2, A = (1, 3): Q = 2 + (1 − 2, 3 − 2)."""
+    policy = made("dqn, dueling")
+    constant_q(policy.model, 1.0, 3.0)
+    policy.model.state_value.linear.bias.data = torch.tensor([2.0])
+    values, returns = policy.q_values(policy.model, rows())
+    assert_close(values, torch.tensor([[1.0, 3.0]]).expand(6, 2))
+    assert returns.shape == (6, 2)
+
+
+def test_the_atoms_of_c51_are_a_distribution_whose_mean_is_the_value() -> None:
+    """Atoms −1, 0, 1; action 0 has probabilities (½, ½, 0), action 1 (0, ½, ½)."""
+    policy = made("c51", num_atoms=3, v_min=-1.0, v_max=1.0)
+    constant_q(policy.model, 0.0, 0.0, -50.0, -50.0, 0.0, 0.0)
+    values, returns = policy.q_values(policy.model, rows())
+    assert returns.shape == (6, 2, 3)
+    assert_close(values, torch.tensor([[-0.5, 0.5]]).expand(6, 2))
+    assert policy.compute_single_action(np.zeros(3, np.float32), explore=False) == 1
+
+
+def test_the_quantiles_mean_is_the_value() -> None:
+    policy = made("dqn, quantiles", num_quantiles=2)
+    constant_q(policy.model, 0.0, 2.0, 5.0, 6.0)
+    values, returns = policy.q_values(policy.model, rows())
+    assert returns.shape == (6, 2, 2)
+    assert_close(values, torch.tensor([[1.0, 5.5]]).expand(6, 2))
+
+
+def test_c51_learns_the_projected_distribution() -> None:
+    """Atoms 0, 1, 2. Target: atom 1 surely, reward ½, discount 1: half of it on atom 1, half on atom 2.
+
+    The online network says (⅓, ⅓, ⅓): the cross entropy is log 3, the gradient of its logits ⅓ − target.
+    """
+    policy = made("c51", num_atoms=3, v_min=0.0, v_max=2.0, double=False)
+    constant_q(policy.model, *[0.0] * 6)
+    constant_q(policy.target_model, -50.0, 0.0, -50.0, -50.0, 0.0, -50.0)
+    batch = rows(rewards=torch.full((6,), 0.5), discounts=torch.ones(6), actions=torch.zeros(6, dtype=torch.int64))
+    loss, _ = policy.loss(batch)
+    loss.backward()
+    assert loss.item() == pytest.approx(np.log(3.0), rel=1e-5)
+    assert_close(policy.model.advantages.linear.bias.grad[:3], torch.tensor([1 / 3, 1 / 3 - 0.5, 1 / 3 - 0.5]))
+
+
+# -- who learns from what ---------------------------------------------------------------------------------------------
+def gradients(policy: Any, batch: SampleBatch) -> dict[str, Tensor]:
+    """By parameter, of one loss, on TD3's turn to train the actor."""
+    policy.gradient_steps = 1
+    policy.zero_grad()
+    torch.manual_seed(0)
+    policy.loss(batch)[0].backward()
+    return {key: torch.zeros_like(p) if p.grad is None else p.grad.clone() for key, p in policy.named_parameters()}
+
+
+@each_with_critics
+def test_actor_and_critics_learn_from_their_own_losses_only(name: str) -> None:
+    """Weights scale the critics' error alone: with none, critics get no gradient; the actor's never changes."""
+    policy = made(name)
+    with_error, without = (gradients(policy, rows(name, weights=torch.full((6,), weight))) for weight in (1.0, 0.0))
+    for key in with_error:
+        if key.startswith("critic."):
+            assert float(with_error[key].abs().max()) > 0 and float(without[key].abs().max()) == 0
+        elif key.startswith("model.") and "value" not in key:
+            assert float(without[key].abs().max()) > 0
+            assert_close(with_error[key], without[key], rtol=0, atol=0)
+
+
+@each_algorithm
+def test_no_gradient_flows_into_targets(name: str) -> None:
+    """What follows makes no difference to who gets a gradient: nothing of the target networks ever has one."""
+    policy = made(name)
+    found = gradients(policy, rows(name))
+    targets = [key for key in found if key.startswith("target_")]
+    assert targets and all(float(found[key].abs().max()) == 0 for key in targets)
+    assert not any(p.requires_grad for key, p in policy.named_parameters() if key.startswith("target_"))
+
+
+@each_algorithm
+def test_weights_scale_the_rows_errors(name: str) -> None:
+    """The mean of w · e: a weight of 2 doubles it, and (1, 0, 0, …) leaves a sixth of the first row's error."""
+    policy = made(name)
+
+    def error(batch: SampleBatch) -> float:
+        torch.manual_seed(0)
+        loss, metrics = policy.loss(batch)
+        return (metrics["value_loss"] if "critic" in dict(policy.named_children()) else loss).item()
+
+    plain = error(rows(name))
+    assert error(rows(name, weights=torch.full((6,), 2.0))) == pytest.approx(2 * plain, rel=1e-5)
+    each = [error(rows(name, weights=torch.eye(6)[row])) for row in range(6)]
+    assert sum(each) == pytest.approx(plain, rel=1e-5) and min(each) > 0
+
+
+def test_td3_s_actor_rests_in_between_with_its_moments_and_the_targets() -> None:
+    policy = made("td3", policy_delay=3, tau=0.5)
+    parts = {part: getattr(policy, part) for part in ("model", "critic", "target_model", "target_critic")}
+    for step in range(1, 7):
+        before = {part: vector(module) for part, module in parts.items()}
+        moments = [copy.deepcopy(policy.optimiser.torch_optimizer.state[p]) for p in actor_group(policy)]
+        policy.learn_on_batch(rows("td3"))
+        assert not torch.equal(before["critic"], vector(policy.critic))
+        same = {part: torch.equal(before[part], vector(module)) for part, module in parts.items() if part != "critic"}
+        assert set(same.values()) == {step % 3 != 0}, f"step {step}: {same}"
+        now = [policy.optimiser.torch_optimizer.state[p] for p in actor_group(policy)]
+        assert all(map(moments_equal, moments, now)) == (step % 3 != 0)
+        if step % 3 == 0:
+            for part in ("model", "critic"):
+                halfway = (before[f"target_{part}"] + vector(parts[part])) / 2
+                assert_close(vector(parts[f"target_{part}"]), halfway)
+
+
+def actor_group(policy: Any) -> list[Any]:
+    """What the optimizer steps at every so manieth gradient step."""
+    return next(group["params"] for group in policy.optimiser.torch_optimizer.param_groups if "every" in group)
+
+
+def moments_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Of one parameter; none at all before its first step."""
+    return set(one) == set(other) and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_td3_s_first_critic_teaches_the_actor_and_the_lowest_makes_the_target() -> None:
+    """Critics that say 3 and −1 wherever they are asked: the target is r + 0.9 · (−1)."""
+    policy = made("td3", target_noise=0.0)
+    for parameter in policy.target_critic.parameters():
+        nn.init.zeros_(parameter)
+    policy.target_critic.networks.biases[-1].data = torch.tensor([3.0, -1.0]).view(2, 1, 1)
+    for parameter in policy.critic.parameters():
+        nn.init.zeros_(parameter)
+    assert_close(td_errors(policy, rows("td3", rewards=torch.ones(6))), torch.full((6,), -(1.0 - 0.9)))
+    policy.critic.networks.weights[0].data[1] = 1.0  # only of the second critic, which nobody climbs
+    policy.critic.networks.weights[1].data[1] = 1.0
+    found = gradients(policy, rows("td3"))
+    assert all(float(value.abs().max()) == 0 for key, value in found.items() if key.startswith("model."))
+
+
+class FirstAction(nn.Module):
+    """A critic that says the action."""
+
+    def forward(self, inputs: Any, actions: Tensor) -> Tensor:
+        return actions[None, :, 0]
+
+
+@pytest.mark.parametrize(("noise", "clip"), [(100.0, 0.25), (1e-9, 0.25), (100.0, 0.0)])
+def test_target_actions_are_disturbed_within_the_clip_and_the_space(noise: float, clip: float) -> None:
+    """A target critic that says its first input action: −1 to 1 it is, and within ± clip of the actor's."""
+    policy = made("td3", target_noise=noise, target_noise_clip=clip, num_critics=1)
+    policy.target_critic = FirstAction()
+    batch = rows("td3", count=200)
+    undisturbed = policy.acted(policy.target_model, policy.input_dict(batch.next_obs))[:, 0]
+    found = policy.following_values(batch)
+    distance = (found - undisturbed).abs()
+    assert float(found.abs().max()) <= 1.0 and float(distance.max()) <= clip + 1e-6
+    if noise > 1 and clip:
+        assert float((distance - clip).abs().median()) < 1e-6  # nearly all noise is cut
+
+
+# -- SAC --------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["sac", "sac, discrete"])
+@pytest.mark.parametrize(("target_entropy", "sign"), [(50.0, 1), (-50.0, -1)])
+def test_the_temperature_moves_the_entropy_towards_its_target(name: str, target_entropy: float, sign: int) -> None:
+    """Too little entropy: the temperature rises, and the other way round."""
+    policy = made(name, target_entropy=target_entropy)
+    before = policy.log_alpha.item()
+    for _ in range(3):
+        policy.learn_on_batch(rows(name))
+    assert sign * (policy.log_alpha.item() - before) > 0
+
+
+def test_the_temperature_s_gradient_is_entropy_less_its_target() -> None:
+    policy = made("sac", target_entropy=-2.0)
+    batch = rows("sac")
+    torch.manual_seed(0)
+    loss, metrics = policy.loss(batch)
+    loss.backward()
+    assert policy.log_alpha.grad.item() == pytest.approx(metrics["entropy"].item() + 2.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sac", "sac, discrete"])
+def test_a_frozen_temperature_stays(name: str) -> None:
+    policy = made(name, target_entropy=None, initial_alpha=0.3)
+    for _ in range(3):
+        metrics = policy.learn_on_batch(rows(name))
+    assert metrics["alpha"] == pytest.approx(0.3) and "log_alpha" not in dict(policy.named_parameters())
+    assert "log_alpha" in policy.state_dict()
+
+
+def test_a_higher_temperature_makes_more_random_states_worth_more() -> None:
+    """V(s') = Q − α log π: with actions that are sure to be less likely than 1 (entropy > 0), α adds to the target."""
+    policy = made("sac, discrete", target_entropy=None)
+    with torch.no_grad():
+        low, high = (policy.targets(rows("sac, discrete"), torch.tensor(alpha)) for alpha in (0.1, 1.0))
+    assert bool((high > low).all())
+
+
+def test_redq_takes_the_lowest_of_a_random_subset_and_the_actor_the_mean() -> None:
+    """Critics say 1, 2, 3, 4; the lowest of two of them is 1, 2 or 3 (with chances ½, ⅓, ⅙), of all of them 1."""
+    q_values = torch.tensor([1.0, 2.0, 3.0, 4.0]).view(4, 1).expand(4, 5)
+    policy = made("sac, redq")
+    torch.manual_seed(0)
+    lowest = torch.stack([policy.lowest(q_values) for _ in range(600)])
+    assert bool((lowest == lowest[:, :1]).all())  # one subset for all rows
+    chances = torch.bincount(lowest[:, 0].long(), minlength=5)[1:].float() / 600
+    assert_close(chances, torch.tensor([1 / 2, 1 / 3, 1 / 6, 0.0]), rtol=0, atol=0.06)
+    assert_close(policy.followed(q_values), torch.full((5,), 2.5))
+    plain = made("sac", num_critics=4)
+    assert_close(plain.lowest(q_values), torch.ones(5))
+    assert_close(plain.followed(q_values), torch.ones(5))
+
+
+def test_dropout_of_the_critics_is_active_in_training_only() -> None:
+    policy = made("sac", critic_dropout=0.5)
+    batch = rows("sac")
+
+    def judged(mode: bool) -> Tensor:
+        policy.train(mode)
+        return policy.critic(policy.input_dict(batch.obs), batch.actions)
+
+    assert not torch.equal(judged(True), judged(True))
+    assert torch.equal(judged(False), judged(False))
+    policy.learn_on_batch(batch)
+    assert policy.training
+
+
+# -- R2D2 -------------------------------------------------------------------------------------------------------------
+def sequences(**columns: Any) -> SampleBatch:
+    """Two sequences of 5 and 3 rows, of which the first two and the first one only warm the state up."""
+    lens = torch.tensor([5, 3])
+    state = SampleBatch({"0": torch.zeros(2, 4), "1": torch.zeros(2, 4)})
+    batch = rows(count=8)
+    batch["seq_lens"], batch["state_in"], batch["next_state_in"] = lens, state, state
+    batch["burn_in"] = torch.tensor([True, True, False, False, False, True, False, False])
+    batch["bootstrap_rows"] = torch.arange(8)
+    for name, value in columns.items():
+        batch[name] = value
+    return batch
+
+
+def recurrent(**changes: Any) -> Any:
+    return R2D2(OBS, TWO, model={"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 4}, **changes)
+
+
+def test_rows_that_warm_up_do_not_reach_the_loss() -> None:
+    """Their rewards are not numbers, and their weight is no weight: the loss and its gradient do not notice."""
+    policy, burn_in = recurrent(), sequences()["burn_in"]
+    plain = gradients(policy, sequences())
+    rewards = sequences().rewards
+    other = gradients(policy, sequences(rewards=torch.where(burn_in, 1e6, rewards)))
+    for key, value in plain.items():
+        assert_close(value, other[key], rtol=0, atol=0)
+    batch = sequences(rewards=torch.where(burn_in, torch.nan, rewards))
+    loss, _ = policy.loss(batch)
+    assert bool(torch.isfinite(loss)) and bool(torch.isfinite(batch["td_errors"]).all())
+    trained = gradients(policy, sequences(rewards=torch.where(burn_in, rewards, 1e6)))
+    assert any(not torch.equal(value, trained[key]) for key, value in plain.items())
+
+
+def test_rows_that_warm_up_reach_the_state() -> None:
+    policy, burn_in = recurrent(), sequences()["burn_in"]
+    plain, other = sequences(), sequences()
+    other["obs"] = torch.where(burn_in.unsqueeze(1), other.obs + 1.0, other.obs)
+    assert not torch.equal(td_errors(policy, plain), td_errors(policy, other))
+
+
+def test_the_rescaled_target_is_h_of_the_return() -> None:
+    """h⁻¹ of the target's value 3 is 3 again; r + γ V = 1 + ½ · 3 = 2.5; h(2.5) = √3.5 − 1 + 0.0025 = 0.873329."""
+    policy = made("r2d2")
+    constant_q(policy.model, 0.0, 0.0)
+    constant_q(policy.target_model, *[value_rescale(torch.tensor(3.0)).item()] * 2)
+    batch = rows("r2d2", rewards=torch.ones(6), discounts=torch.full((6,), 0.5))
+    assert_close(td_errors(policy, batch), torch.full((6,), -0.873329), rtol=0, atol=1e-5)
+    plain = made("r2d2", rescale=False)
+    constant_q(plain.model, 0.0, 0.0)
+    constant_q(plain.target_model, 3.0, 3.0)
+    assert_close(td_errors(plain, batch), torch.full((6,), -2.5))
+
+
+def test_the_value_that_follows_is_that_of_the_row_where_the_sum_ends() -> None:
+    """Two rewards are summed in row 2: what follows is the value after row 3."""
+    policy = recurrent(rescale=False, double=False)
+    ends = torch.arange(8)
+    ends[2] = 3
+    plain, summed = sequences(), sequences(bootstrap_rows=ends)
+    with torch.no_grad():
+        of_rows, found = policy.following_returns(plain), policy.following_returns(summed)
+    assert_close(found[2], of_rows[3], rtol=0, atol=0)
+    assert_close(found[torch.arange(8) != 2], of_rows[torch.arange(8) != 2], rtol=0, atol=0)
+
+
+def test_a_sequence_s_priority_mixes_its_largest_and_its_mean_error_and_its_weight_scales_its_rows() -> None:
+    """η = 0.9 over the trained rows: of errors 1, 2, 6 it is 0.9 · 6 + 0.1 · 3 = 5.7; of −4, 2: 0.9 · 4 + 0.1 · 3."""
+    policy = recurrent()
+    errors = torch.tensor([9.0, 9.0, 1.0, 2.0, 6.0, 9.0, -4.0, 2.0])
+    loss, priorities = policy.reduced(errors, errors, sequences(weights=torch.tensor([1.0, 0.5])))
+    assert_close(priorities, torch.tensor([5.7, 3.9]))
+    assert loss.item() == pytest.approx((1 + 2 + 6 + 0.5 * (-4 + 2)) / 5)
+
+
+def test_noise_is_drawn_anew_for_every_gradient_step_and_targets_have_their_own() -> None:
+    policy: Any = Rainbow(OBS, TWO, num_atoms=5, **SMALL)
+    seen = []
+    for _ in range(2):
+        policy.loss(rows())
+        seen.append([policy.model(policy.input_dict(rows().obs), (), None)[0].detach().clone()])
+        seen[-1].append(policy.target_model(policy.input_dict(rows().obs), (), None)[0].detach().clone())
+    assert not torch.equal(seen[0][0], seen[1][0]) and not torch.equal(seen[0][1], seen[1][1])
+    assert not torch.equal(seen[0][0], seen[0][1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -153,4 +154,60 @@ def test_classic_keys_train_at_the_rate_they_say(tmp_path: Path) -> None:
     trainer = rllib.__getattr__("DQNTrainer")(env="CartPole-v1", config=keys)
     result = trainer.train()
     assert result["timesteps_total"] >= 45 and result["gradient_steps"] == (result["timesteps_total"] - 40) // 4
+    trainer.stop()
+
+
+def planned(workers: Any, config: Any) -> Any:
+    """The least plan that stores and learns."""
+    buffer = rllib.LocalReplayBuffer(learning_starts=config["learning_starts"], replay_batch_size=8)
+    store = rllib.ParallelRollouts(workers).for_each(rllib.StoreToReplayBuffer(local_buffer=buffer))
+    learn = rllib.Replay(local_buffer=buffer).for_each(rllib.TrainOneStep(workers))
+    return rllib.StandardMetricsReporting(rllib.Concurrently([store, learn], output_indexes=[1]), workers, config)
+
+
+@pytest.mark.parametrize(("name", "env"), [("DQN", "CartPole-v1"), ("SAC", "Pendulum-v1")])
+def test_a_trainer_with_a_plan_saves_restores_and_evaluates(tmp_path: Path, name: str, env: str) -> None:
+    """Its buffer is the plan's: the restored run fills one again before it learns on."""
+    keys = {"learning_starts": 20, "timesteps_per_iteration": 40, "evaluation_interval": 2, "evaluation_duration": 2}
+    made = getattr(rllib, f"{name}Trainer").with_updates("Planned", execution_plan=planned)
+    first = made(env=env, config=keys)
+    results = [first.train() for _ in range(2)]
+    assert "evaluation" not in results[0] and "eval/ep_rew_mean" in results[1]["evaluation"]
+    path = first.save(tmp_path / "saved.ckpt")
+    first.stop()
+    second = made(env=env, config={**keys, "seed": 3})
+    second.restore(path)
+    assert (second.policy.env_steps, second.policy.gradient_steps) == (
+        results[1]["env_steps"],
+        results[1]["gradient_steps"],
+    )
+    result = second.train()
+    assert result["training_iteration"] == 3 and result["env_steps"] >= results[1]["env_steps"] + 40
+    gained = result["gradient_steps"] - results[1]["gradient_steps"]
+    assert 0 < gained <= result["env_steps"] - results[1]["env_steps"] - 20 + 1
+    second.stop()
+
+
+def test_a_plan_with_an_on_policy_algorithm_learns_from_joined_batches() -> None:
+    def plan(workers: Any, config: Any) -> Any:
+        rollouts = rllib.ParallelRollouts(workers, mode="bulk_sync")
+        learn = rollouts.combine(rllib.ConcatBatches(min_batch_size=config["train_batch_size"]))
+        return rllib.StandardMetricsReporting(learn.for_each(rllib.TrainOneStep(workers)), workers, config)
+
+    keys = {"rollout_fragment_length": 16, "train_batch_size": 60, "num_sgd_iter": 1, "num_envs_per_worker": 2}
+    trainer = rllib.__getattr__("PPOTrainer").with_updates("Planned", execution_plan=plan)(
+        env="CartPole-v1", config=keys
+    )
+    result = trainer.train()
+    assert result["env_steps"] >= 60 and math.isfinite(result["info"]["learner"]["default_policy"]["policy_loss"])
+    trainer.stop()
+
+
+def test_a_plan_cannot_move_targets_that_follow_by_themselves() -> None:
+    def plan(workers: Any, config: Any) -> Any:
+        return rllib.ParallelRollouts(workers).for_each(rllib.UpdateTargetNetwork(workers, 100))
+
+    trainer = rllib.__getattr__("SACTrainer").with_updates("Planned", execution_plan=plan)(env="Pendulum-v1")
+    with pytest.raises(ConfigError, match=r"SAC moves its targets after each gradient step"):
+        trainer.train()
     trainer.stop()

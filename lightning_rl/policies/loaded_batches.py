@@ -36,10 +36,9 @@ class LoadedBatches(Learning):
         if not self.learns_alone:
             self._begin_iteration()
         rows = self._rows(batch).to(self.device)
-        if fragment and isinstance(getattr(self, "observation_filter", None), MeanStdFilter):
-            self.observation_filter.update(
-                self.preprocessor.transform_batch(restored(self.observation_space, rows.obs))
-            )
+        statistics = getattr(self, "observation_filter", None)
+        if fragment and isinstance(statistics, MeanStdFilter):
+            statistics.update(self.preprocessor.transform_batch(restored(self.observation_space, rows.obs)))
         self.iterations += 1
         self.__dict__.setdefault("_loaded", {})[buffer_index] = rows
         return rows.count

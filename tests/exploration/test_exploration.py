@@ -32,12 +32,13 @@ from lightning_rl.signatures import keywords_of
 from lightning_rl.spaces import ActionTransform
 from tests.exploration.spaces import BOXES, IDS, MIXED, OBSERVATIONS, PAIRS, TAKES, asked, distribution, flat, made
 
-YAMLS = [name for name in group_options("exploration") if name != "custom"]
+REPLAYED = {"constant_noise": "td3", "random_start": "sac"}  # tuned values for these algorithms, not defaults
+YAMLS = [name for name in group_options("exploration") if name != "custom" and name not in REPLAYED]
 every_pair = pytest.mark.parametrize(("name", "space"), PAIRS, ids=IDS)
 
 
 def test_every_strategy_is_here() -> None:
-    assert set(TAKES) == set(STRATEGIES)
+    assert {*TAKES, "noisy_network"} == set(STRATEGIES)  # that one's noise is the network's: tests/models/test_noisy.py
 
 
 @every_pair
@@ -208,9 +209,15 @@ def test_every_strategy_has_a_yaml() -> None:
     assert types == set(STRATEGIES)
 
 
-@pytest.mark.parametrize("name", YAMLS)
+@pytest.mark.parametrize("name", [*YAMLS, *REPLAYED])
 def test_every_yaml_composes_and_passes_the_check(name: str) -> None:
-    check_config(compose_config([f"exploration={name}"]))
+    check_config(compose_config([f"policy={REPLAYED.get(name, 'ppo')}", f"exploration={name}"]))
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_what_is_random_until_learning_starts_follows_it(name: str) -> None:
+    config = compose_config([f"policy={REPLAYED[name]}", f"exploration={name}", "data.learning_starts=777"])
+    assert config["exploration"]["random_timesteps"] == 777
 
 
 def test_another_type_drops_the_keys_of_the_one_before() -> None:

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from lightning_rl.data.datamodule import RolloutDataModule
+from lightning_rl.data.datasets import timed
 from lightning_rl.data.execution import NOT_READY, concurrently, for_each
 from lightning_rl.data.initial_priorities import InitialPriorities
 from lightning_rl.data.replay_datamodule import ReplayDataModule
-from lightning_rl.data.replay_dataset import Draw, collected
+from lightning_rl.data.replay_dataset import Draw
 from lightning_rl.data.shards import ReplayShard, ReplayShards
 from lightning_rl.errors import ConfigError
 from lightning_rl.rollouts.gather import Receipt
@@ -194,7 +195,7 @@ class ApexDataModule(ReplayDataModule):
 
 def receive_and_replay(workers: Any, policy: Any, replay: ApexDataModule) -> Iterator[Any]:
     """Take what a worker has collected and store it; then draw until no gradient step is due; and again."""
-    store = for_each(collected(replay.receipts(), replay), replay.store)
+    store = for_each(timed(replay.receipts(), replay.took), replay.store)
     return concurrently([store, replay.draws_due()], round_robin_weights=[1, "*"])
 
 

@@ -19,7 +19,7 @@ from lightning_rl.sample_batch import SampleBatch
 if TYPE_CHECKING:
     from lightning_rl.data.datamodule import RolloutDataModule
 
-__all__ = ["EvaluationDataset", "OnPolicyDataset"]
+__all__ = ["EvaluationDataset", "OnPolicyDataset", "timed"]
 
 Plan = Callable[[Any, Any], Iterator[SampleBatch]]
 
@@ -71,7 +71,7 @@ class EvaluationDataset(IterableDataset[SampleBatch]):
         )
 
 
-def timed(items: Iterator[SampleBatch], took: Any) -> Iterator[SampleBatch]:
+def timed(items: Iterator[Any], took: Any) -> Iterator[Any]:
     """Pass the items through, telling `took(item, seconds)` how long each one needed."""
     while True:
         started = time.perf_counter()

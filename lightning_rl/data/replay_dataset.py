@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 from torch.utils.data import IterableDataset
 
+from lightning_rl.data.datasets import timed
 from lightning_rl.data.execution import concurrently, for_each, parallel_rollouts
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 
@@ -32,18 +32,9 @@ class Draw(NamedTuple):
 
 def store_and_replay(workers: Any, policy: Any, replay: ReplayDataModule) -> Iterator[SampleBatch | Draw]:
     """Act with the newest weights and store; then draw until no gradient step is due; and again."""
-    fragments = collected(parallel_rollouts(workers, policy), replay)
+    fragments = timed(parallel_rollouts(workers, policy), replay.took)
     store = for_each(fragments, replay.store)
     return concurrently([store, replay.draws_due()], round_robin_weights=[1, "*"])
-
-
-def collected(fragments: Iterator[Any], replay: ReplayDataModule) -> Iterator[Any]:
-    """The fragments, with the time that each took noted."""
-    while True:
-        started = time.perf_counter()
-        fragment = next(fragments)
-        replay.took(fragment, time.perf_counter() - started)
-        yield fragment
 
 
 class ReplayDraws:

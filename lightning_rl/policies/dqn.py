@@ -93,13 +93,21 @@ class DQN(SimpleQ):
         if self.noisy:
             resample_noise(self.model)
             resample_noise(self.target_model)
-        with torch.no_grad():
-            following = None if "td_targets" in batch else self.following_returns(batch)
+        if "td_targets" in batch:
+            following = batch["td_targets"]
+        else:
+            with torch.no_grad():
+                following = self.following_returns(batch) if self.distributional else self.targets(batch)
         _, returns = self.q_values(self.model, batch)
         taken = self.chosen(returns, batch.actions)
         errors, td_errors = self.row_errors(taken, following, batch)
         loss, batch["td_errors"] = self.reduced(errors, td_errors.detach(), batch)
         return loss, self.metrics_of(self.model.means(taken), td_errors)
+
+    @property
+    def distributional(self) -> bool:
+        """Whether the returns' distribution is learned, and not only its mean."""
+        return self.num_atoms > 1 or self.num_quantiles > 1
 
     def following_returns(self, batch: SampleBatch) -> Tensor:
         """What the target network expects after the next observation: `[N]`, or `[N, Z]` logits or quantiles."""
@@ -111,13 +119,9 @@ class DQN(SimpleQ):
             return double_q_values(q_online, target_returns)
         return self.chosen(target_returns, q_online.argmax(1))
 
-    def targets(self, batch: SampleBatch) -> Tensor:
-        """The reward and γ Q_target(s', the action that is chosen there), `[N]`."""
-        return td_targets(batch.rewards, self.following_returns(batch), batch.terminated, batch.discounts)
-
     def computed_ahead(self, rows: SampleBatch) -> dict[str, Tensor]:
         """All targets, but where the online network chooses or returns have distributions."""
-        if self.double_q or self.num_atoms > 1 or self.num_quantiles > 1:
+        if self.double_q or self.distributional:
             return dict(zip(("target_q", "target_returns"), self.target_values(rows), strict=True))
         return super().computed_ahead(rows)
 
@@ -132,17 +136,14 @@ class DQN(SimpleQ):
         index = actions.view(-1, *[1] * (returns.dim() - 1))
         return returns.gather(1, index.expand(-1, 1, *returns.shape[2:])).squeeze(1)
 
-    def row_errors(self, taken: Tensor, following: Tensor | None, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+    def row_errors(self, taken: Tensor, following: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """What each row's error costs, `[N]`, and how surprising the row was, `[N]`.
 
         Args:
             taken: what the network says of the actions taken.
-            following: what the target network says of what follows; `None`: "td_targets" are there.
+            following: the distribution `[N, Z]` of what follows; of means the targets themselves, `[N]`.
             batch: rewards, terminated, discounts.
         """
-        if following is None:
-            td_errors = taken - batch["td_targets"]
-            return self.errors(td_errors), td_errors
         rewards, terminated, discounts = batch.rewards, batch.terminated, batch.discounts
         if self.num_atoms > 1:
             assert self.model.support is not None
@@ -155,5 +156,5 @@ class DQN(SimpleQ):
             targets = td_targets(spread[0], following, spread[1], spread[2])
             errors = quantile_huber(taken, self.fractions, targets, self.huber_delta or 1.0)
             return errors, taken.detach().mean(1) - targets.mean(1)
-        td_errors = taken - td_targets(rewards, following, terminated, discounts)
+        td_errors = taken - following
         return self.errors(td_errors), td_errors

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.losses.value import td_targets, value_rescale, value_rescale_inverse
+from lightning_rl.losses.value import value_rescale, value_rescale_inverse
 from lightning_rl.policies.dqn import DQN
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.sequences import in_sequences
@@ -55,7 +55,7 @@ class R2D2(DQN):
             )
         self.rescale, self.rescale_epsilon, self.priority_eta = rescale, rescale_epsilon, priority_eta
         super().__init__(observation_space, action_space, **keywords)
-        if self.num_atoms > 1 or self.num_quantiles > 1:
+        if self.distributional:
             raise ConfigError(
                 f"policy.num_atoms={self.num_atoms}, policy.num_quantiles={self.num_quantiles}: R2D2 learns means; set "
                 "both to 1, or use dqn"
@@ -71,13 +71,10 @@ class R2D2(DQN):
             if name in batch:
                 column = batch[name]
                 batch[f"next_{name}"] = column[1:]
-        following = SampleBatch({"state_in": batch.state_in.map(lambda part: part[1:])})
+        batch["next_state_in"] = batch.state_in.map(lambda part: part[1:])
         rows = in_sequences(batch, self.max_seq_len)
-        shifted = in_sequences(
-            SampleBatch({name: batch[name] for name in ("valid", "terminated", "truncated")} | dict(following.items())),
-            self.max_seq_len,
-        )
-        rows["next_state_in"] = shifted.state_in
+        starts = rows.seq_lens.cumsum(0) - rows.seq_lens
+        rows["next_state_in"] = rows["next_state_in"][starts]
         rows["discounts"] = torch.full_like(rows.rewards, self.gamma)
         return rows
 
@@ -88,12 +85,10 @@ class R2D2(DQN):
             following = following[batch["bootstrap_rows"]]
         return value_rescale_inverse(following, self.rescale_epsilon) if self.rescale else following
 
-    def row_errors(self, taken: Tensor, following: Tensor | None, batch: SampleBatch) -> tuple[Tensor, Tensor]:
-        """As `DQN`, against h of the target."""
-        assert following is not None  # sequences are drawn for one gradient step
-        targets = td_targets(batch.rewards, following, batch.terminated, batch.discounts)
-        td_errors = taken - (value_rescale(targets, self.rescale_epsilon) if self.rescale else targets)
-        return self.errors(td_errors), td_errors
+    def targets(self, batch: SampleBatch) -> Tensor:
+        """H of the target, `[N]`."""
+        targets = super().targets(batch)
+        return value_rescale(targets, self.rescale_epsilon) if self.rescale else targets
 
     def reduced(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """The mean over the trained rows, weighted by sequence; η max |δ| + (1 − η) mean |δ| of each sequence `[S]`."""

@@ -96,10 +96,14 @@ class SimpleQ(Policy):
         returns = model.returns() if kept is None else model.returns()[kept]
         return (values if mask is None else values.masked_fill(~mask, -torch.inf)), returns
 
+    @torch.no_grad()
     def targets(self, batch: SampleBatch) -> Tensor:
-        """The reward and γ maxₐ Q_target(s', a), `[N]`."""
-        following = self.target_values(batch)[0].amax(1)
-        return td_targets(batch.rewards, following, batch.terminated, batch.discounts)
+        """What Q(s, a) is fitted to, the reward and γ times what follows, `[N]`."""
+        return td_targets(batch.rewards, self.following_returns(batch), batch.terminated, batch.discounts)
+
+    def following_returns(self, batch: SampleBatch) -> Tensor:
+        """What the target network expects after the next observation: maxₐ Q_target(s', a), `[N]`."""
+        return self.target_values(batch)[0].amax(1)
 
     @torch.no_grad()
     def target_values(self, batch: SampleBatch) -> tuple[Tensor, Tensor]:

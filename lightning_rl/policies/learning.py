@@ -117,12 +117,10 @@ class Learning(Acting):
             swept = self._sweep(rows, shuffle)
         self.iteration_metrics = {**swept, **self.batch_metrics(rows), **self._exploring(), "lr": lr}
         self.after_iteration(self.iteration_metrics)
-        if isinstance(self.observation_filter, MeanStdFilter) and not replayed:
+        if not replayed:
             # After the last step: acting and learning saw the same statistics, so the first ratio of an iteration is
             # exactly 1.
-            self.observation_filter.update(
-                self.preprocessor.transform_batch(restored(self.observation_space, rows.obs))
-            )
+            self._watch(rows.obs)
         self.iterations += 1
         self._call_hooks("on_learn_on_batch", policy=self, train_batch=rows, result=self.iteration_metrics)
         self.learn_seconds = time.perf_counter() - started
@@ -188,9 +186,13 @@ class Learning(Acting):
         rewards = self.clipped(fragment.rewards)
         fragment["rewards"] = rewards if paid is None else rewards + paid
         if isinstance(self.observation_filter, MeanStdFilter):
-            rows = flattened(fragment).obs
-            self.observation_filter.update(self.preprocessor.transform_batch(restored(self.observation_space, rows)))
+            self._watch(flattened(fragment).obs)
         return fragment
+
+    def _watch(self, obs: Any) -> None:
+        """Let the observation filter's statistics, where there are any, take rows `[N, *]` in."""
+        if isinstance(self.observation_filter, MeanStdFilter):
+            self.observation_filter.update(self.preprocessor.transform_batch(restored(self.observation_space, obs)))
 
     @property
     def watches_experience(self) -> bool:

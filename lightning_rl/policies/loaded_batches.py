@@ -7,10 +7,9 @@ from typing import Any
 import torch
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.models.filters import MeanStdFilter
 from lightning_rl.policies.learning import Learning
 from lightning_rl.policies.metrics import means
-from lightning_rl.sample_batch import SampleBatch, is_fragment, restored
+from lightning_rl.sample_batch import SampleBatch, is_fragment
 
 __all__ = ["LoadedBatches"]
 
@@ -36,9 +35,8 @@ class LoadedBatches(Learning):
         if not self.learns_alone:
             self._begin_iteration()
         rows = self._rows(batch).to(self.device)
-        statistics = getattr(self, "observation_filter", None)
-        if fragment and isinstance(statistics, MeanStdFilter):
-            statistics.update(self.preprocessor.transform_batch(restored(self.observation_space, rows.obs)))
+        if fragment and not self.learns_alone:
+            self._watch(rows.obs)
         self.iterations += 1
         self.__dict__.setdefault("_loaded", {})[buffer_index] = rows
         return rows.count

@@ -31,14 +31,14 @@ class UpdateRatio:
             )
         if learning_starts < 0:
             raise ConfigError(f"data.learning_starts={learning_starts}; expected 0 or more env steps")
-        self.intensity, self.learning_starts = Fraction(str(training_intensity)), learning_starts
-        self.taken = 0
+        self._steps, self._every = Fraction(str(training_intensity)).as_integer_ratio()
+        self.learning_starts, self.taken = learning_starts, 0
 
     def due(self, env_steps: int) -> int:
         """Gradient steps that have not been taken yet after `env_steps` of all workers and ranks."""
         if env_steps <= self.learning_starts:
             return 0
-        return int((env_steps - self.learning_starts) * self.intensity) - self.taken
+        return (env_steps - self.learning_starts) * self._steps // self._every - self.taken
 
     def start_again(self, env_steps: int) -> None:
         """Count from here: as many steps as before the first gradient step pass again, and none is made up for."""

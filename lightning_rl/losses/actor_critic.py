@@ -59,7 +59,7 @@ def temperature_loss(log_alpha: Tensor, entropy: Tensor, target_entropy: float) 
         entropy: H(π(·|s)), or −log π(a|s) of sampled actions, `[N]`; no gradient flows into it.
         target_entropy: H̄, nats.
     """
-    return (log_alpha * (entropy.detach() - target_entropy)).mean()
+    return log_alpha * (entropy.detach().mean() - target_entropy)
 
 
 def discrete_soft_values(probs: Tensor, log_probs: Tensor, q_values: Tensor, alpha: Tensor | float) -> Tensor:
@@ -112,4 +112,4 @@ def critic_error(q_values: Tensor, targets: Tensor, weights: Tensor | None = Non
         shapes = f"q_values {list(q_values.shape)} and targets {list(targets.shape)}"
         raise ValueError(f"{shapes} do not fit; expected [K, N] and [N]")
     errors = (q_values - targets).square()
-    return 0.5 * (errors if weights is None else weights * errors).mean(1).sum()
+    return (errors if weights is None else weights * errors).sum() * (0.5 / targets.shape[0])

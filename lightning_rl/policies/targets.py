@@ -34,6 +34,7 @@ class Follower:
         # Listed once: walking through the modules costs more than moving a small network.
         self._targets: list[Any] = list(target.parameters())
         self._sources: list[Any] = list(source.parameters())
+        self._has_buffers = any(True for _ in target.buffers())
 
     @torch.no_grad()
     def __call__(self, tau: float = 1.0) -> None:
@@ -42,8 +43,9 @@ class Follower:
             torch._foreach_copy_(self._targets, self._sources)  # pyright: ignore[reportPrivateImportUsage]
         else:
             torch._foreach_lerp_(self._targets, self._sources, tau)  # pyright: ignore[reportPrivateImportUsage]
-        for old, new in zip(self.target.buffers(), self.source.buffers(), strict=True):
-            old.copy_(new)
+        if self._has_buffers:
+            for old, new in zip(self.target.buffers(), self.source.buffers(), strict=True):
+                old.copy_(new)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ __all__ = [
     "EnvError",
     "NonFiniteError",
     "UnsupportedSpaceError",
+    "check_at_least_one",
     "did_you_mean",
     "import_object",
     "import_path",
@@ -39,6 +40,17 @@ class CheckpointError(RuntimeError):
 
 class NonFiniteError(FloatingPointError):
     """A loss, gradient or statistic that is NaN or infinite."""
+
+
+def check_at_least_one(prefix: str = "", **numbers: int) -> None:
+    """Refuse numbers below 1.
+
+    Raises:
+        ConfigError: names the first of them, with `prefix` before its name.
+    """
+    for name, number in numbers.items():
+        if number < 1:
+            raise ConfigError(f"{prefix}{name}={number}; expected at least 1")
 
 
 def did_you_mean(word: str, known: Iterable[Any]) -> str:

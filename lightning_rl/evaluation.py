@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
 
 __all__ = ["confidence_interval", "evaluate"]
 
@@ -35,8 +35,7 @@ def evaluate(
         CheckpointError: the file is missing, damaged or foreign, or its spaces are not the environment's.
         ConfigError: it is not known which environment to play in.
     """
-    if episodes < 1:
-        raise ConfigError(f"episodes={episodes}; expected at least 1")
+    check_at_least_one(episodes=episodes)
     file = checkpoint / "checkpoints" / "last.ckpt" if checkpoint.is_dir() else checkpoint
     from lightning_rl.policies import Policy
     from lightning_rl.rollouts.envs import EnvCreator

@@ -16,7 +16,7 @@ from lightning_rl.data.initial_priorities import InitialPriorities
 from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.data.replay_dataset import Draw
 from lightning_rl.data.shards import ReplayShard, ReplayShards
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, check_at_least_one
 from lightning_rl.rollouts.gather import Receipt
 from lightning_rl.rollouts.services import make_services
 from lightning_rl.sample_batch import SampleBatch
@@ -68,7 +68,13 @@ class ApexDataModule(ReplayDataModule):
         callbacks: Any = (),
         **keywords: Any,
     ) -> None:
-        check_numbers(num_shards, requests_per_worker, requests_per_shard, max_staleness)
+        check_at_least_one(
+            "data.",
+            num_shards=num_shards,
+            requests_per_worker=requests_per_worker,
+            requests_per_shard=requests_per_shard,
+            max_staleness=max_staleness,
+        )
         check_shares(num_shards, capacity, batch_size, learning_starts)
         # Last: it sees fragments as the user's hooks leave them.
         hooks = [InitialPriorities(n_step)] if initial_priorities and prioritized else []
@@ -197,18 +203,6 @@ def receive_and_replay(workers: Any, policy: Any, replay: ApexDataModule) -> Ite
     """Take what a worker has collected and store it; then draw until no gradient step is due; and again."""
     store = for_each(timed(replay.receipts(), replay.took), replay.store)
     return concurrently([store, replay.draws_due()], round_robin_weights=[1, "*"])
-
-
-def check_numbers(num_shards: int, requests_per_worker: int, requests_per_shard: int, max_staleness: int) -> None:
-    """Refuse numbers below 1.
-
-    Raises:
-        ConfigError: names it.
-    """
-    numbers = {"requests_per_worker": requests_per_worker, "requests_per_shard": requests_per_shard}
-    for name, number in {"num_shards": num_shards, **numbers, "max_staleness": max_staleness}.items():
-        if number < 1:
-            raise ConfigError(f"data.{name}={number}; expected at least 1")
 
 
 def check_shares(num_shards: int, capacity: int, batch_size: int, learning_starts: int) -> None:

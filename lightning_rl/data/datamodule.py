@@ -13,7 +13,7 @@ import numpy as np
 from lightning.pytorch import LightningDataModule
 
 from lightning_rl.data.datasets import EvaluationDataset, OnPolicyDataset
-from lightning_rl.errors import ConfigError, import_object
+from lightning_rl.errors import ConfigError, check_at_least_one, import_object
 from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.worker_set import WorkerSet, make_worker_set
 from lightning_rl.sample_batch import SampleBatch
@@ -97,8 +97,7 @@ class RolloutDataModule(LightningDataModule):
         callbacks: Sequence[Any] = (),
     ) -> None:
         super().__init__()
-        if iterations_per_epoch < 1:
-            raise ConfigError(f"data.iterations_per_epoch={iterations_per_epoch}; expected at least 1")
+        check_at_least_one("data.", iterations_per_epoch=iterations_per_epoch)
         self.env = env if isinstance(env, EnvCreator) else EnvCreator(**env)
         self.worker_options = dict(workers or {})
         self.num_workers = int(self.worker_options.pop("num_workers", 0))

@@ -12,7 +12,7 @@ from lightning_rl.data.prioritized import PrioritizedReplayBuffer
 from lightning_rl.data.replay import ReplayBuffer
 from lightning_rl.data.row_fragments import fragment_of_rows
 from lightning_rl.data.sequence_replay import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
-from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.errors import ConfigError, check_at_least_one, did_you_mean
 from lightning_rl.multi_agent_batch import MultiAgentBatch
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 
@@ -56,10 +56,12 @@ class LocalReplayBuffer:
         replay_sequence_length: int = 1,
         **keywords: Any,
     ) -> None:
-        sizes = {"num_shards": num_shards, "buffer_size": buffer_size, "replay_batch_size": replay_batch_size}
-        for name, value in {**sizes, "replay_sequence_length": replay_sequence_length}.items():
-            if value < 1:
-                raise ConfigError(f"{name}={value} of a replay buffer; expected at least 1")
+        check_at_least_one(
+            num_shards=num_shards,
+            buffer_size=buffer_size,
+            replay_batch_size=replay_batch_size,
+            replay_sequence_length=replay_sequence_length,
+        )
         if replay_mode not in MODES:
             raise ConfigError(
                 f"replay_mode={replay_mode!r}.{did_you_mean(replay_mode, MODES)} Choose {' or '.join(MODES)}"

@@ -19,7 +19,7 @@ from lightning_rl.data.ring_state import check_same, restored_ring, ring_for, ri
 from lightning_rl.data.steps import NEEDED, Steps
 from lightning_rl.data.storage import allocator
 from lightning_rl.data.transitions import transitions
-from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["COLUMNS", "ReplayBuffer", "uniform"]
@@ -59,9 +59,7 @@ class ReplayBuffer:
         obs_frames: int | str = "auto",
         seed: int = 0,
     ) -> None:
-        for name, value in (("capacity", capacity), ("n_step", n_step)):
-            if value < 1:
-                raise ConfigError(f"{name}={value} of a replay buffer; expected at least 1")
+        check_at_least_one(capacity=capacity, n_step=n_step)
         if not 0 <= gamma <= 1:
             raise ConfigError(f"gamma={gamma} of a replay buffer; expected a discount in [0, 1]")
         if obs_frames != "auto" and (not isinstance(obs_frames, int) or obs_frames < 0):

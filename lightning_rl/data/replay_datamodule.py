@@ -15,7 +15,7 @@ from lightning_rl.data.replay_dataset import Draw, ReplayDataset
 from lightning_rl.data.sequence_replay import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
 from lightning_rl.data.storage import check_fits_memory, estimated_bytes
 from lightning_rl.data.update_ratio import UpdateRatio
-from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule
 from lightning_rl.seeding import derive_seed
@@ -90,7 +90,14 @@ class ReplayDataModule(RolloutDataModule):
             seed=seed,
             callbacks=callbacks,
         )
-        check_numbers(capacity, batch_size, learning_starts, fragments_per_iteration, n_step)
+        check_at_least_one(
+            "data.",
+            capacity=capacity,
+            batch_size=batch_size,
+            fragments_per_iteration=fragments_per_iteration,
+            n_step=n_step,
+        )
+        check_sizes(capacity, batch_size, learning_starts, n_step)
         self.capacity, self.batch_size, self.n_step = capacity, batch_size, n_step
         self.fragments_per_iteration, self.storage, self.save_replay = fragments_per_iteration, storage, save_replay
         self.ratio = UpdateRatio(training_intensity, learning_starts)
@@ -223,16 +230,12 @@ class ReplayDataModule(RolloutDataModule):
             yield Draw(self.draw(steps), steps) if steps > 0 else NOT_READY
 
 
-def check_numbers(capacity: int, batch_size: int, learning_starts: int, fragments: int, n_step: int) -> None:
+def check_sizes(capacity: int, batch_size: int, learning_starts: int, n_step: int) -> None:
     """Refuse sizes that cannot work together.
 
     Raises:
         ConfigError: names both.
     """
-    numbers = {"capacity": capacity, "batch_size": batch_size, "fragments_per_iteration": fragments, "n_step": n_step}
-    for name, number in numbers.items():
-        if number < 1:
-            raise ConfigError(f"data.{name}={number}; expected at least 1")
     if n_step >= capacity:
         raise ConfigError(f"data.n_step={n_step} in a buffer of data.capacity={capacity} rows: raise the capacity")
     if batch_size > capacity:

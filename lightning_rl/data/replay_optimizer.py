@@ -9,7 +9,7 @@ from typing import Any
 from lightning_rl.data.execution import env_steps
 from lightning_rl.data.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.data.samples_optimizer import SyncSamplesOptimizer
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, check_at_least_one
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 
@@ -57,8 +57,7 @@ class SyncReplayOptimizer(SyncSamplesOptimizer):
                 f"SyncReplayOptimizer feeds off-policy algorithms (dqn, sac, td3, …); {type(policy).__name__} learns "
                 "from its own rollouts: use SyncSamplesOptimizer"
             )
-        if gradient_steps < 1:
-            raise ConfigError(f"gradient_steps={gradient_steps} of SyncReplayOptimizer; expected at least 1")
+        check_at_least_one(gradient_steps=gradient_steps)
         local_worker.postprocess = False  # what is stored is raw
         super().__init__(local_worker, remote_workers, train_batch_size=1)
         self.learning_starts, self.gradient_steps = learning_starts, gradient_steps

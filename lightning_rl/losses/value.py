@@ -102,13 +102,19 @@ def td_targets(rewards: Tensor, next_values: Tensor, terminated: Tensor, discoun
 
     Args:
         rewards: `[N]`; for n steps, their discounted sum.
-        next_values: value of the state that the rewards lead to, `[N]`.
+        next_values: value of the state that the rewards lead to, `[N]`; or M > 1 quantiles of it, `[N, M]`.
         terminated: bool `[N]`; a truncated row bootstraps.
         discount: γ, or γⁿ per row `[N]`.
+
+    Returns:
+        As `next_values`.
 
     Raises:
         ValueError: the shapes differ.
     """
+    if next_values.dim() == 2 and next_values.shape[1] > 1:  # a column [N, 1] is somebody's mistake
+        rewards, terminated = (column.unsqueeze(1).expand_as(next_values) for column in (rewards, terminated))
+        discount = discount.unsqueeze(1) if isinstance(discount, Tensor) else discount
     same_shape(rewards, next_values, terminated)
     # Not a product with 0: V of a state without legal actions may be −∞.
     return (rewards + discount * next_values.masked_fill(terminated, 0.0)).detach()

@@ -151,9 +151,7 @@ class DQN(SimpleQ):
             errors = -(target * F.log_softmax(taken, -1)).sum(-1)
             return errors, errors
         if self.num_quantiles > 1:
-            shape = following.shape
-            spread = [column.unsqueeze(1).expand(shape) for column in (rewards, terminated, discounts)]
-            targets = td_targets(spread[0], following, spread[1], spread[2])
+            targets = td_targets(rewards, following, terminated, discounts)
             errors = quantile_huber(taken, self.fractions, targets, self.huber_delta or 1.0)
             return errors, taken.detach().mean(1) - targets.mean(1)
         td_errors = taken - following

@@ -30,6 +30,7 @@ from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import Follower, frozen, target_of
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.spaces import is_bounded_box
 
 __all__ = ["SAC"]
 
@@ -99,8 +100,7 @@ class SAC(Policy):
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
         """The actor; the critics are made here too, so that they share the seed of first weights."""
         space = self.action_space
-        bounded = isinstance(space, spaces.Box) and space.dtype.kind == "f" and space.is_bounded()
-        if not (self.discrete or bounded):
+        if not (self.discrete or is_bounded_box(space)):
             raise UnsupportedSpaceError(
                 f"{type(self).__name__} takes a float Box with finite bounds or Discrete actions; the action space is "
                 f"{space}: use ppo, a2c or pg"

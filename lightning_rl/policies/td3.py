@@ -22,6 +22,7 @@ from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import Follower, frozen, target_of
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.spaces import is_bounded_box
 
 __all__ = ["TD3"]
 
@@ -86,7 +87,7 @@ class TD3(Policy):
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
         """The actor; the critics are made here too, so that they share the seed of first weights."""
         space = self.action_space
-        if not (isinstance(space, spaces.Box) and space.dtype.kind == "f" and space.is_bounded()):
+        if not is_bounded_box(space):
             raise UnsupportedSpaceError(
                 f"{type(self).__name__} takes a float Box with finite bounds; the action space is {space}: use dqn or "
                 "sac for Discrete actions, ppo, a2c or pg for any"
@@ -94,7 +95,7 @@ class TD3(Policy):
         config = {**(model or {}), "vf_share_layers": True}
         config["custom_action_dist"] = config.get("custom_action_dist") or "SquashedDeterministic"
         self.critic = CriticEnsemble(
-            self.observation_space, space, config, count=self.num_critics, action_size=math.prod(space.shape)
+            self.observation_space, space, config, count=self.num_critics, action_size=math.prod(space.shape or ())
         )
         return super().make_model_and_action_dist(config)
 

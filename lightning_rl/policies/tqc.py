@@ -70,10 +70,7 @@ class TQC(SAC):
         every = quantiles.transpose(0, 1).flatten(1).sort(1).values  # [N, K · M]
         kept = every[:, : every.shape[1] - self.num_critics * self.dropped_quantiles]
         following = kept - (alpha * dist.sampled_action_logp()).unsqueeze(1)
-        rewards, terminated, discounts = (
-            column.unsqueeze(1).expand_as(following) for column in (batch.rewards, batch.terminated, batch.discounts)
-        )
-        return td_targets(rewards, following, terminated, discounts)
+        return td_targets(batch.rewards, following, batch.terminated, batch.discounts)
 
     def critic_loss(self, batch: SampleBatch, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The quantile Huber loss of every critic, mean TD errors `[N]`, and Q-values `[K, N]`."""

@@ -2,13 +2,14 @@
 
 from lightning_rl.spaces.actions import ActionTransform, squash, unsquash
 from lightning_rl.spaces.structure import leaf_spaces, leaf_values, packed
-from lightning_rl.spaces.support import check_supported, choices_of
+from lightning_rl.spaces.support import check_supported, choices_of, is_bounded_box
 from lightning_rl.spaces.written import space_difference, space_from_json, space_to_json
 
 __all__ = [
     "ActionTransform",
     "check_supported",
     "choices_of",
+    "is_bounded_box",
     "leaf_spaces",
     "leaf_values",
     "packed",

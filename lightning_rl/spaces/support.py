@@ -10,7 +10,7 @@ from gymnasium import Space, spaces
 from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.spaces.structure import leaf_spaces
 
-__all__ = ["SUPPORTED", "check_supported", "choices_of"]
+__all__ = ["SUPPORTED", "check_supported", "choices_of", "is_bounded_box"]
 
 MAX_CHOICES = 65_536  # a categorical over more values than this is a modelling mistake, not a network
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
@@ -64,6 +64,11 @@ def _problem(leaf: Space[Any], role: str) -> str:
             f"has {choices} values in one component; at most {MAX_CHOICES} work: use a float Box, or several components"
         )
     return ""
+
+
+def is_bounded_box(space: Space[Any]) -> bool:
+    """Whether it is a float Box with finite bounds, between which an action can be squashed."""
+    return isinstance(space, spaces.Box) and space.dtype.kind == "f" and space.is_bounded()
 
 
 def choices_of(leaf: Space[Any]) -> np.ndarray:

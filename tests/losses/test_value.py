@@ -183,6 +183,13 @@ def test_shapes_that_would_broadcast_are_refused() -> None:
         quantile_huber(torch.zeros(2, 3), torch.zeros(4), torch.zeros(2, 3))
 
 
+def test_td_targets_of_quantiles_are_those_of_each_quantile() -> None:
+    """1 + 0.5 · (2 4 6), and a terminated row's reward alone."""
+    quantiles, terminated = torch.tensor([[2.0, 4.0, 6.0]] * 2), torch.tensor([False, True])
+    targets = td_targets(torch.ones(2), quantiles, terminated, torch.tensor([0.5, 0.9]))
+    assert_close(targets, torch.tensor([[2.0, 3.0, 4.0], [1.0, 1.0, 1.0]]))
+
+
 def test_dueling_takes_the_mean_over_possible_actions_only() -> None:
     """V = 1, A = 1 2 −∞: 1 + 1 − 1.5, 1 + 2 − 1.5, −∞; with A = 1 2 3: 0 1 2."""
     advantages = torch.tensor([[1.0, 2.0, -torch.inf], [1.0, 2.0, 3.0]]).unsqueeze(2)

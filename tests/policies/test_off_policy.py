@@ -26,6 +26,7 @@ Q_LEARNERS: dict[str, tuple[type[Policy], dict[str, Any]]] = {
     "dqn, quantiles": (DQN, {"num_quantiles": 5}),
     "c51": (DQN, {"num_atoms": 11}),
     "r2d2": (R2D2, {}),
+    "r2d2, plain": (R2D2, {"double": False}),
     "simple_q": (SimpleQ, {}),
 }
 CRITICS: dict[str, tuple[type[Policy], dict[str, Any]]] = {
@@ -101,6 +102,16 @@ def test_simple_q_takes_the_best_of_the_target_network() -> None:
     constant_q(policy.model, 1.0, 2.0)
     constant_q(policy.target_model, 10.0, 3.0)
     assert policy.loss(rows(rewards=torch.ones(6)))[0].item() == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize("name", Q_LEARNERS)
+def test_targets_computed_for_several_steps_at_once_are_those_of_each_step(name: str) -> None:
+    """Three gradient steps on a target network that moves after the second: no error differs from a step alone."""
+    at_once, one_by_one = made(name, target_update_interval=2), made(name, target_update_interval=2)
+    for number, batch in enumerate(at_once.batches_of(rows(name, count=9), steps=3)):
+        alone = rows(name, count=9)[3 * number : 3 * number + 3]
+        assert ("td_targets" in batch or "target_q" in batch) and "td_targets" not in alone
+        assert_close(td_errors(at_once, batch), td_errors(one_by_one, alone), rtol=0, atol=1e-6)
 
 
 @each_algorithm

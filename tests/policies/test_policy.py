@@ -127,14 +127,25 @@ def test_the_first_minibatch_of_an_iteration_has_no_divergence() -> None:
     assert metrics["approx_kl"] > 1e-6
 
 
-def test_one_flat_tensor_learns_what_a_list_of_tensors_learns() -> None:
+@pytest.mark.parametrize(
+    ("name", "path", "keywords"),
+    [
+        ("adam", "torch.optim.Adam", {}),
+        ("adam", "torch.optim.Adam", {"weight_decay": 0.1, "betas": (0.8, 0.9), "eps": 1e-3}),
+        ("adam", "torch.optim.Adam", {"amsgrad": True}),
+        ("adamw", "torch.optim.AdamW", {"weight_decay": 0.1}),
+        ("sgd", "torch.optim.SGD", {"momentum": 0.9}),
+        ("rmsprop", "torch.optim.RMSprop", {}),
+    ],
+)
+def test_one_flat_tensor_learns_what_a_list_of_tensors_learns(name: str, path: str, keywords: dict[str, Any]) -> None:
     ends = []
-    for keywords in ({"optimizer": "adam"}, {"optimizer": "torch.optim.Adam"}):  # import paths are stepped as a list
-        policy = PPO(*CARTPOLE.spaces(), seed=4, **keywords)
+    for optimizer in (name, path):  # import paths are stepped as a list, by torch's own step
+        policy = PPO(*CARTPOLE.spaces(), seed=4, optimizer=optimizer, optimizer_kwargs=keywords)
         source = worker(policy)
         for _ in range(3):
             policy.learn_on_batch(source.sample())
-        assert bool(policy.optimiser.flat) == (keywords["optimizer"] == "adam")
+        assert bool(policy.optimiser.flat) == (optimizer == name)
         ends.append(weights(policy))
     torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
 

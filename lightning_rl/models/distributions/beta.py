@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from gymnasium import Space
 from torch import Tensor
 
-from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, sampled
-from lightning_rl.models.distributions.bounds import Bound, bounds_of, check_bounded, log_volume, span
+from lightning_rl.models.distributions.base import sampled
+from lightning_rl.models.distributions.bounds import Bound, Bounded, log_volume, span
 from lightning_rl.models.distributions.continuous import DiagGaussian
 
 __all__ = ["Beta", "standard_gamma"]
@@ -21,7 +20,7 @@ EDGE = 1e-6  # samples in [0, 1] stay so far inside, where their density is fini
 MAX_LOG = 9.2  # of the concentration, 10⁴: a deviation of 0.5 % of the range; samples get coarse beyond
 
 
-class Beta(ActionDistribution):
+class Beta(Bounded):
     """Independent beta distributions, stretched to the bounds.
 
     Chou et al. 2017, "Improving stochastic policy gradients in continuous control with deep reinforcement learning
@@ -60,19 +59,9 @@ class Beta(ActionDistribution):
         return 2 * math.prod(action_space.shape or ())
 
     @classmethod
-    def for_space(cls, action_space: Space[Any]) -> DistFactory:
-        """With the bounds and the shape of its actions."""
-        return partial(cls, **bounds_of(action_space))
-
-    @classmethod
     def serves(cls, leaf: Space[Any]) -> bool:
         """Float Boxes."""
         return DiagGaussian.serves(leaf)
-
-    @classmethod
-    def check_space(cls, action_space: Space[Any]) -> None:
-        """Only float Boxes with finite bounds."""
-        check_bounded(cls, action_space)
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Actions `[N, *shape]`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,20 +11,30 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from lightning_rl.errors import UnsupportedSpaceError
-from lightning_rl.models.distributions.base import ActionDistribution
+from lightning_rl.models.distributions.base import ActionDistribution, DistFactory
+from lightning_rl.spaces import is_bounded_box
 
-__all__ = ["Bound", "bounds_of", "check_bounded", "log_volume", "span"]
+__all__ = ["Bound", "Bounded", "bounds_of", "log_volume", "span"]
 
 Bound = float | tuple[float, ...]  # the same for all entries, or one for each
 
 
-def check_bounded(dist_class: type[ActionDistribution], action_space: Space[Any]) -> None:
-    """Raise `UnsupportedSpaceError` unless the space is a float Box with finite bounds."""
-    if not (dist_class.serves(action_space) and isinstance(action_space, spaces.Box) and action_space.is_bounded()):
-        raise UnsupportedSpaceError(
-            f"{dist_class.__name__} acts between bounds; {action_space} needs to be a float Box with finite low and "
-            "high: set them, or leave model.custom_action_dist out"
-        )
+class Bounded(ActionDistribution):
+    """Mixed in before a distribution whose constructor takes `low` and `high`."""
+
+    @classmethod
+    def for_space(cls, action_space: Space[Any]) -> DistFactory:
+        """With the bounds and the shape of its actions."""
+        return partial(cls, **bounds_of(action_space))
+
+    @classmethod
+    def check_space(cls, action_space: Space[Any]) -> None:
+        """Only float Boxes with finite bounds."""
+        if not is_bounded_box(action_space):
+            raise UnsupportedSpaceError(
+                f"{cls.__name__} acts between bounds; {action_space} needs to be a float Box with finite low and high: "
+                "set them, or leave model.custom_action_dist out"
+            )
 
 
 def bounds_of(action_space: Space[Any]) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class Categorical(ActionDistribution):
     @property
     def restricted(self) -> bool:
         """Whether a mask or the model forbids some of the actions."""
-        return self.mask is not None or self.logits.detach().min().item() < IMPOSSIBLE
+        return self.mask is not None or self.logits.min().item() < IMPOSSIBLE
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Actions `[N]`, int64."""

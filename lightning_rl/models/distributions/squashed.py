@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from gymnasium import Space
 from torch import Tensor
 
-from lightning_rl.models.distributions.base import DistFactory, sampled
-from lightning_rl.models.distributions.bounds import Bound, bounds_of, check_bounded, log_volume, span
+from lightning_rl.models.distributions.base import sampled
+from lightning_rl.models.distributions.bounds import Bound, Bounded, log_volume, span
 from lightning_rl.models.distributions.continuous import LOG_2PI, Deterministic, DiagGaussian
 
 __all__ = ["SquashedDeterministic", "SquashedGaussian"]
@@ -23,7 +22,7 @@ INSIDE = 1.0 - 1e-6  # tanh of samples: nearer to ±1, float32 could not tell th
 QUADRATURE = 24  # points of the entropy's quadrature
 
 
-class SquashedGaussian(DiagGaussian):
+class SquashedGaussian(Bounded, DiagGaussian):
     """Tanh of a `DiagGaussian`, stretched to the bounds. Haarnoja et al. 2018, arXiv:1812.05905, appendix C.
 
     `sample` gives actions to record: they stop a millionth short of the bounds, and their density is that of the
@@ -49,16 +48,6 @@ class SquashedGaussian(DiagGaussian):
         self.low, self.high = low, high
         self._raw: Tensor | None = None  # the last `rsample` before tanh
         self._last: Tensor | None = None  # the last `sample`
-
-    @classmethod
-    def for_space(cls, action_space: Space[Any]) -> DistFactory:
-        """With the bounds and the shape of its actions."""
-        return partial(cls, **bounds_of(action_space))
-
-    @classmethod
-    def check_space(cls, action_space: Space[Any]) -> None:
-        """Only float Boxes with finite bounds."""
-        check_bounded(cls, action_space)
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Actions `[N, *shape]`."""
@@ -127,7 +116,7 @@ class SquashedGaussian(DiagGaussian):
     # kl is inherited: both sides are squashed by the same function, which leaves KL as it is.
 
 
-class SquashedDeterministic(Deterministic):
+class SquashedDeterministic(Bounded, Deterministic):
     """Tanh of the inputs, stretched to the bounds: the actor of DDPG and TD3. Lillicrap et al. 2016, arXiv:1509.02971.
 
     Args:
@@ -147,16 +136,6 @@ class SquashedDeterministic(Deterministic):
     ) -> None:
         super().__init__(inputs, model, mask, shape=shape)
         self.low, self.high = low, high
-
-    @classmethod
-    def for_space(cls, action_space: Space[Any]) -> DistFactory:
-        """With the bounds and the shape of its actions."""
-        return partial(cls, **bounds_of(action_space))
-
-    @classmethod
-    def check_space(cls, action_space: Space[Any]) -> None:
-        """Only float Boxes with finite bounds."""
-        check_bounded(cls, action_space)
 
     def deterministic_sample(self) -> Tensor:
         """`[N, *shape]`."""

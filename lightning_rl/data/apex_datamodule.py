@@ -93,6 +93,12 @@ class ApexDataModule(ReplayDataModule):
             callbacks=(*callbacks, *hooks),
             **keywords,
         )
+        length = self.worker_options.get("fragment_length", n_step)
+        if n_step > length:
+            raise ConfigError(
+                f"data.n_step={n_step} is longer than workers.fragment_length={length}, and a shard's next fragment is "
+                f"another worker's: raise workers.fragment_length to {n_step} at least, or lower data.n_step"
+            )
         self.num_shards, self.max_staleness = num_shards, max_staleness
         self.requests_per_worker, self.requests_per_shard = requests_per_worker, requests_per_shard
         self.initial_priorities = bool(hooks)

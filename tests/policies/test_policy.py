@@ -16,7 +16,7 @@ from torch import Tensor
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError, UnsupportedSpaceError
 from lightning_rl.models import Model
 from lightning_rl.policies import A2C, PG, PPO, Policy
-from lightning_rl.policies.optimiser import FlatParameters
+from lightning_rl.policies.flat_parameters import FlatParameters
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 

@@ -183,7 +183,7 @@ def test_models_with_memory_need_the_largest_priority_for_new_sequences(tmp_path
         (["data.capacity=30"], "capacity=30 for 2 shards is below data.batch_size=16 rows each: raise it to 32"),
         (
             ["data.n_step=9"],
-            r"n_step=9 is longer than workers\.fragment_length=8.* raise workers\.fragment_length to 9",
+            r"n_step=9 is longer than workers\.fragment_length=8.* raise workers",
         ),
         (["data.learning_starts=31"], "learning_starts=31 for 2 shards .* raise it to 32"),
     ],

@@ -79,7 +79,7 @@ def build(config: Mapping[str, Any], signals: StopSignals | None = None) -> tupl
         num_sanity_val_steps=0,
         enable_model_summary=False,
         use_distributed_sampler=False,
-        **config["trainer"],
+        **{**config["trainer"], "strategy": fitting_strategy(config["trainer"].get("strategy", "auto"), policy)},
     )
     return policy, datamodule, trainer
 
@@ -98,6 +98,13 @@ def made(entry: Any, key: str, *arguments: Any) -> Any:
     except TypeError as error:
         raise ConfigError(f"{target}: {error}; it takes {inspect.signature(found)}") from error
     return found(*arguments, **keywords)
+
+
+def fitting_strategy(strategy: Any, policy: Any) -> Any:
+    """The strategy, which under DDP looks for parameters without a gradient where the policy leaves some out."""
+    if strategy in ("ddp", "ddp_fork", "ddp_spawn", "ddp_notebook") and not policy.uses_every_parameter:
+        return f"{strategy}_find_unused_parameters_true"
+    return strategy
 
 
 def made_trainer(**keywords: Any) -> Trainer:

@@ -226,7 +226,10 @@ class ReplayDataModule(RolloutDataModule):
         # Rows with priorities are drawn step by step, for each step changes the priorities; sequences differ in length.
         most = STEPS_AT_ONCE if type(self.replay) is ReplayBuffer else 1
         while True:
-            steps = min(self.due, most, max(1, len(self.replay) * self.ranks // self.batch_size))
+            steps = min(self.due, most, len(self.replay) * self.ranks // self.batch_size)
+            # Fewer sequences than a batch: there will be more, unless the buffer is full or another rank steps already.
+            if steps == 0 and self.due > 0 and (self.ranks > 1 or self.replay.added >= self.replay.capacity):
+                steps = 1  # says what is wrong
             yield Draw(self.draw(steps), steps) if steps > 0 else NOT_READY
 
 

@@ -51,6 +51,7 @@ class Learning(Acting):
     diagnosing: bool
     max_seq_len: int
     learns_alone: ClassVar[bool]
+    uses_every_parameter: ClassVar[bool] = True  # every loss reaches all of them; else DDP has to look which it does
     off_policy: ClassVar[bool] = False  # learns from transitions, of any policy, as a replay buffer gives them
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:

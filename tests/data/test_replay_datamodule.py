@@ -116,6 +116,24 @@ def test_numbers_that_do_not_fit_are_refused_before_anything_starts(
         run.build(config(tmp_path / "run", "policy=dqn", "env=cartpole", *overrides))
 
 
+RECURRENT = ["policy=r2d2", "env=stateless_cartpole", "data.sequence_length=8", "workers.fragment_length=4"]
+
+
+def test_learning_waits_for_a_batch_of_sequences(tmp_path: Path) -> None:
+    """32 steps make 5 or so; the gradient steps due meanwhile are made up for."""
+    Diary.events = []
+    run.train(config(tmp_path / "run", *RECURRENT, "total_env_steps=200", f"data.plan={__name__}:noted"))
+    drawn = [(env_steps, done) for steps, env_steps, done in Diary.events if steps]
+    assert drawn[0][0] > 40 and drawn[0][1] == 0
+    assert drawn[-1][1] + 1 == Diary.events[-1][1] - 32
+
+
+def test_a_full_buffer_with_fewer_sequences_than_a_batch_says_so(tmp_path: Path) -> None:
+    few = ["data.capacity=40", "data.learning_starts=40", "total_env_steps=200"]
+    with pytest.raises(ConfigError, match="cannot draw 16 from a replay buffer that has"):
+        run.train(config(tmp_path / "run", *RECURRENT, *few))
+
+
 def test_a_checkpoint_without_its_buffer_is_refused_unless_that_is_wanted(tmp_path: Path) -> None:
     def trained(total: int, *overrides: str) -> Any:
         composed = config(tmp_path / "run", "policy=dqn", "env=cartpole", f"total_env_steps={total}", *overrides)

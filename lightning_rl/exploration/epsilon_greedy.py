@@ -72,11 +72,12 @@ class EpsilonGreedy(Exploration):
         if not explore:
             return best, dist.sampled_action_logp()
         epsilon, rows, device = self.epsilon(timestep), len(dist.inputs), dist.inputs.device
-        chosen = torch.rand(rows, generator=generator, device=device) < epsilon
+        draws = torch.rand(rows, generator=generator, device=device)
         free = isinstance(dist, Categorical) and type(dist) in BUILT_IN and not dist.restricted
-        if free and not bool(chosen.any()):
+        if free and draws.min().item() >= epsilon:
             # Most steps of a small ε, at the price of acting greedily.
             return best, torch.full((rows,), math.log1p(epsilon * (1.0 / self.choices - 1.0)), device=device)
+        chosen = draws < epsilon
         if free and type(dist) is Categorical:
             return self._one_choice(best, chosen, epsilon, generator)
         random, uniform_logp = random_actions(self.action_space, dist, generator)

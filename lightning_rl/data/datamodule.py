@@ -126,7 +126,8 @@ class RolloutDataModule(LightningDataModule):
         policy: Any = self.trainer.lightning_module
         if stage == "fit" and self.workers is None:
             self.workers = self._training_workers(policy)
-        if self.evaluation_workers is None:
+        evaluates = stage != "fit" or self.trainer.limit_val_batches != 0
+        if self.evaluation_workers is None and evaluates:
             self.evaluation_workers = self._evaluation_workers(policy)
 
     def train_dataloader(self) -> Any:

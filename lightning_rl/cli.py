@@ -31,6 +31,7 @@ from lightning_rl.errors import (
     UnsupportedSpaceError,
     did_you_mean,
 )
+from lightning_rl.sweeps import sweep, sweep_jobs
 
 __all__ = ["main", "run_verb"]
 
@@ -128,9 +129,9 @@ def reported(status: Mapping[str, Any], run_dir: str) -> int:
 
 def train_all(overrides: Sequence[str]) -> int:
     """Every combination, one run directory each, and a table of what came out; 1 if a job failed."""
-    for job in configs.sweep_jobs(overrides):
+    for job in sweep_jobs(overrides):
         check_config(configs.compose_config(job))
-    directory = configs.sweep(overrides, train_one)
+    directory = sweep(overrides, train_one)
     jobs = descriptions.sweep_results(directory)
     print(f"\n{descriptions.table(jobs)}\n{directory}")
     return EXIT_CODES["ok"] if jobs and all(job["state"] == "ok" for job in jobs) else EXIT_CODES["failed"]

@@ -42,10 +42,15 @@ FLOORS = {
     "rllib_plans": 4,
     "rllib_replay_keys": 4,
     "run": 4,
+    "sweeps": 4,
     "algorithm": 4,
     "cli": 4,
 }
-HOMES = {"ray": {"rollouts/ray_workers.py"}, "hydra": {"config.py"}, "omegaconf": {"config.py"}}
+HOMES = {
+    "ray": {"rollouts/ray_workers.py"},
+    "hydra": {"config.py", "sweeps.py"},
+    "omegaconf": {"config.py", "sweeps.py"},
+}
 
 
 def room(module: str) -> str:

@@ -11,12 +11,13 @@ import pytest
 import yaml
 
 from lightning_rl.callbacks import RLCheckpoint
-from lightning_rl.config import compose_config, group_options, parsed_overrides, shipped_conf, sweep_jobs
+from lightning_rl.config import compose_config, group_options, parsed_overrides, shipped_conf
 from lightning_rl.config_check import NOT_DATA, NOT_POLICY, SECTIONS, check_config
 from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.models.catalog import MODEL_DEFAULTS
 from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.signatures import keywords_of
+from lightning_rl.sweeps import sweep_jobs
 
 FROM_OTHER_GROUPS = ("model", "exploration", "seed")  # of a policy's keywords
 POLICIES = sorted(path.stem for path in (shipped_conf() / "policy").glob("*.yaml"))

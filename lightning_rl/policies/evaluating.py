@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 import gymnasium as gym
+import numpy as np
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
@@ -126,7 +127,10 @@ class Evaluating(LightningModule):
     def _tensors(self, value: Any) -> Any:
         if isinstance(value, SampleBatch):
             return value.to(self.device)
-        return mapped(lambda leaf: torch.as_tensor(leaf, device=self.device), value)
+        device = self.device
+        if type(value) is np.ndarray and device.type == "cpu":
+            return torch.from_numpy(value)  # as nearly always while acting, at a sixth of the price
+        return mapped(lambda leaf: torch.as_tensor(leaf, device=device), value)
 
     # -- what a model reads at an episode's start ---------------------------------------------------------------------
     def get_initial_state(self, batch_size: int) -> list[Tensor]:

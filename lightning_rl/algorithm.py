@@ -144,7 +144,7 @@ class Algorithm:
         own = copy.copy(config)
         # Evaluation, checkpoints and the end come when they are asked for.
         own["data"] = {**config["data"], "iterations_per_epoch": 1}
-        own["evaluation"] = {**config["evaluation"], "interval": 2**31}
+        own["evaluation"] = {**config["evaluation"], "interval": 2**31, "parallel": False}
         own["trainer"] = {**config["trainer"], "enable_progress_bar": False}
         self.policy, self.datamodule, self.trainer = run.build(own)
         unwanted = ("RLCheckpoint", "StopCallback", "StatusCallback", "ProgressBar")

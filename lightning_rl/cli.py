@@ -28,6 +28,7 @@ from lightning_rl.errors import (
     ConfigError,
     EnvError,
     NonFiniteError,
+    RankError,
     UnsupportedSpaceError,
     did_you_mean,
 )
@@ -82,7 +83,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
     except Exception as error:
         if any(os.environ.get(name, "0") not in ("", "0") for name in ("LIGHTNING_RL_TRACEBACK", "HYDRA_FULL_ERROR")):
             raise
-        if not isinstance(error, USER_ERRORS):
+        if not isinstance(error, (*USER_ERRORS, RankError)):
             traceback.print_exc()
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 2 if isinstance(error, USER_ERRORS) else EXIT_CODES["failed"]
@@ -217,7 +218,7 @@ def benchmark(arguments: Sequence[str]) -> int:
 def one_line(error: BaseException) -> str:
     """An error's message without line breaks; its type where it has none."""
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
-    return text if isinstance(error, USER_ERRORS) and text else f"{type(error).__name__}: {text}"
+    return text if isinstance(error, (*USER_ERRORS, RankError)) and text else f"{type(error).__name__}: {text}"
 
 
 VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {

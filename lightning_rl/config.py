@@ -44,6 +44,7 @@ GROUPS = (
     "evaluation",
     "checkpoint",
     "trainer",
+    "launcher",
     "logger",
     "experiment",
 )
@@ -51,6 +52,7 @@ GROUPS = (
 OPEN = (
     "env.kwargs",
     "exploration",
+    "launcher.resources",
     "model.custom_model_config",
     "policy.config",
     "policy.optimizer_kwargs",

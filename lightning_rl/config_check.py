@@ -10,8 +10,11 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from lightning_rl.device_check import check_devices
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.policy_option import takes_config
+from lightning_rl.ranks import ranks_of
+from lightning_rl.rollouts.supervision import limits_of
 from lightning_rl.schedules import Schedule, check_schedule, schedule_points
 from lightning_rl.signatures import fits, keywords_of, spelled
 
@@ -35,6 +38,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "evaluation": Mapping,
         "checkpoint": Mapping,
         "trainer": Mapping,
+        "launcher": Mapping,
         "logger": Mapping,
         "callbacks": list,
     },
@@ -45,9 +49,27 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "fragment_length": int,
         "batch_mode": str,
         "vectorization": str,
+        "act_on": str,
+        "max_env_restarts": int,
+        "max_restarts": int,
+        "max_failures": int,
+        "restart_backoff_s": float,
+        "min_healthy": float,
+        "start_timeout_s": float,
+        "sample_timeout_s": float | None,
+        "reset_timeout_s": float | None,
+        "step_timeout_s": float | None,
+        "max_memory_mb": float | None,
         "ray": Mapping,
     },
-    "evaluation": {"interval": int, "episodes": int, "explore": bool, "env": Mapping | None},
+    "evaluation": {
+        "interval": int,
+        "episodes": int,
+        "explore": bool,
+        "env": Mapping | None,
+        "num_workers": int,
+        "parallel": bool,
+    },
     "stop": {"metric": str, "return": float | str | None, "seconds": float | None, "min_episodes": int},
 }
 
@@ -61,9 +83,11 @@ RANGES: dict[str, tuple[float, float | None]] = {  # lowest and highest value al
     "workers.logical_workers": (1, None),
     "workers.envs_per_worker": (1, None),
     "workers.fragment_length": (1, None),
+    "workers.max_env_restarts": (0, None),
     "data.iterations_per_epoch": (1, None),
     "evaluation.interval": (0, None),
     "evaluation.episodes": (1, None),
+    "evaluation.num_workers": (0, None),
     "checkpoint.every_env_steps": (1, None),
     "checkpoint.every_seconds": (0, None),
     "checkpoint.keep": (0, None),
@@ -76,11 +100,14 @@ RANGES: dict[str, tuple[float, float | None]] = {  # lowest and highest value al
     "policy.max_grad_norm": (0, None),
     "policy.lr": (0, None),
     "policy.clip": (0, None),
+    "data.directions": (1, None),
+    "data.eval_prob": (0, 1),
 }
 
 NAMES: dict[str, tuple[str, ...]] = {
     "workers.batch_mode": ("truncate_episodes", "complete_episodes"),
     "workers.vectorization": ("auto", "sync", "async", "native"),
+    "workers.act_on": ("cpu", "learner"),
 }
 
 NOT_POLICY = ("observation_space", "action_space", "config")  # constructor arguments that no config gives
@@ -123,8 +150,9 @@ def check_config(config: Config) -> None:
         values = config if not section else config.get(section, {})
         _check_section(section, values, schema)
     _check_ranges(config)
+    limits_of(config["workers"])
     _check_env(config)
-    _check_evaluation_env(config)
+    _check_evaluation(config)
     _check_minibatches(config)
     _check_metrics(config)
     _check_constructors(config)
@@ -186,38 +214,31 @@ def _check_env(config: Config, section: str = "env") -> None:
         )
 
 
-def _check_evaluation_env(config: Config) -> None:
+def _check_evaluation(config: Config) -> None:
+    if config["evaluation"].get("parallel") and not config["evaluation"].get("num_workers"):
+        raise ConfigError("evaluation.parallel=true needs processes of its own: set evaluation.num_workers=1 or more")
     if value_at(config, "evaluation.env") is not None:
         _check_env(config, "evaluation.env")
 
 
 def _check_minibatches(config: Config) -> None:
     """Every minibatch needs two rows; half of the rows may be resets (an environment whose episodes last one step)."""
+    from lightning_rl.rollouts.slices import logical_workers
+
     workers, policy = config["workers"], config["policy"]
     key = "microbatches" if "microbatches" in policy else "minibatches"
     count = policy.get(key, 1)
-    logical = workers.get("logical_workers") or max(1, workers["num_workers"])
-    ranks = _ranks(config)
-    if logical < ranks:
-        raise ConfigError(
-            f"trainer.devices={config['trainer']['devices']} makes {ranks} ranks, "
-            f"and workers.logical_workers={logical}: "
-            f"every rank needs at least one; set workers.logical_workers={ranks}"
-        )
-    logical //= ranks
+    ranks = ranks_of(config)
+    logical = logical_workers(workers.get("logical_workers"), workers["num_workers"], ranks) // ranks
     environments, steps = workers["envs_per_worker"], workers["fragment_length"]
     rows = logical * environments * steps
-    elsewhere = "batch_size" in config["data"] or config["data"].get("plan") is not None  # where batches are made
+    made_of = ("batch_size", "directions")  # other things than the rows of a rollout
+    elsewhere = any(key in config["data"] for key in made_of) or config["data"].get("plan") is not None
     if isinstance(count, int) and rows < 2 * count and not elsewhere:
         raise ConfigError(
             f"rollout has {rows} rows ({logical} workers × {environments} environments × {steps} steps); "
             f"policy.{key}={count} needs at least {2 * count}: raise workers.fragment_length or lower policy.{key}"
         )
-
-
-def _ranks(config: Config) -> int:
-    devices = config["trainer"].get("devices", 1)
-    return len(devices) if isinstance(devices, list) else devices if isinstance(devices, int) and devices > 0 else 1
 
 
 def _check_constructors(config: Config) -> None:
@@ -234,7 +255,7 @@ def _check_constructors(config: Config) -> None:
         raise ConfigError(f"policy._target_={target!r}; expected an import path, such as lightning_rl.policies.PPO")
     policy_class = import_object(target) if isinstance(target, str) else target
     _check_policy(target, policy_class)
-    if policy_class.learns_alone and _ranks(config) > 1:
+    if policy_class.learns_alone and ranks_of(config) > 1:
         raise ConfigError(
             f"policy {policy_class.__name__} learns by its own learn_on_batch, which knows nothing of other ranks: "
             "set trainer.devices=1"
@@ -251,6 +272,11 @@ def _check_constructors(config: Config) -> None:
     for key in config["trainer"]:
         if key in TRAINER_KEYS_WITH_A_HOME:
             raise ConfigError(f"trainer.{key} is set by lightning_rl: use {TRAINER_KEYS_WITH_A_HOME[key]}")
+    check_devices(config["trainer"], config["workers"])
+    launcher = dict(config["launcher"])
+    _check_keywords(
+        "launcher", launcher, import_object(launcher.pop("_target_", "lightning_rl.launchers:LocalLauncher"))
+    )
     _check_keywords("trainer", config["trainer"], Trainer, TRAINER_KEYS_WITH_A_HOME)
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "ConfigError",
     "EnvError",
     "NonFiniteError",
+    "RankError",
     "UnsupportedSpaceError",
     "check_at_least_one",
     "did_you_mean",
@@ -40,6 +41,10 @@ class CheckpointError(RuntimeError):
 
 class NonFiniteError(FloatingPointError):
     """A loss, gradient or statistic that is NaN or infinite."""
+
+
+class RankError(RuntimeError):
+    """Another process of the run failed or is gone; the message names it."""
 
 
 def check_at_least_one(prefix: str = "", **numbers: int) -> None:

@@ -21,7 +21,11 @@ from lightning_rl import algorithm, config, policies
 from lightning_rl.callbacks.hooks import RLCallback as DefaultCallbacks  # noqa: F401
 from lightning_rl.data.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.data.replay_optimizer import SyncReplayOptimizer  # noqa: F401
-from lightning_rl.data.samples_optimizer import AsyncSamplesOptimizer, SyncSamplesOptimizer  # noqa: F401
+from lightning_rl.data.samples_optimizer import (  # noqa: F401
+    AsyncGradientsOptimizer,
+    AsyncSamplesOptimizer,
+    SyncSamplesOptimizer,
+)
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog  # noqa: F401
 from lightning_rl.models.classic import ClassicActionDistribution as ActionDistribution  # noqa: F401

@@ -10,6 +10,7 @@ from typing import Any
 
 from lightning_rl.config_check import value_at
 from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.rllib_async_keys import ASYNC_KEYS, ASYNC_NO_EFFECT, ASYNC_ONLY, ASYNC_SPECIAL, write_async_keys
 from lightning_rl.rllib_replay_keys import (
     REPLAY_KEYS,
     REPLAY_NO_EFFECT,
@@ -32,18 +33,32 @@ KEYS |= {"vf_loss_coeff": "policy.value_coef", "kl_coeff": "policy.kl_coef", "kl
 KEYS |= dict.fromkeys(("entropy_coeff", "entropy_coeff_schedule"), "policy.entropy_coef")
 KEYS |= {"num_sgd_iter": "policy.passes", "normalize_actions": "policy.normalize_actions"}
 KEYS |= {"clip_actions": "policy.clip_actions", "clip_rewards": "policy.reward_filter"}
-KEYS |= {"observation_filter": "policy.observation_filter", **REPLAY_KEYS}
+KEYS |= {"observation_filter": "policy.observation_filter", **REPLAY_KEYS, **ASYNC_KEYS}
+KEYS |= {"noise_stdev": "policy.sigma", "l2_coeff": "policy.weight_decay", "rollouts_used": "policy.top_directions"}
+KEYS |= {"num_rollouts": "data.directions", "eval_prob": "data.eval_prob"}
+KEYS |= dict.fromkeys(("stepsize", "sgd_stepsize"), "policy.lr")
+KEYS |= dict.fromkeys(("max_num_worker_restarts", "max_num_env_runner_restarts"), "workers.max_restarts")
+KEYS |= dict.fromkeys(
+    ("delay_between_worker_restarts_s", "delay_between_env_runner_restarts_s"), "workers.restart_backoff_s"
+)
+KEYS |= {"restart_failed_sub_environments": "workers.max_env_restarts", "sample_timeout_s": "workers.sample_timeout_s"}
 VALUES: dict[str, dict[Any, Any]] = {
+    "restart_failed_sub_environments": {True: 3, False: 0},
     "observation_filter": {"NoFilter": "none", "MeanStdFilter": "mean_std", "ConcurrentMeanStdFilter": "mean_std"},
     "clip_rewards": {True: "sign", False: "none", None: "none"},
 }
 # Keys that have one meaning here; another value is refused.
 ONLY = {"framework": "torch", "use_pytorch": True, "eager": False, "explore": True, "use_gae": True, "use_critic": True}
+ONLY |= {"return_proc_mode": "centered_rank", "offset": 0, "action_noise_std": 0.0, "keep_local_weights_in_sync": True}
 ONLY |= {"num_gpus_per_worker": 0, "evaluation_num_workers": 0, "input": "sampler", "output": None, **REPLAY_ONLY}
+ONLY |= ASYNC_ONLY
 NO_EFFECT = ("log_level", "num_cpus_per_worker", "num_cpus_for_driver", "create_env_on_driver", "simple_optimizer")
-NO_EFFECT += REPLAY_NO_EFFECT
+NO_EFFECT += ("recreate_failed_workers", "restart_failed_env_runners", "ignore_worker_failures")  # as max_restarts is
+NO_EFFECT += ("noise_size", "report_length", "sample_async", "torch_distributed_backend", *REPLAY_NO_EFFECT)
+NO_EFFECT += ASYNC_NO_EFFECT
 SPECIAL = ("env", "model", "train_batch_size", "sgd_minibatch_size", "num_gpus", "callbacks", "evaluation_interval")
-SPECIAL += ("evaluation_config", *REPLAY_SPECIAL)
+SPECIAL += ("evaluation_config", "microbatch_size", "episodes_per_batch", *REPLAY_SPECIAL)
+SPECIAL += ASYNC_SPECIAL
 MODEL_ONLY = dict.fromkeys(("_use_default_native_models", "_disable_preprocessor_api"), False)
 MODEL_ONLY |= {"_disable_action_flattening": False, "lstm_use_prev_action_reward": -1}
 ATARI = {"framestack": True, "dim": 84, "grayscale": False, "zero_mean": True}  # of the model there, of the env here
@@ -81,8 +96,9 @@ def translated(given: Mapping[str, Any], defaults: Mapping[str, Any], own: Mappi
             raise ConfigError(
                 f"no config key {key!r}.{did_you_mean(key, known := [*KEYS, *SPECIAL, *ONLY])} Keys: {', '.join(known)}"
             )
-    replays = "batch_size" in defaults["data"]
-    (write_replay_keys if replays else _sizes)(out, given, defaults)
+    pipelines = {"batch_size": write_replay_keys, "fragments_per_batch": write_async_keys}
+    write = next((write for key, write in pipelines.items() if key in defaults["data"]), _sizes)
+    write(out, given, defaults)
     if "model" in given:
         out["model"] = {**model_keys(given["model"], out, str(given.get("env"))), **out.get("model", {})}
     if given.get("num_gpus"):
@@ -102,14 +118,27 @@ def _sizes(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str,
         if key in given:
             raise ConfigError(f"config key {key!r} is for algorithms that replay (dqn, sac, td3, …); leave it out")
     workers = out.setdefault("workers", {})
+    if "num_workers" in given and defaults["workers"]["logical_workers"] is not None:
+        workers["logical_workers"] = max(1, given["num_workers"])
     rows = given.get("train_batch_size")
-    if rows is not None:
+    if "directions" in defaults["data"]:
+        _population(out, given)
+    elif rows is not None and rows > 0:  # DDPPO's −1: as many as the fragments have
         environments = workers.setdefault("envs_per_worker", 1) * max(1, workers.get("num_workers", 0))
         workers["fragment_length"] = math.ceil(rows / environments)
-    if "sgd_minibatch_size" in given:
-        sizes = {**defaults["workers"], **workers}
-        rows = max(1, sizes["num_workers"]) * sizes["envs_per_worker"] * sizes["fragment_length"]
-        put(out, "policy.minibatches", max(1, round(rows / given["sgd_minibatch_size"])))
+    for key, parts in (("sgd_minibatch_size", "policy.minibatches"), ("microbatch_size", "policy.microbatches")):
+        if given.get(key) is not None:
+            sizes = {**defaults["workers"], **workers}
+            rows = max(1, sizes["num_workers"]) * sizes["envs_per_worker"] * sizes["fragment_length"]
+            put(out, parts, max(1, round(rows / given[key])))
+
+
+def _population(out: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """RLlib's ES counts episodes, two for each direction; and environment steps, which are not counted here."""
+    if "train_batch_size" in given:
+        warnings.warn("config key 'train_batch_size' has no counterpart and no effect", stacklevel=4)
+    if given.get("episodes_per_batch") is not None:
+        put(out, "data.directions", math.ceil(given["episodes_per_batch"] / 2))
 
 
 def model_keys(given: Mapping[str, Any], out: dict[str, Any], env: str) -> dict[str, Any]:

@@ -18,7 +18,8 @@ import yaml
 
 from lightning_rl.config_check import dotted, value_at
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
-from lightning_rl.ranks import local_ranks, meeting
+from lightning_rl.ranks import is_first_rank
+from lightning_rl.trainers import made_trainer
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, Trainer
@@ -32,15 +33,21 @@ if TYPE_CHECKING:
 __all__ = ["RESUMABLE", "build", "fit", "recorded", "resumed_config", "train"]
 
 # What may change when a run goes on; all else would make it another run.
-RESUMABLE = ("total_env_steps", "stop.*", "checkpoint.*", "evaluation.*", "trainer.max_time", "torch_threads")
+RESUMABLE = (
+    *("total_env_steps", "stop.*", "checkpoint.*", "evaluation.*", "trainer.max_time", "torch_threads"),
+    *("workers.max_*", "workers.restart_backoff_s", "workers.min_healthy", "workers.*_timeout_s"),
+)
 
 
-def build(config: Mapping[str, Any], signals: StopSignals | None = None) -> tuple[Policy, RolloutDataModule, Trainer]:
+def build(
+    config: Mapping[str, Any], signals: StopSignals | None = None, place: Mapping[str, Any] | None = None
+) -> tuple[Policy, RolloutDataModule, Trainer]:
     """The three objects of a run, ready for `trainer.fit(policy, datamodule=datamodule)`; nothing is written yet.
 
     Args:
         config: plain containers that passed `check_config`. Classes may stand where import paths do.
         signals: where Ctrl-C is noted; `None` leaves it to Lightning.
+        place: keywords of the Trainer by which a launcher tells it which rank it is; `None`: the environment says so.
 
     Raises:
         ConfigError: a constructor refuses its keywords.
@@ -50,7 +57,7 @@ def build(config: Mapping[str, Any], signals: StopSignals | None = None) -> tupl
     import torch
     from lightning.pytorch import seed_everything
 
-    from lightning_rl.callbacks import AtomicCheckpointIO, quiet_lightning
+    from lightning_rl.callbacks import quiet_lightning
     from lightning_rl.callbacks.hooks import worker_hooks
     from lightning_rl.rollouts.envs import EnvCreator
 
@@ -68,10 +75,12 @@ def build(config: Mapping[str, Any], signals: StopSignals | None = None) -> tupl
     if config["workers"]["vectorization"] == "native":
         env.make(1, "native").close()  # refuse here what would fail when training has begun
     trainer = made_trainer(
+        config,
+        policy,
+        place or {},
         max_epochs=-1,  # StopCallback counts env steps
         logger=loggers(config) or False,
         callbacks=callbacks(config, env, users, signals),
-        plugins=[AtomicCheckpointIO()],
         default_root_dir=config["run_dir"],
         check_val_every_n_epoch=max(1, interval),
         limit_val_batches=None if interval else 0,
@@ -79,7 +88,6 @@ def build(config: Mapping[str, Any], signals: StopSignals | None = None) -> tupl
         num_sanity_val_steps=0,
         enable_model_summary=False,
         use_distributed_sampler=False,
-        **{**config["trainer"], "strategy": fitting_strategy(config["trainer"].get("strategy", "auto"), policy)},
     )
     return policy, datamodule, trainer
 
@@ -100,26 +108,6 @@ def made(entry: Any, key: str, *arguments: Any) -> Any:
     return found(*arguments, **keywords)
 
 
-def fitting_strategy(strategy: Any, policy: Any) -> Any:
-    """The strategy, which under DDP looks for parameters without a gradient where the policy leaves some out."""
-    if strategy in ("ddp", "ddp_fork", "ddp_spawn", "ddp_notebook") and not policy.uses_every_parameter:
-        return f"{strategy}_find_unused_parameters_true"
-    return strategy
-
-
-def made_trainer(**keywords: Any) -> Trainer:
-    """Lightning's Trainer; what it complains about is the config's `trainer` section."""
-    from lightning.fabric.utilities.exceptions import MisconfigurationException
-    from lightning.pytorch import Trainer
-
-    try:
-        return Trainer(**keywords)
-    except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
-        chosen = {key: keywords.get(key) for key in ("accelerator", "devices", "strategy", "precision")}
-        settings = " ".join(f"trainer.{key}={value}" for key, value in chosen.items())
-        raise ConfigError(f"Lightning's Trainer refuses {settings}: {error}") from error
-
-
 def loggers(config: Mapping[str, Any]) -> list[Logger]:
     """The loggers that the config names."""
     return [made(entry, "_target_") for entry in config["logger"].values()]
@@ -129,7 +117,15 @@ def callbacks(
     config: Mapping[str, Any], env: EnvCreator, users: list[Callback], signals: StopSignals | None
 ) -> list[Callback]:
     """The run's own callbacks around the user's, in the order in which they need each other's results."""
-    from lightning_rl.callbacks import MetricsCallback, ProgressBar, RLCheckpoint, StatusCallback, StopCallback
+    from lightning_rl.callbacks import (
+        MetricsCallback,
+        ParallelEvaluation,
+        ProgressBar,
+        RLCheckpoint,
+        SameConfig,
+        StatusCallback,
+        StopCallback,
+    )
 
     run_dir, rules = Path(config["run_dir"]), dict(config["stop"])
     target = rules.pop("return")
@@ -143,7 +139,8 @@ def callbacks(
     status = StatusCallback(run_dir / "status.json", metrics, stop)
     shown = config["trainer"].get("enable_progress_bar", True)
     progress = [ProgressBar(metrics, config["total_env_steps"])] if shown else []
-    return [metrics, *users, stop, checkpoint, status, *progress]
+    beside = [ParallelEvaluation(metrics, stop, checkpoint)] if config["evaluation"].get("parallel") else []
+    return [SameConfig(config), metrics, *users, stop, *beside, checkpoint, status, *progress]
 
 
 def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str, Any]:
@@ -161,17 +158,10 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str,
         Exception: what stopped the run; its traceback is in RUN_DIR/train.log, and status.json says "failed".
     """
     run_dir = Path(config["run_dir"]).absolute()
-    if ckpt_path is None and (run_dir / "config.yaml").exists():
+    if is_first_rank() and ckpt_path is None and (run_dir / "config.yaml").exists():
         raise ConfigError(f"run_dir={run_dir} holds a run: continue it with `lightning-rl resume`, or choose another")
-    from lightning_rl.callbacks import StopSignals
-
-    with recorded(run_dir), StopSignals() as signals, meeting(local_ranks(config)) as launch:
-        built = build(config, signals)
-        run_dir.mkdir(parents=True, exist_ok=True)
-        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-        (run_dir / "config.yaml").write_text(text, encoding="utf-8")
-        launch(run_dir / "config.yaml", ckpt_path)
-        fit(*built, ckpt_path)
+    with recorded(run_dir):
+        made(config["launcher"], "_target_").launch(config, ckpt_path)
     return json.loads((run_dir / "status.json").read_text(encoding="utf-8"))
 
 
@@ -193,13 +183,14 @@ def recorded(run_dir: str | Path) -> Iterator[None]:
         yield
     except Exception as error:
         if run_dir.is_dir():
+            from lightning_rl.callbacks.status import read_status, write_status
+
             with (run_dir / "train.log").open("a", encoding="utf-8") as log:
                 log.write("".join(traceback.format_exception(error)))
             status_file = run_dir / "status.json"
-            status = json.loads(status_file.read_text(encoding="utf-8")) if status_file.is_file() else {}
-            if status.pop("state", None) != "failed":
-                from lightning_rl.callbacks.status import write_status
-
+            status = read_status(status_file)
+            # One that a callback wrote knows only the echo of what happened in another rank.
+            if status.pop("state", None) != "failed" or str(error).startswith("rank "):
                 write_status(status_file, "failed", **{**status, "error": f"{type(error).__name__}: {error}"})
         raise
 

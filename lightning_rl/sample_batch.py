@@ -17,7 +17,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from lightning_rl.errors import did_you_mean
-from lightning_rl.sequences import in_sequences, pad_time, sequence_minibatches
+from lightning_rl.sequences import PER_SEQUENCE, in_sequences, pad_time, sequence_minibatches
 
 __all__ = [
     "STEP_INPUTS",
@@ -26,6 +26,8 @@ __all__ = [
     "flattened",
     "is_fragment",
     "nested",
+    "new_rows",
+    "new_steps",
     "restored",
 ]
 
@@ -68,9 +70,15 @@ class SampleBatch:
         SampleBatch  # recurrent state before the row, "0", "1", …; [S, …] before each sequence of a training batch
     )
     seq_lens: Tensor  # int64 [S], lengths of the sequences that the rows of a training batch are
+    following: SampleBatch  # [S, …], what the policy would read after each sequence's last row: `STEP_INPUTS`
+    replayed: Tensor  # bool, rows that were learned from before, where new and old fragments are mixed
     prev_actions: Tensor | SampleBatch  # of the step before (or [N, n, *] of the n steps before); −1 or 0. where none
     prev_rewards: Tensor
     policy_version: Tensor  # which weights acted
+    seeds: Tensor  # int64 [N], what perturbed the policies of a population
+    returns: Tensor  # float64 [N, 2], of the episodes with weights moved one way, and the other
+    perturbed: Tensor  # bool [N], False where the weights were not moved after all
+    steps: Tensor  # int64 [N], environment steps that a row stands for, where these are not one
 
     __slots__ = ("_columns",)
 
@@ -135,10 +143,15 @@ class SampleBatch:
     def count(self) -> int:
         """Length of the leading dimension: rows `N`, or time steps `T` of a fragment (`STEP_INPUTS` have one more)."""
         for name, column in self._columns.items():
-            if name not in STEP_INPUTS and name != "seq_lens":
+            if name not in STEP_INPUTS and name not in PER_SEQUENCE:
                 return column.count if isinstance(column, SampleBatch) else len(column)
         column = next(iter(self._columns.values()), ())
         return column.count if isinstance(column, SampleBatch) else len(column)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns, nested ones included."""
+        return sum(column.nbytes for column in self._columns.values())
 
     # -- whole-batch operations ---------------------------------------------------------------------------------------
     def map(self, fn: Callable[[Any], Any]) -> SampleBatch:
@@ -284,6 +297,21 @@ def _parts(column: Any, size: int) -> Sequence[Any]:
 def is_fragment(batch: SampleBatch) -> bool:
     """Whether the batch is a rollout fragment `[T, B, …]` rather than rows `[N, …]`."""
     return "valid" in batch and batch.valid.dim() == 2
+
+
+def new_steps(batch: SampleBatch) -> int:
+    """Environment steps of a fragment or of rows that were not learned from before."""
+    if "steps" in batch:
+        return int(batch["steps"].sum())
+    lived: Any = batch.valid if is_fragment(batch) else None
+    if "replayed" in batch:
+        lived = ~batch.replayed if lived is None else lived & ~batch.replayed
+    return batch.count if lived is None else int(lived.sum())
+
+
+def new_rows(rows: SampleBatch) -> SampleBatch:
+    """The rows `[N, …]`; where some were learned from before, the observations of the others."""
+    return rows.select("obs")[~rows.replayed] if "replayed" in rows else rows
 
 
 def flattened(fragment: SampleBatch, max_seq_len: int | None = None) -> SampleBatch:

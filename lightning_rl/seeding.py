@@ -6,7 +6,7 @@ import numpy as np
 
 __all__ = ["STREAMS", "derive_seed"]
 
-STREAMS = {"learner": 0, "rollout": 1, "evaluation": 2, "replay": 3, "init": 4}
+STREAMS = {"learner": 0, "rollout": 1, "evaluation": 2, "replay": 3, "init": 4, "perturbation": 5}
 
 
 def derive_seed(seed: int, stream: str, *indices: int) -> int:

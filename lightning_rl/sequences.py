@@ -1,7 +1,8 @@
 """Sequences for models with state: cut out of fragments, shuffled whole, and padded only while the model runs.
 
-A batch of sequences holds flat rows `[N, …]`, one sequence after the other, and two columns with an entry a sequence:
-`seq_lens [S]` and `state_in [S, …]`. Losses read rows, so padding never reaches one.
+A batch of sequences holds flat rows `[N, …]`, one sequence after the other, and columns with an entry a sequence:
+`seq_lens [S]`, with models with state `state_in [S, …]`, and for losses that look past a sequence's end `following
+[S, …]`. Losses read rows, so padding never reaches one.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ if TYPE_CHECKING:
 
 __all__ = ["PER_SEQUENCE", "Padding", "in_sequences", "pad_time", "padding", "sequence_minibatches"]
 
-PER_SEQUENCE = ("seq_lens", "state_in")
+PER_SEQUENCE = ("seq_lens", "state_in", "following")
 
 
-def in_sequences(fragment: SampleBatch, max_seq_len: int) -> SampleBatch:
+def in_sequences(fragment: SampleBatch, max_seq_len: int | None) -> SampleBatch:
     """The experience of a fragment `[T, B, …]` as sequences, environment by environment.
 
     A sequence ends with its episode, with the fragment, or after `max_seq_len` rows; it starts from the state that was
     recorded there.
 
     Args:
-        fragment: with `state_in [T+1, B, …]`, the state before each row.
-        max_seq_len: ≥ 1, how far back a gradient reaches.
+        fragment: with models with state `state_in [T+1, B, …]`, the state before each row.
+        max_seq_len: ≥ 1, how far back a gradient reaches; `None`: any number.
     """
     valid, ended = fragment.valid.t(), (fragment.terminated | fragment.truncated).t()  # [B, T]
     steps = valid.shape[1]
@@ -37,13 +38,14 @@ def in_sequences(fragment: SampleBatch, max_seq_len: int) -> SampleBatch:
     fresh[:, 1:] = ended[:, :-1] | ~valid[:, :-1]
     since = time - torch.where(fresh, time, 0).cummax(1).values  # rows since the episode (or the fragment) began
     kept = valid.flatten().nonzero().squeeze(1)
-    first = (since % max_seq_len == 0).flatten()[kept]
+    first = (since == 0 if max_seq_len is None else since % max_seq_len == 0).flatten()[kept]
 
     def rows(column: Tensor) -> Tensor:
         return column[:steps].transpose(0, 1).flatten(0, 1)[kept]
 
     sequences = fragment.without("valid", "state_in").map(rows)
-    sequences["state_in"] = fragment.state_in.map(lambda column: rows(column)[first])
+    if "state_in" in fragment:
+        sequences["state_in"] = fragment.state_in.map(lambda column: rows(column)[first])
     sequences["seq_lens"] = torch.bincount(first.cumsum(0) - 1)
     return sequences
 
@@ -69,8 +71,9 @@ def sequence_minibatches(batch: SampleBatch, count: int, generator: torch.Genera
         index = starts[chosen].repeat_interleave(lens) + within
         part = batch.without(*PER_SEQUENCE)[index]
         for name in PER_SEQUENCE:
-            column = batch[name]
-            part[name] = column[chosen]
+            if name in batch:
+                column = batch[name]
+                part[name] = column[chosen]
         parts.append(part)
     return parts
 

@@ -1,4 +1,4 @@
-"""This project against its peers and plain torch: time to solve, throughput, workers, Atari, DQN, SAC, replay.
+"""This project against its peers and plain torch: time to solve, throughput, workers, Atari, DQN, SAC, IMPALA, replay.
 
     python scripts/benchmark.py setup --venvs DIR           # peers go to virtual environments of their own; needs pip
     python scripts/benchmark.py solve --repeats 5 --json solve.json
@@ -18,6 +18,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from async_benchmark import ASYNC
 from off_policy_benchmark import OFF_POLICY
 from replay_benchmark import replay
 from sides import Side, alternate, best, loop, ours, peer, report
@@ -25,6 +26,7 @@ from sides import Side, alternate, best, loop, ours, peer, report
 PACKAGES = {
     "sb3": ("stable-baselines3==2.9.*", "ale-py==0.12.*", "opencv-python-headless"),
     "rllib": ("ray[rllib]",),
+    "samplefactory": ("sample-factory==2.1.*", "numpy<2", "setuptools"),
     "envpool": ("envpool==1.2.*",),
     "cpprb": ("cpprb==11.*",),
     "tianshou": ("tianshou==2.*",),
@@ -157,7 +159,7 @@ def atari(args: argparse.Namespace) -> dict[str, object]:
 
 
 SCENARIOS = {"solve": solve, "same_work": same_work, "throughput": throughput, "workers": workers, "atari": atari}
-SCENARIOS |= {**OFF_POLICY, "replay": replay}
+SCENARIOS |= {**OFF_POLICY, "replay": replay, **ASYNC}
 
 
 def setup(venvs: Path, peers: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,17 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from lightning_rl import run
 from lightning_rl.config import compose_config
-from lightning_rl.errors import UnsupportedSpaceError, import_object
+from lightning_rl.config_check import check_config
+from lightning_rl.data.population_dataset import judged
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError, import_object
 from lightning_rl.models import FullyConnectedNetwork
 from lightning_rl.policies import Policy
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["FEATURES", "PAGE", "POLICIES", "page", "works"]
+__all__ = ["FEATURES", "PAGE", "POLICIES", "SLOW", "page", "works"]
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "feature_matrix.md"
@@ -82,6 +86,25 @@ def _exploring(kind: str, **keywords: Any) -> Callable[[str], None]:
     return _case(VECTOR, exploration={"type": kind, **keywords})
 
 
+def _whole_run(*overrides: str) -> Callable[[str], None]:
+    """A run with a Trainer, as from the command line, until it has learned."""
+
+    def tried(policy: str) -> None:
+        env = "cartpole" if works(policy, "Discrete") else "pendulum"
+        asked = [f"policy={policy}", f"env={env}", "experiment=none", "evaluation=none", "logger=none", *overrides]
+        config = compose_config([*asked, "model.fcnet_hiddens=[8]", "trainer.enable_progress_bar=false"])
+        config["total_env_steps"] = 600
+        if "learning_starts" in config["data"]:
+            config["data"] |= {"learning_starts": 512, "batch_size": 8, "capacity": 4096}
+        with tempfile.TemporaryDirectory() as directory:
+            config["run_dir"] = f"{directory}/run"
+            check_config(config)
+            if run.train(config)["state"] != "ok":
+                raise AssertionError(f"{policy} was interrupted")
+
+    return tried
+
+
 FEATURES: dict[str, Callable[[str], None]] = {
     "Discrete": _case(VECTOR, DISCRETE),
     "MultiDiscrete": _case(VECTOR, spaces.MultiDiscrete([2, 3])),
@@ -100,7 +123,10 @@ FEATURES: dict[str, Callable[[str], None]] = {
     "soft Q": _exploring("soft_q"),
     "curiosity": _exploring("curiosity"),
     "RND": _exploring("rnd"),
+    "two ranks": _whole_run("trainer=ddp", "trainer.accelerator=cpu"),
+    "bf16-mixed": _whole_run("trainer.precision=bf16-mixed"),
 }
+SLOW = ("two ranks", "bf16-mixed")  # whole runs
 
 
 def _learns(name: str, obs: Any, actions: Any, changes: dict[str, Any]) -> None:
@@ -109,10 +135,12 @@ def _learns(name: str, obs: Any, actions: Any, changes: dict[str, Any]) -> None:
     keywords |= {**changes, "model": {**keywords["model"], "fcnet_hiddens": [16], **changes.get("model", {})}}
     policy: Policy = import_object(keywords.pop("_target_"))(obs, actions, **keywords)
     env = EnvCreator(AnySpaces, {"observation_space": obs, "action_space": actions}, check=False)
-    worker = RolloutWorker(env, policy, num_envs=2, fragment_length=12, vectorization="sync")
+    how: dict[str, Any] = {"batch_mode": "complete_episodes", "fragment_length": 1} if policy.evolves else {}
+    worker = RolloutWorker(env, policy, num_envs=2, vectorization="sync", **{"fragment_length": 12, **how})
     for _ in range(2):
         before = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
-        metrics = policy.learn_on_batch(worker.sample())
+        batch = judged(worker, seeds=[3, 4, 5]).torch() if policy.evolves else worker.sample()
+        metrics = policy.learn_on_batch(batch)
         after = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
         if not np.isfinite(metrics["loss"]) or torch.equal(before, after):
             raise AssertionError(f"{name} did not learn: loss {metrics['loss']}")
@@ -122,7 +150,7 @@ def works(policy: str, feature: str) -> bool:
     """Whether two iterations run and learn; False if the policy says that it cannot take this."""
     try:
         FEATURES[feature](policy)
-    except UnsupportedSpaceError:
+    except (UnsupportedSpaceError, ConfigError):
         return False
     return True
 
@@ -136,7 +164,7 @@ def page() -> str:
     ]
     return (
         "# What goes with what\n\n"
-        "Each cell was tried: two iterations of the algorithm in an environment with these spaces. "
+        "Each cell was tried: two iterations of the algorithm in an environment with these spaces, or a short run. "
         "A dash is refused before training, with what would work instead.\n\n"
         f"{head}\n" + "\n".join(rows) + "\n\n"
         "`python -m tests.feature_matrix > docs/feature_matrix.md` writes this page; a test holds it to that.\n"

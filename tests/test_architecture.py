@@ -16,6 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 FLOORS = {
     "checkpoint_files": 1,
+    "collective": 1,
     "errors": 1,
     "losses": 1,
     "models": 1,
@@ -34,20 +35,28 @@ FLOORS = {
     "config": 4,
     "config_check": 4,
     "descriptions": 4,
+    "device_check": 4,
     "evaluation": 4,
+    "launchers": 4,
     "policy_option": 4,
+    "precision": 4,
+    "other_ranks": 4,
+    "rank_watch": 4,
     "ranks": 4,
+    "rendezvous": 4,
     "rllib": 4,
     "rllib_keys": 4,
     "rllib_plans": 4,
     "rllib_replay_keys": 4,
+    "rllib_async_keys": 4,
     "run": 4,
+    "trainers": 4,
     "sweeps": 4,
     "algorithm": 4,
     "cli": 4,
 }
 HOMES = {
-    "ray": {"rollouts/ray_workers.py"},
+    "ray": {f"rollouts/ray_{name}.py" for name in ("actors", "placement", "session", "train", "transport")},
     "hydra": {"config.py", "sweeps.py"},
     "omegaconf": {"config.py", "sweeps.py"},
 }

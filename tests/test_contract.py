@@ -15,6 +15,7 @@ import yaml
 from lightning_rl.algorithm import Algorithm
 from lightning_rl.config import compose_config, group_options
 from lightning_rl.config_check import NOT_POLICY, check_config
+from lightning_rl.data.population_dataset import judged
 from lightning_rl.errors import UnsupportedSpaceError, import_object
 from lightning_rl.policies import Policy
 from lightning_rl.policies.learning import Metrics
@@ -37,7 +38,13 @@ def made(name: str, env: str, **changes: Any) -> tuple[Policy, RolloutWorker]:
     keywords = {**config["policy"], **changes}
     creator = EnvCreator(**config["env"])
     policy: Policy = import_object(keywords.pop("_target_"))(*creator.spaces(), **keywords)
-    return policy, RolloutWorker(creator, policy, num_envs=4, fragment_length=16, seed=1)
+    how: dict[str, Any] = {"batch_mode": "complete_episodes"} if policy.evolves else {"fragment_length": 16}
+    return policy, RolloutWorker(creator, policy, num_envs=4, seed=1, **{"fragment_length": 1, **how})
+
+
+def experience(policy: Policy, worker: RolloutWorker) -> SampleBatch:
+    """What the policy learns from: a fragment, or a population's returns."""
+    return judged(worker, seeds=[3, 4, 5]).torch() if policy.evolves else worker.sample()
 
 
 def weights(policy: Policy) -> torch.Tensor:
@@ -105,7 +112,7 @@ class TestLearning:
         policy, worker = made(name, env)
         for _ in range(2):
             before = weights(policy)
-            metrics = policy.learn_on_batch(worker.sample())
+            metrics = policy.learn_on_batch(experience(policy, worker))
             assert all(np.isfinite(value) for value in metrics.values())
             assert not torch.equal(before, weights(policy))
         acting = [p for key, p in policy.named_parameters() if p.requires_grad and "value" not in key]
@@ -116,14 +123,14 @@ class TestLearning:
         for seed in (7, 7, 8):
             policy, worker = made(name, env, seed=seed)
             for _ in range(2):
-                policy.learn_on_batch(worker.sample())
+                policy.learn_on_batch(experience(policy, worker))
             ends.append(weights(policy))
         assert torch.equal(ends[0], ends[1])
         assert not torch.equal(ends[0], ends[2])
 
     def test_weights_survive_pickling(self, name: str, env: str) -> None:
         policy, worker = made(name, env)
-        policy.learn_on_batch(worker.sample())
+        policy.learn_on_batch(experience(policy, worker))
         twin, _ = made(name, env, seed=99)
         twin.set_weights(pickle.loads(pickle.dumps(policy.get_weights())))
         assert torch.equal(weights(policy), weights(twin))
@@ -147,8 +154,8 @@ class TestLearning:
         twin, _ = made(name, env, lr=1.0, optimizer="sgd", max_grad_norm=None)
         policy.passes = twin.passes = policy.minibatches = twin.minibatches = 1
         policy.gradient_steps = twin.gradient_steps = 1  # TD3's actor steps at every second one
-        fragment = worker.sample()
-        metrics = policy.learn_on_batch(fragment)
-        twin.learn_on_batch(fragment)
+        batch = experience(policy, worker)
+        metrics = policy.learn_on_batch(batch)
+        twin.learn_on_batch(batch)
         torch.testing.assert_close(weights(policy), weights(twin) - 1.0, rtol=0, atol=1e-4)
         assert metrics["loss_with_a_pull/rows"] > 0

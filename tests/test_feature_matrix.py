@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.feature_matrix import FEATURES, PAGE, POLICIES, works
+from tests.feature_matrix import FEATURES, PAGE, POLICIES, SLOW, works
 
 
 def cells() -> dict[tuple[str, str], str]:
@@ -15,7 +15,9 @@ def cells() -> dict[tuple[str, str], str]:
     return {(name, row[0]): cell for row in table[2:] for name, cell in zip(names, row[1:], strict=True)}
 
 
-@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize(
+    "feature", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in FEATURES]
+)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_page_says_what_works(policy: str, feature: str) -> None:
     assert cells()[policy, feature] == ("yes" if works(policy, feature) else "–")

@@ -80,6 +80,12 @@ def test_what_means_nothing_here_is_refused(config: dict[str, Any], message: str
         trainer(**config)
 
 
+def test_keys_of_failing_workers_go_to_the_limits() -> None:
+    given = {"max_num_worker_restarts": 7, "restart_failed_sub_environments": False}
+    workers = trainer(delay_between_worker_restarts_s=2.5, **given).config["workers"]
+    assert workers["max_restarts"] == 7 and workers["max_env_restarts"] == 0 and workers["restart_backoff_s"] == 2.5
+
+
 def test_a_key_without_effect_says_so() -> None:
     with pytest.warns(UserWarning, match="'log_level' has no counterpart"):
         trainer(log_level="WARN")

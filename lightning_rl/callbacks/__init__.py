@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lightning_rl.callbacks.checkpoint import RLCheckpoint
     from lightning_rl.callbacks.checkpoint_io import AtomicCheckpointIO
+    from lightning_rl.callbacks.compile_networks import CompileNetworks
     from lightning_rl.callbacks.hooks import RLCallback
     from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
     from lightning_rl.callbacks.metrics import MetricsCallback
+    from lightning_rl.callbacks.parallel_evaluation import ParallelEvaluation
     from lightning_rl.callbacks.progress import ProgressBar
     from lightning_rl.callbacks.quiet import quiet_lightning
+    from lightning_rl.callbacks.same_config import SameConfig
     from lightning_rl.callbacks.signals import StopSignals
     from lightning_rl.callbacks.status import StatusCallback
     from lightning_rl.callbacks.stop import StopCallback
@@ -20,10 +23,13 @@ if TYPE_CHECKING:
 __all__ = [
     "AtomicCheckpointIO",
     "CSVLogger",
+    "CompileNetworks",
     "MetricsCallback",
+    "ParallelEvaluation",
     "ProgressBar",
     "RLCallback",
     "RLCheckpoint",
+    "SameConfig",
     "StatusCallback",
     "StopCallback",
     "StopSignals",
@@ -34,10 +40,13 @@ __all__ = [
 _HOMES = {
     "AtomicCheckpointIO": "checkpoint_io",
     "CSVLogger": "loggers",
+    "CompileNetworks": "compile_networks",
     "MetricsCallback": "metrics",
+    "ParallelEvaluation": "parallel_evaluation",
     "ProgressBar": "progress",
     "RLCallback": "hooks",
     "RLCheckpoint": "checkpoint",
+    "SameConfig": "same_config",
     "StatusCallback": "status",
     "StopCallback": "stop",
     "StopSignals": "signals",

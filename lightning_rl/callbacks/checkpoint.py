@@ -23,6 +23,7 @@ import logging
 import math
 import re
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +129,18 @@ class RLCheckpoint(Checkpoint):
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Keep the policy that was evaluated, if it is among the best."""
-        if self.monitor is None or self.keep == 0 or trainer.sanity_checking or trainer.state.fn != TrainerFn.FITTING:
+        if not trainer.sanity_checking and trainer.state.fn == TrainerFn.FITTING:
+            self.keep_if_best(trainer, pl_module)
+
+    def keep_if_best(self, trainer: Trainer, pl_module: Any) -> None:
+        """Look at the monitored value; one of an evaluation beside training is of a policy that has learned since."""
+        if self.monitor is None or self.keep == 0:
             return
         value = latest_metrics(trainer).get(self.monitor, math.nan)
         if trainer.strategy.reduce_boolean_decision(self._is_among_best(value), all=False):
-            self._save_best(trainer, pl_module, value)
+            evaluator = getattr(getattr(trainer, "datamodule", None), "evaluator", None)
+            with nullcontext() if evaluator is None else evaluator.as_reported(pl_module):
+                self._save_best(trainer, pl_module, value)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Save what became due with the epoch's last iteration."""

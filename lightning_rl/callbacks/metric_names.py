@@ -6,21 +6,25 @@ from collections.abc import Iterable
 
 from lightning_rl.errors import ConfigError, did_you_mean
 
-__all__ = ["EVAL_RETURN", "METRICS", "TRAIN_RETURN", "check_metric", "register_metric"]
+__all__ = ["EVAL_LENGTH", "EVAL_RETURN", "METRICS", "TRAIN_RETURN", "check_metric", "register_metric"]
 
 TRAIN_RETURN = "rollout/ep_rew_mean"
 EVAL_RETURN = "eval/ep_rew_mean"
+EVAL_LENGTH = "eval/ep_len_mean"
 
 METRICS: dict[str, str] = {
     TRAIN_RETURN: "mean return of the last 100 training episodes",
     "rollout/ep_len_mean": "mean length of the last 100 training episodes, steps",
     "rollout/episodes": "training episodes so far",
     "rollout/staleness": "policy updates between the weights that acted and those that learn; 0 is on-policy",
+    "rollout/dropped": "A3C: gradients so far from weights that were too old, and not stepped with",
+    "rollout/dropped_steps": "env steps so far of fragments that were too old to learn from (data.max_policy_lag)",
+    "rollout/outstanding_mb": "MiB of fragments that workers are asked for or that wait to be learned from",
     "replay/rows": "what the replay buffer can draw from: steps, for models with memory sequences",
     "replay/updates": "gradient steps on draws so far",
     "replay/late_updates": "Ape-X: priorities so far that came for rows which had been overwritten, and were dropped",
     EVAL_RETURN: "mean return of the latest evaluation",
-    "eval/ep_len_mean": "mean episode length of the latest evaluation, steps",
+    EVAL_LENGTH: "mean episode length of the latest evaluation, steps",
     "train/loss": "what was descended, mean over the iteration's gradient steps",
     "train/policy_loss": "loss of the policy",
     "train/value_loss": "loss of the value function",
@@ -44,12 +48,18 @@ METRICS: dict[str, str] = {
     "train/exploration/inverse_loss": "curiosity: −log-likelihood of the action between two observations",
     "train/exploration/forward_loss": "curiosity: error of the predicted features",
     "train/exploration/distill_loss": "RND: distance to the random network",
+    "train/return_mean": "ES, ARS: mean return of the perturbed policies",
+    "train/return_max": "ES, ARS: of the best of them",
+    "train/own_return": "ES, ARS: of the policy that was not perturbed, in iterations that try it",
+    "train/weights_norm": "ES, ARS: 2-norm of the weights",
     "time/fps": "environment steps per second over the last iteration, evaluation not counted",
     "time/collect_s": "seconds collecting experience in the last iteration",
     "time/learn_s": "seconds learning in the last iteration",
     "time/eval_s": "seconds of the latest evaluation",
     "time/total_s": "seconds of training so far, earlier sessions of a resumed run included",
     "sys/rss_mb": "resident memory of this process, MiB",
+    "sys/worker_restarts": "rollout processes so far that took the place of others: of dead, hanging or too large ones",
+    "sys/env_restarts": "times so far that a worker's environments were made anew, because one raised or gave NaN",
 }
 
 # What a custom model's metrics() and a custom exploration's info() return is not known beforehand.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -14,10 +12,10 @@ from lightning.pytorch import Callback, Trainer
 from lightning_rl.callbacks.hooks import overridden_hooks
 from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
+from lightning_rl.rollouts.watchdog import resident_mb
 
 __all__ = ["MetricsCallback", "latest_metrics", "resident_mb"]
 
-MB = 1024**2
 FLUSH_SECONDS = 10.0  # epochs may be long: a killed run loses at most this much of its curves
 
 
@@ -97,7 +95,12 @@ class MetricsCallback(Callback):
         self._evaluation_seconds = time.perf_counter() - self._evaluation_started
         result = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("eval/")}
         result["time/eval_s"] = self._evaluation_seconds
-        self._write(trainer, result, int(pl_module.env_steps))
+        datamodule: Any = getattr(trainer, "datamodule", None)
+        self.evaluated(trainer, result, getattr(datamodule, "evaluated_at", int(pl_module.env_steps)))
+
+    def evaluated(self, trainer: Trainer, result: dict[str, float], step: int) -> None:
+        """Write what an evaluation brought, of the policy at `step` environment steps."""
+        self._write(trainer, result, step)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Bring the epoch's rows to the disk."""
@@ -145,12 +148,3 @@ def latest_metrics(trainer: Trainer) -> dict[str, float]:
         if isinstance(callback, MetricsCallback):
             return {**logged, **callback.latest}
     return logged
-
-
-def resident_mb() -> float:
-    """Memory that this process occupies now, MiB; where the system does not tell, the most it ever occupied."""
-    if sys.platform == "linux":
-        with open("/proc/self/statm", "rb", buffering=0) as statm:
-            return int(statm.read().split()[1]) * resource.getpagesize() / MB
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / MB if sys.platform == "darwin" else peak / 1024

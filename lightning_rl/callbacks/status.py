@@ -14,7 +14,7 @@ from lightning_rl.callbacks.metric_names import TRAIN_RETURN
 from lightning_rl.callbacks.metrics import MetricsCallback
 from lightning_rl.callbacks.stop import StopCallback
 
-__all__ = ["StatusCallback", "write_status"]
+__all__ = ["StatusCallback", "read_status", "write_status"]
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,11 @@ def write_status(path: Path, state: str, **fields: Any) -> None:
         write_atomically(path, json.dumps({"state": state, **status}, indent=1).encode(), durable=False)
     except OSError as error:
         log.error("%s could not be written (%s)", path, error)
+
+
+def read_status(path: Path) -> dict[str, Any]:
+    """What `write_status` wrote; nothing where there is no file."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 class StatusCallback(Callback):

@@ -11,6 +11,7 @@ from typing import Any
 
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.datasets import timed
+from lightning_rl.data.demand import Demand
 from lightning_rl.data.execution import NOT_READY, concurrently, for_each
 from lightning_rl.data.initial_priorities import InitialPriorities
 from lightning_rl.data.replay_datamodule import ReplayDataModule
@@ -100,10 +101,9 @@ class ApexDataModule(ReplayDataModule):
                 f"another worker's: raise workers.fragment_length to {n_step} at least, or lower data.n_step"
             )
         self.num_shards, self.max_staleness = num_shards, max_staleness
-        self.requests_per_worker, self.requests_per_shard = requests_per_worker, requests_per_shard
+        self.demand, self.requests_per_shard = Demand(requests_per_worker), requests_per_shard
         self.initial_priorities = bool(hooks)
         self._staleness = 0  # the largest since the last report
-        self._sent: int | None = None  # gradient steps of the weights that the workers have
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
     def setup(self, stage: str) -> None:
@@ -147,7 +147,7 @@ class ApexDataModule(ReplayDataModule):
         if self.replay is not None and self.num_workers > 0:
             self.replay.stop()
             self.replay, self._refill = None, True
-        self._sent = None
+        self.demand.start_again()
         super().stop()
 
     # -- acting and drawing -------------------------------------------------------------------------------------------
@@ -160,11 +160,8 @@ class ApexDataModule(ReplayDataModule):
         policy = self._policy()
         while True:
             if self.due <= 0 or self.workers.oldest is None:
-                if self._sent != policy.gradient_steps or policy.watches_experience:
-                    self.workers.sync_weights(policy)
-                    self._sent = policy.gradient_steps
-                self.workers.request(self.requests_per_worker, policy.env_steps)
-            yield self.workers.receive()
+                self.demand.send(self.workers, policy)
+            yield self.demand.receive(self.workers)
 
     def store(self, fragment: Any) -> Any:
         """Hand a receipt's fragments on to a shard, and count their steps."""

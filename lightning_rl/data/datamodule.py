@@ -6,21 +6,27 @@ State lives here and not in a loader, because Lightning drops a loader's state w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from lightning.pytorch import LightningDataModule
+from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_rl.collective import gathered, sum_over_ranks
 from lightning_rl.data.datasets import EvaluationDataset, OnPolicyDataset
+from lightning_rl.data.evaluator import Evaluator, evaluation_workers
+from lightning_rl.data.transfer import moved
 from lightning_rl.errors import ConfigError, check_at_least_one, import_object
 from lightning_rl.rollouts.envs import EnvCreator
-from lightning_rl.rollouts.worker_set import WorkerSet, make_worker_set
+from lightning_rl.rollouts.slices import logical_workers
+from lightning_rl.rollouts.worker_set import make_worker_set
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["EpisodeWindow", "RolloutDataModule"]
 
-EVALUATION_ENVS = 16  # environments stepped together in an evaluation, at most
+EVALUATION = {"episodes": 10, "explore": False, "env": None, "num_workers": 0, "parallel": False}
 
 
 class EpisodeWindow:
@@ -68,10 +74,11 @@ class RolloutDataModule(LightningDataModule):
     Args:
         env: the training environments: an `EnvCreator`, or its keywords.
         workers: num_workers (0: in this process, without Ray), logical_workers (how many workers there are, wherever
-            they run; `None`: one
-            per process), envs_per_worker, fragment_length, batch_mode, vectorization, ray (keywords of
-            `ray_workers.start_ray`).
-        evaluation: episodes per evaluation, explore, env (keywords of another `EnvCreator`; `None`: as in training).
+            they run, the same number for each rank; `None`: one per process and rank), envs_per_worker,
+            fragment_length, batch_mode, vectorization, act_on ("cpu": a copy of the policy there; "learner": the policy
+            itself where it learns, for networks that are slow on a CPU), ray (keywords of `ray_workers.start_ray`).
+        evaluation: episodes per evaluation, explore, env (keywords of another `EnvCreator`; `None`: as in training),
+            num_workers (Ray processes of its own; 0: in this process), parallel (training goes on while they play).
         iterations_per_epoch: iterations (= Lightning batches) per Lightning epoch, which is when evaluation and
             reports happen.
         dataset: import path or class of the training dataset, called with (datamodule, policy, iterations).
@@ -101,20 +108,20 @@ class RolloutDataModule(LightningDataModule):
         self.env = env if isinstance(env, EnvCreator) else EnvCreator(**env)
         self.worker_options = dict(workers or {})
         self.num_workers = int(self.worker_options.pop("num_workers", 0))
-        logical = self.worker_options.pop("logical_workers", None)
-        self.logical_workers = max(1, self.num_workers) if logical is None else int(logical)
-        if self.logical_workers < max(1, self.num_workers):
+        self._logical: int | None = self.worker_options.pop("logical_workers", None)
+        if self._logical is not None and self._logical < max(1, self.num_workers):
             raise ConfigError(
-                f"workers.logical_workers={self.logical_workers} for num_workers={self.num_workers}: "
+                f"workers.logical_workers={self._logical} for num_workers={self.num_workers}: "
                 "every process needs at least one"
             )
+        self.act_on: str = self.worker_options.pop("act_on", "cpu")
         self.worker_options["num_envs"] = int(self.worker_options.pop("envs_per_worker", 1))
-        self.evaluation = {"episodes": 10, "explore": False, "env": None, **(evaluation or {})}
+        self.evaluation = {**EVALUATION, **(evaluation or {})}
         self.iterations_per_epoch, self.seed, self.callbacks = iterations_per_epoch, seed, tuple(callbacks)
         self.dataset = import_object(dataset) if isinstance(dataset, str) else dataset
         self.plan = import_object(plan) if isinstance(plan, str) else plan
         self.workers: Any = None
-        self.evaluation_workers: WorkerSet | None = None
+        self.evaluator: Evaluator | None = None
         self.episode_window = EpisodeWindow()
         self._collect_seconds = 0.0
         self._collected_at = 0
@@ -127,8 +134,8 @@ class RolloutDataModule(LightningDataModule):
         if stage == "fit" and self.workers is None:
             self.workers = self._training_workers(policy)
         evaluates = stage != "fit" or self.trainer.limit_val_batches != 0
-        if self.evaluation_workers is None and evaluates:
-            self.evaluation_workers = self._evaluation_workers(policy)
+        if self.evaluator is None and evaluates:
+            self.evaluator = self._make_evaluator(policy)
 
     def train_dataloader(self) -> Any:
         """The sized dataset itself: a DataLoader would draw from the global generator at each `iter`."""
@@ -137,16 +144,22 @@ class RolloutDataModule(LightningDataModule):
 
     def val_dataloader(self) -> Any:
         """One evaluation."""
-        assert self.evaluation_workers is not None
-        return EvaluationDataset(self.evaluation_workers, self._policy(), int(self.evaluation["episodes"]))
+        return EvaluationDataset(self.evaluate)
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """To a GPU through pinned memory; Lightning calls this with every item of a dataset."""
+        if isinstance(batch, SampleBatch):
+            return moved(batch, device)
+        return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def state_dict(self) -> dict[str, Any]:
-        """Which fragments come next, and the episode window: plain numbers."""
+        """Which fragments come next, in every rank's workers, and the episode window: plain numbers."""
         state: dict[str, Any] = {"episode_window": self.episode_window.state_dict()}
         if self.workers is not None:
-            state["workers"] = self.workers.state_dict()
-        if self.evaluation_workers is not None:
-            state["evaluation_workers"] = self.evaluation_workers.state_dict()
+            state["workers"] = of_all_ranks(self.workers.state_dict())
+        if self.evaluator is not None:
+            own = self.evaluation_workers
+            state["evaluation_workers"] = of_all_ranks({} if own is None else own.state_dict())
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -161,6 +174,27 @@ class RolloutDataModule(LightningDataModule):
         """Lightning runs no teardown after an exception: stop the workers here."""
         self.stop()
 
+    # -- evaluation ---------------------------------------------------------------------------------------------------
+    @property
+    def evaluation_workers(self) -> Any:
+        """Of this rank; `None` where there are none."""
+        return None if self.evaluator is None else self.evaluator.workers
+
+    def evaluate(self) -> list[tuple[float, int]]:
+        """(return, length) of an evaluation's episodes; beside training, those that were begun at the last one."""
+        assert self.evaluator is not None and self.trainer is not None
+        if not self.evaluator.parallel or self.trainer.state.fn != TrainerFn.FITTING:
+            return self.evaluator.now(self._policy())
+        played = self.evaluator.finish()
+        self.evaluator.begin(self._policy())
+        return played
+
+    @property
+    def evaluated_at(self) -> int:
+        """Environment steps of the policy that `evaluate` told of last."""
+        reported = None if self.evaluator is None else self.evaluator.reported
+        return int(self._policy().env_steps if reported is None else reported.counters["env_steps"])
+
     # -- for datasets and callbacks -----------------------------------------------------------------------------------
     def took(self, batch: SampleBatch, seconds: float) -> None:
         """A dataset tells how long it needed for a batch, and that it was collected with the weights of now."""
@@ -170,7 +204,9 @@ class RolloutDataModule(LightningDataModule):
     def pop_iteration_metrics(self) -> dict[str, float]:
         """Episode statistics and collection time since the last call; names of the metric registry."""
         episodes = self.workers.get_metrics()
-        self.episode_window.add(episodes["episode_returns"], episodes["episode_lengths"])
+        if sum_over_ranks(len(episodes["episode_returns"])):  # else there is nothing to tell each other
+            for part in gathered(episodes):
+                self.episode_window.add(part["episode_returns"], part["episode_lengths"])
         seconds, self._collect_seconds = self._collect_seconds, 0.0
         return {
             **self.episode_window.means(),
@@ -178,6 +214,7 @@ class RolloutDataModule(LightningDataModule):
             # Updates between the weights that acted and those that learned; the update itself has been counted since.
             "rollout/staleness": float(self._policy().iterations - 1 - self._collected_at),
             "time/collect_s": seconds,
+            **self.workers.get_health(),
         }
 
     def cut_environments(self) -> None:
@@ -185,12 +222,18 @@ class RolloutDataModule(LightningDataModule):
         if self.workers is not None:
             self.workers.cut()
 
-    def stop(self) -> None:
-        """Close all environments and processes; safe to call again."""
+    def heed(self, stopping: Callable[[], bool]) -> None:
+        """Wait no longer than some seconds for workers once `stopping()`: then `KeyboardInterrupt` is raised."""
         for workers in (self.workers, self.evaluation_workers):
             if workers is not None:
-                workers.stop()
-        self.workers = self.evaluation_workers = None
+                workers.heed(stopping)
+
+    def stop(self) -> None:
+        """Close all environments and processes; safe to call again."""
+        sets = [workers for workers in (self.evaluation_workers, self.workers) if workers is not None]
+        for workers in sorted(sets, key=lambda workers: getattr(workers, "owns_ray", False)):  # last: the session ends
+            workers.stop()
+        self.workers = self.evaluator = None
 
     # -- workers ------------------------------------------------------------------------------------------------------
     def _policy(self) -> Any:
@@ -200,35 +243,33 @@ class RolloutDataModule(LightningDataModule):
     def _training_workers(self, policy: Any) -> Any:
         assert self.trainer is not None
         rank, ranks = self.trainer.global_rank, self.trainer.world_size
-        if self.logical_workers < ranks:
-            raise ConfigError(
-                f"workers.logical_workers={self.logical_workers} for {ranks} ranks: every rank needs at least one"
-            )
+        logical = logical_workers(self._logical, self.num_workers, ranks)
         return make_worker_set(
             self.env,
             self._actor(policy),
             num_workers=-(-self.num_workers // ranks),
-            worker_indices=list(range(rank, self.logical_workers, ranks)),
-            logical_workers=self.logical_workers,
+            worker_indices=list(range(rank, logical, ranks)),
+            logical_workers=logical,
             seed=self.seed,
             callbacks=self.callbacks,
             **self.worker_options,
         )
 
-    def _evaluation_workers(self, policy: Any) -> WorkerSet:
+    def _make_evaluator(self, policy: Any) -> Evaluator:
+        assert self.trainer is not None
         env = self.evaluation["env"]
         creator = self.env if env is None else env if isinstance(env, EnvCreator) else EnvCreator(**env)
-        return WorkerSet(
-            creator,
-            self._actor(policy),
-            num_envs=min(int(self.evaluation["episodes"]), EVALUATION_ENVS),
-            vectorization=self.worker_options.get("vectorization", "auto"),
-            seed=self.seed,
-            stream="evaluation",
-            explore=bool(self.evaluation["explore"]),
-        )
+        place = {"seed": self.seed, "rank": self.trainer.global_rank, "ranks": self.trainer.world_size}
+        made = evaluation_workers(creator, self._actor(policy), self.evaluation, self.worker_options, **place)
+        return Evaluator(*made, parallel=bool(self.evaluation["parallel"]))
 
     def _actor(self, policy: Any) -> Any:
-        """What acts in this process: the learner itself on a CPU, else a copy of it on the CPU."""
+        """What acts in this process: the learner itself, or a copy of it on the CPU, in float32."""
         assert self.trainer is not None
-        return policy if self.trainer.strategy.root_device.type == "cpu" else policy.copy_for_acting()
+        here = self.act_on == "learner" or self.trainer.strategy.root_device.type == "cpu"
+        return policy if here and self.trainer.precision not in ("bf16-true", "16-true") else policy.copy_for_acting()
+
+
+def of_all_ranks(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What the workers of all ranks have to remember, by worker index."""
+    return {index: own for part in gathered(state) for index, own in part.items()}

@@ -48,23 +48,20 @@ class OnPolicyDataset(IterableDataset[SampleBatch]):
 
 
 class EvaluationDataset(IterableDataset[SampleBatch]):
-    """One item: the returns and lengths of `episodes` whole episodes on environments of their own.
+    """One item: the returns and lengths of an evaluation's whole episodes, on environments of their own.
 
     Args:
-        workers: a worker set that explores or not as evaluation shall.
-        policy: whose weights act.
-        episodes: how many to play.
+        play: gives (return, length) of each.
     """
 
-    def __init__(self, workers: Any, policy: Any, episodes: int) -> None:
-        self.workers, self.policy, self.episodes = workers, policy, episodes
+    def __init__(self, play: Callable[[], list[tuple[float, int]]]) -> None:
+        self.play = play
 
     def __len__(self) -> int:
         return 1
 
     def __iter__(self) -> Iterator[SampleBatch]:
-        self.workers.sync_weights(self.policy)
-        played = self.workers.run_episodes(self.episodes)
+        played = self.play()
         yield SampleBatch(
             episode_returns=torch.tensor([ret for ret, _ in played], dtype=torch.float64),
             episode_lengths=torch.tensor([length for _, length in played], dtype=torch.float64),

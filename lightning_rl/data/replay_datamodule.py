@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lightning_rl.collective import gathered_on_first
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.execution import NOT_READY
 from lightning_rl.data.prioritized import PrioritizedReplayBuffer
@@ -151,7 +152,8 @@ class ReplayDataModule(RolloutDataModule):
         """That of the rollouts, the ratio, and the buffer."""
         state = {**super().state_dict(), "ratio": self.ratio.state_dict()}
         if self.save_replay and self.replay is not None:
-            state["replay"] = self.replay.state_dict()
+            parts = gathered_on_first(self.replay.state_dict())
+            state["replay"] = parts[0] if parts is not None and len(parts) == 1 else parts  # of every rank
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -170,7 +172,13 @@ class ReplayDataModule(RolloutDataModule):
                 "the checkpoint holds no replay buffer (it was written with data.save_replay=false): resume with "
                 "data.save_replay=false to fill a new one"
             )
-        self.replay.load_state_dict(state_dict["replay"])
+        parts = state_dict["replay"] if isinstance(state_dict["replay"], list) else [state_dict["replay"]]
+        if len(parts) != self.ranks:
+            raise CheckpointError(
+                f"the checkpoint holds the replay buffers of {len(parts)} ranks, and there are {self.ranks}: resume "
+                "with as many, or with data.save_replay=false to fill new ones"
+            )
+        self.replay.load_state_dict(parts[self._rank])
 
     # -- acting and drawing -------------------------------------------------------------------------------------------
     @property
@@ -182,6 +190,10 @@ class ReplayDataModule(RolloutDataModule):
     def parts(self) -> int:
         """How many buffers share the capacity."""
         return self.ranks
+
+    @property
+    def _rank(self) -> int:
+        return 0 if self.trainer is None else self.trainer.global_rank
 
     @property
     def due(self) -> int:
@@ -215,11 +227,10 @@ class ReplayDataModule(RolloutDataModule):
 
     def begin_iteration(self) -> None:
         """Start the randomness of draws afresh: derived, so that no generator has to be saved."""
-        rank = 0 if self.trainer is None else self.trainer.global_rank
         if self._refill:
             self.ratio.start_again(self._policy().env_steps)
             self._refill = False
-        self._generator = np.random.default_rng(derive_seed(self.seed, "replay", self._policy().iterations, rank))
+        self._generator = np.random.default_rng(derive_seed(self.seed, "replay", self._policy().iterations, self._rank))
 
     def draws_due(self) -> Iterator[Draw]:
         """Draws while there are any due, without end; NOT_READY in between."""

@@ -10,6 +10,7 @@ from torch.utils.data import IterableDataset
 
 from lightning_rl.data.datasets import timed
 from lightning_rl.data.execution import concurrently, for_each, parallel_rollouts
+from lightning_rl.data.transfer import moved
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 
 if TYPE_CHECKING:
@@ -48,22 +49,22 @@ class ReplayDraws:
 
     def __init__(self, plan: Iterator[SampleBatch | Draw], replay: ReplayDataModule, fragments: int) -> None:
         self.plan, self.replay, self.fragments = plan, replay, fragments
-        self.device: torch.device | str = "cpu"
+        self.device = torch.device("cpu")
 
     def to(self, device: torch.device | str, **keywords: Any) -> Self:
         """Let batches come on `device`; Lightning calls this."""
-        self.device = device
+        self.device = torch.device(device)
         return self
 
     def __iter__(self) -> Iterator[Draw]:
         self.replay.begin_iteration()
-        left, on_cpu = self.fragments, str(self.device) == "cpu"
+        left, on_cpu = self.fragments, self.device.type == "cpu"
         for item in self.plan:
             draw = item if isinstance(item, Draw) else Draw(item)
             if not isinstance(draw.rows, SampleBatch) or is_fragment(draw.rows):  # stored, or only told of
                 left -= 1
             else:
-                yield draw if on_cpu else draw._replace(rows=draw.rows.to(self.device, non_blocking=True))
+                yield draw if on_cpu else draw._replace(rows=moved(draw.rows, self.device))
             if left <= 0 and self.replay.due <= 0:
                 return
 

@@ -13,6 +13,7 @@ from lightning_rl.losses.actor_critic import (
     soft_values,
     temperature_loss,
 )
+from lightning_rl.losses.evolution import centred_ranks, evolution_weights, random_search_weights
 from lightning_rl.losses.policy_gradient import (
     approx_kl,
     clip_fraction,
@@ -39,6 +40,7 @@ from lightning_rl.losses.value import (
 __all__ = [
     "approx_kl",
     "c51_projection",
+    "centred_ranks",
     "clip_fraction",
     "clipped_square_error",
     "clipped_surrogate",
@@ -48,6 +50,7 @@ __all__ = [
     "discrete_soft_values",
     "double_q_values",
     "dueling_q_values",
+    "evolution_weights",
     "expectile",
     "explained_variance",
     "gae",
@@ -56,6 +59,7 @@ __all__ = [
     "n_step_returns",
     "policy_gradient",
     "quantile_huber",
+    "random_search_weights",
     "soft_policy_loss",
     "soft_values",
     "standardised",

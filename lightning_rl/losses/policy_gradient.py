@@ -5,7 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["approx_kl", "clip_fraction", "clipped_surrogate", "policy_gradient", "same_shape", "standardised"]
+__all__ = [
+    "approx_kl",
+    "clip_fraction",
+    "clipped_surrogate",
+    "penalty_factor",
+    "policy_gradient",
+    "same_shape",
+    "standardised",
+]
 
 
 def same_shape(*tensors: Tensor) -> None:
@@ -89,6 +97,18 @@ def clip_fraction(logp: Tensor, action_logp: Tensor, clip: float) -> Tensor:
     """
     same_shape(logp, action_logp)
     return ((logp.detach() - action_logp).expm1().abs() > clip).float().mean()
+
+
+def penalty_factor(kl: float, kl_target: float) -> float:
+    """What the coefficient of an adaptive KL penalty is multiplied with after an iteration: 1.5, ½ or 1.
+
+    Schulman et al. 2017, arXiv:1707.06347, section 4, with RLlib's numbers: up above 2 × the target, down below ½ ×.
+
+    Args:
+        kl: mean KL of the iteration, nats.
+        kl_target: what it shall be, nats.
+    """
+    return 1.5 if kl > 2.0 * kl_target else 0.5 if kl < 0.5 * kl_target else 1.0
 
 
 def standardised(advantages: Tensor) -> Tensor:

@@ -30,11 +30,15 @@ class RunningMoments(nn.Module):
 
     Args:
         size: entries per vector.
+
+    Attributes:
+        news: `None`, or a list that whatever is merged is added to, for a copy elsewhere.
     """
 
     count: Tensor
     mean: Tensor
     m2: Tensor
+    news: list[tuple[Tensor | float, Tensor, Tensor]] | None = None
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -71,6 +75,8 @@ class RunningMoments(nn.Module):
         total = self.count + count
         if float(total) == 0:
             return
+        if self.news is not None:
+            self.news.append((count, mean, m2))
         delta = mean - self.mean
         self.mean += delta * (count / total)
         self.m2 += m2 + delta.square() * (self.count * count / total)

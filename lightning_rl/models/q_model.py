@@ -98,7 +98,7 @@ class QModel(Delegating, Model):
             values = self.advantages(values) if self.state_value is None else self._duelled(values)
         if self.atoms > 1:
             values = values.unflatten(1, (self.num_actions, self.atoms))
-        self._last.features = values
+        self._last.features = values = values.float()  # whatever precision the layers compute in
         return self.means(values), list(state)
 
     def _duelled(self, features: Tensor) -> Tensor:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from lightning_rl.policies.a2c import A2C
+from lightning_rl.policies.a3c import A3C
 from lightning_rl.policies.apex import ApexDQN
+from lightning_rl.policies.appo import APPO
+from lightning_rl.policies.ars import ARS
 from lightning_rl.policies.build_policy import build_policy
 from lightning_rl.policies.ddpg import DDPG
 from lightning_rl.policies.dqn import DQN
+from lightning_rl.policies.es import ES
+from lightning_rl.policies.impala import IMPALA
 from lightning_rl.policies.pg import PG
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.ppo import PPO
@@ -19,8 +24,13 @@ from lightning_rl.policies.tqc import TQC
 
 __all__ = [
     "A2C",
+    "A3C",
+    "APPO",
+    "ARS",
     "DDPG",
     "DQN",
+    "ES",
+    "IMPALA",
     "PG",
     "PPO",
     "R2D2",

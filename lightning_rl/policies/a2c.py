@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from lightning_rl.losses.value import explained_variance
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.advantages import advantage_rows, cheap_values
 from lightning_rl.policies.learning import Metrics, mean_entropy
+from lightning_rl.policies.metrics import means
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule, check_schedule, schedule_value
@@ -26,10 +28,10 @@ class A2C(Policy):
     Args:
         observation_space, action_space: of one environment.
         gae_lambda: λ of the advantage estimate, in [0, 1]; 1 gives the paper's n-step returns.
-        microbatches: the rollout's gradient is taken in this many parts, one step each.
+        microbatches: the rollout's gradient is added up over this many parts, which need less memory; one step.
         value_coef: weight of the value loss.
         entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, as `lr`.
-        standardise_advantages: over each minibatch, to mean 0 and deviation 1.
+        standardise_advantages: over the rollout, to mean 0 and deviation 1.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """
@@ -55,7 +57,7 @@ class A2C(Policy):
             observation_space, action_space, lr=lr, optimizer=optimizer, max_grad_norm=max_grad_norm, **keywords
         )
         check_schedule("policy.entropy_coef", entropy_coef)
-        self.gae_lambda, self.minibatches = gae_lambda, microbatches
+        self.gae_lambda, self.microbatches = gae_lambda, microbatches
         self.value_coef, self.entropy_coef, self.standardise_advantages = (
             value_coef,
             entropy_coef,
@@ -73,7 +75,8 @@ class A2C(Policy):
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Policy gradient with the advantage, value error, entropy bonus."""
         dist, values = self.evaluate(batch)
-        advantages = standardised(batch.advantages) if self.standardise_advantages else batch.advantages
+        whole = self.microbatches == 1
+        advantages = standardised(batch.advantages) if self.standardise_advantages and whole else batch.advantages
         policy_loss = policy_gradient(dist.logp(batch.actions), advantages)
         value_loss = F.mse_loss(values, batch.value_targets)
         entropy_coef = schedule_value(self.entropy_coef, self.env_steps)
@@ -81,6 +84,28 @@ class A2C(Policy):
         loss = policy_loss + self.value_coef * value_loss
         loss = loss - entropy_coef * entropy if entropy_coef else loss
         return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+
+    def differentiate(self, rows: SampleBatch) -> Metrics:
+        """Gradients of the whole rollout's loss, added up over its microbatches; metrics as of the whole."""
+        if self.microbatches == 1:
+            return super().differentiate(rows)
+        if self.standardise_advantages:
+            rows = rows.copy()
+            rows["advantages"] = standardised(rows.advantages)
+        totals: Metrics = {}
+        for part in rows.minibatches(self.microbatches):
+            loss, metrics = self.total_loss(part)
+            share = part.count / rows.count
+            self.optimiser.backward(loss * share, fresh=not totals)
+            totals = {name: totals.get(name, 0.0) + share * value.detach() for name, value in metrics.items()}
+        return totals
+
+    def _sweep(self, rows: SampleBatch, shuffle: torch.Generator) -> dict[str, float]:
+        if self.microbatches == 1:
+            return super()._sweep(rows, shuffle)
+        self.diagnosing = True
+        metrics = self.differentiate(rows)
+        return means([self.stepped(metrics["loss"], metrics)], 1)
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
         """How much of the returns' variance the values explained before this step."""

@@ -150,6 +150,9 @@ class Acting(Evaluating):
         """`compute_actions` for workers: one written from scratch is asked only for what it knows."""
         if self.written_from_scratch:
             return act_alone(self, obs, state, arguments)
+        if torch.is_autocast_enabled(self.device.type):  # of a gradient step that asked for more experience
+            with torch.autocast(self.device.type, enabled=False):
+                return self.compute_actions(obs, state, **arguments)
         return self.compute_actions(obs, state, **arguments)
 
     def seed_exploration(self, seed: int) -> None:

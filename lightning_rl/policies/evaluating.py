@@ -45,7 +45,7 @@ class Evaluating(LightningModule):
     def evaluate(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor]:
         """Action distribution and values `[N]` of the rows, with gradients: one forward of the model."""
         dist, kept = self._evaluated(batch)
-        values = self.model.value_function()
+        values = self.model.value_function().float()  # whatever precision the network computes in
         return dist, values if kept is None else values[kept]
 
     def distribution_of(self, batch: SampleBatch) -> ActionDistribution:
@@ -60,7 +60,8 @@ class Evaluating(LightningModule):
     def outputs_of(self, batch: SampleBatch, model: Model | None = None) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The model's outputs `[N, K]` of the rows, with gradients; their action mask; their places among padding."""
         model = self.model if model is None else model
-        obs, seq_lens = batch.obs, batch.get("seq_lens")
+        # Without state the rows of a sequence have nothing to do with each other: no padding.
+        obs, seq_lens = batch.obs, batch.get("seq_lens") if self.is_recurrent else None
         if seq_lens is None and not (model.prev_actions or model.prev_rewards):  # most of the time
             inputs = self.input_dict(obs)
             return model(inputs, (), None)[0], self._mask(inputs["obs"], batch.get("action_mask")), None
@@ -93,7 +94,7 @@ class Evaluating(LightningModule):
         obs = mapped(lambda leaf: leaf.flatten(0, 1), obs)
         with self.in_eval_mode():  # targets: no dropout, and batch statistics learn from gradient steps alone
             self.model(self.input_dict(obs, **rows), self._state(state, obs), None)
-            return self.model.value_function().unflatten(0, shape)
+            return self.model.value_function().float().unflatten(0, shape)
 
     def distribution(self, outputs: Tensor, mask: Tensor | None = None) -> ActionDistribution:
         """The action distribution that `outputs [N, K]` parametrise, restricted to `mask`."""

@@ -184,12 +184,13 @@ class FromFunctions(Policy):
             return super().compute_gradients(batch)
         return self.hooks["compute_gradients_fn"](self, self._rows(batch))
 
-    def apply_gradients(self, gradients: Any) -> None:
+    def apply_gradients(self, gradients: Any) -> Tensor | None:
         """Step as the function does."""
         if "apply_gradients_fn" not in self.hooks:
             return super().apply_gradients(gradients)
         self.hooks["apply_gradients_fn"](self, gradients)
         self.gradient_steps += 1
+        return None
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
         """The base's numbers, where its columns are there, and the function's."""

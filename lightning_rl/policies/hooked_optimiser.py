@@ -57,10 +57,10 @@ class HookedOptimiser(Optimiser):
         self._look_around()
         return float(self.torch_optimizer.param_groups[0]["lr"])
 
-    def backward(self, loss: Tensor) -> None:
-        """Fresh gradients of `loss`."""
+    def backward(self, loss: Tensor, fresh: bool = True) -> None:
+        """As every optimiser; the loss is kept for `extra_grad_process_fn`."""
         self._loss = loss
-        super().backward(loss)
+        super().backward(loss, fresh)
 
     def clip(self) -> Tensor:
         """First what `extra_grad_process_fn` does, then `max_grad_norm`; returns the norm between the two."""

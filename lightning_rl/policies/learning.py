@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +17,7 @@ from lightning_rl.policies.from_replay import learn_on_draws
 from lightning_rl.policies.from_scratch import learn_alone, transitions
 from lightning_rl.policies.metrics import Metrics, mean_entropy, means
 from lightning_rl.policies.optimiser import Optimiser, without_denormals
-from lightning_rl.sample_batch import SampleBatch, flattened, is_fragment, restored
+from lightning_rl.sample_batch import SampleBatch, flattened, is_fragment, new_rows, new_steps, restored
 from lightning_rl.seeding import derive_seed
 
 __all__ = ["Learning", "Metrics", "mean_entropy"]
@@ -51,6 +49,7 @@ class Learning(Acting):
     diagnosing: bool
     max_seq_len: int
     learns_alone: ClassVar[bool]
+    evolves: ClassVar[bool] = False  # learns from the returns of perturbed policies
     uses_every_parameter: ClassVar[bool] = True  # every loss reaches all of them; else DDP has to look which it does
     off_policy: ClassVar[bool] = False  # learns from transitions, of any policy, as a replay buffer gives them
 
@@ -108,7 +107,7 @@ class Learning(Acting):
         """
         started = time.perf_counter()
         replayed = self.off_policy and not is_fragment(batch)  # counted and taken in when they came: `take_experience`
-        steps = int(batch.valid.sum()) if is_fragment(batch) else 0 if replayed else batch.count
+        steps = 0 if replayed else new_steps(batch)
         self.env_steps += self._sum_over_ranks(steps)
         lr = self.optimiser.set_lr(self.env_steps)
         shuffle = self._begin_iteration()
@@ -121,7 +120,7 @@ class Learning(Acting):
         if not replayed:
             # After the last step: acting and learning saw the same statistics, so the first ratio of an iteration is
             # exactly 1.
-            self._watch(rows.obs)
+            self._watch(new_rows(rows))
         self.iterations += 1
         self._call_hooks("on_learn_on_batch", policy=self, train_batch=rows, result=self.iteration_metrics)
         self.learn_seconds = time.perf_counter() - started
@@ -163,12 +162,23 @@ class Learning(Acting):
                 taken.append(self.descended(loss, metrics))
         return means(taken, self.minibatches)
 
+    def differentiate(self, rows: SampleBatch) -> Metrics:
+        """Fresh gradients of the whole loss of these rows, without a step."""
+        loss, metrics = self.total_loss(rows)
+        self.optimiser.backward(loss)
+        return metrics
+
     def batches_of(self, rows: SampleBatch, steps: int) -> list[SampleBatch]:
         """The batches of so many gradient steps; an algorithm may add what stays the same for several of them."""
         return [rows] if steps == 1 else rows.timeslices(rows.count // steps)
 
     def descended(self, loss: Tensor, metrics: Metrics) -> Metrics:
         """Take one gradient step on `loss`; its metrics, detached, with the norm of the gradients."""
+        self.optimiser.backward(loss)
+        return self.stepped(loss, metrics)
+
+    def stepped(self, loss: Tensor, metrics: Metrics) -> Metrics:
+        """The second half of that: gradients of `loss` are there."""
         metrics["grad_norm"] = self.optimiser.step(loss)
         self.gradient_steps += 1
         self.after_step()
@@ -187,13 +197,15 @@ class Learning(Acting):
         rewards = self.clipped(fragment.rewards)
         fragment["rewards"] = rewards if paid is None else rewards + paid
         if isinstance(self.observation_filter, MeanStdFilter):
-            self._watch(flattened(fragment).obs)
+            self._watch(flattened(fragment))
         return fragment
 
-    def _watch(self, obs: Any) -> None:
-        """Let the observation filter's statistics, where there are any, take rows `[N, *]` in."""
+    def _watch(self, rows: SampleBatch) -> None:
+        """Let the observation filter's statistics, where there are any, take rows `[N, …]` in."""
         if isinstance(self.observation_filter, MeanStdFilter):
-            self.observation_filter.update(self.preprocessor.transform_batch(restored(self.observation_space, obs)))
+            self.observation_filter.update(
+                self.preprocessor.transform_batch(restored(self.observation_space, rows.obs))
+            )
 
     @property
     def watches_experience(self) -> bool:
@@ -230,6 +242,10 @@ class Learning(Acting):
 
     def total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """`loss`, then the model's `custom_loss`, the configured extra losses, and what the exploration learns."""
+        with self.optimiser.loss_context():
+            return self._total_loss(batch)
+
+    def _total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         loss, metrics = self.loss(batch)
         custom = self.model.custom_loss(loss, batch)
         loss = sum(custom[1:], custom[0]) if isinstance(custom, list | tuple) else custom
@@ -277,26 +293,3 @@ class Learning(Acting):
         total = torch.tensor(number, dtype=torch.int64, device=self.device)
         torch.distributed.all_reduce(total)
         return int(total)
-
-    # -- alone, without a Trainer -------------------------------------------------------------------------------------
-    def compute_gradients(self, batch: SampleBatch) -> tuple[list[np.ndarray | None], dict[str, float]]:
-        """Gradients of one minibatch (a fragment is postprocessed first), as arrays in the order of `parameters()`."""
-        self.train()
-        batch = self._rows(batch)
-        self.optimiser.set_lr(self.env_steps)
-        self.diagnosing = True
-        loss, metrics = self.total_loss(batch)
-        self.optimiser.backward(loss)
-        gradients = [None if p.grad is None else p.grad.cpu().numpy().copy() for p in self.parameters()]
-        return gradients, means([metrics], 1)
-
-    def apply_gradients(self, gradients: Sequence[Any]) -> None:
-        """Step with gradients from `compute_gradients`, perhaps of another copy of this policy."""
-        self.optimiser.set_lr(self.env_steps)
-        self.optimiser.set_gradients(
-            [None if gradient is None else torch.as_tensor(gradient) for gradient in gradients]
-        )
-        self.optimiser.clip()
-        self.optimiser.apply()
-        self.gradient_steps += 1
-        self.after_step()

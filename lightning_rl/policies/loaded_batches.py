@@ -36,7 +36,7 @@ class LoadedBatches(Learning):
             self._begin_iteration()
         rows = self._rows(batch).to(self.device)
         if fragment and not self.learns_alone:
-            self._watch(rows.obs)
+            self._watch(rows)
         self.iterations += 1
         self.__dict__.setdefault("_loaded", {})[buffer_index] = rows
         return rows.count

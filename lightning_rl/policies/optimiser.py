@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -65,6 +65,7 @@ class Optimiser:
         self._direct = True  # plain torch calls are all that a step needs
         self._lightning_optimizer: Any = None
         self._scaler: Any = None
+        self.loss_context: Callable[[], AbstractContextManager[Any]] = nullcontext  # in which precision losses compute
 
     @property
     def torch_optimizer(self) -> torch.optim.Optimizer:
@@ -106,10 +107,14 @@ class Optimiser:
         trainer: Any = self.policy.trainer if self.policy.in_trainer else None
         self._lightning_optimizer = None if trainer is None else self.policy.optimizers()
         self._scaler = None if trainer is None else getattr(trainer.precision_plugin, "scaler", None)
+        self.loss_context = getattr(getattr(trainer, "precision_plugin", None), "loss_context", nullcontext)
         self._direct = trainer is None or _nobody_listens(self.policy)
 
     def step(self, loss: Tensor) -> Tensor:
-        """Descend `loss` once.
+        """Step once with the gradients that `backward` left.
+
+        Args:
+            loss: what they are of, for the check and its message.
 
         Returns:
             The gradients' 2-norm before clipping.
@@ -117,26 +122,31 @@ class Optimiser:
         Raises:
             NonFiniteError: the loss or a gradient is NaN or infinite; no parameter was changed.
         """
-        self.backward(loss)
         self._rest()
         norm = self.clip()
-        if not math.isfinite((loss.detach() + norm).item()):
+        # A scaler leaves a step out where float16 gradients were too large, and scales the next ones less.
+        watched = loss.detach() + norm if self._scaler is None else loss.detach()
+        if not math.isfinite(watched.item()):
             raise NonFiniteError(self._culprit(loss))
         self.apply()
         return norm
 
-    def backward(self, loss: Tensor) -> None:
-        """Fresh gradients of `loss`."""
+    def backward(self, loss: Tensor, fresh: bool = True) -> None:
+        """Gradients of `loss`: fresh ones, or added to those that are there."""
+        if fresh:
+            self._zero()
+        if self._direct:
+            loss.backward()
+        else:
+            self.policy.manual_backward(loss)
+
+    def _zero(self) -> None:
         optimizer = self.torch_optimizer  # made here, at the latest
         for flat in self.flat:
             flat.gradient.zero_()
             flat.parameter.grad = flat.gradient  # again, if the group rested
         if not self.flat:
             optimizer.zero_grad(set_to_none=True)
-        if self._direct:
-            loss.backward()
-        else:
-            self.policy.manual_backward(loss)
 
     def _rest(self) -> None:
         """Leave out groups that step only at every so manieth gradient step: their moments stay as they are, too."""

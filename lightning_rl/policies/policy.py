@@ -30,9 +30,9 @@ from lightning_rl.policies.checkpoints import (
     set_counters,
     written,
 )
+from lightning_rl.policies.contributing import Contributing
 from lightning_rl.policies.custom_losses import CustomLosses
 from lightning_rl.policies.from_scratch import DEFINED, start_alone
-from lightning_rl.policies.loaded_batches import LoadedBatches
 from lightning_rl.policies.optimiser import Optimiser
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule
@@ -42,7 +42,7 @@ from lightning_rl.spaces import ActionTransform
 __all__ = ["Policy"]
 
 
-class Policy(LoadedBatches):
+class Policy(Contributing):
     """Model, action distribution, exploration, filters, loss and optimizer of one agent.
 
     A subclass that defines `compute_actions` and `learn_on_batch`, and no `loss`, is written from scratch: nothing of
@@ -168,7 +168,9 @@ class Policy(LoadedBatches):
     # -- weights and state -------------------------------------------------------------------------------------------
     def get_weights(self) -> dict[str, np.ndarray]:
         """What a copy needs to act like this policy: copies of parameters, buffers and filter statistics."""
-        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.state_dict().items()}
+        state = {name: tensor.detach().cpu() for name, tensor in self.state_dict().items()}
+        # NumPy has no bfloat16.
+        return {name: (t.float() if t.dtype == torch.bfloat16 else t).numpy().copy() for name, t in state.items()}
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Act with these weights from now on.

@@ -9,7 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clipped_surrogate, standardised
+from lightning_rl.losses.policy_gradient import (
+    approx_kl,
+    clip_fraction,
+    clipped_surrogate,
+    penalty_factor,
+    standardised,
+)
 from lightning_rl.losses.value import clipped_square_error, explained_variance, value_change_clipped_error
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.advantages import advantage_rows, cheap_values
@@ -120,12 +126,9 @@ class PPO(Policy):
 
     def after_iteration(self, metrics: dict[str, float]) -> None:
         """Steer the KL penalty."""
-        if not self.penalised:
-            return
-        if metrics["kl"] > 2.0 * self.kl_target:
-            self.kl_coef *= 1.5
-        elif metrics["kl"] < 0.5 * self.kl_target:
-            self.kl_coef *= 0.5
+        if self.penalised:
+            kl = self.mean_over_ranks(torch.tensor(metrics["kl"], device=self.device))
+            self.kl_coef *= penalty_factor(kl, self.kl_target)
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
         """How much of the returns' variance the values explained before this iteration's steps."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,6 +11,16 @@ if TYPE_CHECKING:
     from lightning_rl.rollouts.registry import EnvContext, register_env
     from lightning_rl.rollouts.rollout_worker import RolloutWorker
     from lightning_rl.rollouts.worker_set import WorkerSet, make_worker_set
+
+# Ray reads these once, when it is imported, which here only modules of this package do. No usage report, no uv hook (it
+# would start every worker through uv again), loopback only.
+for _name, _value in {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}.items():
+    os.environ.setdefault(_name, _value)
 
 __all__ = ["EnvContext", "EnvCreator", "RolloutWorker", "WorkerSet", "make_worker_set", "register_env"]
 

@@ -21,11 +21,15 @@ class Receipt:
         fragments: a list of them, or what stands for one in another process and can be handed on.
         env_steps: rows of experience in them.
         gradient_steps: that the weights which acted had taken.
+        count: how many fragments, one of each logical worker that was asked.
+        nbytes: of all their columns.
     """
 
     fragments: Any
     env_steps: int
     gradient_steps: int
+    count: int = 1
+    nbytes: int = 0
 
 
 def joined(fragments: Sequence[SampleBatch]) -> SampleBatch:

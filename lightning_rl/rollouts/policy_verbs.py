@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_rl.errors import ConfigError
@@ -19,6 +19,7 @@ class PolicyVerbs:
     """Weights in and out, gradients and learning, of a worker that has a `policy`."""
 
     policy: Any
+    sample: Callable[[], SampleBatch]
 
     def get_weights(self) -> dict[str, Any]:
         """The weights by policy id: `{"default_policy": …}`."""
@@ -36,6 +37,10 @@ class PolicyVerbs:
         """Gradients on these samples, and metrics; nothing is stepped."""
         return self.policy.compute_gradients(samples)
 
+    def contribute(self) -> Any:
+        """A sample of this worker as a `Contribution`: its gradients, and what else a learner has to know."""
+        return self.policy.contribution(self.sample())
+
     def apply_gradients(self, gradients: Any) -> None:
         """Step with gradients, perhaps of another worker."""
         self.policy.apply_gradients(gradients)
@@ -43,6 +48,10 @@ class PolicyVerbs:
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, float]:
         """Let this worker's policy learn; returns its metrics."""
         return self.policy.learn_on_batch(samples)
+
+    def apply(self, fn: Callable[[Any], Any]) -> Any:
+        """`fn(worker)`, for what no verb is there for."""
+        return fn(self)
 
     def get_policy(self, policy_id: str = DEFAULT_POLICY) -> Any:
         """The policy.

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_rl.rollouts.ray_workers import as_remote, end, fetched, is_ready
+from lightning_rl.rollouts.ray_actors import as_remote
+from lightning_rl.rollouts.ray_session import end, fetched, is_ready
 
 __all__ = ["RayAnswer", "RayService"]
 

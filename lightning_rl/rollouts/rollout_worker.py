@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from lightning_rl.errors import EnvError
 from lightning_rl.exploration import Actor, Exploration
+from lightning_rl.rollouts.env_restarts import EnvRestarts
 from lightning_rl.rollouts.envs import EnvCreator, autoreset_mode
 from lightning_rl.rollouts.episodes import Episode, EpisodeBook, games_over
 from lightning_rl.rollouts.fragments import (
@@ -33,7 +35,6 @@ from lightning_rl.rollouts.gather import split
 from lightning_rl.rollouts.memory import PolicyMemory
 from lightning_rl.rollouts.policy_verbs import PolicyVerbs, made_policy
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.seeding import derive_seed
 
 __all__ = ["BATCH_MODES", "RolloutWorker"]
 
@@ -60,6 +61,9 @@ class RolloutWorker(PolicyVerbs):
         callbacks: objects whose `on_episode_start/step/end` and `on_sample_end` are called here.
         mode: autoreset mode asked of sync and async environments; the recorded transitions do not depend on it.
         policy_config: of a policy that is given as a class.
+        max_env_restarts: how often one fragment is begun again, with new environments, when one of them has raised or
+            given values that are not finite.
+        wrap_env: put around the vector environment whenever one is made.
         postprocess: whether samples are what `policy.postprocess_trajectory` makes of a fragment, rows `[N, …]`;
             `None`: where the policy is given as a class, for loops written by hand.
 
@@ -86,6 +90,8 @@ class RolloutWorker(PolicyVerbs):
         mode: AutoresetMode = AutoresetMode.NEXT_STEP,
         policy_config: Mapping[str, Any] | None = None,
         postprocess: bool | None = None,
+        max_env_restarts: int = 3,
+        wrap_env: Callable[[VectorEnv[Any, Any, Any]], VectorEnv[Any, Any, Any]] | None = None,
     ) -> None:
         if num_envs < 1 or fragment_length < 1:
             raise ValueError(f"num_envs={num_envs}, fragment_length={fragment_length}: both must be at least 1")
@@ -97,9 +103,9 @@ class RolloutWorker(PolicyVerbs):
         self.postprocess = made if postprocess is None else postprocess
         self.num_envs, self.fragment_length, self.batch_mode = num_envs, fragment_length, batch_mode
         self.seed, self.stream, self.worker_index, self.explore = seed, stream, worker_index, explore
-        self.env: VectorEnv[Any, Any, Any] = self.env_creator.make(
-            num_envs, vectorization, mode, worker_index, logical_workers
-        )
+        make = partial(self.env_creator.make, num_envs, vectorization, mode, worker_index, logical_workers)
+        self.restarts = EnvRestarts(self, make, max_env_restarts, wrap_env)
+        self.env: VectorEnv[Any, Any, Any] = self.restarts.make()
         self.same_step = autoreset_mode(self.env) == AutoresetMode.SAME_STEP
         self.hooks: dict[str, list[Callable[..., None]]] = {
             name: [getattr(callback, name) for callback in callbacks if hasattr(callback, name)]
@@ -109,7 +115,7 @@ class RolloutWorker(PolicyVerbs):
         self.env_steps = 0  # experience rows given so far
         self._needs_reset = True
         self._actor = Actor(worker_index, logical_workers, num_envs, stream)
-        self._book = EpisodeBook(num_envs, self.same_step, self.hooks, self)
+        self.book = EpisodeBook(num_envs, self.same_step, self.hooks, self)
         self._memory = PolicyMemory(policy, num_envs, self.same_step)
 
     @classmethod
@@ -125,11 +131,10 @@ class RolloutWorker(PolicyVerbs):
         With `postprocess`: the rows `[N, …]` that the policy learns from.
 
         Raises:
-            EnvError: an environment raised, or gave values that are not finite; names the worker, the step and the
-                environment.
+            EnvError: an environment raised, or gave values that are not finite, and did so again when the fragment was
+                begun anew; names the worker, the step and the environment.
         """
-        self._begin_fragment()
-        fragment = self._recorded(self._collect())
+        fragment = self.restarts.despite_failures(self._begin_fragment, lambda: self._recorded(self._collect()))
         self.fragment += 1
         self.env_steps += int(fragment.valid.sum())
         for hook in self.hooks["on_sample_end"]:
@@ -143,8 +148,12 @@ class RolloutWorker(PolicyVerbs):
             (return, length) of each, in order of environment and then of time.
         """
         self.cut()
-        self._begin_fragment()
-        quota = split(count, self.num_envs)
+        played = self.restarts.despite_failures(self._begin_fragment, lambda: self._played(split(count, self.num_envs)))
+        self.cut()
+        self.fragment += 1
+        return played
+
+    def _played(self, quota: Sequence[int]) -> list[tuple[float, int]]:
         played: list[list[Episode]] = [[] for _ in quota]
         while any(len(episodes) < wanted for episodes, wanted in zip(played, quota, strict=True)):
             actions, state, _ = self._act(copied(self._obs))
@@ -152,11 +161,9 @@ class RolloutWorker(PolicyVerbs):
             ended = terminated | truncated
             self._memory.advance(state, actions, rewards)
             self._episodes_start(self._memory.begin_next(ended))
-            self._book.count(np.asarray(rewards)[None], ended[None], games_over(ended, info)[None])
-            for env, episode in self._book.take():
+            self.book.count(np.asarray(rewards)[None], ended[None], games_over(ended, info)[None])
+            for env, episode in self.book.take():
                 played[env].append(episode)
-        self.cut()
-        self.fragment += 1
         return [episode for episodes, wanted in zip(played, quota, strict=True) for episode in episodes[:wanted]]
 
     def cut(self) -> None:
@@ -165,7 +172,7 @@ class RolloutWorker(PolicyVerbs):
 
     def get_metrics(self) -> dict[str, list[float]]:
         """Returns and lengths of the episodes that ended since the last call."""
-        episodes = [episode for _, episode in self._book.take()]
+        episodes = [episode for _, episode in self.book.take()]
         return {"episode_returns": [ret for ret, _ in episodes], "episode_lengths": [length for _, length in episodes]}
 
     def state_dict(self) -> dict[str, int]:
@@ -185,7 +192,7 @@ class RolloutWorker(PolicyVerbs):
     def _begin_fragment(self) -> None:
         if getattr(self.policy, "training", True):
             self.policy.eval()
-        self.policy.seed_exploration(derive_seed(self.seed, self.stream, self.worker_index, self.fragment))
+        self.policy.seed_exploration(self.restarts.seed())
         exploration = getattr(self.policy, "exploration", None)  # a policy from scratch has none
         self._exploration = exploration if isinstance(exploration, Exploration) else None
         if self._exploration is not None:
@@ -195,7 +202,7 @@ class RolloutWorker(PolicyVerbs):
         self._obs, self._info = self._reset()
         self._memory.restart()
         self._needs_reset = False
-        self._book.restart()
+        self.book.restart()
         self._episodes_start(np.ones(self.num_envs, dtype=bool))
 
     def _episodes_start(self, starting: np.ndarray) -> None:
@@ -204,10 +211,7 @@ class RolloutWorker(PolicyVerbs):
             self._exploration.on_episode_start(np.flatnonzero(starting).tolist())
 
     def _reset(self) -> tuple[Any, dict[str, Any]]:
-        seeds = [
-            derive_seed(self.seed, self.stream, self.worker_index, self.fragment, env) % 2**31
-            for env in range(self.num_envs)
-        ]
+        seeds = [self.restarts.seed(env) % 2**31 for env in range(self.num_envs)]
         several = hasattr(self.env.unwrapped, "env_fns")  # sync and async take a seed for each, native ones one
         seed: Any = seeds if several else seeds[0]
         try:
@@ -276,7 +280,7 @@ class RolloutWorker(PolicyVerbs):
         """The rows as a fragment in house form, with episode book-keeping done."""
         terminated, truncated, active = over_time(rows.terminated), over_time(rows.truncated), over_time(rows.active)
         ended, rewards = terminated | truncated, over_time(rows.rewards)
-        experience, steps = self._book.count(rewards, ended & active, over_time(rows.over) & active)
+        experience, steps = self.book.count(rewards, ended & active, over_time(rows.over) & active)
         valid = active & experience
         fragment = SampleBatch(
             actions=stacked(rows.actions),
@@ -289,8 +293,7 @@ class RolloutWorker(PolicyVerbs):
         )
         for name, column in step_inputs(rows.obs, rows.memory).items():
             fragment[name] = column
-        problem = not_finite(fragment, rewards)
-        if problem:
+        if problem := not_finite(fragment, rewards):
             raise EnvError(f"{self._where()}: {problem}; expected finite numbers")
         if self.same_step:
             following = step_inputs(rows.next_obs, rows.next_memory)

@@ -18,7 +18,7 @@ def pack(policy: Any) -> dict[str, Any]:
     """
     if policy.written_from_scratch:
         return {"own": policy.get_weights()}
-    state = policy.state_dict()
+    state = {name: in_numpy_s_precision(tensor) for name, tensor in policy.state_dict().items()}
     floats = [tensor.detach().cpu().numpy().ravel() for tensor in state.values() if tensor.dtype == torch.float32]
     others = {
         name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items() if tensor.dtype != torch.float32
@@ -40,3 +40,8 @@ def unpack(policy: Any, packed: Mapping[str, Any]) -> None:
                 start += tensor.numel()
             else:
                 tensor.copy_(torch.from_numpy(np.array(packed["others"][name])).view_as(tensor))
+
+
+def in_numpy_s_precision(tensor: torch.Tensor) -> torch.Tensor:
+    """Half-precision weights as float32, which is what copies act in."""
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor

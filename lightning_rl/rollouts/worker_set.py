@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
+from lightning_rl.rollouts.asking import AskingHere
 from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.gather import Receipt, joined, merged, split
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
+from lightning_rl.rollouts.supervision import limits_of
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["WorkerSet", "make_worker_set"]
 
 
-class WorkerSet:
+class WorkerSet(AskingHere):
     """Rollout workers in this process; acting with the learner's own policy object, they have its newest weights.
 
     Args:
@@ -31,6 +35,7 @@ class WorkerSet:
     ) -> None:
         self.policy = policy
         self.version = self._gradient_steps = self._turn = 0
+        self._asked = deque()
         self.workers = [RolloutWorker(env, policy, worker_index=index, **worker_options) for index in worker_indices]
 
     def local_worker(self) -> RolloutWorker:
@@ -59,15 +64,15 @@ class WorkerSet:
             for worker in self.workers:
                 yield worker.sample()
 
-    def request(self, limit: int, env_steps: int) -> None:
+    def request(self, limit: int, env_steps: int, most: int | None = None) -> None:
         """Workers in this process act when a fragment is taken; they only hear how far the run is."""
         self.policy.env_steps = env_steps
 
-    def receive(self) -> Receipt:
+    def receive(self, in_order: bool = False) -> Receipt:
         """A fragment of the next worker in turn."""
         fragment = self.workers[self._turn].sample()
         self._turn = (self._turn + 1) % len(self.workers)
-        return Receipt([fragment], int(fragment.valid.sum()), self._gradient_steps)
+        return Receipt([fragment], int(fragment.valid.sum()), self._gradient_steps, nbytes=fragment.nbytes)
 
     def fetch(self, receipt: Receipt) -> list[SampleBatch]:
         """The fragments of a receipt, one of each worker."""
@@ -77,6 +82,18 @@ class WorkerSet:
     def oldest(self) -> int | None:
         """Gradient steps of the oldest weights that still act on a request: none is ever waiting here."""
         return None
+
+    @property
+    def requested(self) -> int:
+        """Requests that were not received yet: none is ever waiting here."""
+        return 0
+
+    def has_ready(self, in_order: bool = False) -> bool:
+        """Whether `receive` would not wait: it always has to act first."""
+        return False
+
+    def forget(self) -> None:
+        """Let go what was requested: nothing here."""
 
     def run_episodes(self, count: int) -> list[tuple[float, int]]:
         """`count` whole episodes spread over the workers; (return, length) of each, in worker order."""
@@ -92,6 +109,10 @@ class WorkerSet:
         """Returns and lengths of the episodes that ended since the last call, in worker order."""
         return merged([worker.get_metrics() for worker in self.workers])
 
+    def get_health(self) -> dict[str, float]:
+        """Processes and environments that were replaced so far, under their metric names."""
+        return {"sys/worker_restarts": 0.0, "sys/env_restarts": float(sum(w.restarts.count for w in self.workers))}
+
     def foreach_worker(self, fn: Callable[[RolloutWorker], Any]) -> list[Any]:
         """`fn(worker)` of every worker, results in worker order."""
         return [fn(worker) for worker in self.workers]
@@ -99,6 +120,7 @@ class WorkerSet:
     def cut(self) -> None:
         """Every environment starts its next fragment with a seeded reset, and turns start with the first worker."""
         self._turn = 0
+        self._asked.clear()
         self.foreach_worker(lambda worker: worker.cut())
 
     def state_dict(self) -> dict[str, Any]:
@@ -111,6 +133,9 @@ class WorkerSet:
             if str(worker.worker_index) in state:
                 worker.load_state_dict(state[str(worker.worker_index)])
 
+    def heed(self, stopping: Callable[[], bool]) -> None:
+        """Nobody waits for workers in this process."""
+
     def stop(self) -> None:
         """Close all environments."""
         self.foreach_worker(lambda worker: worker.stop())
@@ -120,10 +145,23 @@ class WorkerSet:
 def make_worker_set(
     env: EnvCreator, policy: Any, *, num_workers: int = 0, worker_indices: Sequence[int], **options: Any
 ) -> Any:
-    """A `WorkerSet`: in this process for `num_workers=0` (Ray is not imported), else in that many Ray actors."""
+    """A `WorkerSet`: in this process for `num_workers=0` (Ray is not imported), else in that many Ray actors.
+
+    Args:
+        env, policy, num_workers, worker_indices: as there.
+        options: keywords of `RolloutWorker` and of `Limits`, and `ray`, those of `start_ray`.
+
+    Raises:
+        ConfigError: a limit is out of range, or wants processes where there are none.
+    """
     ray_options = options.pop("ray", None) or {}
+    limits = limits_of({"num_workers": num_workers, **options})
+    for each in fields(limits):
+        options.pop(each.name, None)
     if num_workers == 0:
         return WorkerSet(env, policy, worker_indices, **options)
     from lightning_rl.rollouts.ray_workers import RayWorkerSet
 
-    return RayWorkerSet(env, policy, worker_indices, num_workers=num_workers, ray_options=ray_options, **options)
+    return RayWorkerSet(
+        env, policy, worker_indices, num_workers=num_workers, ray_options=ray_options, limits=limits, **options
+    )

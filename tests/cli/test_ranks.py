@@ -4,15 +4,47 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import torch
 
 from lightning_rl.config import compose_config
-from lightning_rl.ranks import local_ranks
+from lightning_rl.config_check import check_config
+from lightning_rl.errors import ConfigError
+from lightning_rl.ranks import local_ranks, ranks_of
 from tests.cli.conftest import Command
+from tests.run_processes import Run
 
 SHORT = ("total_env_steps=300", "workers.fragment_length=16", "evaluation.episodes=2")
+TWO_RANKS = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.enable_progress_bar=false")
+
+# Raises in its 5th step, and so does whatever takes its place, where `rank` learns; acts for ever elsewhere.
+FRAGILE = """
+import os
+import gymnasium as gym
+import numpy as np
+
+
+class Fragile(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, rank):
+        self.fails, self.steps = os.environ.get("LOCAL_RANK") == str(rank), 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.fails and self.steps == 5:
+            raise RuntimeError("the gripper is stuck")
+        return np.zeros(2, np.float32), 1.0, self.steps % 5 == 0, False, {}
+"""
 
 
 @pytest.mark.parametrize(
@@ -28,23 +60,191 @@ def test_ranks_that_somebody_else_starts_are_left_to_him(monkeypatch: pytest.Mon
     assert local_ranks(compose_config(["trainer.devices=3"])) == 1
 
 
-def test_every_rank_needs_workers(command: Command, tmp_path: Path):
-    told = command("train", "trainer=ddp", "trainer.accelerator=cpu", "run_dir=out")
+def test_several_nodes_have_ranks_on_each_and_somebody_else_to_start_them(monkeypatch: pytest.MonkeyPatch):
+    config = compose_config(["trainer.devices=2", "trainer.num_nodes=3"])
+    assert ranks_of(config) == 6
+    with pytest.raises(ConfigError, match=r"trainer.num_nodes=3, .* torchrun or srun, .* launcher=ray_train"):
+        local_ranks(config)
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert local_ranks(config) == 1
+
+
+def test_ranks_need_the_same_number_of_workers(command: Command, tmp_path: Path):
+    """Gradients of ranks are averaged: those of three workers would count as much as those of two."""
+    told = command("train", "trainer=ddp", "trainer.accelerator=cpu", "workers.logical_workers=5", "run_dir=out")
     assert told.code == 2
-    assert told.err.startswith("error: trainer.devices=2 makes 2 ranks, and workers.logical_workers=1")
+    assert told.err.startswith("error: workers.logical_workers=5 for 2 ranks: every rank needs as many as the others")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("strategy", ["ddp_spawn", "ddp_fork", "ddp_notebook"])
+def test_strategies_that_start_processes_themselves_are_refused(strategy: str):
+    config = compose_config([*TWO_RANKS, f"trainer.strategy={strategy}"])
+    with pytest.raises(ConfigError, match=f"trainer.strategy={strategy} .*trainer.strategy=ddp"):
+        check_config(config)
+
+
+def test_fsdp_on_a_cpu_is_refused_before_anything_starts(command: Command, tmp_path: Path):
+    told = command("train", *TWO_RANKS, "trainer.strategy=fsdp", "run_dir=out")
+    assert told.code == 2
+    assert told.err.startswith("error: trainer.strategy=fsdp ")
+    assert "trainer.strategy=ddp" in told.err
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("policy", "env", "overrides"),
+    [
+        ("ppo", "cartpole", ()),
+        ("a2c", "cartpole", ()),
+        ("dqn", "cartpole", ("data.learning_starts=128", "data.batch_size=32")),
+        ("sac", "pendulum", ("data.learning_starts=128", "data.batch_size=32")),
+    ],
+)
+def test_two_devices_are_all_that_has_to_be_said(policy: str, env: str, overrides: tuple[str, ...], tmp_path: Path):
+    """Every rank gets a worker; the run ends where `total_env_steps` of both together have been taken."""
+    with Run(
+        "train", f"policy={policy}", f"env={env}", *TWO_RANKS, "run_dir=out", *SHORT, *overrides, cwd=tmp_path
+    ) as run:
+        assert run.wait(300) == 0, run.text
+        run.until_gone(30)
+    status = json.loads((tmp_path / "out" / "status.json").read_text())
+    assert status["state"] == "ok"
+    assert status["env_steps"] >= 300
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_sweep_of_two_ranks_trains_each_job_in_its_own_directory(command: Command, tmp_path: Path):
-    ranks = ("trainer=ddp", "trainer.accelerator=cpu", "workers.logical_workers=2")
-    before = dict(os.environ)
-    told = command("train", "-m", "seed=1,2", *ranks, "run_dir=sweep", *SHORT)
+    told = command("train", "-m", "seed=1,2", *TWO_RANKS, "run_dir=sweep", *SHORT)
     assert told.code == 0
     states = [
         json.loads((job / "status.json").read_text())["state"] for job in sorted((tmp_path / "sweep").glob("?_*"))
     ]
     assert states == ["ok", "ok"]
     assert {path.name for path in tmp_path.iterdir()} == {"sweep"}  # no rank composed a run of its own
-    assert {name for name in os.environ if name not in before} == set()
+    meeting = ("MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE")
+    assert not [name for name in meeting if name in os.environ]  # the next job would join ranks that are gone
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_job_of_a_sweep_that_fails_in_one_rank_leaves_no_rank_and_stops_no_other_job(tmp_path: Path):
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    jobs = ("env.id=fragile:Fragile", "env.check=false", "env.kwargs.rank=8,1,9", "run_dir=sweep", *SHORT)
+    with Run("train", "-m", *jobs, *TWO_RANKS, "policy.minibatches=1", "evaluation=none", cwd=tmp_path) as run:
+        assert run.wait(500) == 1, run.text
+        run.until_gone(30)
+        directories = sorted((tmp_path / "sweep").glob("?_*"))
+        states = [json.loads((job / "status.json").read_text()) for job in directories]
+        assert [status["state"] for status in states] == ["ok", "failed", "ok"]
+        assert states[1]["error"].startswith("EnvError: rank 1: environment 'fragile:Fragile' of worker 1")
+        assert "the gripper is stuck" in (directories[1] / "train.log").read_text()
+        assert "failed: rank 1: environment" in run.text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_environment_that_fails_in_one_rank_ends_all_with_its_error(rank: int, tmp_path: Path):
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    env = (
+        "env.id=fragile:Fragile",
+        "env.check=false",
+        f"env.kwargs.rank={rank}",
+        "policy.minibatches=1",
+        "evaluation=none",
+    )
+    with Run("train", *env, *TWO_RANKS, *SHORT, "run_dir=out", cwd=tmp_path) as run:
+        assert run.wait(200) == 2
+        run.until_gone(30)
+        told = f"error: {'rank 1: ' * rank}environment 'fragile:Fragile' of worker {rank}"
+        assert run.text.splitlines()[-1].startswith(told)
+        assert "raised RuntimeError" in run.text
+        assert "the gripper is stuck" in run.text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_ranks_that_were_started_with_different_configs_all_refuse(tmp_path: Path):
+    """As torchrun would start them, but with other learning rates: no rank waits for the other."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    with ExitStack() as stack:
+        runs = [
+            stack.enter_context(
+                Run("train", *TWO_RANKS, *SHORT, "run_dir=out", f"policy.lr={lr}", cwd=tmp_path,
+                    RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", NODE_RANK="0",
+                    MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+            )
+            for rank, lr in enumerate(("0.001", "0.002"))
+        ]  # fmt: skip
+        assert [run.wait(200) for run in runs] == [2, 2]
+        for run in runs:
+            told = "policy.lr is 0.001 (rank 0), 0.002 (rank 1); start all of them with the same one"
+            assert told in run.text.splitlines()[-1]
+            run.until_gone(30)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("processes", [0, pytest.param(2, marks=pytest.mark.ray)])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_killed_takes_the_others_with_it(rank: int, processes: int, tmp_path: Path):
+    """kill −9 in the middle of training; 15 s are what a person waits for the message. Ray's processes go, too."""
+    endless = ("total_env_steps=100_000_000", "evaluation.interval=0", "run_dir=out")
+    with Run("train", *TWO_RANKS, *endless, f"workers.num_workers={processes}", cwd=tmp_path) as run:
+        run.until(lambda: (tmp_path / "out" / "metrics.csv").is_file(), 400)
+        (other,) = run.ranks()
+        victim = other.pid if rank else run.process.pid
+        os.kill(victim, 9)
+        assert run.wait(15) != 0
+        run.until_gone(15)
+        told = f"rank {rank} (process {victim}) {'was killed by SIGKILL' if rank else 'is gone'}"
+        assert told in run.text
+        status = json.loads((tmp_path / "out" / "status.json").read_text())
+        assert status["state"] == "failed"
+        assert told in status["error"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_ctrl_c_ends_all_ranks_with_one_checkpoint(tmp_path: Path):
+    """A terminal sends it to the first rank only: the others hear of it between two iterations."""
+    endless = ("total_env_steps=100_000_000", "evaluation.interval=0", "run_dir=out")
+    with Run("train", *TWO_RANKS, *endless, cwd=tmp_path) as run:
+        run.until(lambda: (tmp_path / "out" / "metrics.csv").is_file(), 200)
+        os.kill(run.process.pid, 2)
+        assert run.wait(60) == 130, run.text
+        run.until_gone(30)
+    assert json.loads((tmp_path / "out" / "status.json").read_text())["state"] == "interrupted"
+    assert (tmp_path / "out" / "checkpoints" / "last.ckpt").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("policy", "env", "overrides"),
+    [
+        ("ppo", "cartpole", ("workers.fragment_length=16", "policy.minibatches=2")),
+        ("dqn", "cartpole", ("data.learning_starts=64", "data.batch_size=16", "data.capacity=400")),
+    ],
+)
+def test_two_ranks_resume_as_if_they_had_not_stopped(policy: str, env: str, overrides: tuple[str, ...], tmp_path: Path):
+    """512 + 512 steps end bit-equal to 1024: every rank has its own workers and replay buffer back."""
+    asked = (f"policy={policy}", f"env={env}", *TWO_RANKS, "experiment=none", "evaluation=none", *overrides)
+    asked = (*asked, "model.fcnet_hiddens=[8]", "checkpoint.every_env_steps=512")
+    commands = [
+        ("train", *asked, "total_env_steps=1024", "run_dir=whole"),
+        ("train", *asked, "total_env_steps=512", "run_dir=halves"),
+        ("resume", "halves", "total_env_steps=1024"),
+    ]
+    for command in commands:
+        with Run(*command, cwd=tmp_path) as run:
+            assert run.wait(200) == 0, run.text
+    whole, halves = (torch.load(tmp_path / name / "checkpoints" / "last.ckpt") for name in ("whole", "halves"))
+    assert whole["counters"] == halves["counters"]
+    for name, value in whole["state_dict"].items():
+        torch.testing.assert_close(halves["state_dict"][name], value, rtol=0, atol=0, msg=name)

@@ -149,9 +149,9 @@ def test_metrics_tell_how_late_priorities_were(tmp_path: Path) -> None:
 
 
 def datamodule_metrics(policy: Any, datamodule: Any) -> dict[str, float]:
-    datamodule.workers = type(
-        "Workers", (), {"get_metrics": lambda self: {"episode_returns": [], "episode_lengths": []}}
-    )()
+    empty = {"episode_returns": [], "episode_lengths": []}
+    idle = {"get_metrics": lambda self: empty, "get_health": lambda self: {}}
+    datamodule.workers = type("Workers", (), idle)()
     return datamodule.pop_iteration_metrics()
 
 
@@ -238,11 +238,11 @@ class Lagging:
     def sync_weights(self, policy: Any) -> None:
         self.weights = policy.gradient_steps
 
-    def request(self, limit: int, env_steps: int) -> None:
+    def request(self, limit: int, env_steps: int, most: int | None = None) -> None:
         self.waiting += [self.weights] * (limit - len(self.waiting))
         self.most = max(self.most, len(self.waiting))
 
-    def receive(self) -> Receipt:
+    def receive(self, in_order: bool = False) -> Receipt:
         return Receipt([], 8, self.waiting.pop(0))
 
 

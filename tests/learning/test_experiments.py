@@ -18,8 +18,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
     [
         (["policy=ppo", "env=cartpole"], 475.0),
         (["policy=a2c", "env=cartpole"], 400.0),
+        (["policy=a3c", "env=cartpole"], 450.0),
+        (["policy=a3c", "env=cartpole", "workers.num_workers=2"], 150.0),  # who is ready first decides: 168 to 500
+        (["policy=ddppo", "env=cartpole", "trainer=ddp", "trainer.accelerator=cpu"], 450.0),
+        (["policy=es", "env=cartpole"], 450.0),
+        (["policy=ars", "env=cartpole"], 450.0),
         (["policy=pg", "env=cartpole"], 150.0),
         (["policy=apex", "env=cartpole"], 150.0),
+        (["policy=impala", "env=cartpole"], 450.0),
+        (["policy=appo", "env=cartpole"], 450.0),
+        (["policy=impala", "env=repeat_after_me"], 90.0),
         (["policy=ppo", "env=acrobot"], -100.0),
         (["policy=ppo", "env=pendulum"], -250.0),
         (["experiment=cartpole_throughput"], 475.0),

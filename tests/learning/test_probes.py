@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl.policies import A2C, PG, PPO, Policy
+from lightning_rl.policies import A2C, APPO, IMPALA, PG, PPO, Policy
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from tests.learning import probes
 
 CRITICS = {
     "ppo": (PPO, {"lr": 5e-3, "passes": 4, "minibatches": 2}),
     "a2c": (A2C, {"lr": 5e-3, "optimizer": "adam"}),
+    "impala": (IMPALA, {"lr": 5e-3, "max_grad_norm": None}),
+    "appo": (APPO, {"lr": 5e-3, "passes": 2, "minibatches": 2, "target_update_interval": 4}),
 }
 ACTORS = {**CRITICS, "pg": (PG, {"lr": 1e-2})}
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,20 +21,30 @@ PROGRAM = """
     from lightning_rl.config_check import check_config
 
     class Weights(Callback):
+        obs = None
+
+        def on_train_batch_start(self, trainer, policy, batch, batch_idx):
+            self.obs = batch.get("obs") if self.obs is None and hasattr(batch, "count") else self.obs
+
         def on_train_end(self, trainer, policy):
             weights = {name: value for name, value in policy.state_dict().items()}
-            torch.save({"steps": policy.gradient_steps, "weights": weights}, f"rank{trainer.global_rank}.pt")
+            found = {"steps": policy.gradient_steps, "weights": weights, "before": before, "obs": self.obs}
+            torch.save(found, f"rank{trainer.global_rank}.pt")
 
     config = compose_config(["trainer=ddp", "trainer.accelerator=cpu", "workers.logical_workers=2", "logger=none",
                              "evaluation.interval=0", "experiment=none", "model.fcnet_hiddens=[8]", "run_dir=run",
                              *sys.argv[1:]])
     check_config(config)
-    config["trainer"]["strategy"] = "ddp_fork"  # the ranks are this program's
+    if config["trainer"]["devices"] > 1:
+        config["trainer"]["strategy"] = "ddp_fork"  # the ranks are this program's
     policy, data, trainer = run.build(config)
+    before = {name: value.clone() for name, value in policy.state_dict().items()}
     trainer.callbacks.append(Weights())
     run.fit(policy, data, trainer)
 """
 ON_POLICY = ("total_env_steps=256", "workers.fragment_length=32", "policy.minibatches=2")
+STEERED = ("policy.kl_coef=0.2", "policy.kl_target=0.002", "policy.lr=0.003", "policy.observation_filter=mean_std")
+POPULATION = ("total_env_steps=300", "data.directions=4")
 REPLAYED = ("total_env_steps=120", "data.learning_starts=64", "data.batch_size=16", "data.capacity=500")
 
 
@@ -41,18 +52,64 @@ REPLAYED = ("total_env_steps=120", "data.learning_starts=64", "data.batch_size=1
     ("policy", "env", "overrides"),
     [
         ("ppo", "cartpole", ON_POLICY),
+        ("impala", "cartpole", ON_POLICY),
+        ("appo", "cartpole", (*ON_POLICY, "policy.kl_coef=0.1")),
         ("dqn", "cartpole", REPLAYED),
         ("sac", "pendulum", REPLAYED),
         ("td3", "pendulum", REPLAYED),  # whose actor learns at every second step
+        ("ddppo", "cartpole", (*ON_POLICY, *STEERED)),
+        ("es", "cartpole", POPULATION),
+        ("ars", "cartpole", POPULATION),
     ],
 )
 def test_ranks_have_the_same_weights(policy: str, env: str, overrides: tuple[str, ...], tmp_path: Path) -> None:
     """They act in environments of their own, so they would not if one of them missed the other's gradients."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), f"policy={policy}", f"env={env}", *overrides]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=100)
-    assert done.returncode == 0, done.stderr
-    first, second = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1))
+    first, second = weights_of_ranks(tmp_path, f"policy={policy}", f"env={env}", *overrides)
     assert first["steps"] == second["steps"] > 0
     for name, value in first["weights"].items():
         torch.testing.assert_close(value, second["weights"][name], rtol=0, atol=0, msg=name)
+
+
+@pytest.mark.parametrize(
+    ("policy", "overrides"),
+    [
+        ("ppo", ("policy.minibatches=1", "policy.passes=3", "policy.standardise_advantages=false")),
+        ("a2c", ()),
+        ("a2c", ("policy.microbatches=3",)),
+    ],
+)
+def test_two_ranks_take_the_gradient_steps_of_one_with_the_same_workers(
+    policy: str, overrides: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The mean of two ranks' gradients is the gradient of all rows; 200 steps without an end give each rank as many."""
+    asked = (f"policy={policy}", "env=pendulum", "workers.fragment_length=32", "total_env_steps=2048", *overrides)
+    _, both = weights_of_ranks(tmp_path, *asked)
+    (alone,) = weights_of_ranks(
+        tmp_path, *asked, "trainer.devices=1", "trainer.strategy=auto", "run_dir=alone", ranks=1
+    )
+    assert both["steps"] == alone["steps"] > 0
+    moved = 0.0
+    for name, value in alone["weights"].items():
+        torch.testing.assert_close(both["weights"][name], value, rtol=1e-4, atol=1e-5, msg=name)
+        moved = max(moved, float((value - alone["before"][name]).abs().max()))
+    assert moved > 1e-3  # a hundred times the tolerance
+
+
+def test_a_worker_s_experience_does_not_depend_on_its_rank(tmp_path: Path) -> None:
+    """Worker 1 acts in rank 1 of two, or in the only rank, and sees the same first fragment; worker 0 sees another."""
+    asked = ("policy=ppo", "env=pendulum", "workers.fragment_length=32", "total_env_steps=256")
+    first, second = weights_of_ranks(tmp_path, *asked)
+    (alone,) = weights_of_ranks(
+        tmp_path, *asked, "trainer.devices=1", "trainer.strategy=auto", "run_dir=alone", ranks=1
+    )
+    torch.testing.assert_close(torch.cat([first["obs"], second["obs"]], dim=1), alone["obs"], rtol=0, atol=0)
+    assert not torch.equal(first["obs"], second["obs"])
+
+
+def weights_of_ranks(directory: Path, *overrides: str, ranks: int = 2) -> list[Any]:
+    """What the program above writes, rank by rank."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), *overrides]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=directory, env=environment, timeout=110)
+    assert done.returncode == 0, done.stderr
+    return [torch.load(directory / f"rank{rank}.pt", weights_only=True) for rank in range(ranks)]

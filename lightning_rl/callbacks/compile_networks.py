@@ -1,0 +1,59 @@
+"""`torch.compile` for the networks of a policy, where their arithmetic is what an update costs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from lightning_rl.errors import ConfigError
+
+__all__ = ["CompileNetworks"]
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+CAPTURING = ("reduce-overhead", "max-autotune")
+COMPILERS = ("c++", "g++", "clang++")
+
+
+class CompileNetworks(Callback):
+    """Compiles the forward and backward passes of every network of the policy when training begins.
+
+    `callbacks=[{callback: lightning_rl.callbacks.CompileNetworks, mode: default}]`. The first iterations compile, which
+    takes up to a minute; small networks gain nothing. The weights, their names and checkpoints are as without it;
+    workers in other processes act with plain copies.
+
+    Args:
+        mode: of `torch.compile`: "default"; "reduce-overhead" captures the passes as CUDA graphs, which frees updates
+            from the time that the CPU takes to launch kernels; "max-autotune" also measures which kernels are fastest.
+        dynamic: whether sizes of batches are unknowns of one program; `None`: once they have changed.
+
+    Raises:
+        ConfigError: the mode is unknown, needs a GPU that is not there, or there is nothing to compile (with).
+    """
+
+    def __init__(self, mode: str = "default", dynamic: bool | None = None) -> None:
+        if mode not in MODES:
+            raise ConfigError(f"CompileNetworks mode={mode!r}; expected one of {', '.join(MODES)}")
+        self.mode, self.dynamic = mode, dynamic
+        self._done = False
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Compile, once; programs are made when the networks run first."""
+        if stage != "fit" or self._done:
+            return
+        device = trainer.strategy.root_device.type
+        if device == "cpu" and self.mode in CAPTURING:
+            raise ConfigError(
+                f"CompileNetworks mode={self.mode!r} captures CUDA graphs, and this policy learns on a CPU: use "
+                "mode=default, or trainer=gpu"
+            )
+        if device == "cpu" and not any(map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))):
+            raise ConfigError("CompileNetworks needs a C++ compiler on a CPU: install g++, or name one in CXX")
+        networks: list[Any] = [part for part in pl_module.children() if next(part.parameters(), None) is not None]
+        if not networks:
+            raise ConfigError(f"CompileNetworks: {type(pl_module).__name__} has no networks")
+        for network in networks:
+            network.compile(mode=self.mode, dynamic=self.dynamic)
+        self._done = True

@@ -1,0 +1,75 @@
+"""Ranks that were started with different configurations would average gradients of different runs: they refuse to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import lightning
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+import lightning_rl
+from lightning_rl.collective import gathered
+from lightning_rl.errors import ConfigError
+
+__all__ = ["SameConfig", "differences"]
+
+PACKAGES = (lightning_rl, lightning, torch)
+SHOWN = 5  # differing keys in the message
+
+
+class SameConfig(Callback):
+    """Compares a digest of the configuration, and of the packages' versions, over all ranks before anything is learned.
+
+    Args:
+        config: of this rank, plain containers.
+
+    Raises:
+        ConfigError: on every rank, so that none waits for another: the keys that differ, and their values.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = config
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """The ranks are connected, and no rank trains yet."""
+        if trainer.world_size == 1:
+            return
+        own = {**dict(leaves(self.config)), **{f"version of {it.__name__}": it.__version__ for it in PACKAGES}}
+        digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
+        if len(set(gathered(digest))) == 1:
+            return
+        found = differences(gathered(own))
+        raise ConfigError(
+            f"the ranks were started with different configurations: {found}; start all of them with the same one "
+            "(run_dir=… names the same directory for all)"
+        )
+
+
+def differences(configs: Sequence[Mapping[str, str]]) -> str:
+    """The keys that not all ranks' configurations have with the same value, and the values by rank."""
+    keys = dict.fromkeys(key for config in configs for key in config)
+    differing = [key for key in keys if len({config.get(key) for config in configs}) > 1]
+    shown = [f"{key} is {', '.join(by_rank(configs, key))}" for key in differing[:SHOWN]]
+    more = len(differing) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more else "")
+
+
+def by_rank(configs: Sequence[Mapping[str, str]], key: str) -> list[str]:
+    """Every value of a key once, with the ranks that have it."""
+    ranks: dict[str, list[str]] = {}
+    for rank, config in enumerate(configs):
+        ranks.setdefault(config.get(key, "missing"), []).append(str(rank))
+    return [f"{value} (rank {' '.join(those)})" for value, those in ranks.items()]
+
+
+def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted key → value as text."""
+    if isinstance(value, Mapping) and value:
+        for key, child in value.items():
+            yield from leaves(child, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix, repr(value)

@@ -1,0 +1,55 @@
+"""What the processes of a run tell each other about their data; alone, each is all there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+__all__ = ["gathered", "gathered_on_first", "sum_over_ranks"]
+
+_plain: tuple[Any, Any] | None = None  # the ranks' group, and one of the same ranks for what is in the CPU's memory
+
+
+def gathered(value: Any) -> list[Any]:
+    """What every rank has, in the order of ranks; every rank has to ask."""
+    if not _several():
+        return [value]
+    found: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(found, value, group=_objects())
+    return found
+
+
+def gathered_on_first(value: Any) -> list[Any] | None:
+    """What every rank has, in the order of ranks, on the first one; `None` on the others."""
+    if not _several():
+        return [value]
+    first = torch.distributed.get_rank() == 0
+    found: list[Any] | None = [None] * torch.distributed.get_world_size() if first else None
+    torch.distributed.gather_object(value, found, group=_objects())
+    return found
+
+
+def sum_over_ranks(number: int) -> int:
+    """The sum of what every rank has."""
+    if not _several():
+        return number
+    total = torch.tensor(number, dtype=torch.int64)
+    torch.distributed.all_reduce(total, group=_objects())
+    return int(total)
+
+
+def _several() -> bool:
+    distributed = torch.distributed
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def _objects() -> Any:
+    """A group that moves memory of CPUs: the ranks' own with gloo, else one beside it, made at the first call."""
+    global _plain
+    if torch.distributed.get_backend() == "gloo":
+        return None
+    world = torch.distributed.group.WORLD
+    if _plain is None or _plain[0] is not world:
+        _plain = world, torch.distributed.new_group(backend="gloo")
+    return _plain[1]

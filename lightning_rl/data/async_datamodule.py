@@ -1,0 +1,289 @@
+"""Owns the data side of asynchronous learning: fragments are asked for ahead, and learned from as they come.
+
+Workers act while the policy learns, so their weights are a few updates old: how many is measured and bounded. With
+`workers.num_workers=0` the workers of this process act in turn, with the newest weights.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lightning_rl.data.async_dataset import AsyncDataset
+from lightning_rl.data.datamodule import RolloutDataModule, logical_workers
+from lightning_rl.data.demand import Demand
+from lightning_rl.data.fragment_joiner import FragmentJoiner
+from lightning_rl.data.storage import estimated_bytes
+from lightning_rl.errors import ConfigError, check_at_least_one, did_you_mean
+from lightning_rl.rollouts.envs import EnvCreator
+from lightning_rl.rollouts.gather import Receipt, owned
+from lightning_rl.rollouts.services import make_services
+from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.seeding import derive_seed
+
+__all__ = ["ORDERS", "AsyncDataModule"]
+
+ORDERS = ("ready", "fixed")
+MB = 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A training batch that is joined, or will be.
+
+    Attributes:
+        answer: gives it.
+        receipts: what it is made of.
+    """
+
+    answer: Any
+    receipts: Sequence[Receipt]
+
+    @property
+    def oldest(self) -> int:
+        """Gradient steps of the oldest weights that acted."""
+        return min(receipt.gradient_steps for receipt in self.receipts)
+
+
+class AsyncDataModule(RolloutDataModule):
+    """Fragments of many workers, asked for ahead and joined to training batches. Espeholt et al. 2018, 1802.01561.
+
+    Args:
+        fragments_per_batch: that a training batch (= Lightning batch) joins, at least; those of the logical workers of
+            one process come together.
+        requests_per_worker: fragments that each worker process is asked for ahead, ≥ 1.
+        max_outstanding_mb: MiB of fragments that are asked for or wait to be learned from, over all ranks; no more
+            is asked for above that. How large fragments are is estimated from the spaces, then measured.
+        max_policy_lag: gradient steps, ≥ 1, that the weights which collected a fragment may be behind; older ones are
+            dropped, and counted in `rollout/dropped_steps`.
+        order: "ready" takes fragments as they come; "fixed" in the order in which they were asked for, which is that
+            of the workers: two runs of one seed are then equal, and wait for the slowest worker.
+        replay_proportion: fragments that are learned from again, per new one.
+        replay_slots: the latest so many fragments are kept for that, over all aggregators; a checkpoint holds none.
+        num_aggregators: processes that join fragments, ahead of the learner, over all ranks; 0: the learner does.
+        plan: `plan(workers, policy, fragments)`; `None`: `batches_as_they_come`.
+        env, workers, evaluation, iterations_per_epoch, seed, callbacks: as `RolloutDataModule`.
+
+    Raises:
+        ConfigError: a number is out of range, or two do not fit together.
+    """
+
+    def __init__(
+        self,
+        env: EnvCreator | Mapping[str, Any],
+        workers: Mapping[str, Any] | None = None,
+        evaluation: Mapping[str, Any] | None = None,
+        *,
+        fragments_per_batch: int = 1,
+        requests_per_worker: int = 2,
+        max_outstanding_mb: float = 256.0,
+        max_policy_lag: int = 100,
+        order: str = "ready",
+        replay_proportion: float = 0.0,
+        replay_slots: int = 100,
+        num_aggregators: int = 0,
+        iterations_per_epoch: int = 20,
+        plan: Any = None,
+        seed: int = 0,
+        callbacks: Sequence[Any] = (),
+    ) -> None:
+        super().__init__(
+            env,
+            workers,
+            evaluation,
+            iterations_per_epoch=iterations_per_epoch,
+            dataset=AsyncDataset,
+            plan=plan,
+            seed=seed,
+            callbacks=callbacks,
+        )
+        check_at_least_one(
+            "data.",
+            fragments_per_batch=fragments_per_batch,
+            requests_per_worker=requests_per_worker,
+            max_policy_lag=max_policy_lag,
+        )
+        check_choices(order, max_outstanding_mb, replay_proportion, replay_slots, num_aggregators)
+        self.fragments_per_batch, self.max_policy_lag, self.order = fragments_per_batch, max_policy_lag, order
+        self.requests_per_worker, self.max_outstanding_mb = requests_per_worker, max_outstanding_mb
+        self.replay_proportion, self.replay_slots = replay_proportion, replay_slots
+        self.num_aggregators = num_aggregators
+        self.dropped = 0  # env steps of fragments that were too old
+        self.demand = Demand(requests_per_worker)
+        self.joiners: list[Any] = []
+        self._group: list[Receipt] = []  # on the way to a batch
+        self._ahead: deque[Ahead] = deque()
+        self._batches = 0  # so many were joined
+        self._staleness = 0  # the largest since the last report
+
+    # -- Lightning ----------------------------------------------------------------------------------------------------
+    def setup(self, stage: str) -> None:
+        """Make the workers that `stage` needs, once, and those who join their fragments.
+
+        Raises:
+            ConfigError: the policy learns from replay.
+        """
+        first = stage == "fit" and self.workers is None
+        if first and self._policy().off_policy:
+            raise ConfigError(
+                f"data=async feeds impala, appo and others that learn from rollouts; {type(self._policy()).__name__} "
+                "learns from replay: use data=apex"
+            )
+        super().setup(stage)  # starts Ray where that is needed
+        if first:
+            self.demand = Demand(
+                self.requests_per_worker,
+                max_bytes=self.max_outstanding_mb * MB / self._ranks,
+                in_order=self.order == "fixed",
+                nbytes=self._expected_bytes(),
+            )
+            count = max(1, self._aggregators)
+            slots = max(1, self.replay_slots // (count * self._ranks))
+            keywords = {"replay_proportion": self.replay_proportion, "replay_slots": slots}
+            remote = self.num_workers > 0 and self.num_aggregators > 0
+            self.joiners = make_services(FragmentJoiner, [keywords] * count, remote=remote)
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of the rollouts, and counters; what waited was let go when environments were cut."""
+        own = {"demand": self.demand.state_dict(), "batches": self._batches, "dropped": self.dropped}
+        return {**super().state_dict(), **own}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue where the checkpoint was written."""
+        super().load_state_dict(state_dict)
+        self.demand.load_state_dict(state_dict["demand"])
+        self._batches, self.dropped = int(state_dict["batches"]), int(state_dict["dropped"])
+
+    def cut_environments(self) -> None:
+        """A checkpoint is written: as a resumed run will, this one starts with seeded resets and empty hands.
+
+        In fixed order what the workers are asked for is waited for and let go; else it is learned from when it comes.
+        """
+        if self.workers is not None and self.order == "fixed":
+            self.demand.drain(self.workers)
+        self._let_go()
+        for answer in [joiner.ask("forget") for joiner in self.joiners]:
+            answer.result()
+        super().cut_environments()
+
+    def stop(self) -> None:
+        """Close all environments and processes; safe to call again."""
+        self._let_go()
+        joiners, self.joiners = self.joiners, []
+        for joiner in joiners:
+            joiner.stop()
+        super().stop()
+
+    # -- asking, receiving, joining -----------------------------------------------------------------------------------
+    def request(self) -> None:
+        """Ask the workers for what may be outstanding, with the newest weights."""
+        self.demand.send(self.workers, self._policy(), self._waiting_bytes)
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether to receive before the next batch is learned from: until there is one, and then while nobody waits."""
+        if len(self._ahead) > self._aggregators:
+            return False
+        return not self._ahead or self.order == "fixed" or self.demand.has_ready(self.workers)
+
+    def receive(self) -> None:
+        """Take fragments, let old ones go, and have them joined when there are enough for a batch."""
+        self.request()
+        receipt = self.demand.receive(self.workers)
+        if self._too_old(receipt.gradient_steps):
+            self.dropped += receipt.env_steps
+            return
+        self._group.append(receipt)
+        if sum(each.count for each in self._group) >= self.fragments_per_batch:
+            group, self._group = self._group, []
+            parts = [each.fragments if self._elsewhere else self.workers.fetch(each) for each in group]
+            seed = derive_seed(self.seed, "replay", self._batches, self._rank)
+            answer = self.joiners[self._batches % len(self.joiners)].ask("join", seed, *parts)
+            self._ahead.append(Ahead(answer, group))
+            self._batches += 1
+
+    def next_batch(self) -> Iterator[SampleBatch]:
+        """The first batch that is joined, unless it has become too old meanwhile."""
+        ahead = self._ahead[0] if self.order == "fixed" else next((b for b in self._ahead if b.answer.ready), None)
+        ahead = self._ahead[0] if ahead is None else ahead
+        self._ahead.remove(ahead)
+        if self._too_old(ahead.oldest):
+            self.dropped += sum(receipt.env_steps for receipt in ahead.receipts)
+            return
+        self._staleness = max(self._staleness, self._policy().gradient_steps - ahead.oldest)
+        yield owned(ahead.answer.result())
+
+    def pop_iteration_metrics(self) -> dict[str, float]:
+        """Those of the rollouts, the largest staleness, what was dropped, and what is on its way."""
+        staleness, self._staleness = self._staleness, 0
+        outstanding = (self.demand.outstanding(self.workers) + self._waiting_bytes) / MB
+        return {
+            **super().pop_iteration_metrics(),
+            "rollout/staleness": float(staleness),
+            "rollout/dropped_steps": float(self.dropped),
+            "rollout/outstanding_mb": outstanding,
+        }
+
+    def _too_old(self, gradient_steps: int) -> bool:
+        return self._policy().gradient_steps - gradient_steps > self.max_policy_lag
+
+    def _let_go(self) -> None:
+        self._group = []
+        self._ahead.clear()
+
+    @property
+    def _waiting_bytes(self) -> int:
+        waiting = [*self._group, *(receipt for ahead in self._ahead for receipt in ahead.receipts)]
+        return sum(receipt.nbytes for receipt in waiting)
+
+    @property
+    def _elsewhere(self) -> bool:
+        """Whether fragments go from the workers to the aggregators without coming here."""
+        return self.num_workers > 0 and self.num_aggregators > 0
+
+    @property
+    def _aggregators(self) -> int:
+        """Of this rank."""
+        return -(-self.num_aggregators // self._ranks)
+
+    @property
+    def _ranks(self) -> int:
+        return 1 if self.trainer is None else self.trainer.world_size
+
+    @property
+    def _rank(self) -> int:
+        return 0 if self.trainer is None else self.trainer.global_rank
+
+    def _expected_bytes(self) -> float:
+        """What one request will bring, by the spaces."""
+        policy, options = self._policy(), self.worker_options
+        rows = options["num_envs"] * options.get("fragment_length", 128)
+        logical = logical_workers(self._logical, self.num_workers, self._ranks)
+        together = -(-logical // self.num_workers) if self.num_workers else 1
+        state = 0 if policy.written_from_scratch else sum(4 * s.numel() for s in policy.model.get_initial_state())
+        spaces = policy.observation_space, policy.action_space
+        return float(estimated_bytes(*spaces, rows * together, obs_frames=1, extra_row_bytes=state))
+
+
+def check_choices(
+    order: str, max_outstanding_mb: float, replay_proportion: float, replay_slots: int, num_aggregators: int
+) -> None:
+    """Refuse what makes no sense.
+
+    Raises:
+        ConfigError: names the key, its value and what it may be.
+    """
+    if order not in ORDERS:
+        raise ConfigError(f"data.order={order!r} is unknown; choose ready or fixed.{did_you_mean(order, ORDERS)}")
+    if max_outstanding_mb <= 0 or replay_proportion < 0 or num_aggregators < 0:
+        raise ConfigError(
+            f"data.max_outstanding_mb={max_outstanding_mb}, data.replay_proportion={replay_proportion}, "
+            f"data.num_aggregators={num_aggregators}; expected the first above 0, the others at least 0"
+        )
+    if replay_proportion > 0 and replay_slots < 1:
+        raise ConfigError(
+            f"data.replay_slots={replay_slots} with data.replay_proportion={replay_proportion}: keep at least 1 "
+            "fragment, or set the proportion to 0"
+        )

@@ -1,0 +1,112 @@
+"""Owns the data side of learning by gradients that workers compute: who is asked, and what is too old to count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning_rl.data.datamodule import RolloutDataModule
+from lightning_rl.data.gradient_dataset import GradientDataset
+from lightning_rl.errors import ConfigError, check_at_least_one
+from lightning_rl.rollouts.asking import Answered
+from lightning_rl.rollouts.slices import logical_workers
+
+__all__ = ["GradientDataModule"]
+
+
+class GradientDataModule(RolloutDataModule):
+    """Each worker computes a gradient of a fragment of its own, and the learner steps with it as soon as it is there.
+
+    Mnih et al. 2016, arXiv:1602.01783, algorithm 3, with messages where that has memory shared between threads.
+
+    Args:
+        gradients_per_iteration: gradient steps (or dropped gradients) in one iteration (= Lightning batch), ≥ 1.
+        max_staleness: gradient steps that the learner may have taken since it sent a worker its weights; a gradient
+            from older ones is counted and dropped. `None`: four times the number of workers.
+        env, workers, evaluation, iterations_per_epoch, plan, seed, callbacks: as `RolloutDataModule`.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        workers: Any = None,
+        evaluation: Any = None,
+        *,
+        gradients_per_iteration: int = 10,
+        max_staleness: int | None = None,
+        iterations_per_epoch: int = 10,
+        plan: Any = None,
+        seed: int = 0,
+        callbacks: Any = (),
+    ) -> None:
+        super().__init__(
+            env,
+            workers,
+            evaluation,
+            iterations_per_epoch=iterations_per_epoch,
+            dataset=GradientDataset,
+            plan=plan,
+            seed=seed,
+            callbacks=callbacks,
+        )
+        check_at_least_one("data.", gradients_per_iteration=gradients_per_iteration)
+        if max_staleness is not None and max_staleness < 0:
+            raise ConfigError(f"data.max_staleness={max_staleness}; expected at least 0, or null")
+        self.gradients_per_iteration = gradients_per_iteration
+        workers_here = logical_workers(self._logical, self.num_workers, ranks=1)
+        self.max_staleness = 4 * workers_here if max_staleness is None else max_staleness
+        self.dropped = 0
+        self._staleness = 0  # the largest since the last report
+
+    def setup(self, stage: str) -> None:
+        """Make the workers; what cannot learn this way is refused before."""
+        if stage == "fit":
+            self.check_fits(self._policy())
+        super().setup(stage)
+
+    def check_fits(self, policy: Any) -> None:
+        """Refuse what cannot be fed this way.
+
+        Raises:
+            ConfigError: names what it is and what to set.
+        """
+        assert self.trainer is not None
+        if policy.off_policy:
+            raise ConfigError(
+                f"{type(policy).__name__} learns from what it replays, and data=gradients replays nothing: use "
+                "data=replay"
+            )
+        if self.trainer.world_size > 1:
+            raise ConfigError(
+                f"data=gradients has one learner, and there are {self.trainer.world_size} ranks: set trainer.devices=1"
+            )
+        if getattr(self.trainer.precision_plugin, "scaler", None) is not None:
+            raise ConfigError(
+                "trainer.precision=16-mixed scales losses, and workers do not know by how much: use bf16-mixed or "
+                "32-true"
+            )
+
+    def judged(self, answered: Answered) -> tuple[int, Any, bool]:
+        """(worker index, contribution, whether its gradients count)."""
+        staleness = self._policy().gradient_steps - answered.gradient_steps
+        self._staleness = max(self._staleness, staleness)
+        fresh = staleness <= self.max_staleness
+        self.dropped += not fresh
+        return answered.worker_index, answered.value, fresh
+
+    def pop_iteration_metrics(self) -> dict[str, float]:
+        """Those of the rollouts, the largest staleness of a gradient, and how many were dropped so far."""
+        staleness, self._staleness = self._staleness, 0
+        told = {"rollout/staleness": float(staleness), "rollout/dropped": float(self.dropped)}
+        return {**super().pop_iteration_metrics(), **told}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Also how many gradients were dropped."""
+        return {**super().state_dict(), "dropped": self.dropped}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue where the checkpoint was written."""
+        super().load_state_dict(state_dict)
+        self.dropped = int(state_dict["dropped"])

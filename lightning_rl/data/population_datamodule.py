@@ -1,0 +1,99 @@
+"""Owns the data side of evolution: how large a population is, and which worker tries which perturbations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lightning_rl.data.datamodule import RolloutDataModule
+from lightning_rl.data.population_dataset import PopulationDataset
+from lightning_rl.errors import ConfigError, check_at_least_one
+from lightning_rl.rollouts.gather import split
+from lightning_rl.rollouts.slices import logical_workers
+from lightning_rl.seeding import derive_seed
+
+__all__ = ["PopulationDataModule"]
+
+
+class PopulationDataModule(RolloutDataModule):
+    """Workers judge perturbed policies by whole episodes; only seeds and returns travel.
+
+    Args:
+        directions: perturbations of one population, over all workers and ranks; each is tried both ways, by one episode
+            of each environment of a worker.
+        eval_prob: in [0, 1]; how often, for each direction, two more episodes of each environment show how the policy
+            itself does (`train/own_return`).
+        explore: whether perturbed policies explore, too; else they take their best actions.
+        env, workers, evaluation, iterations_per_epoch, plan, seed, callbacks: as `RolloutDataModule`.
+
+    Raises:
+        ConfigError: a number is out of range, or workers do not give whole episodes.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        workers: Any = None,
+        evaluation: Any = None,
+        *,
+        directions: int = 16,
+        eval_prob: float = 0.0,
+        explore: bool = False,
+        iterations_per_epoch: int = 10,
+        plan: Any = None,
+        seed: int = 0,
+        callbacks: Any = (),
+    ) -> None:
+        super().__init__(
+            env,
+            workers,
+            evaluation,
+            iterations_per_epoch=iterations_per_epoch,
+            dataset=PopulationDataset,
+            plan=plan,
+            seed=seed,
+            callbacks=callbacks,
+        )
+        check_at_least_one("data.", directions=directions)
+        if not 0 <= eval_prob <= 1:
+            raise ConfigError(f"data.eval_prob={eval_prob}; expected between 0 and 1")
+        for key, expected in (("batch_mode", "complete_episodes"), ("fragment_length", 1)):
+            if self.worker_options.setdefault(key, expected) != expected:
+                raise ConfigError(
+                    f"workers.{key}={self.worker_options[key]}: a perturbation is judged by one episode of each "
+                    f"environment; set it to {expected}, or take workers=whole_episodes"
+                )
+        self.worker_options["explore"] = explore
+        self.directions, self.eval_prob = directions, eval_prob
+
+    def setup(self, stage: str) -> None:
+        """Make the workers; what cannot learn this way is refused before."""
+        policy = self._policy()
+        if stage == "fit" and not getattr(policy, "evolves", False):
+            raise ConfigError(
+                f"data=population feeds es and ars; {type(policy).__name__} learns from rollouts: use data=on_policy"
+            )
+        if stage == "fit":
+            assert self.trainer is not None
+            ranks = self.trainer.world_size
+            workers = logical_workers(self._logical, self.num_workers, ranks)
+            if self.directions % ranks or self.directions < workers:
+                raise ConfigError(
+                    f"data.directions={self.directions} for {workers} workers of {ranks} ranks: give a multiple of "
+                    f"{ranks}, at least {workers}"
+                )
+        super().setup(stage)
+
+    def shares(self, workers: Sequence[int]) -> dict[int, tuple[list[int], list[int]]]:
+        """What each of this rank's workers tries now: seeds of perturbations, and of rows without one.
+
+        A seed depends on the iteration, the worker and its number there, not on where the worker runs.
+        """
+        assert self.trainer is not None
+        iteration = self._policy().iterations
+        counts = split(self.directions // self.trainer.world_size, len(workers))
+        shares = {}
+        for worker, count in zip(workers, counts, strict=True):
+            seeds = [derive_seed(self.seed, "perturbation", iteration, worker, number) for number in range(count)]
+            shares[worker] = (seeds, [seed for seed in seeds if seed / 2**63 < self.eval_prob])
+        return shares

@@ -1,0 +1,41 @@
+"""Advantage actor-critic, asynchronous."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+
+from lightning_rl.policies.a2c import A2C
+from lightning_rl.schedules import Schedule
+
+__all__ = ["A3C"]
+
+
+class A3C(A2C):
+    """A2C whose workers compute gradients, each with weights of its own. Mnih et al. 2016, arXiv:1602.01783.
+
+    What makes it A3C is `data=gradients`, which feeds other on-policy algorithms, too.
+
+    Args:
+        observation_space, action_space, entropy_coef, lr, max_grad_norm, keywords: as `A2C`.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        entropy_coef: Schedule = 0.01,
+        lr: Schedule = 7e-4,
+        max_grad_norm: float | None = 40.0,
+        **keywords: Any,
+    ) -> None:
+        super().__init__(
+            observation_space,
+            action_space,
+            entropy_coef=entropy_coef,
+            lr=lr,
+            max_grad_norm=max_grad_norm,
+            **keywords,
+        )

@@ -1,0 +1,109 @@
+"""Asynchronous PPO: the clipped surrogate on V-trace's advantages, anchored at a target network."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clipped_surrogate, penalty_factor
+from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.policies.impala import IMPALA
+from lightning_rl.policies.learning import Metrics
+from lightning_rl.policies.targets import Follower, target_of
+from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schedules import Schedule, check_schedule, schedule_value
+
+__all__ = ["APPO"]
+
+MOST_RATIO = 2.0  # ρ of IMPACT: how much more probable an action was when it was taken than the target policy has it
+
+
+class APPO(IMPALA):
+    """PPO on fragments that come when they are ready. Luo et al. 2020 (IMPACT), arXiv:1912.00167; as RLlib's APPO.
+
+    The policy moves within a clipped ratio of a target network, which follows slowly, instead of that of the policy
+    that acted: fragments of many policies share one anchor.
+
+    Args:
+        observation_space, action_space, keywords: as `IMPALA`.
+        clip: ε, half-width of the interval around ratio 1; a number or a schedule over env steps, as `lr`.
+        kl_coef: start of the adaptive penalty on KL(π_target‖π); 0 turns it off.
+        kl_target: what the penalty steers KL(π_target‖π) to; it grows by half above 2 ×, halves below ½ ×.
+        target_update_interval: gradient steps between two updates of the target network.
+        tau: how far an update moves it, in (0, 1]; 1 copies.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    kl_coef: Tensor
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        clip: Schedule = 0.4,
+        kl_coef: float = 0.0,
+        kl_target: float = 0.01,
+        target_update_interval: int = 1,
+        tau: float = 1.0,
+        max_grad_norm: float | None = 40.0,
+        **keywords: Any,
+    ) -> None:
+        super().__init__(observation_space, action_space, max_grad_norm=max_grad_norm, **keywords)
+        check_schedule("policy.clip", clip)
+        if target_update_interval < 1 or not 0 < tau <= 1:
+            raise ConfigError(
+                f"policy.target_update_interval={target_update_interval}, policy.tau={tau}; expected at least 1, and "
+                "0 < tau ≤ 1"
+            )
+        self.clip, self.kl_target, self.penalised = clip, kl_target, kl_coef > 0
+        self.target_update_interval, self.tau = target_update_interval, tau
+        self.register_buffer("kl_coef", torch.tensor(float(kl_coef)))
+        self.target_model = target_of(self.model)
+        self._follow = Follower(self.target_model, self.model)
+
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """Clipped surrogate of π/π_target, value error, entropy bonus, and the KL penalty if there is one."""
+        dist, values = self.evaluate(batch)
+        logp = dist.logp(batch.actions)
+        with torch.no_grad():
+            target = self.target_distribution(batch)
+            target_logp = target.logp(batch.actions)
+        targets, advantages = self.corrected(batch, target_logp, values)
+
+        # IMPACT's ratio min(μ/π_target, ρ) · π/μ is π/max(π_target, μ/ρ).
+        anchor = torch.maximum(target_logp, batch.action_logp - math.log(MOST_RATIO))
+        clip = schedule_value(self.clip, self.env_steps)
+        policy_loss = clipped_surrogate(logp, anchor, advantages, clip)
+        loss, metrics = self.with_critic(policy_loss, dist, values, targets)
+        if self.diagnosing:
+            metrics["approx_kl"] = approx_kl(logp, batch.action_logp)
+            metrics["clip_fraction"] = clip_fraction(logp, anchor, clip)
+        if self.penalised:
+            kl = target.kl(dist).mean()
+            loss = loss + self.kl_coef * kl
+            metrics |= {"kl": kl, "kl_coef": self.kl_coef}
+        return loss, metrics
+
+    def target_distribution(self, batch: SampleBatch) -> ActionDistribution:
+        """The rows' action distribution by the target network."""
+        outputs, mask, _ = self.outputs_of(batch, self.target_model)
+        return self.dist_class(outputs, self.target_model, mask)
+
+    def after_step(self) -> None:
+        """Move the target network when it is time."""
+        if self.gradient_steps % self.target_update_interval == 0:
+            self._follow(self.tau)
+
+    def after_iteration(self, metrics: dict[str, float]) -> None:
+        """Steer the KL penalty."""
+        if self.penalised:
+            kl = self.mean_over_ranks(torch.tensor(metrics["kl"], device=self.device))
+            self.kl_coef *= penalty_factor(kl, self.kl_target)

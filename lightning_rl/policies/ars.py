@@ -1,0 +1,58 @@
+"""Augmented random search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.losses.evolution import random_search_weights
+from lightning_rl.policies.evolving import Evolving
+from lightning_rl.schedules import Schedule
+
+__all__ = ["ARS"]
+
+
+class ARS(Evolving):
+    """Moves along the best directions, scaled by the deviation of their returns. Mania et al. 2018, arXiv:1803.07055.
+
+    With `observation_filter=mean_std` version 2 of the paper, else version 1; its config has the paper's linear policy.
+
+    Args:
+        observation_space, action_space: of one environment.
+        sigma: ν > 0, deviation of the perturbations.
+        top_directions: b, how many directions count, of those that were tried; `None`: all.
+        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
+            actions, custom_losses, seed.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        sigma: float = 0.05,
+        top_directions: int | None = None,
+        lr: Schedule = 0.02,
+        optimizer: str = "sgd",
+        observation_filter: str = "mean_std",
+        **keywords: Any,
+    ) -> None:
+        super().__init__(
+            observation_space,
+            action_space,
+            sigma=sigma,
+            lr=lr,
+            optimizer=optimizer,
+            observation_filter=observation_filter,
+            **keywords,
+        )
+        if top_directions is not None and top_directions < 1:
+            raise ConfigError(f"policy.top_directions={top_directions}; expected at least 1, or null for all")
+        self.top_directions = top_directions
+
+    def weights_of(self, returns: Tensor) -> Tensor:
+        """By how much the return differs between the two sides of a direction."""
+        return random_search_weights(returns, min(self.top_directions or len(returns), len(returns)))

@@ -1,0 +1,53 @@
+"""Evolution strategies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+from torch import Tensor
+
+from lightning_rl.losses.evolution import evolution_weights
+from lightning_rl.policies.evolving import Evolving
+from lightning_rl.policies.metrics import Metrics
+from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schedules import Schedule
+
+__all__ = ["ES"]
+
+
+class ES(Evolving):
+    """Moves along perturbations as their returns rank. Salimans et al. 2017, arXiv:1703.03864.
+
+    Args:
+        observation_space, action_space: of one environment.
+        sigma: deviation σ > 0 of the perturbations.
+        weight_decay: λ of λ/2 ‖θ‖², which is descended, too.
+        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
+            actions, custom_losses, seed.
+    """
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        sigma: float = 0.02,
+        weight_decay: float = 0.005,
+        lr: Schedule = 0.01,
+        observation_filter: str = "mean_std",
+        **keywords: Any,
+    ) -> None:
+        super().__init__(
+            observation_space, action_space, sigma=sigma, lr=lr, observation_filter=observation_filter, **keywords
+        )
+        self.weight_decay = weight_decay
+
+    def weights_of(self, returns: Tensor) -> Tensor:
+        """By centred ranks: how much better a return is does not count."""
+        return evolution_weights(returns, self.sigma)
+
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """The step along the estimated gradient, and weight decay."""
+        loss, metrics = super().loss(batch)
+        return loss + 0.5 * self.weight_decay * sum(p.square().sum() for p in self.evolved()), metrics

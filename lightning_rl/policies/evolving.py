@@ -1,0 +1,193 @@
+"""What evolution strategies have in common: a policy that is perturbed, judged by whole episodes, and moved.
+
+Perturbations are named by seeds: a worker makes ε of its seed, and so does the learner. What travels is the seed, two
+returns and, for a filter, the moments of what was observed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.exploration import Exploration
+from lightning_rl.exploration.layered import LayeredExploration
+from lightning_rl.models import Model
+from lightning_rl.models.distributions.base import DistFactory
+from lightning_rl.models.filters import MeanStdFilter, RunningMoments, across_ranks, moments
+from lightning_rl.policies.inputs import mapped
+from lightning_rl.policies.metrics import Metrics
+from lightning_rl.policies.policy import Policy
+from lightning_rl.sample_batch import SampleBatch, flattened, restored
+
+__all__ = ["Evolving"]
+
+
+class Evolving(Policy):
+    """Learns from a population: rows `[N, …]` with "seeds", "returns" `[N, 2]` of θ ± σε, and "steps" of both.
+
+    Rows that are not "perturbed" tell how θ itself does, and are not learned from.
+
+    A subclass says how returns weigh perturbations. The step along Σ wᵢ εᵢ is a gradient step on a loss that is linear
+    in θ, so optimizers, schedules, clipping, ranks and extra losses work as for any other algorithm. Values take no
+    part.
+
+    Args:
+        observation_space, action_space: of one environment.
+        sigma: deviation σ > 0 of the perturbations, in units of the weights.
+        keywords: of `Policy`, without `reward_filter`.
+
+    Raises:
+        ConfigError: `sigma` or `reward_filter` is out of range.
+        UnsupportedSpaceError: the model or the exploration has a loss of its own, which there are no rows for.
+    """
+
+    supports_recurrent = True
+    evolves: ClassVar[bool] = True
+
+    def __init__(
+        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, sigma: float = 0.02, **keywords: Any
+    ) -> None:
+        super().__init__(observation_space, action_space, **keywords)
+        if sigma <= 0:
+            raise ConfigError(f"policy.sigma={sigma}; expected a number above 0")
+        if self.reward_filter.name != "none":
+            raise ConfigError(
+                f"policy.reward_filter={self.reward_filter.name!r}: {type(self).__name__} compares returns of whole "
+                "episodes as they are; leave it at none"
+            )
+        self.sigma = sigma
+        self._check_losses()
+        self._rest_values()
+
+    def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
+        """Real numbers are acted as the model gives them: there is nothing that a deviation would be for."""
+        config = {**(model or {}), "vf_share_layers": True}
+        space = self.action_space
+        if isinstance(space, spaces.Box) and space.dtype.kind == "f":
+            config["custom_action_dist"] = config.get("custom_action_dist") or "Deterministic"
+        return super().make_model_and_action_dist(config)
+
+    # -- in workers ---------------------------------------------------------------------------------------------------
+    @contextmanager
+    def perturbed(self, seed: int, scale: float) -> Iterator[None]:
+        """Inside, the weights are θ + scale · σ ε(seed); behind it they are θ, bit for bit."""
+        weights = self.evolved()
+        before = [weight.detach().clone() for weight in weights]
+        noise = self._noise(seed) * (scale * self.sigma)
+        with torch.no_grad():
+            for weight, part in zip(weights, noise.split([weight.numel() for weight in weights]), strict=True):
+                weight += part.view_as(weight).to(weight.device)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for weight, value in zip(weights, before, strict=True):
+                    weight.copy_(value)
+
+    def judged(self, seed: int, fragments: Sequence[SampleBatch], perturbed: bool = True) -> SampleBatch:
+        """A row of the population, from one episode of each environment with θ + σε, and with θ − σε."""
+        returns = [(each.rewards.double() * each.valid).sum(0).mean() for each in fragments]
+        row = SampleBatch(
+            seeds=torch.tensor([seed]),
+            returns=torch.stack(returns).unsqueeze(0),
+            steps=torch.tensor([sum(int(each.valid.sum()) for each in fragments)]),
+            perturbed=torch.tensor([perturbed]),
+        )
+        if isinstance(self.observation_filter, MeanStdFilter):
+            seen = [restored(self.observation_space, flattened(each).obs) for each in fragments]
+            flat = torch.cat([self.preprocessor.transform_batch(obs) for obs in seen]).double()
+            for name, column in zip(("obs_count", "obs_mean", "obs_m2"), moments(flat), strict=True):
+                row[name] = column.unsqueeze(0)
+        return row
+
+    # -- learning -----------------------------------------------------------------------------------------------------
+    def weights_of(self, returns: Tensor) -> Tensor:
+        """Weights `[N]` of the perturbations; `returns [N, 2]` are those of θ + σε and of θ − σε."""
+        raise NotImplementedError  # abstract
+
+    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
+        """Raises `ConfigError`: a fragment tells nothing about perturbations."""
+        raise ConfigError(
+            f"{type(self).__name__} learns from the returns of perturbed policies, not from fragments: use "
+            "data=population"
+        )
+
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """−θ · Σ wᵢ εᵢ, whose gradient is the step."""
+        tried = batch["perturbed"]
+        seeds, returns, own = batch["seeds"][tried], batch["returns"][tried], batch["returns"][~tried]
+        weights = self.weights_of(returns)
+        direction = torch.zeros(sum(weight.numel() for weight in self.evolved()))
+        for seed, weight in zip(seeds.tolist(), weights.tolist(), strict=True):
+            direction.add_(self._noise(seed), alpha=weight)
+        theta = torch.cat([weight.flatten() for weight in self.evolved()])
+        loss = -(direction.to(theta) * theta).sum()
+        metrics = {"return_mean": returns.mean(), "return_max": returns.max(), "weights_norm": theta.detach().norm()}
+        return loss, {**metrics, **({"own_return": own.mean()} if len(own) else {})}
+
+    def _watch(self, rows: SampleBatch) -> None:
+        """Let the observation filter's statistics take in what the whole population saw, in its order."""
+        if not isinstance(self.observation_filter, MeanStdFilter):
+            return
+        seen = RunningMoments(self.preprocessor.size).to(self.device)
+        for count, mean, m2 in zip(rows["obs_count"], rows["obs_mean"], rows["obs_m2"], strict=True):
+            seen.merge(float(count), mean, m2)
+        for rank in across_ranks(seen.count, seen.mean, seen.m2):
+            self.observation_filter.moments.merge(*rank)
+        self.observation_filter.freeze()
+
+    def evolved(self) -> list[torch.nn.Parameter]:
+        """θ: the parameters that actions depend on."""
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
+
+    def _noise(self, seed: int) -> Tensor:
+        """ε(seed) `[D]`, standard normal, on the CPU: the same wherever it is made."""
+        size = sum(weight.numel() for weight in self.evolved())
+        return torch.randn(size, generator=torch.Generator().manual_seed(seed))
+
+    # -- building -----------------------------------------------------------------------------------------------------
+    def _check_losses(self) -> None:
+        model: Any = self.model
+        while (wrapped := model._modules.get("wrapped")) is not None:
+            model = wrapped
+        name = type(self).__name__
+        if type(model).custom_loss is not Model.custom_loss:
+            raise UnsupportedSpaceError(
+                f"{name} follows returns alone, and {type(model).__name__} has a custom_loss: use ppo, a2c or another "
+                "algorithm with gradients"
+            )
+        plain = (Exploration.postprocess_trajectory, LayeredExploration.postprocess_trajectory)
+        for part in self.exploration.modules():
+            if isinstance(part, Exploration) and type(part).postprocess_trajectory not in plain:
+                raise UnsupportedSpaceError(
+                    f"{name} follows returns alone, and exploration {type(part).__name__} learns from fragments: use "
+                    "ppo, a2c or another algorithm with gradients"
+                )
+
+    def _rest_values(self) -> None:
+        """Freeze what only values come from: no return depends on it."""
+        if type(self.model).value_function is Model.value_function:
+            return
+        space = copy.deepcopy(self.observation_space)
+        space.seed(0)
+        obs = self._tensors(mapped(lambda leaf: np.asarray(leaf)[None], space.sample()))
+        parameters = self.evolved()
+        with self.in_eval_mode():
+            outputs, _ = self.model(self.input_dict(obs), self._state((), obs), None)
+            values = self.model.value_function()
+        of_actions, of_values = (
+            torch.autograd.grad(each.sum(), parameters, allow_unused=True, retain_graph=True)
+            for each in (outputs, values)
+        )
+        for parameter, acts, judges in zip(parameters, of_actions, of_values, strict=True):
+            if judges is not None and acts is None:
+                parameter.requires_grad_(False)

@@ -1,0 +1,113 @@
+"""Importance-weighted actor-learner architecture: learns from fragments of policies a few updates old."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import torch.nn.functional as F
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.losses.policy_gradient import approx_kl, policy_gradient
+from lightning_rl.losses.value import explained_variance
+from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.policies.learning import Metrics, mean_entropy
+from lightning_rl.policies.policy import Policy
+from lightning_rl.policies.traces import in_traces, vtrace_rows
+from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schedules import Schedule, check_schedule, schedule_value
+
+__all__ = ["IMPALA"]
+
+
+class IMPALA(Policy):
+    """Actor-critic with V-trace, for experience that comes when it is ready. Espeholt et al. 2018, arXiv:1802.01561.
+
+    Targets and advantages are computed anew in every gradient step, by the policy and the values of then.
+
+    Args:
+        observation_space, action_space: of one environment.
+        clip_rho: ρ̄, up to which the ratio π/μ counts in the targets: how far values are those of π.
+        clip_c: c̄, up to which it carries corrections back through time.
+        clip_pg_rho: ρ̄ of the policy gradient.
+        vtrace_lambda: λ in [0, 1], multiplies c̄.
+        passes: sweeps over each batch.
+        minibatches: gradient steps per sweep, on whole traces.
+        value_coef: weight of the value loss ½ (V − v)².
+        entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, as `lr`.
+        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
+            actions, custom_losses, seed.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    supports_recurrent = True
+
+    def __init__(
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        clip_rho: float = 1.0,
+        clip_c: float = 1.0,
+        clip_pg_rho: float = 1.0,
+        vtrace_lambda: float = 1.0,
+        passes: int = 1,
+        minibatches: int = 1,
+        value_coef: float = 0.5,
+        entropy_coef: Schedule = 0.01,
+        lr: Schedule = 5e-4,
+        max_grad_norm: float | None = 0.08,
+        **keywords: Any,
+    ) -> None:
+        super().__init__(observation_space, action_space, lr=lr, max_grad_norm=max_grad_norm, **keywords)
+        check_schedule("policy.entropy_coef", entropy_coef)
+        if min(clip_rho, clip_c, clip_pg_rho) <= 0 or not 0 <= vtrace_lambda <= 1:
+            raise ConfigError(
+                f"policy.clip_rho={clip_rho}, clip_c={clip_c}, clip_pg_rho={clip_pg_rho}, vtrace_lambda="
+                f"{vtrace_lambda}; expected clips above 0, and 0 ≤ vtrace_lambda ≤ 1"
+            )
+        self.clips = {"clip_rho": clip_rho, "clip_c": clip_c, "clip_pg_rho": clip_pg_rho, "lam": vtrace_lambda}
+        self.passes, self.minibatches, self.value_coef, self.entropy_coef = (
+            passes,
+            minibatches,
+            value_coef,
+            entropy_coef,
+        )
+
+    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
+        """The rows `[N, …]` in traces: V-trace itself comes with each gradient step."""
+        batch = batch.copy()
+        batch["rewards"] = self.normalised_rewards(batch)
+        return in_traces(batch, self.max_seq_len if self.is_recurrent else None)
+
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """Policy gradient with V-trace's advantages, error of the values from its targets, entropy bonus."""
+        dist, values = self.evaluate(batch)
+        logp = dist.logp(batch.actions)
+        targets, advantages = self.corrected(batch, logp, values)
+        policy_loss = policy_gradient(logp, advantages)
+        loss, metrics = self.with_critic(policy_loss, dist, values, targets)
+        if self.diagnosing:
+            metrics["approx_kl"] = approx_kl(logp, batch.action_logp)
+        return loss, metrics
+
+    def corrected(self, batch: SampleBatch, logp: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """V-trace targets and advantages `[N]` for the policy that gives `logp [N]` to the actions."""
+        return vtrace_rows(self, batch, logp.detach() - batch.action_logp, values.detach(), **self.clips)
+
+    def with_critic(
+        self, policy_loss: Tensor, dist: ActionDistribution, values: Tensor, targets: Tensor
+    ) -> tuple[Tensor, Metrics]:
+        """`policy_loss` with the value loss and the entropy bonus, and the metrics of all three."""
+        value_loss = 0.5 * F.mse_loss(values, targets)
+        entropy_coef = schedule_value(self.entropy_coef, self.env_steps)
+        entropy = mean_entropy(dist, entropy_coef)
+        loss = policy_loss + self.value_coef * value_loss
+        loss = loss - entropy_coef * entropy if entropy_coef else loss
+        metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        if self.diagnosing:
+            metrics["explained_variance"] = explained_variance(values.detach(), targets)
+        return loss, metrics

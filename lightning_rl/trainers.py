@@ -1,0 +1,58 @@
+"""Lightning's Trainer as a policy's loop needs it: strategy, precision, and errors in the config's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lightning_rl.device_check import on_cpu
+from lightning_rl.errors import ConfigError
+from lightning_rl.ranks import ranks_of
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+__all__ = ["made_trainer"]
+
+SETTINGS = ("accelerator", "devices", "strategy", "precision")  # that Lightning may refuse
+
+
+def made_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any], **keywords: Any) -> Trainer:
+    """The Trainer of a run.
+
+    Args:
+        config: of which the `trainer` section is taken.
+        policy: that it will train.
+        place: what a launcher has decided: other values of the section's keys, and `plugins`.
+        keywords: of the Trainer, which no section sets.
+
+    Raises:
+        ConfigError: Lightning refuses the section.
+    """
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+    from lightning.pytorch import Trainer
+
+    from lightning_rl.callbacks import AtomicCheckpointIO
+    from lightning_rl.precision import precision_plugin
+
+    options = {**config["trainer"], **place}
+    options["strategy"] = fitting_strategy(options.get("strategy", "auto"), policy, ranks_of(config))
+    precision = precision_plugin(options.get("precision"), "cpu" if on_cpu(options) else "cuda")
+    if precision is not None:
+        del options["precision"]  # Lightning takes a name or a plugin
+    plugins = [AtomicCheckpointIO(), *options.pop("plugins", ()), *([precision] if precision else [])]
+    try:
+        return Trainer(**keywords, **options, plugins=plugins)
+    except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
+        settings = " ".join(f"trainer.{key}={config['trainer'].get(key)}" for key in SETTINGS)
+        raise ConfigError(f"Lightning's Trainer refuses {settings}: {error}") from error
+
+
+def fitting_strategy(strategy: Any, policy: Any, ranks: int) -> Any:
+    """The strategy, which under DDP looks for parameters without a gradient where the policy leaves some out."""
+    if isinstance(strategy, type):
+        return strategy(find_unused_parameters=not policy.uses_every_parameter)
+    strategy = "ddp" if strategy == "auto" and ranks > 1 else strategy  # as Lightning would choose
+    if strategy in ("ddp", "ddp_fork", "ddp_spawn", "ddp_notebook") and not policy.uses_every_parameter:
+        return f"{strategy}_find_unused_parameters_true"
+    return strategy

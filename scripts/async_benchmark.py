@@ -1,0 +1,70 @@
+"""Scenarios of `benchmark.py` for asynchronous learning: IMPALA's env steps a second, APPO's time to solve CartPole."""
+
+from __future__ import annotations
+
+import argparse
+
+from sides import Side, alternate, best, ours, peer, report
+
+__all__ = ["ASYNC"]
+
+ROWS = 512  # of a training batch, as scripts/peers/rllib_async.py has it
+# RLlib's example for CartPole-v1: one network of 2 × 256 with two heads, a gradient step per batch.
+IMPALA_WORK = (
+    "experiment=none",
+    "model.fcnet_hiddens=[256,256]",
+    "model.vf_share_layers=true",
+    "policy.value_coef=0.05",
+    "policy.entropy_coef=0.0",
+    "policy.max_grad_norm=0.08",
+    "data.iterations_per_epoch=50",
+)
+NO_EVALUATION = ("evaluation.interval=0", "stop.return=null")
+SOLVE_STEPS = 1_000_000  # who has not solved it by then is reported as it stands: its `wall` is then a lower bound
+SOLVE_SECONDS = 400
+
+
+def impala(args: argparse.Namespace) -> dict[str, object]:
+    """One remote worker with 8 and with 32 environments, equal network and batches; start-up is not counted."""
+    sides, pairs = [], []
+    for envs in (8, 32):
+        shape = ("workers.num_workers=1", f"workers.envs_per_worker={envs}", f"workers.fragment_length={ROWS // envs}")
+        steps = f"total_env_steps={10 * args.env_steps}"
+        own = ours(f"ours, {envs} envs", *IMPALA_WORK, *NO_EVALUATION, *shape, steps, policy="impala")
+        arguments = ("impala", "--env-steps", str(args.env_steps), "--envs", str(envs))
+        other = peer(f"rllib, {envs} envs", args.venvs, "rllib_async", *arguments)
+        sides += [own, other]
+        pairs.append((own.name, other.name, "steady_steps_per_s"))
+    rounds = alternate(sides, args.repeats)
+    for results in rounds:
+        for numbers in results.values():
+            numbers.setdefault("steady_steps_per_s", numbers["steps_per_s"])
+    return report("impala", rounds, ("steady_steps_per_s", "seconds", "return"), pairs)
+
+
+def appo_solve(args: argparse.Namespace) -> dict[str, object]:
+    """Whole process, from its start to a mean return ≥ 475 over the last 100 training episodes."""
+    goal = ("--env-steps", str(SOLVE_STEPS), "--stop-return", "475", "--seconds", str(SOLVE_SECONDS))
+    own = ("stop.return=475", "evaluation.interval=0")
+    sides = [
+        ours("ours", *own, policy="appo"),
+        ours("ours, 1 worker", *own, "workers.num_workers=1", policy="appo"),
+        peer("rllib, 1 × 8 envs", args.venvs, "rllib_async", "appo", *goal),
+        peer("rllib, 2 × 1 env", args.venvs, "rllib_async", "appo", "--workers", "2", "--envs", "1", *goal),
+        *sample_factory(args, *goal),
+    ]
+    rounds = alternate(sides, args.repeats)
+    others = [side.name for side in sides[2:]]
+    fastest = best(rounds, others, "wall", lowest=True)
+    pairs = [(own.name, fastest, "wall") for own in sides[:2]]
+    return report("appo_solve", rounds, ("wall", "env_steps", "return"), pairs)
+
+
+def sample_factory(args: argparse.Namespace, *arguments: str) -> list[Side]:
+    """Sample Factory, where it could be installed."""
+    if not (args.venvs / "samplefactory" / "bin" / "python").exists():
+        return []
+    return [peer("sample factory", args.venvs, "samplefactory_appo", *arguments)]
+
+
+ASYNC = {"impala": impala, "appo_solve": appo_solve}

@@ -1,0 +1,237 @@
+"""What one driver spends on each fragment: measured with real processes, and simulated for up to 1,000 workers.
+
+python scripts/worker_scaling.py real        # two Ray processes that give canned fragments
+python scripts/worker_scaling.py simulated   # the bookkeeping alone, without processes, in virtual time
+python scripts/worker_scaling.py model --fixed-ms 0.45 --ms-per-mb 0.2   # the table of docs/scaling.md
+
+Times are CPU time of the driver process, all its threads, so that other load on the machine matters little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import statistics
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lightning_rl.policies import PPO
+from lightning_rl.rollouts.envs import EnvCreator
+from lightning_rl.rollouts.process_workers import ProcessWorkerSet
+from lightning_rl.rollouts.requests import Requests
+from lightning_rl.rollouts.rollout_process import RolloutProcess
+from lightning_rl.rollouts.supervision import Limits, News, Request
+from lightning_rl.rollouts.supervisor import Supervisor
+from lightning_rl.rollouts.transport import Outcome
+from lightning_rl.sample_batch import SampleBatch
+
+MB = 1e6
+SIZES = {"CartPole": 18_000, "Humanoid": 700_000, "Atari": 2_800_000}  # bytes of a fragment of 400 steps
+STEP_BYTES = {"CartPole": 46, "Humanoid": 1_700, "Atari, one frame": 7_100, "Atari, four stacked": 28_300}
+
+
+# -- real processes ---------------------------------------------------------------------------------------------------
+class CannedProcess(RolloutProcess):
+    """Gives the same fragment again and again."""
+
+    def start(self, recipe: Any, indices: Sequence[int], *more: Any) -> None:
+        self.indices, self.canned = list(indices), SampleBatch()
+
+    def make(self, nbytes: int) -> None:
+        """The fragment: most of it observations, some columns of numbers."""
+        steps = 400
+        obs = np.zeros((steps + 1, 1, max(1, (nbytes - 30 * steps) // (steps + 1))), np.uint8)
+        columns = {name: np.zeros((steps, 1), np.float32) for name in ("rewards", "action_logp", "vf_preds")}
+        flags = {name: np.ones((steps, 1), bool) for name in ("terminated", "truncated", "valid")}
+        self.canned = SampleBatch(obs=obs, actions=np.zeros((steps, 1), np.int64), **columns, **flags)
+
+    def sample(self, indices: Sequence[int], *acting: Any) -> list[tuple[int, Any, Any]]:
+        return [(index, self.canned, {"episode_returns": [], "episode_lengths": []}) for index in indices]
+
+    def sample_apart(self, indices: Sequence[int], *acting: Any) -> tuple[list[Any], list[Any]]:
+        sampled = self.sample(indices)
+        return [each for _, each, _ in sampled], [(index, 400, each.nbytes, m) for index, each, m in sampled]
+
+    def _news(self) -> News:
+        return News({index: {"fragment": 0, "env_steps": 0} for index in self.indices}, 0, 0.0)
+
+
+def real(fragments: int, repeats: int) -> dict[str, float]:
+    """Milliseconds of CPU a fragment, by size: requested, received, and brought here as tensors."""
+    from lightning_rl.rollouts.ray_session import start_ray, stop_ray
+    from lightning_rl.rollouts.ray_transport import RayTransport
+
+    start_ray(2)
+    env = EnvCreator("CartPole-v1")
+    policy = PPO(*env.spaces())
+    workers = ProcessWorkerSet(RayTransport(CannedProcess), env, policy, [0, 1], num_workers=2)
+    workers.sync_weights(policy)
+
+    def brought() -> None:
+        workers.request(2, 0)
+        workers.fetch(workers.receive())
+
+    found = {}
+    for name, nbytes in SIZES.items():
+        workers._all("make", lambda request, nbytes=nbytes: (nbytes,))
+        for _ in range(100):
+            brought()
+        found[name] = statistics.median(cpu_ms(brought, fragments) for _ in range(repeats))
+        print(f"{name:10} {nbytes / MB:6.3f} MB  {found[name]:6.3f} ms a fragment", flush=True)
+    workers.stop()
+    stop_ray()
+    slope = (found["Atari"] - found["CartPole"]) / ((SIZES["Atari"] - SIZES["CartPole"]) / MB)
+    print(f"fixed {found['CartPole'] - slope * SIZES['CartPole'] / MB:.3f} ms, {slope:.3f} ms/MB")
+    return found
+
+
+def cpu_ms(do: Callable[[], Any], times: int) -> float:
+    """CPU time of this process for each call, milliseconds."""
+    begun = time.process_time()
+    for _ in range(times):
+        do()
+    return 1000 * (time.process_time() - begun) / times
+
+
+# -- simulated workers ------------------------------------------------------------------------------------------------
+class SteadyTransport:
+    """Processes that answer a second after they were asked, on a clock that moves when somebody waits.
+
+    All take equally long, so what ends next is what was asked first: the transport itself costs the same for any number
+    of processes, and a difference is the supervisor's.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.processes = 0
+        self._ends: deque[tuple[float, int, Any]] = deque()
+        self._news = News({}, 0, 0.0)
+
+    def now(self) -> float:
+        return self.seconds
+
+    def start(self) -> int:
+        self.processes += 1
+        return self.processes
+
+    def submit(self, process: int, token: int, method: str, arguments: Sequence[Any], apart: bool) -> Any:
+        self._ends.append((self.seconds + 1.0, token, [(process, 400, 18_000, {})]))
+        return token
+
+    def wait(self, timeout: float) -> list[Outcome]:
+        if not self._ends or self._ends[0][0] > self.seconds + timeout:
+            self.seconds += timeout
+            return []
+        at, token, value = self._ends.popleft()
+        self.seconds = max(self.seconds, at) + 1e-9
+        return [Outcome(token, (value, self._news), None, at)]
+
+    def kill(self, process: int) -> None: ...
+
+
+def simulated_requests(count: int) -> Callable[[], Request]:
+    """What takes the next fragment from `count` workers with two requests each, after some rounds of all of them."""
+    names = [f"process {number}" for number in range(count)]
+    supervisor = Supervisor(
+        SteadyTransport(), names, Limits(), first=lambda process: (process.number,), hear=lambda news: None
+    )
+
+    def arguments(request: Request) -> tuple[int, int]:
+        requests.acts(request, 7)
+        return request.number, 7
+
+    requests = Requests(supervisor, lambda n: Request(n, "sample_apart", arguments, apart=True, timed=True))
+    supervisor.start()
+    requests.fill(1)  # then staggered, so that fragments come one by one as in a run that lasts
+    for _ in range(count):
+        requests.take()
+        requests.fill(2)
+
+    def take() -> Request:
+        requests.fill(2)
+        return requests.take()
+
+    for _ in range(3 * count):
+        take()
+    return take
+
+
+def simulated(fragments: int, repeats: int) -> dict[int, float]:
+    """Microseconds of CPU a fragment, by number of workers; the least of several measurements."""
+    found = {}
+    for count in (10, 30, 100, 300, 1000):
+        take = simulated_requests(count)
+        gc.collect()
+        gc.freeze()
+        found[count] = 1000 * min(cpu_ms(take, fragments) for _ in range(repeats))
+        print(f"{count:5} workers: {found[count]:6.2f} µs a fragment", flush=True)
+    print(f"from 10 to 1000 workers: × {found[1000] / found[10]:.2f}")
+    return found
+
+
+def calls(count: int, fragments: int = 2000) -> int:
+    """Function calls that the bookkeeping makes for so many fragments: a cost without a clock."""
+    take, made = simulated_requests(count), 0
+
+    def called(frame: Any, event: str, argument: Any) -> None:
+        nonlocal made
+        made += event in ("call", "c_call")
+
+    sys.setprofile(called)
+    try:
+        for _ in range(fragments):
+            take()
+    finally:
+        sys.setprofile(None)
+    return made
+
+
+# -- the model --------------------------------------------------------------------------------------------------------
+def rows(fixed_ms: float, ms_per_mb: float) -> list[str]:
+    """The table of docs/scaling.md: how many cores the drivers of so many workers need."""
+    found = []
+    for what, workers, speed, steps in (
+        ("CartPole", 100, 1000, 400),
+        ("CartPole", 1000, 1000, 400),
+        ("CartPole", 1000, 1000, 2000),
+        ("Humanoid", 1000, 200, 400),
+        ("Atari, one frame", 100, 1000, 400),
+        ("Atari, one frame", 1000, 1000, 400),
+        ("Atari, four stacked", 1000, 1000, 400),
+    ):
+        fragments, megabytes = workers * speed / steps, STEP_BYTES[what] * steps / MB
+        cores = fragments * (fixed_ms + ms_per_mb * megabytes) / 1000
+        found.append(
+            f"| {what} | {workers:,} | {speed:,} | {steps:,} | {megabytes:.2f} MB | {fragments:,.0f} | "
+            f"{fragments * megabytes:,.0f} MB | {cores:.2f} | {cores / 8:.2f} |"
+        )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["real", "simulated", "model"])
+    parser.add_argument("--fragments", type=int, default=1000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--fixed-ms", type=float, default=0.5)
+    parser.add_argument("--ms-per-mb", type=float, default=0.25)
+    options = parser.parse_args()
+    started = time.perf_counter()
+    if options.what == "real":
+        real(options.fragments, options.repeats)
+    elif options.what == "simulated":
+        simulated(10 * options.fragments, options.repeats)
+    else:
+        print("\n".join(rows(options.fixed_ms, options.ms_per_mb)))
+        return
+    print(f"{time.perf_counter() - started:.0f} s; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+
+
+if __name__ == "__main__":
+    main()

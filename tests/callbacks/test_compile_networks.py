@@ -1,0 +1,71 @@
+"""`torch.compile`: the same numbers, or one error that says what is missing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_rl import run
+from lightning_rl.callbacks import CompileNetworks
+from lightning_rl.config import compose_config
+from lightning_rl.config_check import check_config
+from lightning_rl.errors import ConfigError
+
+SMALL = (
+    "experiment=none",
+    "logger=none",
+    "evaluation=none",
+    "model.fcnet_hiddens=[8]",
+    "trainer.enable_progress_bar=false",
+)
+CASES = {
+    "ppo": ("env=cartpole", "total_env_steps=256", "workers.fragment_length=16", "policy.minibatches=2"),
+    "dqn": ("env=cartpole", "total_env_steps=96", "data.learning_starts=64", "data.batch_size=16"),
+    "sac": ("env=pendulum", "total_env_steps=80", "data.learning_starts=64", "data.batch_size=16"),
+}
+
+
+def trained(directory: Path, policy: str, compiled: bool) -> dict[str, torch.Tensor]:
+    config: dict[str, Any] = compose_config([f"policy={policy}", *SMALL, *CASES[policy], f"run_dir={directory}"])
+    if compiled:
+        config["callbacks"] = [{"callback": "lightning_rl.callbacks:CompileNetworks"}]
+    check_config(config)
+    run.train(config)
+    return torch.load(directory / "checkpoints" / "last.ckpt")["state_dict"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler: install g++")
+@pytest.mark.parametrize("policy", CASES)
+def test_compiled_networks_learn_the_same(policy: str, tmp_path: Path) -> None:
+    """To rounding: a compiled program may add in another order."""
+    plain, compiled = (trained(tmp_path / str(how), policy, how) for how in (False, True))
+    assert list(plain) == list(compiled)  # a checkpoint does not know who compiled
+    for name, value in plain.items():
+        torch.testing.assert_close(compiled[name], value, rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
+def test_cuda_graphs_on_a_cpu_are_refused(mode: str, tmp_path: Path) -> None:
+    config = compose_config([*SMALL, f"run_dir={tmp_path}"])
+    config["callbacks"] = [{"callback": "lightning_rl.callbacks:CompileNetworks", "mode": mode}]
+    with pytest.raises(ConfigError, match=f"mode='{mode}' captures CUDA graphs, .* mode=default, or trainer=gpu"):
+        run.train(config)
+
+
+def test_a_missing_compiler_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    config = compose_config([*SMALL, f"run_dir={tmp_path}"])
+    config["callbacks"] = ["lightning_rl.callbacks:CompileNetworks"]
+    with pytest.raises(ConfigError, match="install g\\+\\+"):
+        run.train(config)
+
+
+def test_an_unknown_mode_is_named() -> None:
+    with pytest.raises(ConfigError, match="mode='fast'; expected one of default, reduce-overhead"):
+        CompileNetworks("fast")

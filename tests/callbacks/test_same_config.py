@@ -1,0 +1,23 @@
+"""What is said of ranks with different configurations; that all of them refuse is in tests/cli/test_ranks.py."""
+
+from __future__ import annotations
+
+from lightning_rl.callbacks.same_config import differences, leaves
+
+
+def test_only_the_keys_that_differ_are_named_with_the_ranks_of_each_value() -> None:
+    configs = [{"seed": 1, "policy": {"lr": lr, "gamma": 0.9}} for lr in (0.1, 0.2, 0.1)]
+    assert differences([dict(leaves(config)) for config in configs]) == "policy.lr is 0.1 (rank 0 2), 0.2 (rank 1)"
+
+
+def test_a_key_that_a_rank_does_not_have_is_missing_there() -> None:
+    assert differences([{"a": "1"}, {"a": "1", "b": "2"}]) == "b is missing (rank 0), 2 (rank 1)"
+
+
+def test_many_differences_are_counted() -> None:
+    first, second = ({f"key{number}": text for number in range(8)} for text in ("x", "y"))
+    assert differences([first, second]).endswith("; and 3 more")
+
+
+def test_an_empty_section_is_a_value() -> None:
+    assert dict(leaves({"workers": {"ray": {}}})) == {"workers.ray": "{}"}

@@ -1,0 +1,121 @@
+"""`launcher=ray_train`: the same Trainer, config and numbers as on one machine. The nodes are processes here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.cli.conftest import Command
+from tests.run_processes import Run
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
+
+TWO_RANKS = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.enable_progress_bar=false")
+SHORT = ("policy=ppo", "env=cartpole", "experiment=none", "total_env_steps=512", "workers.fragment_length=16")
+SMALL = ("policy.minibatches=2", "model.fcnet_hiddens=[8]", "evaluation.episodes=4")
+
+FRAGILE = """
+import gymnasium as gym
+import numpy as np
+
+
+class Fragile(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        raise RuntimeError("the gripper is stuck")
+"""
+
+
+def installed() -> bool:
+    try:
+        import ray.train  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """Two nodes of 2 CPUs beside a head without any; gives its address."""
+    if not installed():
+        pytest.skip("Ray Train is not installed: pip install 'lightning_rl[cluster]'")
+    from ray.cluster_utils import Cluster
+
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    for _ in range(2):
+        found.add_node(num_cpus=2)
+    try:
+        yield found.address
+    finally:
+        found.shutdown()
+
+
+def last(run_dir: Path) -> dict[str, Any]:
+    return torch.load(run_dir / "checkpoints" / "last.ckpt")
+
+
+def on_cluster(address: str, *overrides: str) -> tuple[str, ...]:
+    return "train", "launcher=ray_train", f"launcher.address={address}", "launcher.placement=strict_spread", *overrides
+
+
+def test_ranks_on_two_nodes_learn_what_ranks_of_one_machine_learn(cluster: str, tmp_path: Path) -> None:
+    asked = (*SHORT, *SMALL, *TWO_RANKS, "logger=none")
+    with Run(*on_cluster(cluster, *asked), f"run_dir={tmp_path}/nodes", cwd=tmp_path) as run:
+        assert run.wait(400) == 0, run.text
+    with Run("train", *asked, f"run_dir={tmp_path}/here", cwd=tmp_path) as run:
+        assert run.wait(300) == 0, run.text
+    nodes, here = last(tmp_path / "nodes"), last(tmp_path / "here")
+    assert nodes["counters"] == here["counters"]
+    for name, value in here["state_dict"].items():
+        torch.testing.assert_close(nodes["state_dict"][name], value, rtol=0, atol=0, msg=name)
+
+
+def test_a_run_of_the_cluster_is_resumed_there_with_workers_on_the_nodes(cluster: str, tmp_path: Path) -> None:
+    asked = (*SHORT, *SMALL, *TWO_RANKS, "logger=none", "workers.num_workers=2", "workers.ray.placement=spread")
+    with Run(*on_cluster(cluster, *asked), f"run_dir={tmp_path}/nodes", cwd=tmp_path) as run:
+        assert run.wait(400) == 0, run.text
+    with Run("resume", f"{tmp_path}/nodes", "total_env_steps=1024", cwd=tmp_path) as run:
+        assert run.wait(400) == 0, run.text
+    status = json.loads((tmp_path / "nodes" / "status.json").read_text())
+    assert status["state"] == "ok"
+    assert last(tmp_path / "nodes")["counters"]["env_steps"] == status["env_steps"] >= 1024
+
+
+def test_a_rank_that_fails_tells_why(cluster: str, tmp_path: Path) -> None:
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    env = ("env.id=fragile:Fragile", "env.check=false", "policy.minibatches=1", "evaluation=none", *TWO_RANKS)
+    with Run(*on_cluster(cluster, *env), f"run_dir={tmp_path}/nodes", cwd=tmp_path) as run:
+        assert run.wait(400) == 2, run.text
+        assert "error: rank 0: environment 'fragile:Fragile' of worker 0" in run.text
+    status = json.loads((tmp_path / "nodes" / "status.json").read_text())
+    assert status["state"] == "failed"
+    assert "the gripper is stuck" in status["error"]
+
+
+def test_no_room_for_the_ranks_is_said_before_anything_is_written(cluster: str, tmp_path: Path) -> None:
+    many = ("trainer.devices=5", "trainer.accelerator=cpu", "launcher.timeout_s=3", f"run_dir={tmp_path}/nodes")
+    with Run(*on_cluster(cluster, *SHORT, *many), cwd=tmp_path) as run:
+        assert run.wait(300) == 2, run.text
+        assert "error: no room in the Ray cluster within 3 s for 5 ranks with CPU 1 each" in run.text
+        assert "Lower trainer.devices or launcher.resources" in run.text
+    assert not (tmp_path / "nodes").exists()
+
+
+def test_without_the_extra_the_launcher_says_what_to_install(command: Command, tmp_path: Path) -> None:
+    if installed():
+        pytest.skip("Ray Train is installed")
+    told = command("train", "launcher=ray_train", "launcher.address=local", *TWO_RANKS, "run_dir=out")
+    assert told.code == 2
+    assert "pip install 'lightning_rl[cluster]'" in told.err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,470 @@
+"""Asynchronous learning: who is asked for what with which weights, what is learned from, and what is let go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from lightning_rl import run
+from lightning_rl.callbacks import RLCallback
+from lightning_rl.config import compose_config
+from lightning_rl.config_check import check_config
+from lightning_rl.data.async_datamodule import AsyncDataModule
+from lightning_rl.data.async_dataset import batches_as_they_come
+from lightning_rl.data.demand import Demand
+from lightning_rl.data.fragment_joiner import FragmentJoiner
+from lightning_rl.errors import ConfigError
+from lightning_rl.policies import IMPALA
+from lightning_rl.rollouts import EnvCreator
+from lightning_rl.rollouts.gather import Receipt
+from lightning_rl.rollouts.services import LocalService
+from lightning_rl.sample_batch import SampleBatch
+
+CARTPOLE = EnvCreator("CartPole-v1")
+SMALL = [
+    "policy=impala",
+    "env=cartpole",
+    "experiment=none",
+    "logger=none",
+    "evaluation.interval=0",
+    "workers.logical_workers=2",
+    "workers.envs_per_worker=2",
+    "workers.fragment_length=8",
+    "data.iterations_per_epoch=3",
+    "model.fcnet_hiddens=[8]",
+]
+
+
+class Notes(RLCallback):
+    """What every iteration learned from: columns of the batch, observations, and what was reported of it."""
+
+    def __init__(self) -> None:
+        self.batches: list[SampleBatch] = []
+        self.reports: list[dict[str, float]] = []
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.batches.append(batch)
+
+    def on_train_result(self, trainer: Any, policy: Any, result: dict[str, float]) -> None:
+        self.reports.append(dict(result))
+
+
+def trained(run_dir: Path, *overrides: str, resume: bool = False) -> tuple[Any, Any, Notes]:
+    """Policy, DataModule and notes of a finished run whose processes, if any, are gone."""
+    composed = compose_config([*SMALL, f"run_dir={run_dir}", *overrides])
+    check_config(composed)
+    policy, datamodule, trainer = run.build(composed)
+    notes = Notes()
+    trainer.callbacks.insert(0, notes)  # type: ignore[attr-defined]
+    last = run_dir / "checkpoints" / "last.ckpt"
+    run.fit(policy, datamodule, trainer, ckpt_path=last if resume else None)
+    return policy, datamodule, notes
+
+
+def assert_same_weights(one: Any, other: Any) -> None:
+    assert one.gradient_steps == other.gradient_steps > 0 and one.env_steps == other.env_steps
+    for name, weights in one.get_weights().items():
+        assert np.array_equal(weights, other.get_weights()[name]), name
+
+
+# -- in one process ---------------------------------------------------------------------------------------------------
+def test_workers_of_this_process_take_turns_with_the_newest_weights(tmp_path: Path) -> None:
+    """Both start with a seeded reset of their own; then the first goes on where it was."""
+    policy, _, notes = trained(tmp_path, "total_env_steps=100")
+    first, second, third = notes.batches[:3]
+    assert first.valid.shape == (8, 2) and not torch.equal(first.obs[0], second.obs[0])
+    assert torch.equal(third.obs[0], first.obs[-1])
+    assert [report["rollout/staleness"] for report in notes.reports] == [0.0] * len(notes.reports)
+    assert all(abs(report["train/approx_kl"]) < 1e-9 for report in notes.reports)
+    assert policy.env_steps == sum(int(batch.valid.sum()) for batch in notes.batches) >= 100
+
+
+def test_a_batch_joins_so_many_fragments(tmp_path: Path) -> None:
+    _, _, notes = trained(tmp_path, "total_env_steps=150", "data.fragments_per_batch=3")
+    assert {tuple(batch.valid.shape) for batch in notes.batches} == {(8, 6)}
+    one, two = notes.batches[:2]
+    assert torch.equal(two.obs[0, 2:4], one.obs[-1, 4:])  # 0 1 0, 1 0 1: worker 0 after its second turn
+
+
+def test_any_algorithm_that_learns_from_rollouts_can_be_fed_and_one_that_replays_cannot(tmp_path: Path) -> None:
+    policy, _, _ = trained(tmp_path / "ppo", "total_env_steps=60", "policy=ppo", "data=async", "policy.minibatches=2")
+    assert policy.gradient_steps > 0
+    with pytest.raises(ConfigError, match="DQN learns from replay: use data=apex"):
+        trained(tmp_path / "dqn", "policy=dqn", "data=async", "total_env_steps=60")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("data.fragments_per_batch=0", "fragments_per_batch=0; expected at least 1"),
+        ("data.requests_per_worker=0", "requests_per_worker=0; expected at least 1"),
+        ("data.max_policy_lag=0", "max_policy_lag=0; expected at least 1"),
+        ("data.max_outstanding_mb=0", r"max_outstanding_mb=0.* expected the first above 0"),
+        ("data.replay_proportion=-1", r"replay_proportion=-1.* at least 0"),
+        ("data.num_aggregators=-1", r"num_aggregators=-1.* at least 0"),
+        ("data.order=fxed", r"order='fxed' is unknown; choose ready or fixed.*fixed"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        trained(tmp_path, override, "total_env_steps=60")
+
+
+def test_replay_without_slots_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"replay_slots=0 with data\.replay_proportion=0\.5"):
+        AsyncDataModule(CARTPOLE, replay_proportion=0.5, replay_slots=0)
+
+
+def one_after_the_other(workers: Any, policy: Any, fragments: Any) -> Iterator[Any]:
+    while True:
+        while fragments.wants_more:
+            fragments.receive()
+        yield from fragments.next_batch()
+
+
+def test_a_plan_of_ones_own_gives_the_batches(tmp_path: Path) -> None:
+    plans = [[], [f"data.plan={__name__}:one_after_the_other"]]
+    (one, *_), (other, *_) = (trained(tmp_path / str(len(plan)), "total_env_steps=150", *plan) for plan in plans)
+    assert_same_weights(one, other)
+
+
+# -- joining and replay -----------------------------------------------------------------------------------------------
+def fragment(number: int, length: int = 4) -> SampleBatch:
+    flags = torch.zeros(length, 1, dtype=torch.bool)
+    obs = torch.full((length + 1, 1, 2), float(number))
+    return SampleBatch(rewards=torch.full((length, 1), float(number)), terminated=flags, valid=~flags, obs=obs)
+
+
+def test_without_replay_fragments_are_side_by_side_and_shorter_ones_are_padded() -> None:
+    batch = FragmentJoiner().join(0, [fragment(1)], [fragment(2, length=6), fragment(3)]).torch()
+    assert batch.rewards[0].tolist() == [1.0, 2.0, 3.0] and "replayed" not in batch
+    assert batch.valid.sum(0).tolist() == [4, 6, 4]
+
+
+@pytest.mark.parametrize("proportion", [0.25, 0.5, 1.0, 2.5])
+def test_old_fragments_come_again_in_proportion_and_only_the_latest_ones(proportion: float) -> None:
+    """The very first fragment has none before it; after that 99 × p are replayed, each at most 5 new ones old."""
+    joiner, replays = FragmentJoiner(proportion, replay_slots=5), 0
+    for number in range(100):
+        batch = joiner.join(number, [fragment(number)]).torch()
+        numbers, replayed = batch.rewards[0].tolist(), batch.replayed.all(0).tolist()
+        assert numbers[0] == number and not replayed[0] and all(replayed[1:])
+        assert all(number - 5 <= old < number for old in numbers[1:])
+        replays += len(numbers) - 1
+    assert replays == int(99 * proportion)
+
+
+def test_what_comes_again_depends_on_the_seed_alone() -> None:
+    drawn = []
+    for seed in (1, 1, 2):
+        joiner = FragmentJoiner(2.0, replay_slots=50)
+        drawn.append([joiner.join(seed + 10 * n, [fragment(n)]).torch().rewards[0].tolist() for n in range(30)])
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_run_with_replay_counts_new_steps_only(tmp_path: Path) -> None:
+    policy, _, notes = trained(tmp_path, "total_env_steps=200", "data.replay_proportion=1.0")
+    new = [int((batch.valid & ~batch.replayed).sum()) for batch in notes.batches]
+    assert policy.env_steps == sum(new) < sum(int(batch.valid.sum()) for batch in notes.batches)
+    assert notes.batches[-1].valid.shape == (8, 4)
+
+
+# -- requests, with workers whose haste is given ----------------------------------------------------------------------
+class Virtual:
+    """Worker processes with a clock of their own: process `i` needs `durations[i]` for a fragment of 8 steps.
+
+    Requests of one process are answered one after the other. `receive` lets the clock run on to the first answer.
+    """
+
+    def __init__(self, *durations: float, nbytes: int = 1000) -> None:
+        self.durations, self.nbytes, self.clock, self.weights = durations, nbytes, 0.0, -1
+        self.running: list[tuple[float, int, int]] = []  # done at, process, weights
+        self.free: list[int] = []
+        self.most, self.limit, self.syncs, self.received = 0, 0, 0, [0] * len(durations)
+
+    @property
+    def requested(self) -> int:
+        return len(self.running)
+
+    def sync_weights(self, policy: Any) -> None:
+        self.weights, self.syncs = policy.gradient_steps, self.syncs + 1
+
+    def request(self, limit: int, env_steps: int, most: int | None = None) -> None:
+        self.free += [*range(len(self.durations))] * (limit - self.limit)
+        self.limit = limit
+        while self.free and (most is None or len(self.running) < most):
+            process = self.free.pop(0)
+            begin = max([self.clock, *(done for done, number, _ in self.running if number == process)])
+            self.running.append((begin + self.durations[process], process, self.weights))
+        self.most = max(self.most, len(self.running))
+
+    def receive(self, in_order: bool = False) -> Receipt:
+        chosen = self.running[0] if in_order else min(self.running)
+        self.running.remove(chosen)
+        done, process, weights = chosen
+        self.clock = max(self.clock, done)
+        self.free.append(process)
+        self.received[process] += 1
+        return Receipt([fragment(process)], 8, weights, nbytes=self.nbytes)
+
+    def has_ready(self, in_order: bool = False) -> bool:
+        return bool(self.running) and (self.running[0] if in_order else min(self.running))[0] <= self.clock
+
+    def fetch(self, receipt: Receipt) -> list[SampleBatch]:
+        return receipt.fragments
+
+    def get_metrics(self) -> dict[str, list[float]]:
+        return {"episode_returns": [], "episode_lengths": []}
+
+    def get_health(self) -> dict[str, float]:
+        return {}
+
+
+def fed(workers: Virtual, batches: int, learning: float = 1.0, **keywords: Any) -> tuple[AsyncDataModule, list[int]]:
+    """Learn so many batches, each of which takes `learning` of the clock; how old the weights of each were."""
+    policy = IMPALA(*CARTPOLE.spaces(), model={"fcnet_hiddens": [4]})
+    datamodule = AsyncDataModule(CARTPOLE, **keywords)
+    datamodule._policy = lambda: policy  # type: ignore[method-assign]
+    datamodule.workers = workers
+    most = datamodule.max_outstanding_mb * 2**20
+    limits: dict[str, Any] = {"max_bytes": most, "in_order": datamodule.order == "fixed", "nbytes": workers.nbytes}
+    datamodule.demand = Demand(datamodule.requests_per_worker, **limits)
+    datamodule.joiners = [LocalService(FragmentJoiner, {})]
+    ages: list[int] = []
+    for _ in batches_as_they_come(workers, policy, datamodule):
+        ages.append(datamodule._staleness)
+        datamodule._staleness = 0
+        workers.clock += learning
+        policy.gradient_steps += 1
+        if len(ages) == batches:
+            return datamodule, ages
+    raise AssertionError("the plan ended")
+
+
+def test_the_learner_goes_on_while_a_slow_worker_acts() -> None:
+    """A thousand times as slow as the other one: 50 batches of the fast one take what learning takes."""
+    workers = Virtual(1.0, 1000.0)
+    fed(workers, 50)
+    assert workers.received == [50, 0] and workers.clock < 55
+
+
+def test_in_fixed_order_it_waits_for_its_turn() -> None:
+    workers = Virtual(1.0, 100.0)
+    fed(workers, 10, order="fixed")
+    assert workers.received == [5, 5] and workers.clock >= 500
+
+
+def test_workers_act_while_the_policy_learns() -> None:
+    """Acting and learning take 1 each: together about 1 a batch, and not 2; even with one request at a time."""
+    workers = Virtual(1.0)
+    _, ages = fed(workers, 50, requests_per_worker=1)
+    assert workers.clock < 52
+    assert ages[0] == 0 and set(ages[1:]) == {1}
+
+
+@pytest.mark.parametrize(("limit", "age"), [(1, 1), (2, 2), (4, 4)])
+def test_weights_are_as_old_as_so_many_requests_ahead(limit: int, age: int) -> None:
+    _, ages = fed(Virtual(1.0), 30, requests_per_worker=limit)
+    assert max(ages) == age == ages[-1]
+
+
+def test_requests_have_the_weights_of_now_and_weights_are_sent_once() -> None:
+    workers = Virtual(1.0, 1.0, 1.0)
+    datamodule, _ = fed(workers, 20)
+    assert workers.syncs == 20  # the last gradient step was not asked for yet
+    datamodule.request()
+    assert workers.syncs == 21 and workers.weights == 20
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7])
+def test_no_batch_is_older_than_the_limit_and_what_is_dropped_is_counted(limit: int) -> None:
+    """Process 1 needs 30 gradient steps for a fragment: too old for these limits, and the learner goes on."""
+    workers = Virtual(1.0, 30.0)
+    datamodule, ages = fed(workers, 100, max_policy_lag=limit)
+    assert max(ages) <= limit
+    assert datamodule.dropped == 8 * (sum(workers.received) - 100) > 0
+    assert workers.received[1] >= 2 and workers.received[0] >= 97
+
+
+def test_nothing_is_dropped_where_the_limit_is_not_reached() -> None:
+    datamodule, ages = fed(Virtual(1.0, 30.0), 100, max_policy_lag=70)
+    assert datamodule.dropped == 0 and 20 < max(ages) <= 70
+
+
+@pytest.mark.parametrize("room", [1, 3, 5])
+def test_outstanding_bytes_are_bounded_and_every_worker_gets_its_turn(room: int) -> None:
+    """Eight processes, two requests each, fragments of 1 MiB."""
+    workers = Virtual(*[1.0] * 8, nbytes=2**20)
+    datamodule, _ = fed(workers, 200, max_outstanding_mb=float(room))
+    assert workers.most == room and min(workers.received) >= 24
+    datamodule.request()
+    assert workers.requested == room
+
+
+def test_waiting_fragments_hold_requests_back() -> None:
+    """Room for 6; four wait for the fifth that makes a batch: two are asked for, and then the last one."""
+    workers = Virtual(*[1.0] * 8, nbytes=2**20)
+    datamodule, _ = fed(workers, 4, max_outstanding_mb=6.0, fragments_per_batch=5, requests_per_worker=1)
+    datamodule._let_go()
+    while len(datamodule._group) < 4:
+        datamodule.receive()
+    datamodule.request()
+    assert workers.requested == 2
+
+
+def test_a_request_is_always_allowed() -> None:
+    workers = Virtual(1.0, 1.0, nbytes=2**30)
+    _, ages = fed(workers, 10, max_outstanding_mb=1.0, fragments_per_batch=3)
+    assert len(ages) == 10
+
+
+def test_with_aggregators_a_batch_is_joined_ahead_and_none_is_waited_for() -> None:
+    """Acting takes 1, learning 5: the next batches are there when the learner comes back."""
+    workers = Virtual(1.0, 1.0)
+    datamodule, ages = fed(workers, 30, learning=5.0, num_aggregators=2)
+    assert workers.clock <= 30 * 5.0 + 1.0
+    assert 1 <= len(datamodule._ahead) <= 2 and max(ages) <= 6  # four are asked for, two ahead
+
+
+def test_the_size_of_fragments_is_known_roughly_from_the_spaces_and_then_measured(tmp_path: Path) -> None:
+    _, datamodule, notes = trained(tmp_path, "total_env_steps=100", "workers.fragment_length=64")
+    assert datamodule.demand.nbytes == notes.batches[0].nbytes
+    assert 0.6 < datamodule._expected_bytes() / notes.batches[0].nbytes < 1.0
+
+
+@pytest.mark.parametrize("size", [0.5, 3.0])
+def test_a_wrong_guess_of_the_size_is_corrected_by_the_first_fragment(size: float) -> None:
+    demand, workers = Demand(1, nbytes=1e6), Virtual(1.0, nbytes=int(size * 1e6))
+    demand.send(workers, IMPALA(*CARTPOLE.spaces()))
+    assert demand.outstanding(workers) == 1e6
+    demand.receive(workers)
+    assert demand.nbytes == size * 1e6
+
+
+def test_what_is_outstanding_and_dropped_is_reported() -> None:
+    datamodule, _ = fed(Virtual(1.0, 30.0, nbytes=2**20), 40, max_policy_lag=3)
+    metrics = datamodule.pop_iteration_metrics()
+    assert metrics["rollout/dropped_steps"] == datamodule.dropped > 0
+    assert metrics["rollout/outstanding_mb"] == pytest.approx(4.0)
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
+@pytest.mark.ray
+@pytest.mark.parametrize("aggregators", [0, 2])
+def test_processes_act_while_the_policy_learns_and_nothing_is_left_behind(tmp_path: Path, aggregators: int) -> None:
+    import ray
+
+    overrides = ["workers.num_workers=2", f"data.num_aggregators={aggregators}", "data.fragments_per_batch=2"]
+    policy, datamodule, notes = trained(tmp_path, "total_env_steps=800", *overrides)
+    assert not ray.is_initialized() and datamodule.workers is None and not datamodule.joiners
+    assert policy.env_steps == sum(int(batch.valid.sum()) for batch in notes.batches)
+    ages = [report["rollout/staleness"] for report in notes.reports]
+    assert 1 <= max(ages) <= 2 + 2 * aggregators and notes.reports[-1]["rollout/episodes"] > 0
+    assert {batch.valid.shape for batch in notes.batches} == {(8, 4)}
+
+
+class Gate(gym.Wrapper[Any, Any, Any, Any]):
+    """The worker with index 1 waits in its tenth step until a file is there."""
+
+    def __init__(self, gate: str, worker_index: int = 0) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        self.gate, self.waits, self.steps = Path(gate), worker_index == 1, 0
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        while self.waits and self.steps > 10 and not self.gate.exists():
+            time.sleep(0.01)
+        return super().step(action)
+
+
+def gated(config: Any) -> Gate:
+    """For an `EnvContext`, which knows the worker."""
+    return Gate(config["gate"], config.worker_index)
+
+
+class OpensTheGate(RLCallback):
+    """After 25 iterations."""
+
+    def __init__(self, gate: str) -> None:
+        self.gate = Path(gate)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+        if pl_module.iterations == 25:
+            self.gate.touch()
+
+
+@pytest.mark.ray
+def test_a_worker_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
+    """It goes on only after 25 iterations, so these were learned from the other one's fragments."""
+    gate = tmp_path / "gate"
+    overrides = [f"env.id={__name__}:gated", f"env.kwargs.gate={gate}", "env.check=false", "workers.num_workers=2"]
+    callback = f"callbacks=[{{callback:'{__name__}:OpensTheGate',gate:'{gate}'}}]"
+    policy, _, _ = trained(tmp_path / "run", "total_env_steps=800", *overrides, callback)
+    assert policy.iterations > 25 and gate.exists()
+
+
+# -- one Ray session for several runs, from here on: equal runs, and checkpoints --------------------------------------
+@pytest.fixture(scope="module")
+def session() -> Iterator[None]:
+    """One Ray session for several runs."""
+    from lightning_rl.rollouts.ray_session import start_ray, stop_ray
+
+    start_ray(4)
+    yield
+    stop_ray()
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("overrides", [[], ["data.num_aggregators=1", "data.replay_proportion=0.5"]], ids=str)
+def test_in_fixed_order_two_runs_of_one_seed_are_equal(tmp_path: Path, session: None, overrides: list[str]) -> None:
+    """Three logical workers in two processes, so that these are not equally fast."""
+    runs = []
+    for number in range(2):
+        runs.append(
+            trained(
+                tmp_path / str(number),
+                "total_env_steps=600",
+                "workers.num_workers=2",
+                "workers.logical_workers=3",
+                "data.order=fixed",
+                "data.fragments_per_batch=3",
+                *overrides,
+            )
+        )
+    assert_same_weights(runs[0][0], runs[1][0])
+    ages = [[report["rollout/staleness"] for report in notes.reports] for _, _, notes in runs]
+    assert ages[0] == ages[1] and max(ages[0]) >= 1
+
+
+RESUMED = {
+    "impala": [],
+    "appo": ["policy=appo", "policy.kl_coef=0.1", "policy.target_update_interval=3", "policy.minibatches=2"],
+    "joined": ["data.fragments_per_batch=3", "data.order=fixed"],
+    "replay": ["data.replay_proportion=0.7", "data.replay_slots=4"],
+    "ahead": ["data.num_aggregators=2", "data.order=fixed", "data.replay_proportion=0.5"],
+    "lstm": ["model=lstm", "model.lstm_cell_size=8", "model.max_seq_len=5"],
+}
+RESUMES = [(name, 0) for name in RESUMED]
+RESUMES += [pytest.param(name, 2, marks=pytest.mark.ray) for name in ("joined", "ahead")]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(("name", "workers"), RESUMES)
+def test_n_and_n_more_steps_are_2n(tmp_path: Path, name: str, workers: int, request: pytest.FixtureRequest) -> None:
+    """With processes in fixed order only; what is in flight when the checkpoint is written is let go in both runs."""
+    if workers:
+        request.getfixturevalue("session")
+    overrides = [*RESUMED[name], f"workers.num_workers={workers}"]
+    whole, its_data, _ = trained(
+        tmp_path / "whole", "total_env_steps=400", "checkpoint.every_env_steps=200", *overrides
+    )
+    trained(tmp_path / "parts", "total_env_steps=200", *overrides)
+    parts, their_data, _ = trained(tmp_path / "parts", "total_env_steps=400", *overrides, resume=True)
+    assert_same_weights(whole, parts)
+    assert its_data.dropped == their_data.dropped and its_data._batches == their_data._batches

@@ -1,0 +1,163 @@
+"""Evaluations: shared by ranks, in processes of their own, and beside training, which does not notice them."""
+
+from __future__ import annotations
+
+import csv
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+
+from lightning_rl import run
+from lightning_rl.config import compose_config
+from lightning_rl.config_check import check_config
+from lightning_rl.data.evaluator import Evaluator, evaluation_workers
+from lightning_rl.errors import ConfigError
+from lightning_rl.policies import PPO, Policy
+from lightning_rl.rollouts import EnvCreator, WorkerSet
+
+SHORT = (
+    "policy=ppo",
+    "env=cartpole",
+    "experiment=none",
+    "model.fcnet_hiddens=[8]",
+    "workers.fragment_length=16",
+    "workers.envs_per_worker=4",
+    "policy.minibatches=2",
+    "data.iterations_per_epoch=2",
+    "total_env_steps=512",
+    "evaluation.episodes=5",
+    "checkpoint.keep=20",
+    "trainer.enable_progress_bar=false",
+)
+BESIDE = ("evaluation.num_workers=2", "evaluation.parallel=true")
+OPTIONS = {"episodes": 5, "num_workers": 0, "parallel": False, "explore": False}
+
+
+def cartpole_policy() -> Policy:
+    env = gym.make("CartPole-v1")
+    return PPO(env.observation_space, env.action_space, model={"fcnet_hiddens": [8]})
+
+
+def trained(directory: Path, *overrides: str) -> dict[str, Any]:
+    config = compose_config([*SHORT, f"run_dir={directory}", *overrides])
+    check_config(config)
+    return run.train(config)
+
+
+def shares(ranks: int, **changes: Any) -> list[tuple[bool, int]]:
+    """Whether each rank has workers, and how many episodes it plays."""
+    env, policy = EnvCreator("CartPole-v1"), cartpole_policy()
+    made = []
+    for rank in range(ranks):
+        workers, episodes = evaluation_workers(env, policy, {**OPTIONS, **changes}, {}, seed=0, rank=rank, ranks=ranks)
+        made.append((workers is not None, episodes))
+        if workers is not None:
+            workers.stop()
+    return made
+
+
+def test_ranks_share_the_episodes() -> None:
+    assert shares(1) == [(True, 5)]
+    assert shares(2) == [(True, 3), (True, 2)]
+    assert shares(2, episodes=1) == [(True, 1), (False, 0)]
+
+
+def test_ranks_play_other_episodes() -> None:
+    """Both would play the same ones if their environments had the same seeds."""
+    env, policy = EnvCreator("CartPole-v1"), cartpole_policy()
+    played = []
+    for rank in range(2):
+        workers, episodes = evaluation_workers(
+            env, policy, {**OPTIONS, "episodes": 6, "explore": True}, {}, seed=0, rank=rank, ranks=2
+        )
+        played.append(workers.run_episodes(episodes))
+        workers.stop()
+    assert played[0] != played[1]
+
+
+def test_beside_training_needs_processes() -> None:
+    with pytest.raises(ConfigError, match=r"evaluation.parallel=true .* evaluation.num_workers=1"):
+        check_config(compose_config(["evaluation.parallel=true"]))
+    with pytest.raises(ConfigError, match=r"evaluation.parallel=true .* evaluation.num_workers=1"):
+        shares(1, parallel=True)
+
+
+def test_what_was_begun_is_told_once_and_of_the_policy_of_then() -> None:
+    learner = cartpole_policy()
+    workers = WorkerSet(EnvCreator("CartPole-v1"), learner.copy_for_acting(), [0], num_envs=2, stream="evaluation")
+    evaluator = Evaluator(workers, 4, parallel=True)
+    assert evaluator.finish() == []
+    learner.env_steps = 100
+    before = learner.get_weights()
+    evaluator.begin(learner)
+    learner.env_steps = 300
+    torch.nn.init.ones_(next(learner.parameters()))
+    after = learner.get_weights()
+    evaluator.begin(learner)  # still playing: nothing
+    assert len(evaluator.finish()) == 4
+    assert evaluator.finish() == []
+    assert evaluator.reported is not None
+    assert evaluator.reported.counters["env_steps"] == 100
+    with evaluator.as_reported(learner):
+        assert learner.env_steps == 100
+        assert all((learner.get_weights()[name] == before[name]).all() for name in before)
+    assert learner.env_steps == 300
+    assert all((learner.get_weights()[name] == after[name]).all() for name in after)
+    workers.stop()
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(400)
+def test_training_is_bit_equal_with_an_evaluation_beside_it_with_one_in_between_and_with_none(tmp_path: Path) -> None:
+    how = {"none": ("evaluation.interval=0",), "between": (), "beside": BESIDE}
+    for name, overrides in how.items():
+        assert trained(tmp_path / name, *overrides)["state"] == "ok"
+    none, *others = (torch.load(tmp_path / name / "checkpoints" / "last.ckpt") for name in how)
+    for other in others:
+        assert other["counters"] == none["counters"]
+        for name, value in none["state_dict"].items():
+            assert torch.equal(other["state_dict"][name], value), name
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(400)
+def test_values_stand_at_the_steps_of_their_weights_and_best_files_hold_these(tmp_path: Path) -> None:
+    """Each best file is played again with the seeds of its evaluation: a run's k-th is a worker's k-th fragment."""
+    status = trained(tmp_path / "run", *BESIDE)
+    rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").open()))
+    values = {int(row["env_steps"]): float(row["eval/ep_rew_mean"]) for row in rows if row["eval/ep_rew_mean"]}
+    steps = list(values)
+    assert steps[0] == 0  # the weights that training began with
+    assert steps[-1] == status["env_steps"]  # and those that it ended with
+    found = {}
+    for file in (tmp_path / "run" / "checkpoints").glob("best_*.ckpt"):
+        match = re.fullmatch(r"best_(\d+)_(-?\d+\.\d+)\.ckpt", file.name)
+        assert match is not None
+        policy = Policy.load(str(file))
+        assert policy.env_steps == int(match[1])
+        creator, played = EnvCreator("CartPole-v1"), []
+        for index, episodes in enumerate((3, 2)):
+            workers = WorkerSet(creator, policy, [index], num_envs=3, stream="evaluation", explore=False)
+            workers.workers[0].fragment = steps.index(int(match[1]))
+            played += workers.run_episodes(episodes)
+            workers.stop()
+        found[int(match[1])] = statistics.fmean(ret for ret, _ in played)
+    assert found == pytest.approx(values)
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(400)
+def test_early_stopping_looks_at_the_values_of_evaluations_beside_training(tmp_path: Path) -> None:
+    """CartPole pays 1 a step, so the first value passes the threshold at the first validation."""
+    stopper = (
+        "callbacks=[{callback: lightning.pytorch.callbacks.EarlyStopping, monitor: eval/ep_rew_mean, mode: max,"
+        " stopping_threshold: 2.0}]"
+    )
+    status = trained(tmp_path / "run", *BESIDE, stopper, "total_env_steps=100_000")
+    assert status["state"] == "ok"
+    assert status["env_steps"] < 1000

@@ -1,0 +1,214 @@
+"""A3C: who is asked when, with which weights, and what happens to gradients that come late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_rl import run
+from lightning_rl.callbacks.metrics import latest_metrics
+from lightning_rl.config import compose_config
+from lightning_rl.config_check import check_config
+from lightning_rl.data.gradient_datamodule import GradientDataModule
+from lightning_rl.data.gradient_dataset import async_gradients
+from lightning_rl.errors import ConfigError, NonFiniteError
+from lightning_rl.policies import A2C
+from lightning_rl.rollouts.asking import Answered
+
+SMALL = [
+    "env=cartpole",
+    "experiment=none",
+    "logger=none",
+    "evaluation.interval=0",
+    "workers.logical_workers=2",
+    "workers.envs_per_worker=2",
+    "workers.fragment_length=8",
+    "data.iterations_per_epoch=2",
+    "model.fcnet_hiddens=[8]",
+]
+LSTM = ["model=lstm", "model.lstm_cell_size=8", "model.fcnet_hiddens=[8]"]
+SCALED = ["policy.observation_filter=mean_std", "policy.reward_filter=return_std", "policy.lr=[[0,1e-2],[400,0.0]]"]
+
+
+def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
+    composed = compose_config(["policy=a3c", *SMALL, f"run_dir={run_dir}", *overrides])
+    check_config(composed)
+    return composed
+
+
+def trained(run_dir: Path, *overrides: str, resume: bool = False) -> Any:
+    """The policy of a finished run."""
+    policy, datamodule, trainer = run.build(config(run_dir, *overrides))
+    run.fit(policy, datamodule, trainer, run_dir / "checkpoints" / "last.ckpt" if resume else None)
+    policy.told = latest_metrics(trainer)
+    policy.lightning_steps = trainer.global_step
+    return policy
+
+
+def assert_equal(first: Any, second: Any) -> None:
+    for name, value in first.get_weights().items():
+        assert np.array_equal(value, second.get_weights()[name]), name
+
+
+@pytest.mark.parametrize("more", [[], SCALED, LSTM], ids=["plain", "statistics", "lstm"])
+def test_one_worker_in_this_process_learns_as_a2c_does(tmp_path: Path, more: list[str]) -> None:
+    """Same fragments, same gradients, same steps: the same weights, bit for bit."""
+    same = [*more, "workers.logical_workers=1", "total_env_steps=300", "policy.entropy_coef=0.01"]
+    first = trained(tmp_path / "a3c", "data.gradients_per_iteration=1", *same)
+    second = trained(tmp_path / "a2c", "policy=a2c", "policy.max_grad_norm=40.0", *same)
+    assert first.gradient_steps == second.gradient_steps > 5 and first.env_steps == second.env_steps
+    assert_equal(first, second)
+
+
+def test_workers_in_this_process_take_turns_with_the_newest_weights(tmp_path: Path) -> None:
+    policy = trained(tmp_path, "workers.logical_workers=3", "total_env_steps=300")
+    assert policy.told["rollout/staleness"] == 0 and policy.told["rollout/dropped"] == 0
+    assert policy.gradient_steps == policy.lightning_steps == 10 * policy.iterations
+    assert policy.told["train/grad_norm"] > 0 and policy.told["time/collect_s"] > 0
+
+
+@pytest.mark.parametrize("more", [[], SCALED, LSTM], ids=["plain", "statistics", "lstm"])
+def test_in_one_process_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, more: list[str]) -> None:
+    """A stop after 3 gradients: the second worker's turn would be next, but turns begin again where one is cut."""
+    overrides = [*more, "workers.logical_workers=2", "data.gradients_per_iteration=3", "checkpoint.every_env_steps=90"]
+    whole = trained(tmp_path / "whole", "total_env_steps=180", *overrides)
+    trained(tmp_path / "parts", "total_env_steps=90", *overrides)
+    parts = trained(tmp_path / "parts", "total_env_steps=180", *overrides, resume=True)
+    assert whole.gradient_steps == parts.gradient_steps == 12
+    assert_equal(whole, parts)
+
+
+class Broken(A2C):
+    """Its loss is NaN where worker 1 acted."""
+
+    def loss(self, batch: Any) -> Any:
+        loss, metrics = super().loss(batch)
+        return (loss * torch.nan if self.exploration.actor.worker_index == 1 else loss), metrics
+
+
+def test_a_loss_that_is_not_finite_names_its_worker(tmp_path: Path) -> None:
+    with pytest.raises(NonFiniteError, match=r"worker 1 \(its loss is nan\): gradients not finite"):
+        trained(tmp_path, f"policy._target_={__name__}:Broken", "data=gradients", "total_env_steps=300")
+
+
+# -- staleness, with workers whose haste is given ---------------------------------------------------------------------
+class Scripted:
+    """Three workers who answer in a given order, and what they were sent."""
+
+    def __init__(self, order: list[int]) -> None:
+        self.order, self.asked = list(order), dict[int, int]()
+        self.sent: list[tuple[int, int]] = []  # worker, gradient steps of the weights
+
+    @property
+    def idle(self) -> list[int]:
+        return [index for index in range(3) if index not in self.asked]
+
+    def sync_weights(self, policy: Any) -> None:
+        self.weights = policy.gradient_steps
+
+    def ask(self, worker_index: int, fn: Callable[[Any], Any]) -> None:
+        self.sent.append((worker_index, self.weights))
+        self.asked[worker_index] = self.weights
+
+    def answer(self) -> Answered:
+        index = self.order.pop(0)
+        return Answered(index, "contribution", self.asked.pop(index))
+
+
+def learned(order: list[int], **keywords: Any) -> tuple[Scripted, GradientDataModule, list[tuple[int, bool]]]:
+    """Whose gradients came, and whether they counted; those that do are a gradient step each."""
+    data, workers = GradientDataModule({"id": "CartPole-v1"}, {"logical_workers": 3}, **keywords), Scripted(order)
+    policy = SimpleNamespace(gradient_steps=0)
+    data._policy = lambda: policy  # type: ignore[method-assign]
+    came, answers = [], async_gradients(workers, policy)
+    for _ in range(len(order)):
+        index, _, fresh = data.judged(next(answers))
+        policy.gradient_steps += fresh
+        came.append((index, fresh))
+    return workers, data, came
+
+
+def test_new_weights_go_to_the_worker_that_gave_the_gradient() -> None:
+    workers, data, _ = learned([1, 1, 0, 2])
+    assert workers.sent == [(0, 0), (1, 0), (2, 0), (1, 1), (1, 2), (0, 3)]
+    assert data._staleness == 3  # worker 2's gradient comes after three others, from the first weights
+
+
+@pytest.mark.parametrize(("limit", "counted"), [(3, [True] * 4), (2, [True, True, True, False]), (None, [True] * 4)])
+def test_a_gradient_from_older_weights_than_allowed_is_dropped_and_counted(limit: Any, counted: list[bool]) -> None:
+    """Worker 2 is three gradient steps behind at its turn; then it gets new weights like any other."""
+    _, data, came = learned([1, 1, 0, 2], max_staleness=limit)
+    assert [fresh for _, fresh in came] == counted and data.dropped == counted.count(False)
+    assert data.state_dict()["dropped"] == data.dropped
+    assert data.max_staleness == (12 if limit is None else limit)
+
+
+# -- what cannot be ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["data.gradients_per_iteration=0"], "gradients_per_iteration=0; expected at least 1"),
+        (["data.max_staleness=-1"], "max_staleness=-1; expected at least 0, or null"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(tmp_path: Path, overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run.build(config(tmp_path, *overrides))
+
+
+def test_an_algorithm_that_replays_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"DQN learns from what it replays.*use data=replay"):
+        trained(tmp_path, "policy=dqn", "data=gradients", "exploration=epsilon_greedy")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "message"),
+    [
+        ({"world_size": 2, "precision_plugin": None}, r"there are 2 ranks: set trainer\.devices=1"),
+        ({"world_size": 1, "precision_plugin": SimpleNamespace(scaler="s")}, "16-mixed scales losses"),
+    ],
+)
+def test_what_one_learner_cannot_do_is_refused(trainer: dict[str, Any], message: str) -> None:
+    data = GradientDataModule({"id": "CartPole-v1"})
+    data.trainer = SimpleNamespace(**trainer)  # type: ignore[assignment]
+    with pytest.raises(ConfigError, match=message):
+        data.check_fits(SimpleNamespace(off_policy=False))
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
+@pytest.mark.ray
+@pytest.mark.parametrize("more", [[], LSTM], ids=["plain", "lstm"])
+def test_processes_compute_gradients_and_a_checkpoint_goes_on(tmp_path: Path, more: list[str]) -> None:
+    import ray
+
+    overrides = [*more, *SCALED, "workers.num_workers=2", "workers.logical_workers=3"]
+    policy = trained(tmp_path, "total_env_steps=400", *overrides)
+    assert not ray.is_initialized()
+    assert int(policy.observation_filter.moments.count) == policy.env_steps >= 400
+    assert 1 <= policy.told["rollout/staleness"] <= 12 and policy.told["rollout/episodes"] > 5
+    assert policy.gradient_steps == policy.lightning_steps == 10 * policy.iterations - policy.told["rollout/dropped"]
+    again = trained(tmp_path, "total_env_steps=600", *overrides, resume=True)
+    assert again.gradient_steps > policy.gradient_steps and again.env_steps >= 600
+    assert int(again.observation_filter.moments.count) == again.env_steps
+
+
+@pytest.mark.ray
+def test_the_worker_of_a_broken_gradient_is_named_across_processes(tmp_path: Path) -> None:
+    broken = [f"policy._target_={__name__}:Broken", "data=gradients", "total_env_steps=300"]
+    with pytest.raises(NonFiniteError, match=r"worker 1 \(its loss is nan\): gradients not finite"):
+        trained(tmp_path, *broken, "workers.num_workers=2")
+
+
+@pytest.mark.ray
+def test_one_process_and_one_worker_are_synchronous(tmp_path: Path) -> None:
+    """A single worker waits for the step of its own gradient, so it learns what it would learn here."""
+    one = ["workers.logical_workers=1", "total_env_steps=300", *SCALED]
+    here, there = trained(tmp_path / "here", *one), trained(tmp_path / "there", *one, "workers.num_workers=1")
+    assert there.told["rollout/staleness"] == 0
+    assert_equal(here, there)

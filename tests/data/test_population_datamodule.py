@@ -1,0 +1,143 @@
+"""ES and ARS in a Trainer: who tries which perturbation, wherever the workers are, and that a run goes on as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lightning_rl import run
+from lightning_rl.callbacks.metrics import latest_metrics
+from lightning_rl.config import compose_config
+from lightning_rl.config_check import check_config
+from lightning_rl.data.population_datamodule import PopulationDataModule
+from lightning_rl.errors import ConfigError
+
+SMALL = [
+    "env=cartpole",
+    "experiment=none",
+    "logger=none",
+    "env.max_episode_steps=20",
+    "evaluation.episodes=2",
+    "workers.logical_workers=2",
+    "data.directions=5",
+    "data.iterations_per_epoch=2",
+]
+SLOWER = {"es": ["policy.lr=[[0,0.05],[2000,0.0]]"], "ars": ["policy.top_directions=3"]}
+POLICIES = pytest.mark.parametrize("policy", ["es", "ars"])
+
+
+def config(run_dir: Path, policy: str = "es", *overrides: str) -> dict[str, Any]:
+    composed = compose_config([f"policy={policy}", *SMALL, *SLOWER[policy], f"run_dir={run_dir}", *overrides])
+    check_config(composed)
+    return composed
+
+
+def trained(run_dir: Path, policy: str = "es", *overrides: str, resume: bool = False) -> Any:
+    """The policy of a finished run, and the newest value of each metric."""
+    learner, datamodule, trainer = run.build(config(run_dir, policy, *overrides))
+    run.fit(learner, datamodule, trainer, run_dir / "checkpoints" / "last.ckpt" if resume else None)
+    learner.told = latest_metrics(trainer)
+    return learner
+
+
+def assert_equal(first: Any, second: Any) -> None:
+    assert first.env_steps == second.env_steps and first.gradient_steps == second.gradient_steps > 1
+    for name, value in first.get_weights().items():
+        assert np.array_equal(value, second.get_weights()[name]), name
+
+
+@POLICIES
+def test_an_iteration_is_one_step_on_one_population(tmp_path: Path, policy: str) -> None:
+    """Five directions both ways are ten episodes of 9 to 20 steps; evaluation and metrics are as everywhere."""
+    learner = trained(tmp_path, policy, "total_env_steps=600")
+    told, iterations = learner.told, learner.iterations
+    assert learner.gradient_steps == iterations and 90 * iterations <= learner.env_steps <= 200 * iterations
+    assert told["rollout/episodes"] == 10 * iterations and told["rollout/staleness"] == 0
+    assert 8 <= told["rollout/ep_len_mean"] <= 20 and told["eval/ep_rew_mean"] >= 8
+    assert told["train/return_max"] >= told["train/return_mean"] > 5 and told["train/grad_norm"] > 0
+    assert int(learner.observation_filter.moments.count) == learner.env_steps
+
+
+@POLICIES
+def test_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, policy: str) -> None:
+    overrides = ["checkpoint.every_env_steps=300"]
+    half = trained(tmp_path / "parts", policy, "total_env_steps=300", *overrides)
+    whole = trained(tmp_path / "whole", policy, "total_env_steps=900", *overrides)
+    parts = trained(tmp_path / "parts", policy, "total_env_steps=900", *overrides, resume=True)
+    assert half.gradient_steps < parts.gradient_steps
+    assert_equal(whole, parts)
+
+
+def test_workers_share_the_directions_and_every_perturbation_has_its_own_seed() -> None:
+    data = PopulationDataModule({"id": "CartPole-v1"}, {"logical_workers": 2}, directions=5, seed=3)
+    data.trainer = SimpleNamespace(world_size=1)  # type: ignore[assignment]
+    seeds = []
+    for iteration in range(3):
+        data._policy = lambda: SimpleNamespace(iterations=iteration)  # type: ignore[method-assign]  # noqa: B023
+        shares = data.shares([0, 1])
+        assert [len(mine) for mine, _ in shares.values()] == [3, 2] and all(not own for _, own in shares.values())
+        assert shares == data.shares([0, 1])
+        seeds += [seed for mine, _ in shares.values() for seed in mine]
+    assert len(set(seeds)) == 15
+
+
+def test_eval_prob_is_how_often_the_policy_itself_is_tried(tmp_path: Path) -> None:
+    data = PopulationDataModule({"id": "CartPole-v1"}, directions=1000, eval_prob=0.2)
+    data.trainer = SimpleNamespace(world_size=1)  # type: ignore[assignment]
+    data._policy = lambda: SimpleNamespace(iterations=0)  # type: ignore[method-assign]
+    ((_, own),) = data.shares([0]).values()
+    assert 150 < len(own) < 250
+    learner = trained(tmp_path, "es", "total_env_steps=100", "data.eval_prob=1.0")
+    assert learner.told["rollout/episodes"] == 20 * learner.iterations
+    assert 5 < learner.told["train/own_return"] <= 20
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["workers.fragment_length=8"], r"workers\.fragment_length=8: .* set it to 1, or take workers=whole_episodes"),
+        (["workers.batch_mode=truncate_episodes"], "set it to complete_episodes"),
+        (["data.eval_prob=1.5"], r"data\.eval_prob=1\.5; expected between 0 and 1"),
+        (["data.directions=0"], r"data\.directions=0; expected at least 1"),
+    ],
+)
+def test_settings_that_judge_nothing_are_refused(tmp_path: Path, overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run.build(config(tmp_path, "es", *overrides))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["workers.logical_workers=6"],
+            r"data\.directions=5 for 6 workers of 1 ranks: give a multiple of 1, at least 6",
+        ),
+        (["policy=ppo", "policy.minibatches=1"], "data=population feeds es and ars; PPO learns from rollouts"),
+        (["data=on_policy"], "ES learns from the returns of perturbed policies"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path: Path, overrides: list[str], message: str) -> None:
+    base = [entry for entry in SMALL if not entry.startswith("data.directions") or "data=on_policy" not in overrides]
+    keep = ["workers=whole_episodes", "data=population"] if "policy=ppo" in overrides else []
+    composed = compose_config(["policy=es", *keep, *base, f"run_dir={tmp_path}", *overrides])
+    learner, datamodule, trainer = run.build(composed)
+    with pytest.raises(ConfigError, match=message):
+        run.fit(learner, datamodule, trainer)
+
+
+@pytest.mark.ray
+@POLICIES
+def test_processes_do_not_change_the_result(tmp_path: Path, policy: str) -> None:
+    """Two logical workers in this process, in two others, and in one other: the same weights, bit for bit."""
+    here, two, one = (
+        trained(tmp_path / str(count), policy, "total_env_steps=400", f"workers.num_workers={count}")
+        for count in (0, 2, 1)
+    )
+    assert_equal(here, two)
+    assert_equal(here, one)
+    assert here.told["rollout/ep_rew_mean"] == two.told["rollout/ep_rew_mean"]

@@ -1,0 +1,78 @@
+"""What learns without a batch of its own learns the probes too: from gradients of other copies, and from returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_rl.data.population_dataset import judged
+from lightning_rl.policies import A3C, ARS, ES, Policy
+from lightning_rl.policies.evolving import Evolving
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from tests.learning import probes
+
+KINDS: dict[str, tuple[type[Evolving], dict[str, Any]]] = {
+    "es": (ES, {"lr": 0.05, "sigma": 0.2, "weight_decay": 0.0}),
+    "ars": (ARS, {"lr": 0.1, "sigma": 0.2, "top_directions": 4}),
+}
+
+
+def by_gradients(probe: type[probes.Probe], rounds: int) -> Policy:
+    """Three workers with copies of their own; each steps the learner once a round, then gets its weights."""
+    env = EnvCreator(probe)
+    how: dict[str, Any] = {"model": {"fcnet_hiddens": [32]}, "lr": 5e-3, "optimizer": "adam", "gamma": 0.5}
+    learner = A3C(*env.spaces(), seed=1, entropy_coef=0.0, **how)
+    workers = [
+        RolloutWorker(env, learner.copy_for_acting(), num_envs=4, fragment_length=16, worker_index=index, seed=1)
+        for index in range(3)
+    ]
+    for _ in range(rounds):
+        # Computed before any of them steps: the third is two gradient steps old when it is its turn.
+        contributions = [worker.contribute() for worker in workers]
+        for worker, contribution in zip(workers, contributions, strict=True):
+            learner.learn_on_gradients([(worker.worker_index, contribution, True)])
+            worker.set_weights(learner.get_weights())
+    return learner
+
+
+def by_returns(name: str, probe: type[probes.Probe], iterations: int) -> Policy:
+    """Eight directions an iteration, each judged by the mean of sixteen episodes of one step."""
+    kind, keywords = KINDS[name]
+    env = EnvCreator(probe)
+    policy = kind(*env.spaces(), model={"fcnet_hiddens": []}, observation_filter="none", seed=1, **keywords)
+    how: dict[str, Any] = {"fragment_length": 1, "batch_mode": "complete_episodes", "vectorization": "sync"}
+    worker = RolloutWorker(env, policy, num_envs=16, explore=False, seed=1, **how)
+    for iteration in range(iterations):
+        policy.learn_on_batch(judged(worker, seeds=range(8 * iteration, 8 * iteration + 8)).torch())
+    return policy
+
+
+def matched(policy: Policy) -> list[Any]:
+    """The best actions where −1 and 1 are shown."""
+    return [policy.compute_single_action(np.array([sign], np.float32)) for sign in (-1, 1)]
+
+
+def test_old_gradients_of_other_copies_learn_the_action_that_pays() -> None:
+    assert matched(by_gradients(probes.MatchedReward, rounds=25)) == [0, 1]
+
+
+def test_old_gradients_of_other_copies_learn_the_known_values() -> None:
+    """V(0) = 1 + ½ + ¼ + ⅛ + 1/16, V(4) = 1."""
+    policy = by_gradients(probes.Terminating, rounds=100)
+    found = policy.values(torch.tensor([0.0, 4.0]).view(1, -1, 1))[0].tolist()
+    np.testing.assert_allclose(found, [1.9375, 1.0], atol=0.12)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_returns_alone_tell_the_action_that_matches_the_observation(name: str) -> None:
+    assert matched(by_returns(name, probes.MatchedReward, iterations=30)) == [0, 1]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_returns_alone_move_a_continuous_action_to_where_it_pays(name: str) -> None:
+    """The best actions are 0 and 4 in an action space of [−2, 6]."""
+    best = [action.item() for action in matched(by_returns(name, probes.MatchedBox, iterations=60))]
+    np.testing.assert_allclose(best, [0.0, 4.0], atol=0.6)

@@ -1,0 +1,180 @@
+"""Gradients that travel: a contribution is what learning here would have done, and computing it changes nothing."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_rl.errors import ConfigError, NonFiniteError
+from lightning_rl.policies import A2C, A3C, PG, Policy
+from lightning_rl.policies.contributing import Contribution
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
+
+CARTPOLE = EnvCreator("CartPole-v1")
+SCALED: dict[str, Any] = {"observation_filter": "mean_std", "reward_filter": "return_std", "lr": [[0, 1e-2], [200, 0]]}
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "statistics and a schedule": SCALED,
+    "lstm": {"model": {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 7}},
+    "batch norm": {"model": {"custom_model": "docs.examples.batch_norm:BatchNormNet"}},
+    "intrinsic rewards": {"exploration": {"type": "rnd"}},
+    "microbatches": {"microbatches": 3},
+}
+
+
+def made(kind: type[Policy] = A3C, **keywords: Any) -> Policy:
+    return kind(*CARTPOLE.spaces(), seed=1, optimizer="adam", **keywords)
+
+
+def fragments(policy: Policy, count: int = 2) -> Any:
+    worker = RolloutWorker(CARTPOLE, policy, num_envs=3, fragment_length=16, seed=1)
+    for _ in range(count):
+        yield worker.sample()
+
+
+def state(policy: Policy) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in policy.state_dict().items()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_taking_one_s_own_contribution_is_learning_from_the_fragment(case: str) -> None:
+    """Weights, statistics and counters, after two of them; they travel as workers would send them."""
+    here, there = made(**CASES[case]), made(**CASES[case])
+    for fragment in fragments(here):
+        here.learn_on_batch(fragment)
+        sent = pickle.loads(pickle.dumps(there.contribution(fragment)))
+        there.learn_on_gradients([(0, sent, True)])
+    first, second = state(here), state(there)
+    for name, value in first.items():
+        torch.testing.assert_close(second[name], value, rtol=1e-5, atol=1e-7, msg=f"{name}: {second[name]}, {value}")
+    assert (here.env_steps, here.iterations, here.gradient_steps) == (there.env_steps, there.iterations, 2)
+    assert there.iteration_metrics.keys() == here.iteration_metrics.keys()
+    shared = {name: pytest.approx(value, rel=1e-4, abs=1e-6) for name, value in here.iteration_metrics.items()}
+    assert there.iteration_metrics == shared
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_computing_a_contribution_changes_nothing_and_draws_nothing(case: str) -> None:
+    policy = made(**CASES[case])
+    (fragment,) = fragments(policy, 1)
+    policy.learn_on_batch(fragment)
+    before, counters, generator = state(policy), policy.env_steps, torch.random.get_rng_state()
+    policy.contribution(fragment)
+    assert all(torch.equal(value, policy.state_dict()[name]) for name, value in before.items())
+    assert policy.env_steps == counters and torch.equal(generator, torch.random.get_rng_state())
+
+
+def test_an_older_contribution_steps_by_its_own_gradients() -> None:
+    """SGD with rate 1: the weights of now minus gradients of weights that are two steps old."""
+    policy = A2C(*CARTPOLE.spaces(), optimizer="sgd", lr=1.0, max_grad_norm=None, seed=1)
+    old, *others = fragments(policy, 3)
+    contribution = policy.contribution(old)
+    for fragment in others:
+        policy.learn_on_batch(fragment)
+    expected = [
+        p.detach() - torch.as_tensor(g) for p, g in zip(policy.parameters(), contribution.gradients, strict=True)
+    ]
+    policy.take_contribution(contribution)
+    for parameter, value in zip(policy.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.detach(), value)
+
+
+def test_what_is_too_old_is_counted_and_seen_but_not_stepped_with() -> None:
+    policy = made(**SCALED)
+    (fragment,) = fragments(policy, 1)
+    weights = [p.detach().clone() for p in policy.parameters()]
+    policy.learn_on_gradients([(0, policy.contribution(fragment), False)])
+    steps = int(fragment.valid.sum())
+    assert policy.env_steps == steps and policy.gradient_steps == 0
+    assert int(policy.observation_filter.moments.count) == steps  # type: ignore[union-attr]
+    assert float(policy.observation_filter.scale[0]) != 1.0  # type: ignore[union-attr]
+    assert all(torch.equal(p, before) for p, before in zip(policy.parameters(), weights, strict=True))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_gradients_that_are_not_finite_name_the_worker_and_step_nothing(value: float) -> None:
+    policy = made()
+    (fragment,) = fragments(policy, 1)
+    good = policy.contribution(fragment)
+    good.gradients[2][0] = value
+    before = state(policy)
+    with pytest.raises(NonFiniteError, match=r"worker 5 \(its loss is [\d.]+\): gradients not finite: model\.\w+"):
+        policy.learn_on_gradients([(5, good, True)])
+    assert all(torch.equal(value, policy.state_dict()[name]) for name, value in before.items())
+
+
+def test_metrics_are_means_over_the_contributions_that_have_them() -> None:
+    policy = made()
+    (fragment,) = fragments(policy, 1)
+    one = policy.contribution(fragment)
+    rest = {"env_steps": 3, "moments": {}, "changes": {}}
+    first = Contribution(one.gradients, {"loss": 1.0, "kl": 4.0}, **rest)
+    second = Contribution(one.gradients, {"loss": 5.0}, **rest)
+    metrics = policy.learn_on_gradients([(0, first, True), (1, second, True)])
+    assert metrics["loss"] == 3.0 and metrics["kl"] == 4.0 and policy.env_steps == 6
+
+
+class FromScratch(Policy):
+    """Actions of its own, and a learning of its own."""
+
+    def compute_actions(self, obs: Any, state: Any) -> Any:
+        return [0 for _ in obs], [], {}
+
+    def learn_on_batch(self, samples: SampleBatch) -> Any:
+        return {}
+
+
+class WithGradients(FromScratch):
+    """And gradients: how many rows there are."""
+
+    total = 0
+
+    def compute_gradients(self, batch: SampleBatch) -> Any:
+        return batch.count, {"rows": batch.count}
+
+    def apply_gradients(self, gradients: Any) -> None:
+        self.total += gradients
+
+
+def test_a_policy_from_scratch_contributes_by_its_own_methods() -> None:
+    worker = RolloutWorker(CARTPOLE, WithGradients(*CARTPOLE.spaces(), {}), fragment_length=8)
+    policy = worker.policy
+    metrics = policy.learn_on_gradients([(0, worker.contribute(), True)])
+    assert metrics == {"rows": policy.env_steps} and policy.total == policy.env_steps == 8
+
+
+def test_a_policy_without_gradients_says_so() -> None:
+    worker = RolloutWorker(CARTPOLE, FromScratch(*CARTPOLE.spaces(), {}), fragment_length=8)
+    with pytest.raises(ConfigError, match="FromScratch computes no gradients: define compute_gradients"):
+        worker.contribute()
+
+
+def test_other_on_policy_algorithms_contribute_too() -> None:
+    policy = PG(*CARTPOLE.spaces(), seed=1)
+    (fragment,) = fragments(policy, 1)
+    assert policy.learn_on_gradients([(0, policy.contribution(fragment), True)])["grad_norm"] > 0
+
+
+# -- microbatches -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("memory", [False, True], ids=["feed-forward", "lstm"])
+@pytest.mark.parametrize("standardise", [False, True])
+def test_microbatches_add_up_to_the_gradient_of_the_whole(standardise: bool, memory: bool) -> None:
+    """Seven parts of 48 rows are not equally large; one step is taken all the same."""
+    model = {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 5} if memory else {}
+    keywords: dict[str, Any] = {"standardise_advantages": standardise, "entropy_coef": 0.1, "model": model}
+    whole, parts = made(A2C, **keywords), made(A2C, microbatches=7, **keywords)
+    (fragment,) = fragments(whole, 1)
+    (expected, told), (found, told_too) = whole.compute_gradients(fragment), parts.compute_gradients(fragment)
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
+    assert told_too == {name: pytest.approx(value, rel=1e-4, abs=1e-6) for name, value in told.items()}
+    whole.learn_on_batch(fragment)
+    parts.learn_on_batch(fragment)
+    assert parts.gradient_steps == 1
+    for one, other in zip(whole.parameters(), parts.parameters(), strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-3, atol=2e-5)

@@ -1,0 +1,259 @@
+"""ES and ARS: perturbations that leave no trace, returns of whole episodes, and steps in the right direction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from lightning_rl.data.population_dataset import judged
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.policies import ARS, ES, Policy
+from lightning_rl.policies.evolving import Evolving
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
+
+CARTPOLE, PENDULUM = EnvCreator("CartPole-v1"), EnvCreator("Pendulum-v1", max_episode_steps=5)
+SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [8]}}
+BOTH = pytest.mark.parametrize("kind", [ES, ARS])
+
+
+def made(kind: type[Evolving], env: EnvCreator = CARTPOLE, **keywords: Any) -> Evolving:
+    return kind(*env.spaces(), seed=1, **{**SMALL, **keywords})
+
+
+def worker(policy: Policy, env: EnvCreator = CARTPOLE, num_envs: int = 2, **more: Any) -> RolloutWorker:
+    how: dict[str, Any] = {"fragment_length": 1, "batch_mode": "complete_episodes", "seed": 1, "explore": False}
+    return RolloutWorker(env, policy, num_envs=num_envs, vectorization="sync", **{**how, **more})
+
+
+def theta(policy: Evolving) -> Tensor:
+    return torch.cat([weight.detach().flatten() for weight in policy.evolved()])
+
+
+def population(policy: Evolving, seeds: list[int], score: Callable[[Tensor], float], steps: int = 1) -> SampleBatch:
+    """Rows whose returns are a function of the weights."""
+    returns = []
+    for seed in seeds:
+        sides = []
+        for scale in (1.0, -1.0):
+            with policy.perturbed(seed, scale):
+                sides.append(score(theta(policy)))
+        returns.append(sides)
+    count = len(seeds)
+    return SampleBatch(
+        seeds=torch.tensor(seeds),
+        returns=torch.tensor(returns, dtype=torch.float64),
+        steps=torch.full((count,), steps),
+        perturbed=torch.ones(count, dtype=torch.bool),
+    )
+
+
+# -- perturbing -------------------------------------------------------------------------------------------------------
+@BOTH
+def test_a_perturbation_is_mirrored_and_leaves_no_trace(kind: type[Evolving]) -> None:
+    """θ + σε, θ − σε, and θ again bit for bit, also when an episode fails."""
+    policy = made(kind, sigma=0.5)
+    before = theta(policy)
+    moved = []
+    for scale in (1.0, -1.0):
+        with policy.perturbed(7, scale):
+            moved.append(theta(policy) - before)
+    torch.testing.assert_close(moved[0], -moved[1])
+    assert 0.3 < float(moved[0].std()) < 0.7
+    with pytest.raises(RuntimeError, match="episode"), policy.perturbed(8, 1.0):
+        raise RuntimeError("episode")
+    assert torch.equal(theta(policy), before)
+
+
+def test_a_seed_is_one_perturbation_wherever_it_is_made() -> None:
+    here, there = made(ES), made(ES)
+    with here.perturbed(11, 1.0), there.perturbed(11, 1.0):
+        assert torch.equal(theta(here), theta(there))
+    with here.perturbed(11, 1.0), there.perturbed(12, 1.0):
+        assert not torch.equal(theta(here), theta(there))
+
+
+@pytest.mark.parametrize(
+    "model", [{"fcnet_hiddens": [8]}, {"use_lstm": True, "lstm_cell_size": 8}, {"vf_share_layers": True}], ids=str
+)
+def test_only_what_actions_depend_on_evolves(model: dict[str, Any]) -> None:
+    policy = made(ES, model=model)
+    rest = [name for name, parameter in policy.named_parameters() if not parameter.requires_grad]
+    assert rest and all("value" in name for name in rest)
+    assert all("value" not in name for name, parameter in policy.named_parameters() if parameter.requires_grad)
+
+
+def test_the_first_weights_of_an_autoregressive_distribution_evolve_too() -> None:
+    policy = ES(
+        spaces.Box(-1, 1, (3,)), spaces.MultiDiscrete([2, 3]), model={"custom_action_dist": "Autoregressive"}, seed=1
+    )
+    rest = [name for name, parameter in policy.named_parameters() if not parameter.requires_grad]
+    assert rest and all("value" in name for name in rest)
+
+
+def test_real_actions_are_what_the_model_gives() -> None:
+    """One output for one action, and none for a deviation."""
+    assert made(ES, PENDULUM).model.num_outputs == 1
+    assert made(ARS, PENDULUM, model={"custom_action_dist": "DiagGaussian"}).model.num_outputs == 2
+
+
+# -- judging ----------------------------------------------------------------------------------------------------------
+@BOTH
+def test_returns_are_those_of_whole_episodes_of_the_moved_policy(kind: type[Evolving]) -> None:
+    """CartPole pays 1 a step: the mean return is the steps per environment; filters see each of them."""
+    policy = made(kind)
+    actor = worker(policy, num_envs=3)
+    rows = judged(actor, seeds=[4, 5]).torch()
+    assert rows["returns"].shape == (2, 2) and bool(rows["perturbed"].all())
+    torch.testing.assert_close(rows["returns"].sum(1) * 3, rows["steps"].double())
+    assert rows["obs_count"].tolist() == rows["steps"].tolist()
+    told = actor.get_metrics()["episode_returns"]
+    assert len(told) == 12
+    torch.testing.assert_close(torch.tensor(told).view(4, 3).mean(1), rows["returns"].flatten().float())
+
+
+def test_the_same_worker_and_weights_give_the_same_returns_again() -> None:
+    policy = made(ES, PENDULUM)
+    first, second = (judged(worker(policy, PENDULUM), seeds=[4, 5]) for _ in range(2))
+    assert np.array_equal(first["returns"], second["returns"])
+    assert not np.array_equal(first["returns"][:, 0], first["returns"][:, 1])
+
+
+def test_rows_without_a_perturbation_tell_how_the_policy_itself_does() -> None:
+    policy = made(ES)
+    with_own = judged(worker(policy), seeds=[4, 5], own=[4]).torch()
+    assert with_own["perturbed"].tolist() == [True, True, False]
+    own = float(with_own["returns"][2].mean())
+    metrics = policy.learn_on_batch(with_own)
+    assert metrics["own_return"] == pytest.approx(own)
+    assert policy.env_steps == int(with_own["steps"].sum())
+    twin = made(ES)
+    assert "own_return" not in twin.learn_on_batch(with_own[torch.tensor([True, True, False])])
+    torch.testing.assert_close(theta(policy), theta(twin), rtol=0, atol=0)
+
+
+# -- learning ---------------------------------------------------------------------------------------------------------
+def test_an_es_step_is_the_estimate_of_its_paper_and_decay() -> None:
+    """SGD with rate 1: θ + Σ (rank⁺ − rank⁻) ε / 2nσ − λθ. Two rows: ranks ½ −½ and −1/6 1/6 as in the losses' test."""
+    policy = made(ES, sigma=0.25, weight_decay=0.1, lr=1.0, optimizer="sgd", observation_filter="none")
+    rows = population(policy, [4, 5], lambda weights: 0.0)
+    rows["returns"] = torch.tensor([[9.0, 1.0], [3.0, 5.0]], dtype=torch.float64)
+    before = theta(policy)
+    noise = [torch.randn(len(before), generator=torch.Generator().manual_seed(seed)) for seed in (4, 5)]
+    policy.learn_on_batch(rows)
+    torch.testing.assert_close(theta(policy), before + noise[0] - noise[1] / 3 - 0.1 * before)
+
+
+def test_an_ars_step_is_that_of_its_paper() -> None:
+    """Two of three directions: θ + α / (b σ_R) Σ (r⁺ − r⁻) δ, α = 1, b = 2, σ_R = √17."""
+    policy = made(ARS, lr=1.0, top_directions=2, observation_filter="none")
+    rows = population(policy, [4, 5, 6], lambda weights: 0.0)
+    rows["returns"] = torch.tensor([[4.0, 3.0], [10.0, 2.0], [0.0, 8.0]], dtype=torch.float64)
+    before = theta(policy)
+    noise = [torch.randn(len(before), generator=torch.Generator().manual_seed(seed)) for seed in (5, 6)]
+    policy.learn_on_batch(rows)
+    torch.testing.assert_close(theta(policy), before + (8 * noise[0] - 8 * noise[1]) / (2 * 17**0.5))
+
+
+@pytest.mark.parametrize(
+    ("kind", "keywords"), [(ES, {"lr": 0.02, "weight_decay": 0.0}), (ARS, {"lr": 0.1, "sigma": 0.1})]
+)
+def test_weights_climb_to_where_the_return_is_highest(kind: type[Evolving], keywords: dict[str, Any]) -> None:
+    """Return −‖θ − 1‖²: from a distance of about √D to a fifth of it; with a flipped sign it would grow."""
+    policy = made(kind, observation_filter="none", model={"fcnet_hiddens": []}, **keywords)
+
+    def distance(weights: Tensor) -> float:
+        return float((weights - 1.0).square().sum())
+
+    before = distance(theta(policy))
+    for iteration in range(150):
+        seeds = [100 * iteration + number for number in range(8)]
+        policy.learn_on_batch(population(policy, seeds, lambda weights: -distance(weights)))
+    assert distance(theta(policy)) < 0.04 * before
+    assert policy.gradient_steps == policy.iterations == 150 and policy.env_steps == 1200
+
+
+@BOTH
+def test_the_filter_takes_in_what_the_population_saw_after_the_step(kind: type[Evolving]) -> None:
+    """As one stream: count, mean and variance of all observations; the step itself saw the statistics of before."""
+    policy = made(kind)
+    seen: list[Tensor] = []
+    actor = worker(policy, callbacks=[Keeps(seen)])
+    policy.learn_on_batch(judged(actor, seeds=[4, 5]).torch())
+    rows, moments = torch.cat(seen).double(), policy.observation_filter.moments  # type: ignore[union-attr]
+    assert int(moments.count) == len(rows) == policy.env_steps
+    torch.testing.assert_close(moments.mean, rows.mean(0))
+    torch.testing.assert_close(moments.variance, rows.var(0, correction=0))
+    torch.testing.assert_close(policy.observation_filter.shift, rows.mean(0).float())  # type: ignore[union-attr]
+
+
+class Keeps:
+    """Notes the observations of experience."""
+
+    def __init__(self, seen: list[Tensor]) -> None:
+        self.seen = seen
+
+    def on_sample_end(self, *, worker: Any, samples: SampleBatch) -> None:
+        self.seen.append(samples.obs[:-1][samples.valid])
+
+
+@BOTH
+def test_memory_and_nested_observations_evolve(kind: type[Evolving]) -> None:
+    class Nested(gym.Env[Any, Any]):
+        observation_space = spaces.Dict({"x": spaces.Box(-1, 1, (2,)), "n": spaces.Discrete(3)})
+        action_space = spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (1,))))
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            self.steps = 0
+            return {"x": np.zeros(2, np.float32), "n": 1}, {}
+
+        def step(self, action: Any) -> Any:
+            self.steps += 1
+            obs = {"x": np.ones(2, np.float32) * self.steps / 5, "n": self.steps % 3}
+            return obs, float(action[1][0]), self.steps == 4, False, {}
+
+    env = EnvCreator(Nested)
+    model = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [4]}
+    policy = kind(*env.spaces(), model=model, observation_filter="mean_std", seed=1, lr=0.1)
+    before = theta(policy)
+    metrics = policy.learn_on_batch(judged(worker(policy, env), seeds=[1, 2, 3]).torch())
+    assert np.isfinite(metrics["loss"]) and metrics["grad_norm"] > 0 and not torch.equal(theta(policy), before)
+
+
+# -- what cannot be ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"sigma": 0.0}, r"policy\.sigma=0\.0; expected a number above 0"),
+        ({"reward_filter": "sign"}, "compares returns of whole episodes as they are; leave it at none"),
+    ],
+)
+@BOTH
+def test_settings_out_of_range_are_refused(kind: type[Evolving], keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        made(kind, **keywords)
+
+
+def test_no_directions_at_all_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"policy\.top_directions=0; expected at least 1, or null for all"):
+        made(ARS, top_directions=0)
+
+
+@pytest.mark.parametrize("strategy", ["curiosity", "rnd", "parameter_noise"])
+def test_exploration_that_learns_from_fragments_is_refused(strategy: str) -> None:
+    with pytest.raises(UnsupportedSpaceError, match=r"follows returns alone, and exploration .* learns from fragments"):
+        made(ES, exploration={"type": strategy})
+
+
+def test_a_fragment_is_refused_with_what_to_use() -> None:
+    policy = made(ES)
+    with pytest.raises(ConfigError, match=r"learns from the returns of perturbed policies.*use data=population"):
+        policy.learn_on_batch(worker(policy).sample())

@@ -1,0 +1,295 @@
+"""IMPALA and APPO: learning from another policy's fragments."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from torch import Tensor
+from torch.testing import assert_close
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.losses import lambda_returns, vtrace
+from lightning_rl.policies import A2C, APPO, IMPALA, Policy
+from lightning_rl.policies.advantages import all_values
+from lightning_rl.policies.traces import following_values, vtrace_rows
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
+from tests.learning.probes import ChosenReward
+from tests.policies.test_memory import MEMORIES, Nested
+
+CARTPOLE = EnvCreator("CartPole-v1", max_episode_steps=15)  # ends by falling and by time
+BOTH = [IMPALA, APPO]
+
+
+def disturb(policy: Policy, scale: float = 0.3) -> None:
+    """Move the weights: what was sampled before is another policy's from now on."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
+
+
+def sampled(policy: Policy, env: Any = CARTPOLE, length: int = 40, **options: Any) -> SampleBatch:
+    return RolloutWorker(env, policy, num_envs=3, fragment_length=length, seed=2, **options).sample()
+
+
+def weights(policy: Policy) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in policy.parameters() if p.requires_grad])
+
+
+# -- V-trace on rows --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+@pytest.mark.parametrize("env", [CARTPOLE, Nested], ids=["CartPole", "Nested"])
+def test_rows_have_the_targets_and_advantages_of_their_fragment(env: Any, mode: AutoresetMode) -> None:
+    """The whole grid `[T, B]` at once against rows in traces, with other weights than those that acted."""
+    creator = env if isinstance(env, EnvCreator) else EnvCreator(env)
+    policy = IMPALA(*creator.spaces(), gamma=0.9)
+    fragment = sampled(policy, creator, mode=mode)
+    disturb(policy)
+    assert bool((fragment.terminated | fragment.truncated).any()) and not bool(fragment.valid.all())
+    rows = policy.postprocess_trajectory(fragment)
+    dist, values = policy.evaluate(rows)
+    log_rhos = (dist.logp(rows.actions) - rows.action_logp).detach()
+    assert log_rhos.abs().max() > 0.1
+    grid = torch.zeros(fragment.valid.shape)
+    grid.t()[fragment.valid.t()] = log_rhos
+    ends = {name: fragment[name] for name in ("terminated", "truncated", "valid")}
+    clips = {"clip_rho": 1.2, "clip_c": 0.9, "clip_pg_rho": 1.1, "lam": 0.95}
+    expected = vtrace(grid, fragment.rewards, policy.values(fragment.obs, fragment), **ends, gamma=0.9, **clips)
+    got = vtrace_rows(policy, rows, log_rhos, values.detach(), **clips)
+    for ours, whole in zip(got, expected, strict=True):
+        assert_close(ours, whole.t()[fragment.valid.t()], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("model", [{}, MEMORIES["lstm"]], ids=["feed-forward", "lstm"])
+def test_minibatches_of_traces_do_not_change_targets(model: dict[str, Any]) -> None:
+    policy = IMPALA(*CARTPOLE.spaces(), model=model)
+    rows = policy.postprocess_trajectory(sampled(policy))
+    rows["number"] = torch.arange(rows.count)
+    disturb(policy)
+
+    def corrected(part: SampleBatch) -> Tensor:
+        dist, values = policy.evaluate(part)
+        return torch.stack(policy.corrected(part, dist.logp(part.actions), values), 1)
+
+    whole = corrected(rows)
+    for part in rows.minibatches(3, torch.Generator().manual_seed(1)):
+        assert_close(corrected(part), whole[part["number"]], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_what_follows_a_trace_is_valued_with_the_state_recorded_there(memory: str) -> None:
+    """Cut by ends, the fragment and max_seq_len: V of the row behind, as the fragment's own forward gives it."""
+    creator = EnvCreator(Nested)
+    policy = IMPALA(*creator.spaces(), model=MEMORIES[memory])
+    disturb(policy)
+    fragment = sampled(policy, creator)
+    rows = policy.postprocess_trajectory(fragment)
+    assert int(rows.seq_lens.max()) <= 5
+    place = torch.arange(fragment.valid.numel()).view(fragment.valid.shape).t()[fragment.valid.t()]
+    last = place[rows.seq_lens.cumsum(0) - 1]
+    expected = all_values(policy, fragment).flatten()[last + 3]
+    assert_close(following_values(policy, rows), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_rows_without_memory_are_traces_of_whole_pieces_of_episodes() -> None:
+    policy = IMPALA(*CARTPOLE.spaces(), model={"max_seq_len": 4})
+    rows = policy.postprocess_trajectory(sampled(policy))
+    ends = rows.seq_lens.cumsum(0)
+    assert int(rows.seq_lens.max()) > 4 and int(ends[-1]) == rows.count
+    assert torch.equal(rows.t[1:] == rows.t[:-1] + 1, ~torch.isin(torch.arange(1, rows.count), ends))
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("algorithm", BOTH)
+def test_padding_changes_neither_loss_nor_gradients(algorithm: type[IMPALA], memory: str) -> None:
+    """The loss of traces of different lengths, padded together, is the mean of those of each alone."""
+    policy = algorithm(*CARTPOLE.spaces(), model=MEMORIES[memory])
+    fragment = sampled(policy)
+    disturb(policy, 0.1)
+    rows = policy.postprocess_trajectory(fragment)
+    assert len(set(rows.seq_lens.tolist())) > 1
+    together = policy.loss(rows)[0]
+    parts = rows.minibatches(len(rows.seq_lens), torch.Generator())
+    alone = torch.stack([policy.loss(part)[0] * part.count / rows.count for part in parts]).sum()
+    assert_close(together, alone, atol=1e-5, rtol=1e-4)
+    learned = [parameter for parameter in policy.model.parameters() if parameter.requires_grad]
+    gradients = [torch.autograd.grad(loss, learned, allow_unused=True) for loss in (together, alone)]
+    for ours, theirs in zip(*gradients, strict=True):
+        if ours is not None:
+            assert_close(ours, theirs, atol=1e-5, rtol=1e-3)
+
+
+# -- IMPALA -----------------------------------------------------------------------------------------------------------
+def test_on_its_own_experience_impala_is_a2c() -> None:
+    """ρ = 1: v is the n-step return, and the value loss ½ (V − v)² with weight 1 is A2C's with weight ½."""
+    shared = {"gamma": 0.9, "entropy_coef": 0.01, "lr": 0.1, "optimizer": "sgd", "max_grad_norm": None, "seed": 4}
+    ours, theirs = (cls(*CARTPOLE.spaces(), **shared, value_coef=c) for cls, c in ((IMPALA, 1.0), (A2C, 0.5)))
+    fragment = sampled(ours)
+    assert torch.equal(weights(ours), weights(theirs))
+    for policy in (ours, theirs):
+        policy.learn_on_batch(fragment)
+    assert_close(weights(ours), weights(theirs), atol=1e-6, rtol=1e-5)
+
+
+def test_targets_follow_the_values_of_now_in_every_gradient_step() -> None:
+    policy = IMPALA(*CARTPOLE.spaces(), passes=2, lr=0.05, max_grad_norm=None)
+    seen = []
+
+    def noted(rows: SampleBatch, logp: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append(IMPALA.corrected(policy, rows, logp, values)[0])
+        return seen[-1], torch.zeros_like(values)
+
+    policy.corrected = noted  # type: ignore[method-assign]
+    policy.learn_on_batch(sampled(policy))
+    assert len(seen) == 2 and (seen[0] - seen[1]).abs().max() > 0.01
+
+
+@pytest.mark.parametrize(("algorithm", "expected"), [(IMPALA, 1.0), (APPO, 1.0), (A2C, 0.0)])
+def test_values_are_those_of_the_policy_that_learns_not_of_the_one_that_acts(algorithm: Any, expected: float) -> None:
+    """Actions are drawn at random: they earn 0 on average, the policy that is learned from them 1."""
+    env = EnvCreator(ChosenReward)
+    model = {"fcnet_hiddens": [16]}
+    policy = algorithm(*env.spaces(), exploration={"type": "random"}, model=model, lr=1e-2, optimizer="adam", seed=1)
+    worker = RolloutWorker(env, policy, num_envs=8, fragment_length=16, seed=1)
+    for _ in range(120):
+        policy.learn_on_batch(worker.sample())
+    assert abs(policy.values(torch.zeros(1, 1, 1)).item() - expected) < 0.2
+    if algorithm is not A2C:
+        assert policy.compute_single_action(np.zeros(1, np.float32)) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"clip_rho": 0.0}, r"clip_rho=0\.0.* expected clips above 0"),
+        ({"vtrace_lambda": 1.5}, r"vtrace_lambda=1\.5.* 0 ≤ vtrace_lambda ≤ 1"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(change: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        IMPALA(*CARTPOLE.spaces(), **change)
+
+
+def test_replayed_rows_are_learned_from_and_not_counted_again() -> None:
+    policy = IMPALA(*CARTPOLE.spaces(), observation_filter="mean_std")
+    fragment = sampled(policy)
+    lived = int(fragment.valid[:, 0].sum())
+    fragment["replayed"] = torch.ones_like(fragment.valid)
+    fragment["replayed"][:, 0] = False
+    policy.learn_on_batch(fragment)
+    assert policy.env_steps == lived == int(policy.observation_filter.moments.count)
+
+
+# -- APPO -------------------------------------------------------------------------------------------------------------
+def test_the_first_step_on_its_own_experience_is_impala_s() -> None:
+    """Target, acting and learning policy are the same: all ratios are 1, and the surrogate's gradient is −A ∇log π."""
+    shared = {"lr": 0.1, "optimizer": "sgd", "max_grad_norm": None, "seed": 4}
+    ours, theirs = (cls(*CARTPOLE.spaces(), **shared) for cls in (APPO, IMPALA))
+    fragment = sampled(ours)
+    for policy in (ours, theirs):
+        policy.learn_on_batch(fragment)
+    assert_close(weights(ours), weights(theirs), atol=1e-6, rtol=1e-5)
+
+
+def surrogate_gradient(ratio: float, advantage: float, acted: float = 1.0) -> float:
+    """∂loss/∂log π of one row whose π/π_target is `ratio` and μ/π_target `acted`; the critic has no weight."""
+    policy = APPO(*EnvCreator(ChosenReward).spaces(), value_coef=0.0, entropy_coef=0.0, clip=0.2)
+    rows = SampleBatch(
+        actions=torch.tensor([1]), action_logp=torch.tensor([math.log(0.25 * acted)]), obs=torch.zeros(1, 1)
+    )
+    logp = torch.tensor([math.log(0.25 * ratio)], requires_grad=True)
+    fixed: Any = policy
+    fixed.evaluate = lambda batch: (Fixed(logp), torch.zeros(1))
+    fixed.target_distribution = lambda batch: Fixed(torch.tensor([math.log(0.25)]))
+    fixed.corrected = lambda batch, target_logp, values: (torch.zeros(1), torch.tensor([advantage]))
+    (gradient,) = torch.autograd.grad(policy.loss(rows)[0], logp)
+    return gradient.item()
+
+
+class Fixed:
+    """A distribution of which only the log-probability of the actions taken is known."""
+
+    def __init__(self, logp: Tensor) -> None:
+        self.known = logp
+
+    def logp(self, actions: Tensor) -> Tensor:
+        return self.known
+
+    def entropy(self) -> Tensor:
+        return torch.zeros(1)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "acted", "gradient"),
+    [
+        (1.1, 3.0, 1.0, -3.3),
+        (1.3, 3.0, 1.0, 0.0),  # beyond the clip: no gradient
+        (1.3, -3.0, 1.0, 3.9),  # but back to it
+        (0.7, -3.0, 1.0, 0.0),
+        (1.1, 3.0, 3.0, -2.2),  # the acting policy was 3 × as sure: π/max(π_target, μ/2) = 1.1 / 1.5
+    ],
+)
+def test_the_surrogate_is_clipped_around_the_target_network(
+    ratio: float, advantage: float, acted: float, gradient: float
+) -> None:
+    assert abs(surrogate_gradient(ratio, advantage, acted) - gradient) < 1e-4
+
+
+def test_the_target_network_moves_when_it_is_time() -> None:
+    policy = APPO(*CARTPOLE.spaces(), target_update_interval=3, lr=0.05)
+    first, fragment = [p.clone() for p in policy.target_model.parameters()], sampled(policy)
+    for step in range(1, 4):
+        policy.learn_on_batch(fragment)
+        stood_still = all(torch.equal(a, b) for a, b in zip(first, policy.target_model.parameters(), strict=True))
+        assert stood_still == (step < 3)
+    for target, source in zip(policy.target_model.parameters(), policy.model.parameters(), strict=True):
+        assert torch.equal(target, source)
+
+
+@pytest.mark.parametrize(("lr", "steered"), [(0.05, 0.3), (1e-6, 0.1)])
+def test_the_kl_penalty_is_steered_to_its_target(lr: float, steered: float) -> None:
+    """Far above or below the target after two gradient steps away from the target network: × 1.5 or ½."""
+    policy = APPO(*CARTPOLE.spaces(), kl_coef=0.2, passes=4, target_update_interval=100, lr=lr, kl_target=0.001)
+    metrics = policy.learn_on_batch(sampled(policy))
+    assert (metrics["kl"] > 0.002) == (lr == 0.05)
+    assert abs(policy.kl_coef.item() - steered) < 1e-6
+
+
+def test_the_kl_penalty_holds_the_policy_back() -> None:
+    moved = []
+    for kl_coef in (0.0, 50.0):
+        policy = APPO(*CARTPOLE.spaces(), kl_coef=kl_coef, passes=8, target_update_interval=100, lr=0.01, clip=10.0)
+        fragment = sampled(policy)
+        policy.learn_on_batch(fragment)
+        rows = policy.postprocess_trajectory(fragment)
+        moved.append(policy.target_distribution(rows).kl(policy.evaluate(rows)[0]).mean().item())
+    assert moved[1] < 0.3 * moved[0]
+
+
+def test_targets_are_v_trace_of_the_target_network_s_policy() -> None:
+    """The target network is the policy that acted, the policy has moved on: ratios of 1, so returns as they came."""
+    policy = APPO(*CARTPOLE.spaces(), gamma=0.9)
+    fragment = sampled(policy)
+    disturb(policy)
+    policy.target_model.load_state_dict(policy.model.state_dict())
+    again = sampled(policy)
+    disturb(policy)
+    for acted, same in ((again, True), (fragment, False)):
+        rows = policy.postprocess_trajectory(acted)
+        values = policy.evaluate(rows)[1]
+        targets, _ = policy.corrected(rows, policy.target_distribution(rows).logp(rows.actions), values)
+        ends = {name: acted[name] for name in ("terminated", "truncated", "valid")}
+        grid = lambda_returns(acted.rewards, policy.values(acted.obs, acted), **ends, gamma=0.9, lam=1.0)
+        assert torch.allclose(targets, grid.t()[acted.valid.t()], atol=1e-3) == same
+
+
+@pytest.mark.parametrize("change", [{"target_update_interval": 0}, {"tau": 0.0}])
+def test_a_target_network_that_cannot_move_is_refused(change: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="expected at least 1, and 0 < tau ≤ 1"):
+        APPO(*CARTPOLE.spaces(), **change)

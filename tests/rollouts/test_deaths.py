@@ -1,0 +1,211 @@
+"""Real processes that die, raise, hang, leak or run out of memory; one Ray session for all tests of the file."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_rl.errors import EnvError
+from lightning_rl.policies import PPO
+from lightning_rl.rollouts import EnvCreator, WorkerSet, make_worker_set
+from lightning_rl.rollouts.watchdog import resident_mb
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
+
+CARTPOLE = EnvCreator("CartPole-v1")
+CRASHING = "tests.rollouts.crashing:CrashingCartPole"
+OPTIONS: dict[str, Any] = {"num_envs": 2, "fragment_length": 32, "seed": 3, "vectorization": "sync"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session() -> Iterator[None]:
+    import ray
+
+    from lightning_rl.rollouts.ray_workers import start_ray
+
+    start_ray(4)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def policy() -> PPO:
+    return PPO(*CARTPOLE.spaces(), seed=1, passes=1)
+
+
+@pytest.fixture
+def made(policy: PPO) -> Iterator[Any]:
+    """Makes worker sets with the policy's weights, and stops them afterwards."""
+    sets: list[Any] = []
+
+    def make(num_workers: int = 2, indices: tuple[int, ...] = (0, 1), **options: Any) -> Any:
+        env = EnvCreator(CRASHING, options.pop("crash", {}), check=False)
+        keywords = {**OPTIONS, **options}
+        workers = make_worker_set(env, policy, num_workers=num_workers, worker_indices=list(indices), **keywords)
+        workers.sync_weights(policy)
+        sets.append(workers)
+        return workers
+
+    yield make
+    for workers in sets:
+        workers.stop()
+
+
+def pids(workers: Any) -> list[int]:
+    return workers.foreach_worker(lambda worker: os.getpid())
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended; its body may wait for its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def assert_equal(first: Any, second: Any) -> None:
+    assert first.columns == second.columns
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSEGV], ids=["killed", "crashed"])
+def test_a_process_that_is_killed_while_it_samples_changes_nothing(policy: PPO, made: Any, sign: int) -> None:
+    """Whole episodes; the signal comes 50 ms after the request, in the second of four rounds."""
+    options: dict[str, Any] = {"batch_mode": "complete_episodes", "fragment_length": 2000}
+    local = WorkerSet(CARTPOLE, policy, [0, 1, 2], **{**OPTIONS, **options})
+    remote = made(2, (0, 1, 2), **options)
+    victim = pids(remote)[1]
+    for round in range(4):
+        if round == 1:
+            threading.Timer(0.05, os.kill, (victim, sign)).start()
+        assert_equal(local.sample(), remote.sample())
+        assert local.get_metrics() == remote.get_metrics()
+    assert local.state_dict() == remote.state_dict()
+    assert remote.get_health() == {"sys/worker_restarts": 1.0, "sys/env_restarts": 0.0}
+    assert gone(victim)
+
+
+def test_a_death_is_noticed_and_repaired_soon(made: Any, caplog: pytest.LogCaptureFixture) -> None:
+    workers = made(1, (0,))
+    workers.sample()
+    os.kill(pids(workers)[0], signal.SIGKILL)
+    begun = time.monotonic()
+    with caplog.at_level(logging.WARNING):
+        workers.sample()
+    assert time.monotonic() - begun < 60  # 5 s on a machine with nothing else to do
+    assert "rollout process 0 (workers 0) died" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["hang", "hang in C"])
+def test_a_step_that_takes_too_long_ends_its_process_and_tells_where_it_was(
+    how: str, made: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    workers = made(crash={"how": how, "at": 40, "once": str(tmp_path / "once")}, step_timeout_s=2.0)
+    before = pids(workers)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            workers.sample()
+    assert workers.get_health()["sys/worker_restarts"] == 1
+    assert sum(map(gone, before)) == 1
+    assert "step_timeout_s=2" in caplog.text and "crashing.py" in caplog.text and "in fail" in caplog.text
+
+
+@pytest.mark.parametrize("how", ["asleep", "stopped"])
+def test_a_process_that_does_not_answer_in_time_is_ended_from_outside(how: str, made: Any, tmp_path: Path) -> None:
+    """Without limits for single steps; also a process that the system has stopped, which hears nothing at all."""
+    crash = {"how": "hang", "at": 40, "once": str(tmp_path / "once")} if how == "asleep" else {}
+    workers = made(crash=crash, sample_timeout_s=5.0)
+    before = pids(workers)
+    workers.sample()
+    if how == "stopped":
+        os.kill(before[0], signal.SIGSTOP)
+    for _ in range(2):
+        workers.sample()
+    assert workers.get_health()["sys/worker_restarts"] == 1
+    deadline = time.monotonic() + 30
+    while sum(map(gone, before)) < 1 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert sum(map(gone, before)) == 1
+
+
+@pytest.mark.parametrize("how", ["raise", "nan"])
+def test_an_environment_that_fails_once_costs_no_process(how: str, made: Any, tmp_path: Path) -> None:
+    workers = made(crash={"how": how, "at": 40, "once": str(tmp_path / "once")})
+    before = pids(workers)
+    batch = [workers.sample() for _ in range(3)][-1]
+    assert torch.isfinite(batch.rewards).all()
+    assert pids(workers) == before
+    assert workers.get_health() == {"sys/worker_restarts": 0.0, "sys/env_restarts": 1.0}
+    assert sorted(state["fragment"] for state in workers.state_dict().values()) == [3, 3]
+
+
+def test_an_environment_that_keeps_failing_gets_another_process_and_then_the_run_ends(
+    made: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every environment fails in its 40th step, in its second fragment of 32; then the restarts are used up."""
+    workers = made(1, (0,), crash={"how": "raise", "at": 40}, max_restarts=1, max_env_restarts=0)
+    with caplog.at_level(logging.WARNING), pytest.raises(EnvError) as error:
+        for _ in range(9):
+            workers.sample()
+    assert "wheels came off" in caplog.text and "restart 1" in caplog.text
+    message = str(error.value)
+    assert message.startswith("rollout process 0 (workers 0) failed: environment")
+    assert "of worker 0 (fragment" in message and "seed 3" in message and "after actions" in message
+    assert "ArithmeticError: wheels came off" in message and "crashing.py" in message  # with its traceback
+    assert "max_restarts=1 are used up" in message
+
+
+def test_memory_that_runs_out_costs_the_process(made: Any, tmp_path: Path) -> None:
+    workers = made(crash={"how": "oom", "at": 40, "once": str(tmp_path / "once")}, max_env_restarts=0)
+    before = pids(workers)
+    for _ in range(3):
+        workers.sample()
+    assert workers.get_health()["sys/worker_restarts"] == 1
+    assert len(set(before) & set(pids(workers))) == 1
+
+
+def test_a_process_that_leaks_is_replaced_and_whole_episodes_do_not_notice(policy: PPO, made: Any) -> None:
+    options: dict[str, Any] = {"batch_mode": "complete_episodes"}
+    local = WorkerSet(CARTPOLE, policy, [0], **{**OPTIONS, **options})
+    probe = made(1, (0,), **options)
+    (memory,) = probe.foreach_worker(lambda worker: resident_mb())
+    probe.stop()
+    remote = made(1, (0,), crash={"leak_mb": 1.0}, max_memory_mb=memory + 500.0, **options)
+    for _ in range(12):
+        assert_equal(local.sample(), remote.sample())
+    assert remote.get_health()["sys/worker_restarts"] >= 1
+
+
+def test_a_crash_in_native_code_leaves_its_traceback(
+    made: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    workers = made(1, (0,), crash={"how": "segfault", "at": 40, "once": str(tmp_path / "once")})
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            workers.sample()
+    assert "Segmentation fault" in caplog.text and "crashing.py" in caplog.text
+
+
+def test_asynchronous_workers_go_on_without_the_dead_one_until_it_is_back(made: Any) -> None:
+    workers = made(2, (0, 1))
+    workers.request(2, 0)
+    workers.receive()
+    os.kill(pids(workers)[0], signal.SIGKILL)
+    found = []
+    while len(found) < 30 or workers.get_health()["sys/worker_restarts"] < 1:
+        workers.request(2, 0)
+        receipt = workers.receive()
+        found += [int(fragment.valid.sum()) for fragment in workers.fetch(receipt)]
+    assert all(steps > 0 for steps in found)
+    states = workers.state_dict()
+    assert min(state["fragment"] for state in states.values()) >= 1

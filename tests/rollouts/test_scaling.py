@@ -1,0 +1,38 @@
+"""What the bookkeeping of workers costs does not depend on how many there are; counted, not timed."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("worker_scaling", ROOT / "scripts" / "worker_scaling.py")
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_fragment_of_1000_workers_costs_as_many_calls_as_one_of_10(script: ModuleType) -> None:
+    """Function calls for 2,000 fragments; the goal is × 1.3."""
+    few, many = script.calls(10), script.calls(1000)
+    assert 20 < few / 2000 < 100  # it does count something
+    assert many < 1.1 * few
+
+
+def test_the_docs_show_what_the_model_gives(script: ModuleType) -> None:
+    """The table of docs/scaling.md, from the constants that the page names."""
+    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    named = re.search(r"--fixed-ms ([\d.]+) --ms-per-mb ([\d.]+)", page)
+    assert named is not None
+    for row in script.rows(float(named[1]), float(named[2])):
+        assert row in page, row

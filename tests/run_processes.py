@@ -1,0 +1,95 @@
+"""A command of the package in processes of its own, marked so that all that they start can be found, and only they."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+__all__ = ["Run"]
+
+MARK = "LIGHTNING_RL_TEST_RUN"
+ROOT = Path(__file__).parents[1]
+
+
+class Run:
+    """`with Run("train", "policy=ppo", cwd=tmp_path) as run: …`; whatever it left behind is ended at the end."""
+
+    def __init__(self, *arguments: str, cwd: Path, **environment: str) -> None:
+        self.mark = uuid.uuid4().hex
+        self.command = [sys.executable, "-m", "lightning_rl", *arguments]
+        self.cwd, self.log = cwd, cwd / f"log_{self.mark}.txt"
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        own = {MARK: self.mark, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+        self.environment = {**os.environ, **own, **environment}
+
+    def __enter__(self) -> Self:
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                self.command, cwd=self.cwd, env=self.environment, stdout=log, stderr=subprocess.STDOUT
+            )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self.all():
+            process.kill()
+        self.process.wait()
+
+    def all(self) -> list[psutil.Process]:
+        """Every process of the run that lives, this one's child among them."""
+        return [process for process in psutil.process_iter() if self._is_own(process)]
+
+    def ranks(self) -> list[psutil.Process]:
+        """Those of all ranks but the first."""
+        return [process for process in self.all() if "lightning_rl.ranks" in _of(process, "cmdline", [])]
+
+    def wait(self, seconds: float = 100.0) -> int:
+        """Its exit code; all of its output is in `text`."""
+        return self.process.wait(seconds)
+
+    @property
+    def text(self) -> str:
+        """What it wrote to stdout and stderr."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def until(self, condition: Callable[[], Any], seconds: float = 100.0) -> Any:
+        """What `condition` gives once it is true; fails with the output if the run ends before, or time runs out."""
+        deadline = time.monotonic() + seconds
+        while not (found := condition()):
+            assert self.process.poll() is None, self.text
+            assert time.monotonic() < deadline, self.text
+            time.sleep(0.1)
+        return found
+
+    def until_gone(self, seconds: float) -> float:
+        """Seconds until no process of the run was left.
+
+        Raises:
+            AssertionError: there are some after that time.
+        """
+        started = time.monotonic()
+        while left := self.all():
+            assert time.monotonic() - started < seconds, [_of(process, "cmdline", []) for process in left]
+            time.sleep(0.1)
+        return time.monotonic() - started
+
+    def _is_own(self, process: psutil.Process) -> bool:
+        return (
+            process.pid != os.getpid()
+            and _of(process, "environ", {}).get(MARK) == self.mark
+            and _of(process, "status", "") != psutil.STATUS_ZOMBIE
+        )
+
+
+def _of(process: psutil.Process, name: str, otherwise: Any) -> Any:
+    try:
+        return getattr(process, name)()
+    except psutil.Error:  # it has just ended, or is somebody else's
+        return otherwise

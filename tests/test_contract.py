@@ -136,7 +136,7 @@ class TestLearning:
         assert torch.equal(weights(policy), weights(twin))
 
     def test_a_saved_and_loaded_policy_acts_bit_equally(self, name: str, env: str, tmp_path: Path) -> None:
-        algorithm = Algorithm(name, env, overrides=[f"run_dir={tmp_path}", "workers.envs_per_worker=2"])
+        algorithm = Algorithm(name, env, overrides=[f"run_dir={tmp_path}", "workers.envs_per_worker=4"])
         algorithm.train()
         loaded = Policy.load(str(algorithm.save()))
         obs = np.stack([algorithm.policy.observation_space.sample() for _ in range(8)])

@@ -158,10 +158,10 @@ def test_a_run_ends_on_sigterm_although_all_its_workers_hang(tmp_path: Path) -> 
     started = Started(
         tmp_path / "run",
         *("policy=ppo", "env=cartpole", "total_env_steps=1000000", *CRASHING, "+env.kwargs.at=300"),
-        *("+env.kwargs.how=hang", "workers.fragment_length=64"),
+        *("+env.kwargs.how=hang", "workers.fragment_length=64", "data.iterations_per_epoch=2"),
     )
     started.wait_until_it_trains()
-    time.sleep(15)
+    time.sleep(10)
     begun = time.monotonic()
     started.process.send_signal(signal.SIGTERM)
     assert started.wait(60) == 130, started.told()

@@ -125,6 +125,8 @@ def algorithm(policy: Any, env: Any, path: Path, /, *overrides: str, **config: A
     small = ["experiment=none", "workers.envs_per_worker=2", "workers.fragment_length=16"]
     if getattr(TARGETS.get(policy), "off_policy", False):
         small += [*SOON, "data.fragments_per_iteration=10"]
+    if getattr(TARGETS.get(policy), "evolves", False):
+        small += ["workers.fragment_length=1", "data.directions=2", "policy.observation_filter=none"]
     return Algorithm(policy, env, overrides=[f"run_dir={path}", *small, *overrides], config=config)
 
 

@@ -79,7 +79,7 @@ class AsyncDataModule(RolloutDataModule):
         fragments_per_batch: int = 1,
         requests_per_worker: int = 2,
         max_outstanding_mb: float = 256.0,
-        max_policy_lag: int = 100,
+        max_policy_lag: int = 1000,
         order: str = "ready",
         replay_proportion: float = 0.0,
         replay_slots: int = 100,

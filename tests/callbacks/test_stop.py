@@ -157,13 +157,14 @@ def test_signals_are_left_alone_outside_the_main_thread():
     program = """
         import signal, threading
         from lightning_rl.callbacks import StopSignals
+        before = signal.getsignal(signal.SIGINT)
         def enter():
             with StopSignals() as signals:
                 print(signals.received)
         thread = threading.Thread(target=enter)
         thread.start()
         thread.join()
-        print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+        print(signal.getsignal(signal.SIGINT) is before)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True)
     assert done.stdout == "None\nTrue\n"

@@ -39,7 +39,8 @@ class Fragile(gym.Env):
 
 def test_a_failing_job_leaves_its_traceback_and_does_not_stop_the_others(command: Command, tmp_path: Path):
     (tmp_path / "fragile.py").write_text(FRAGILE)
-    told = command("train", "-m", "env.id=fragile:Fragile", "env.kwargs.lasts=25,1000", "run_dir=sweep", *SHORT)
+    once = (*SHORT, "workers.max_env_restarts=0")  # a new environment would last as long again
+    told = command("train", "-m", "env.id=fragile:Fragile", "env.kwargs.lasts=25,1000", "run_dir=sweep", *once)
     assert told.code == 1
     failed, done = tmp_path / "sweep" / "0_ppo_custom", tmp_path / "sweep" / "1_ppo_custom"
     states = [json.loads((job / "status.json").read_text())["state"] for job in (failed, done)]

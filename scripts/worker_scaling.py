@@ -2,7 +2,7 @@
 
 python scripts/worker_scaling.py real        # two Ray processes that give canned fragments
 python scripts/worker_scaling.py simulated   # the bookkeeping alone, without processes, in virtual time
-python scripts/worker_scaling.py model --fixed-ms 0.45 --ms-per-mb 0.2   # the table of docs/scaling.md
+python scripts/worker_scaling.py model --small-ms 0.6 --large-ms 1.1 --ms-per-mb 0.15   # the table of docs/scaling.md
 
 Times are CPU time of the driver process, all its threads, so that other load on the machine matters little.
 """
@@ -23,7 +23,7 @@ import numpy as np
 
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts.envs import EnvCreator
-from lightning_rl.rollouts.process_workers import ProcessWorkerSet
+from lightning_rl.rollouts.process_workers import SMALL_BYTES, ProcessWorkerSet
 from lightning_rl.rollouts.requests import Requests
 from lightning_rl.rollouts.rollout_process import RolloutProcess
 from lightning_rl.rollouts.supervision import Limits, News, Request
@@ -86,8 +86,9 @@ def real(fragments: int, repeats: int) -> dict[str, float]:
         print(f"{name:10} {nbytes / MB:6.3f} MB  {found[name]:6.3f} ms a fragment", flush=True)
     workers.stop()
     stop_ray()
-    slope = (found["Atari"] - found["CartPole"]) / ((SIZES["Atari"] - SIZES["CartPole"]) / MB)
-    print(f"fixed {found['CartPole'] - slope * SIZES['CartPole'] / MB:.3f} ms, {slope:.3f} ms/MB")
+    slope = (found["Atari"] - found["Humanoid"]) / ((SIZES["Atari"] - SIZES["Humanoid"]) / MB)
+    large = found["Humanoid"] - slope * SIZES["Humanoid"] / MB
+    print(f"small ones {found['CartPole']:.2f} ms, large ones {large:.2f} ms + {slope:.2f} ms/MB")
     return found
 
 
@@ -193,8 +194,13 @@ def calls(count: int, fragments: int = 2000) -> int:
 
 
 # -- the model --------------------------------------------------------------------------------------------------------
-def rows(fixed_ms: float, ms_per_mb: float) -> list[str]:
-    """The table of docs/scaling.md: how many cores the drivers of so many workers need."""
+def rows(small_ms: float, large_ms: float, ms_per_mb: float) -> list[str]:
+    """The table of docs/scaling.md: how many cores the drivers of so many workers need.
+
+    Args:
+        small_ms: of a fragment that is small enough to come along with what is told about it.
+        large_ms, ms_per_mb: of one that goes through the object store.
+    """
     found = []
     for what, workers, speed, steps in (
         ("CartPole", 100, 1000, 400),
@@ -206,7 +212,8 @@ def rows(fixed_ms: float, ms_per_mb: float) -> list[str]:
         ("Atari, four stacked", 1000, 1000, 400),
     ):
         fragments, megabytes = workers * speed / steps, STEP_BYTES[what] * steps / MB
-        cores = fragments * (fixed_ms + ms_per_mb * megabytes) / 1000
+        small = megabytes * MB <= SMALL_BYTES
+        cores = fragments * (small_ms if small else large_ms + ms_per_mb * megabytes) / 1000
         found.append(
             f"| {what} | {workers:,} | {speed:,} | {steps:,} | {megabytes:.2f} MB | {fragments:,.0f} | "
             f"{fragments * megabytes:,.0f} MB | {cores:.2f} | {cores / 8:.2f} |"
@@ -219,8 +226,9 @@ def main() -> None:
     parser.add_argument("what", choices=["real", "simulated", "model"])
     parser.add_argument("--fragments", type=int, default=1000)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--fixed-ms", type=float, default=0.5)
-    parser.add_argument("--ms-per-mb", type=float, default=0.25)
+    parser.add_argument("--small-ms", type=float, default=0.6)
+    parser.add_argument("--large-ms", type=float, default=1.1)
+    parser.add_argument("--ms-per-mb", type=float, default=0.15)
     options = parser.parse_args()
     started = time.perf_counter()
     if options.what == "real":
@@ -228,7 +236,7 @@ def main() -> None:
     elif options.what == "simulated":
         simulated(10 * options.fragments, options.repeats)
     else:
-        print("\n".join(rows(options.fixed_ms, options.ms_per_mb)))
+        print("\n".join(rows(options.small_ms, options.large_ms, options.ms_per_mb)))
         return
     print(f"{time.perf_counter() - started:.0f} s; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 

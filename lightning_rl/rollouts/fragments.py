@@ -136,24 +136,30 @@ def _put(target: Any, value: Any, index: int) -> None:
 
 
 def not_finite(fragment: SampleBatch, rewards: np.ndarray) -> str:
-    """Where a fragment's rewards or observations are NaN or infinite, or ""."""
+    """Where a fragment's rewards or observations are NaN or infinite, and after which action; or ""."""
     if not math.isfinite(rewards.sum()) and len(bad := np.argwhere(~np.isfinite(rewards))):
         step, env = bad[0].tolist()
-        return f"reward of sub-environment {env}, row {step} is {rewards[step, env]}"
-    return _not_finite_obs("obs", fragment["obs"])
+        after = _after(fragment["actions"], step, env)
+        return f"reward of sub-environment {env}, row {step} is {rewards[step, env]}{after}"
+    return _not_finite_obs("obs", fragment["obs"], fragment["actions"])
 
 
-def _not_finite_obs(name: str, column: Any) -> str:
+def _after(actions: Any, step: int, env: int) -> str:
+    """Which action was taken, unless it came before the fragment, or is a nested one."""
+    return f", after action {actions[step, env].tolist()}" if isinstance(actions, Tensor) and step >= 0 else ""
+
+
+def _not_finite_obs(name: str, column: Any, actions: Any) -> str:
     if isinstance(column, SampleBatch):
-        return next(
-            (found for child, part in column.items() if (found := _not_finite_obs(f"{name}.{child}", part))), ""
-        )
+        children = (_not_finite_obs(f"{name}.{child}", part, actions) for child, part in column.items())
+        return next((found for found in children if found), "")
     # A sum is finite only if all of it is, and costs a quarter of asking each number.
     if not column.is_floating_point() or math.isfinite(column.sum().item()) or bool(torch.isfinite(column).all()):
         return ""
     step, env, *place = torch.nonzero(~torch.isfinite(column))[0].tolist()
     value = float(column[tuple([step, env, *place])])
-    return f"observation {name!r} of sub-environment {env}, row {step} is {value} at index {place}"
+    after = _after(actions, step - 1, env)
+    return f"observation {name!r} of sub-environment {env}, row {step} is {value} at index {place}{after}"
 
 
 def _zip_map(fn: Any, first: Any, second: Any) -> Any:

@@ -91,3 +91,9 @@ def test_an_environment_that_cannot_even_be_closed_is_replaced(tmp_path: Path, m
     monkeypatch.setattr(crashing.CrashingCartPole, "close", closes)
     failing = worker(once(tmp_path, "raise", 15))
     assert len(failing.sample().rewards) == 64
+
+
+def test_what_is_not_finite_is_named_with_the_action_before_it() -> None:
+    always = worker({"how": "nan", "at": 10}, max_env_restarts=0)
+    with pytest.raises(EnvError, match=r"sub-environment 0, row 9 is nan, after action [01]; expected finite numbers"):
+        always.sample()

@@ -32,7 +32,7 @@ def test_a_fragment_of_1000_workers_costs_as_many_calls_as_one_of_10(script: Mod
 def test_the_docs_show_what_the_model_gives(script: ModuleType) -> None:
     """The table of docs/scaling.md, from the constants that the page names."""
     page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
-    named = re.search(r"--fixed-ms ([\d.]+) --ms-per-mb ([\d.]+)", page)
+    named = re.search(r"--small-ms ([\d.]+) --large-ms ([\d.]+) --ms-per-mb ([\d.]+)", " ".join(page.split()))
     assert named is not None
-    for row in script.rows(float(named[1]), float(named[2])):
+    for row in script.rows(*map(float, named.groups())):
         assert row in page, row

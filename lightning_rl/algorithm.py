@@ -11,8 +11,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_rl import run
 from lightning_rl.checkpoint_files import read_file
-from lightning_rl.config import compose_config, group_options, is_path, option_text, store_policy
-from lightning_rl.config_check import check_config
+from lightning_rl.config.check import check_config
+from lightning_rl.config.compose import compose_config, store_policy
+from lightning_rl.config.groups import group_options, is_path, option_text
 from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, import_path
 
 __all__ = ["Algorithm", "policy_choice"]

@@ -20,9 +20,10 @@ from typing import Any, NoReturn
 
 import yaml
 
-from lightning_rl import config as configs
-from lightning_rl import descriptions, evaluation, run
-from lightning_rl.config_check import check_config
+from lightning_rl import evaluation, run
+from lightning_rl.config import check_config, compose_config, descriptions
+from lightning_rl.config.compose import parsed_overrides
+from lightning_rl.config.sweeps import sweep, sweep_jobs
 from lightning_rl.errors import (
     CheckpointError,
     ConfigError,
@@ -32,7 +33,6 @@ from lightning_rl.errors import (
     UnsupportedSpaceError,
     did_you_mean,
 )
-from lightning_rl.sweeps import sweep, sweep_jobs
 
 __all__ = ["main", "run_verb"]
 
@@ -102,7 +102,7 @@ def train(arguments: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(arguments)
     if options.multirun:
         return train_all(options.overrides)
-    config = configs.compose_config(options.overrides)
+    config = compose_config(options.overrides)
     if options.cfg:
         print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), end="")
         return 0
@@ -131,7 +131,7 @@ def reported(status: Mapping[str, Any], run_dir: str) -> int:
 def train_all(overrides: Sequence[str]) -> int:
     """Every combination, one run directory each, and a table of what came out; 1 if a job failed."""
     for job in sweep_jobs(overrides):
-        check_config(configs.compose_config(job))
+        check_config(compose_config(job))
     directory = sweep(overrides, train_one)
     jobs = descriptions.sweep_results(directory)
     print(f"\n{descriptions.table(jobs)}\n{directory}")
@@ -160,7 +160,7 @@ def resume(arguments: Sequence[str]) -> int:
     parser.add_argument("overrides", nargs="*", help=f"of {', '.join(run.RESUMABLE)}")
     parser.add_argument("--checkpoint", type=Path, help="a file of RUN_DIR/checkpoints; default last.ckpt")
     options = parser.parse_intermixed_args(arguments)
-    config = run.resumed_config(options.run_dir, configs.parsed_overrides(options.overrides))
+    config = run.resumed_config(options.run_dir, parsed_overrides(options.overrides))
     check_config(config)
     checkpoint = options.checkpoint or options.run_dir / "checkpoints" / "last.ckpt"
     print(f"resuming {checkpoint}", flush=True)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from lightning_rl.config_check import dotted, value_at
+from lightning_rl.config.keys import dotted, value_at
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
-from lightning_rl.ranks import is_first_rank
-from lightning_rl.trainers import made_trainer
+from lightning_rl.ranks.local import is_first_rank
+from lightning_rl.trainer.making import made_trainer
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, Trainer

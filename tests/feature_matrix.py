@@ -14,8 +14,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from lightning_rl import run
-from lightning_rl.config import compose_config
-from lightning_rl.config_check import check_config
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.population_dataset import judged
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError, import_object
 from lightning_rl.models import FullyConnectedNetwork

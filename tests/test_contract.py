@@ -13,8 +13,9 @@ import torch
 import yaml
 
 from lightning_rl.algorithm import Algorithm
-from lightning_rl.config import compose_config, group_options
-from lightning_rl.config_check import NOT_POLICY, check_config
+from lightning_rl.config import compose_config
+from lightning_rl.config.check import NOT_POLICY, check_config
+from lightning_rl.config.groups import group_options
 from lightning_rl.data.population_dataset import judged
 from lightning_rl.errors import UnsupportedSpaceError, import_object
 from lightning_rl.policies import Policy

@@ -18,8 +18,7 @@ from lightning.pytorch import Trainer
 
 from lightning_rl import run
 from lightning_rl.callbacks import RLCallback
-from lightning_rl.config import compose_config
-from lightning_rl.config_check import check_config
+from lightning_rl.config import check_config, compose_config
 
 SMALL = [
     "policy=ppo",

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_rl.config import compose_config
-from lightning_rl.config_check import check_config
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import EnvCreator, RolloutWorker

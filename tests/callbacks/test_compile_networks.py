@@ -11,8 +11,7 @@ import torch
 
 from lightning_rl import run
 from lightning_rl.callbacks import CompileNetworks
-from lightning_rl.config import compose_config
-from lightning_rl.config_check import check_config
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import ConfigError
 
 SMALL = (

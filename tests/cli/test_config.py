@@ -11,13 +11,15 @@ import pytest
 import yaml
 
 from lightning_rl.callbacks import RLCheckpoint
-from lightning_rl.config import compose_config, group_options, parsed_overrides, shipped_conf
-from lightning_rl.config_check import NOT_DATA, NOT_POLICY, SECTIONS, check_config
+from lightning_rl.config.check import NOT_DATA, NOT_POLICY, check_config
+from lightning_rl.config.compose import compose_config, parsed_overrides
+from lightning_rl.config.groups import group_options, shipped_conf
+from lightning_rl.config.schema import SECTIONS
+from lightning_rl.config.sweeps import sweep_jobs
 from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.models.catalog import MODEL_DEFAULTS
 from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.signatures import keywords_of
-from lightning_rl.sweeps import sweep_jobs
 
 FROM_OTHER_GROUPS = ("model", "exploration", "seed")  # of a policy's keywords
 POLICIES = sorted(path.stem for path in (shipped_conf() / "policy").glob("*.yaml"))

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightning_rl.config import compose_config
-from lightning_rl.config_check import check_config
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import ConfigError
-from lightning_rl.ranks import local_ranks, ranks_of
+from lightning_rl.ranks.local import local_ranks, ranks_of
 from tests.cli.conftest import Command
 from tests.run_processes import Run
 

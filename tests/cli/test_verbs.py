@@ -15,8 +15,8 @@ import pytest
 import yaml
 from gymnasium.envs.registration import registry
 
-from lightning_rl import descriptions
 from lightning_rl.cli import VERBS
+from lightning_rl.config import descriptions
 from lightning_rl.errors import import_object
 from lightning_rl.evaluation import confidence_interval, student_t
 from tests.cli.conftest import Command

@@ -16,8 +16,7 @@ import pytest
 import torch
 
 from lightning_rl import run
-from lightning_rl.config import compose_config
-from lightning_rl.config_check import check_config
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.apex_datamodule import ApexDataModule, receive_and_replay
 from lightning_rl.data.execution import NOT_READY
 from lightning_rl.errors import ConfigError

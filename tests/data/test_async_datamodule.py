@@ -14,8 +14,7 @@ import torch
 
 from lightning_rl import run
 from lightning_rl.callbacks import RLCallback
-from lightning_rl.config import compose_config
-from lightning_rl.config_check import check_config
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.async_datamodule import AsyncDataModule
 from lightning_rl.data.async_dataset import batches_as_they_come
 from lightning_rl.data.demand import Demand
@@ -362,11 +361,11 @@ def test_processes_act_while_the_policy_learns_and_nothing_is_left_behind(tmp_pa
     import ray
 
     overrides = ["workers.num_workers=2", f"data.num_aggregators={aggregators}", "data.fragments_per_batch=2"]
-    policy, datamodule, notes = trained(tmp_path, "total_env_steps=800", *overrides)
+    policy, datamodule, notes = trained(tmp_path, "total_env_steps=800", "data.max_policy_lag=8", *overrides)
     assert not ray.is_initialized() and datamodule.workers is None and not datamodule.joiners
     assert policy.env_steps == sum(int(batch.valid.sum()) for batch in notes.batches)
     ages = [report["rollout/staleness"] for report in notes.reports]
-    assert 1 <= max(ages) <= 2 + 2 * aggregators and notes.reports[-1]["rollout/episodes"] > 0
+    assert 1 <= max(ages) <= 8 and notes.reports[-1]["rollout/episodes"] > 0  # a slow process's weights grow old
     assert {batch.valid.shape for batch in notes.batches} == {(8, 4)}
 
 

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from lightning_rl import run
-from lightning_rl.config import compose_config
-from lightning_rl.config_check import check_config
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.evaluator import Evaluator, evaluation_workers
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO, Policy

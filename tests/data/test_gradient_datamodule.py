@@ -13,8 +13,7 @@ import torch
 
 from lightning_rl import run
 from lightning_rl.callbacks.metrics import latest_metrics
-from lightning_rl.config import compose_config
-from lightning_rl.config_check import check_config
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.gradient_datamodule import GradientDataModule
 from lightning_rl.data.gradient_dataset import async_gradients
 from lightning_rl.errors import ConfigError, NonFiniteError

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from lightning_rl import run
-from lightning_rl.config import compose_config
-from lightning_rl.config_check import check_config
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.data.replay_dataset import Draw, store_and_replay
 from lightning_rl.errors import CheckpointError, ConfigError

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl.config import compose_config
-from lightning_rl.config_check import check_config
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.data import RolloutDataModule
 from lightning_rl.data.transfer import moved
 from lightning_rl.errors import ConfigError

@@ -14,8 +14,9 @@ from gymnasium import Space, spaces
 from gymnasium.vector.utils import batch_space, iterate
 from torch.testing import assert_close
 
-from lightning_rl.config import compose_config, group_options, shipped_conf
-from lightning_rl.config_check import check_config
+from lightning_rl.config import compose_config
+from lightning_rl.config.check import check_config
+from lightning_rl.config.groups import group_options, shipped_conf
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import (
     STRATEGIES,

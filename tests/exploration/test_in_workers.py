@@ -13,8 +13,7 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from lightning_rl import run
-from lightning_rl.config import compose_config
-from lightning_rl.config_check import check_config
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.exploration import Actor, Exploration
 from lightning_rl.policies import PPO, Policy
 from lightning_rl.rollouts import EnvCreator, RolloutWorker, WorkerSet

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from lightning_rl import Algorithm, Policy, RolloutWorker, SampleBatch, build_policy
 from lightning_rl.cli import main
-from lightning_rl.config import compose_config, group_options
+from lightning_rl.config import compose_config
+from lightning_rl.config.groups import group_options
 from lightning_rl.errors import CheckpointError, ConfigError, import_object
 from lightning_rl.models import Model
 from lightning_rl.models.distributions import ActionDistribution

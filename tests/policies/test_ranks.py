@@ -17,8 +17,7 @@ PROGRAM = """
     import torch
     from lightning.pytorch import Callback
     from lightning_rl import run
-    from lightning_rl.config import compose_config
-    from lightning_rl.config_check import check_config
+    from lightning_rl.config import check_config, compose_config
 
     class Weights(Callback):
         obs = None

@@ -11,8 +11,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from lightning_rl.config import compose_config
-from lightning_rl.config_check import check_config
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import EnvCreator, RolloutWorker, atari

@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_rl.config import shipped_conf
+from lightning_rl.config.groups import shipped_conf
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts.requests import Requests

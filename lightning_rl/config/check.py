@@ -6,135 +6,25 @@ here. What needs no torch is looked at first, so that most mistakes cost no impo
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lightning_rl.device_check import check_devices
+from lightning_rl.config.keys import unknown_key, value_at
+from lightning_rl.config.policy_option import takes_config
+from lightning_rl.config.schema import NAMES, RANGES, SECTIONS, TRAINER_KEYS_WITH_A_HOME
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
-from lightning_rl.policy_option import takes_config
-from lightning_rl.ranks import ranks_of
+from lightning_rl.ranks.local import ranks_of
 from lightning_rl.rollouts.supervision import limits_of
 from lightning_rl.schedules import Schedule, check_schedule, schedule_points
 from lightning_rl.signatures import fits, keywords_of, spelled
+from lightning_rl.trainer.device_check import check_devices
 
-__all__ = ["check_config", "dotted", "unknown_key", "value_at"]
+__all__ = ["check_config"]
 
 Config = Mapping[str, Any]
 
-SECTIONS: dict[str, dict[str, Any]] = {
-    "": {
-        "seed": int,
-        "total_env_steps": int,
-        "run_dir": str,
-        "torch_threads": int,
-        "stop": Mapping,
-        "policy": Mapping,
-        "model": Mapping,
-        "exploration": Mapping,
-        "env": Mapping,
-        "workers": Mapping,
-        "data": Mapping,
-        "evaluation": Mapping,
-        "checkpoint": Mapping,
-        "trainer": Mapping,
-        "launcher": Mapping,
-        "logger": Mapping,
-        "callbacks": list,
-    },
-    "workers": {
-        "num_workers": int,
-        "logical_workers": int | None,
-        "envs_per_worker": int,
-        "fragment_length": int,
-        "batch_mode": str,
-        "vectorization": str,
-        "act_on": str,
-        "max_env_restarts": int,
-        "max_restarts": int,
-        "max_failures": int,
-        "restart_backoff_s": float,
-        "min_healthy": float,
-        "start_timeout_s": float,
-        "sample_timeout_s": float | None,
-        "reset_timeout_s": float | None,
-        "step_timeout_s": float | None,
-        "max_memory_mb": float | None,
-        "ray": Mapping,
-    },
-    "evaluation": {
-        "interval": int,
-        "episodes": int,
-        "explore": bool,
-        "env": Mapping | None,
-        "num_workers": int,
-        "parallel": bool,
-    },
-    "stop": {"metric": str, "return": float | str | None, "seconds": float | None, "min_episodes": int},
-}
-
-RANGES: dict[str, tuple[float, float | None]] = {  # lowest and highest value allowed
-    "seed": (0, None),
-    "total_env_steps": (1, None),
-    "torch_threads": (1, None),
-    "stop.seconds": (0, None),
-    "stop.min_episodes": (1, None),
-    "workers.num_workers": (0, None),
-    "workers.logical_workers": (1, None),
-    "workers.envs_per_worker": (1, None),
-    "workers.fragment_length": (1, None),
-    "workers.max_env_restarts": (0, None),
-    "data.iterations_per_epoch": (1, None),
-    "evaluation.interval": (0, None),
-    "evaluation.episodes": (1, None),
-    "evaluation.num_workers": (0, None),
-    "checkpoint.every_env_steps": (1, None),
-    "checkpoint.every_seconds": (0, None),
-    "checkpoint.keep": (0, None),
-    "env.max_episode_steps": (1, None),
-    "policy.gamma": (0, 1),
-    "policy.gae_lambda": (0, 1),
-    "policy.passes": (1, None),
-    "policy.minibatches": (1, None),
-    "policy.microbatches": (1, None),
-    "policy.max_grad_norm": (0, None),
-    "policy.lr": (0, None),
-    "policy.clip": (0, None),
-    "data.directions": (1, None),
-    "data.eval_prob": (0, 1),
-}
-
-NAMES: dict[str, tuple[str, ...]] = {
-    "workers.batch_mode": ("truncate_episodes", "complete_episodes"),
-    "workers.vectorization": ("auto", "sync", "async", "native"),
-    "workers.act_on": ("cpu", "learner"),
-}
-
 NOT_POLICY = ("observation_space", "action_space", "config")  # constructor arguments that no config gives
 NOT_DATA = ("env", "workers", "evaluation", "seed", "callbacks")
-
-TRAINER_KEYS_WITH_A_HOME = {
-    "max_epochs": "total_env_steps",
-    "max_steps": "total_env_steps",
-    "min_epochs": "total_env_steps",
-    "min_steps": "total_env_steps",
-    "check_val_every_n_epoch": "evaluation.interval",
-    "val_check_interval": "evaluation.interval",
-    "limit_val_batches": "evaluation.episodes",
-    "limit_train_batches": "data.iterations_per_epoch",
-    "gradient_clip_val": "policy.max_grad_norm",
-    "gradient_clip_algorithm": "policy.max_grad_norm",
-    "accumulate_grad_batches": "policy.minibatches",
-    "enable_checkpointing": "checkpoint",
-    "default_root_dir": "run_dir",
-    "enable_model_summary": "callbacks=[lightning.pytorch.callbacks.ModelSummary]",
-    "logger": "logger",
-    "callbacks": "callbacks",
-    "num_sanity_val_steps": "evaluation.interval",
-    "log_every_n_steps": "logger",
-    "plugins": "trainer.precision",
-    "use_distributed_sampler": "workers.logical_workers",
-}
 
 
 def check_config(config: Config) -> None:
@@ -275,7 +165,7 @@ def _check_constructors(config: Config) -> None:
     check_devices(config["trainer"], config["workers"])
     launcher = dict(config["launcher"])
     _check_keywords(
-        "launcher", launcher, import_object(launcher.pop("_target_", "lightning_rl.launchers:LocalLauncher"))
+        "launcher", launcher, import_object(launcher.pop("_target_", "lightning_rl.ranks.launchers:LocalLauncher"))
     )
     _check_keywords("trainer", config["trainer"], Trainer, TRAINER_KEYS_WITH_A_HOME)
 
@@ -326,32 +216,6 @@ def _check_metrics(config: Config) -> None:
     check_metric("stop.metric", config["stop"]["metric"])
     if config["checkpoint"].get("monitor") is not None:
         check_metric("checkpoint.monitor", config["checkpoint"]["monitor"])
-
-
-def unknown_key(section: str, key: str, known: Iterable[str]) -> str:
-    """What to say about a key that a section does not have: its full name, the nearest one, and all."""
-    prefix = f"{section}." if section else ""
-    near = difflib.get_close_matches(key, list(known), n=1) or [name for name in known if key.startswith(name)]
-    suggestion = f" Did you mean {prefix + near[0]!r}?" if near else ""
-    return f"no key {prefix + key!r}.{suggestion} Keys{f' of {section}' if section else ''}: {', '.join(known)}"
-
-
-def value_at(config: Config, name: str) -> Any:
-    """The value of a dotted key; `None` where there is none."""
-    value: Any = config
-    for key in name.split("."):
-        if not isinstance(value, Mapping) or key not in value:
-            return None
-        value = value[key]
-    return value
-
-
-def dotted(config: Config, prefix: str = "") -> Iterator[str]:
-    """Every key of nested mappings, written with dots."""
-    for key, value in config.items():
-        yield f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from dotted(value, f"{prefix}{key}.")
 
 
 def _kind(value: Any) -> str:

@@ -8,10 +8,10 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from lightning_rl.config_check import value_at
+from lightning_rl.config.keys import value_at
 from lightning_rl.errors import ConfigError, did_you_mean
-from lightning_rl.rllib_async_keys import ASYNC_KEYS, ASYNC_NO_EFFECT, ASYNC_ONLY, ASYNC_SPECIAL, write_async_keys
-from lightning_rl.rllib_replay_keys import (
+from lightning_rl.rllib.async_keys import ASYNC_KEYS, ASYNC_NO_EFFECT, ASYNC_ONLY, ASYNC_SPECIAL, write_async_keys
+from lightning_rl.rllib.replay_keys import (
     REPLAY_KEYS,
     REPLAY_NO_EFFECT,
     REPLAY_ONLY,
@@ -27,6 +27,8 @@ KEYS |= {"num_workers": "workers.num_workers", "num_envs_per_worker": "workers.e
 KEYS |= dict.fromkeys(("rollout_fragment_length", "sample_batch_size"), "workers.fragment_length")
 KEYS |= {"batch_mode": "workers.batch_mode", "exploration_config": "exploration"}
 KEYS |= dict.fromkeys(("evaluation_num_episodes", "evaluation_duration"), "evaluation.episodes")
+KEYS |= dict.fromkeys(("evaluation_num_workers", "evaluation_num_env_runners"), "evaluation.num_workers")
+KEYS |= {"evaluation_parallel_to_training": "evaluation.parallel"}
 KEYS |= {"lr": "policy.lr", "lr_schedule": "policy.lr", "gamma": "policy.gamma", "lambda": "policy.gae_lambda"}
 KEYS |= {"clip_param": "policy.clip", "vf_clip_param": "policy.value_loss_clip", "grad_clip": "policy.max_grad_norm"}
 KEYS |= {"vf_loss_coeff": "policy.value_coef", "kl_coeff": "policy.kl_coef", "kl_target": "policy.kl_target"}
@@ -50,7 +52,7 @@ VALUES: dict[str, dict[Any, Any]] = {
 # Keys that have one meaning here; another value is refused.
 ONLY = {"framework": "torch", "use_pytorch": True, "eager": False, "explore": True, "use_gae": True, "use_critic": True}
 ONLY |= {"return_proc_mode": "centered_rank", "offset": 0, "action_noise_std": 0.0, "keep_local_weights_in_sync": True}
-ONLY |= {"num_gpus_per_worker": 0, "evaluation_num_workers": 0, "input": "sampler", "output": None, **REPLAY_ONLY}
+ONLY |= {"num_gpus_per_worker": 0, "input": "sampler", "output": None, **REPLAY_ONLY}
 ONLY |= ASYNC_ONLY
 NO_EFFECT = ("log_level", "num_cpus_per_worker", "num_cpus_for_driver", "create_env_on_driver", "simple_optimizer")
 NO_EFFECT += ("recreate_failed_workers", "restart_failed_env_runners", "ignore_worker_failures")  # as max_restarts is

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from lightning_rl.errors import ConfigError, check_at_least_one
-from lightning_rl.ranks import is_first_rank, local_ranks, meeting, ranks_of
+from lightning_rl.ranks.local import is_first_rank, local_ranks, meeting, ranks_of
 
 __all__ = ["LocalLauncher", "RayTrainLauncher"]
 

@@ -13,11 +13,13 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from lightning_rl import rllib, rllib_keys
+from lightning_rl import rllib
 from lightning_rl.algorithm import Algorithm
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Random
 from lightning_rl.policies import A2C, PPO
+from lightning_rl.rllib import __main__ as command_line
+from lightning_rl.rllib import keys
 
 SMALL = {"num_envs_per_worker": 2, "rollout_fragment_length": 16}
 
@@ -93,11 +95,11 @@ def test_a_key_without_effect_says_so() -> None:
 
 def test_atari_keys_of_the_model_go_to_the_environment() -> None:
     out: dict[str, Any] = {}
-    model = rllib_keys.model_keys({"dim": 42, "framestack": False, "fcnet_hiddens": [4]}, out, "ALE/Pong-v5")
+    model = keys.model_keys({"dim": 42, "framestack": False, "fcnet_hiddens": [4]}, out, "ALE/Pong-v5")
     assert out == {"env": {"kwargs": {"dim": 42, "framestack": False}}} and model == {"fcnet_hiddens": [4]}
-    assert rllib_keys.current_env("CartPole-v1") == ("CartPole-v1", None)
+    assert keys.current_env("CartPole-v1") == ("CartPole-v1", None)
     with pytest.warns(UserWarning, match="retired: 'ALE/Pong-v5'"):
-        assert rllib_keys.current_env("PongNoFrameskip-v4") == ("ALE/Pong-v5", None)
+        assert keys.current_env("PongNoFrameskip-v4") == ("ALE/Pong-v5", None)
 
 
 def test_exploration_of_another_type_drops_the_keys_of_the_first() -> None:
@@ -287,5 +289,7 @@ def test_a_classic_distribution_needs_three_methods_and_names_the_others() -> No
 
 def test_the_classic_command_line(capsys: Any) -> None:
     config = '{"rollout_fragment_length": 16, "num_envs_per_worker": 2}'
-    rllib.main(["train", "--run=PPO", "--env=CartPole-v1", f"--config={config}", '--stop={"training_iteration": 2}'])
+    command_line.main(
+        ["train", "--run=PPO", "--env=CartPole-v1", f"--config={config}", '--stop={"training_iteration": 2}']
+    )
     assert "'training_iteration': 2" in capsys.readouterr().out

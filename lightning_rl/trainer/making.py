@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lightning_rl.device_check import on_cpu
 from lightning_rl.errors import ConfigError
-from lightning_rl.ranks import ranks_of
+from lightning_rl.ranks.local import ranks_of
+from lightning_rl.trainer.device_check import on_cpu
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -33,7 +33,7 @@ def made_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any
     from lightning.pytorch import Trainer
 
     from lightning_rl.callbacks import AtomicCheckpointIO
-    from lightning_rl.precision import precision_plugin
+    from lightning_rl.trainer.precision import precision_plugin
 
     options = {**config["trainer"], **place}
     options["strategy"] = fitting_strategy(options.get("strategy", "auto"), policy, ranks_of(config))

@@ -18,9 +18,9 @@ from typing import Any
 import yaml
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.other_ranks import OtherRanks, report_failure
-from lightning_rl.rank_watch import Watch
-from lightning_rl.rendezvous import Store, environment, leave_group, loopback_store, store_of_the_run
+from lightning_rl.ranks.others import OtherRanks, report_failure
+from lightning_rl.ranks.rendezvous import Store, environment, leave_group, loopback_store, store_of_the_run
+from lightning_rl.ranks.watch import Watch
 
 __all__ = ["Launch", "devices_of", "is_first_rank", "local_ranks", "main", "meeting", "ranks_of"]
 
@@ -107,7 +107,7 @@ def meeting(ranks: int, run_dir: Path) -> Iterator[Launch]:
 
 
 def main() -> None:
-    """One rank but the first: `python -m lightning_rl.ranks RUN_DIR/config.yaml [CHECKPOINT]`."""
+    """One rank but the first: `python -m lightning_rl.ranks.local RUN_DIR/config.yaml [CHECKPOINT]`."""
     from lightning_rl.callbacks import StopSignals
     from lightning_rl.run import build, fit
 

@@ -11,11 +11,10 @@ from lightning.pytorch import Trainer
 from torch.overrides import TorchFunctionMode
 
 from lightning_rl import run
-from lightning_rl.config import compose_config
-from lightning_rl.config_check import check_config
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import Policy, ppo
-from lightning_rl.precision import LowPrecisionLoss, LowPrecisionWeights, precision_plugin
+from lightning_rl.trainer.precision import LowPrecisionLoss, LowPrecisionWeights, precision_plugin
 
 SMALL = (
     "experiment=none",

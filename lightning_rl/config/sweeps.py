@@ -13,7 +13,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from lightning_rl.config import PRIMARY, completed, explanation, hydra_ready, key_of, plain
+from lightning_rl.config.compose import completed, key_of, plain
+from lightning_rl.config.groups import PRIMARY, hydra_ready
+from lightning_rl.config.refusals import explanation
 from lightning_rl.errors import ConfigError
 
 __all__ = ["sweep", "sweep_jobs"]

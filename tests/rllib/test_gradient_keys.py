@@ -12,6 +12,8 @@ from lightning_rl.data.gradient_datamodule import GradientDataModule
 from lightning_rl.data.population_datamodule import PopulationDataModule
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import A3C, ARS, ES, PPO
+from lightning_rl.rllib.keys import translated
+from lightning_rl.rllib.trainers import defaults_of
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +43,8 @@ def test_the_keys_of_a3c_reach_their_places() -> None:
 
 def test_rllib_s_workers_are_the_logical_ones() -> None:
     """Six would not be four workers in six processes; 0 is one that the trainer has itself."""
-    translated = rllib.translated({"num_workers": 6}, rllib._defaults("a3c"), {})
-    assert translated["workers"] == {"num_workers": 6, "logical_workers": 6}
+    found = translated({"num_workers": 6}, defaults_of("a3c"), {})
+    assert found["workers"] == {"num_workers": 6, "logical_workers": 6}
     assert config("A3C", num_workers=0)["workers"]["logical_workers"] == 1
 
 
@@ -109,3 +111,10 @@ def test_a_classic_trainer_trains_by_gradients_and_by_returns() -> None:
         result = trainer.train()
         trainer.stop()
         assert result["timesteps_total"] > 5 and result["info"]["learner"]["default_policy"]["grad_norm"] >= 0
+
+
+@pytest.mark.parametrize("name", ["evaluation_num_workers", "evaluation_num_env_runners"])
+def test_evaluation_has_processes_of_its_own(name: str) -> None:
+    made = config("PPO", **{name: 1}, evaluation_parallel_to_training=True, evaluation_duration=3)
+    assert made["evaluation"]["num_workers"] == 1 and made["evaluation"]["parallel"] is True
+    assert made["evaluation"]["episodes"] == 3

@@ -1,60 +1,24 @@
-"""For people who come from RLlib: its names and config keys, each mapped to what it is here.
-
-`PPOTrainer(env="CartPole-v0", config={"train_batch_size": 4000}).train()`; there is a `NAMETrainer` and a
-`NAMETorchPolicy` for every policy of `conf/policy`. Nothing here acts or learns: the classes are this package's own.
-"""
+"""RLlib's trainers: its constructor and result names over `Algorithm`."""
 
 from __future__ import annotations
 
-import argparse
 import inspect
-import json
 import math
-import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from lightning_rl import algorithm, config, policies
-from lightning_rl.callbacks.hooks import RLCallback as DefaultCallbacks  # noqa: F401
-from lightning_rl.data.local_replay_buffer import LocalReplayBuffer
-from lightning_rl.data.replay_optimizer import SyncReplayOptimizer  # noqa: F401
-from lightning_rl.data.samples_optimizer import (  # noqa: F401
-    AsyncGradientsOptimizer,
-    AsyncSamplesOptimizer,
-    SyncSamplesOptimizer,
-)
-from lightning_rl.errors import ConfigError, did_you_mean, import_object
-from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog  # noqa: F401
-from lightning_rl.models.classic import ClassicActionDistribution as ActionDistribution  # noqa: F401
-from lightning_rl.models.classic import TorchModelV2  # noqa: F401
-from lightning_rl.models.preprocessors import Preprocessor  # noqa: F401
-from lightning_rl.rllib_keys import KNOWN, classic_keys, current_env, translated
-from lightning_rl.rllib_plans import (  # noqa: F401
-    ClassicPlan,
-    ConcatBatches,
-    Concurrently,
-    ParallelRollouts,
-    PlannedDataset,
-    Replay,
-    StandardMetricsReporting,
-    StoreToReplayBuffer,
-    TrainOneStep,
-    UpdateTargetNetwork,
-)
-from lightning_rl.rollouts import EnvContext, RolloutWorker, WorkerSet, register_env  # noqa: F401
-from lightning_rl.sample_batch import SampleBatch, concat_samples  # noqa: F401
+from lightning_rl import algorithm
+from lightning_rl.config import compose_config
+from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, translated
+from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset
 from lightning_rl.signatures import called, keywords_of
 
-Policy = TorchPolicy = policies.Policy
-PolicyEvaluator = RolloutWorker
-ReplayActor = LocalReplayBuffer
-build_torch_policy = policies.build_policy
+__all__ = ["Trainer", "build_trainer", "defaults_of"]
 
 
-# -- trainers ---------------------------------------------------------------------------------------------------------
 class Trainer(algorithm.Algorithm):
     """`Algorithm` with RLlib's constructor and result names.
 
@@ -84,7 +48,7 @@ class Trainer(algorithm.Algorithm):
             raise ConfigError(f"{type(self).__name__} has no policy: give default_policy, or get_default_policy_class")
         self.evaluation_interval = given.get("evaluation_interval")
         own = keywords_of(policy).get("config") if isinstance(policy, type) else None
-        defaults = _defaults(policy)
+        defaults = defaults_of(policy)
         plan = type(self).execution_plan
         self._planned = plan is not None and "config" in inspect.signature(plan).parameters
         # Other keys of the trainer's default_config, or that validate_config adds, are for its plan.
@@ -179,7 +143,6 @@ class Trainer(algorithm.Algorithm):
 
 
 UPDATES = ("default_policy", "get_policy_class", "default_config", "validate_config", "execution_plan")
-Algorithm = Trainer
 
 
 def build_trainer(name: str, **changes: Any) -> type[Trainer]:
@@ -187,59 +150,6 @@ def build_trainer(name: str, **changes: Any) -> type[Trainer]:
     return Trainer.with_updates(name, **changes)
 
 
-def run(trainable: Any, *, stop: Mapping[str, float], config: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Train a trainer class (or "PPO") until the result reaches a number of `stop`, as `tune.run`; the last result.
-
-    Raises:
-        ConfigError: `stop` has a name that no result has.
-    """
-    trainer = (__getattr__(f"{trainable}Trainer") if isinstance(trainable, str) else trainable)(config=config)
-    try:
-        while True:
-            result = trainer.train()
-            for name in stop:
-                if name not in result:
-                    raise ConfigError(f"stop: no result {name!r}.{did_you_mean(name, result)}")
-            if any(result[name] >= number for name, number in stop.items()):
-                return result
-    finally:
-        trainer.stop()
-
-
-tune = SimpleNamespace(run=run)
-
-
-def _defaults(policy: Any) -> dict[str, Any]:
-    return config.compose_config([algorithm.policy_choice(policy), "experiment=none", "logger=none"])
-
-
-def __getattr__(name: str) -> Any:
-    """`PPOTrainer` and `PPOTorchPolicy`, for each policy that there is."""
-    found = re.fullmatch(r"(\w+?)(Trainer|TorchPolicy)", name)
-    if found is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    known = {option.replace("_", ""): option for option in config.group_options("policy")}  # SimpleQ is simple_q
-    if (spelled := found[1].lower()) not in known:
-        near = did_you_mean(spelled, known.values())
-        raise ConfigError(f"{name}: no policy {spelled!r}.{near} There are: {', '.join(known.values())}")
-    policy = known[spelled]
-    if found[2] == "TorchPolicy":
-        return import_object(_defaults(policy)["policy"]["_target_"])
-    globals()[name] = Trainer.with_updates(name, default_policy=policy)
-    return globals()[name]
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """`python -m lightning_rl.rllib train --run=PPO --env=CartPole-v0 --config='{"train_batch_size": 4000}'`."""
-    parser = argparse.ArgumentParser(prog="python -m lightning_rl.rllib", description="RLlib's command line.")
-    parser.add_argument("verb", choices=["train"])
-    parser.add_argument("--run", required=True)
-    parser.add_argument("--env", required=True)
-    parser.add_argument("--config", default="{}", type=json.loads)
-    parser.add_argument("--stop", default='{"training_iteration": 100}', type=json.loads)
-    given = parser.parse_args(arguments)
-    print(run(given.run, stop=given.stop, config={**given.config, "env": given.env}))
-
-
-if __name__ == "__main__":
-    main()
+def defaults_of(policy: Any) -> dict[str, Any]:
+    """The config of a policy as it is shipped, without an experiment's tuned values."""
+    return compose_config([algorithm.policy_choice(policy), "experiment=none", "logger=none"])

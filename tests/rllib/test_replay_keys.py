@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lightning_rl import rllib
-from lightning_rl.config import group_options
+from lightning_rl.config.groups import group_options
 from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import DQN

@@ -14,8 +14,8 @@ from typing import Any
 
 from lightning_rl import errors
 from lightning_rl.errors import RankError
-from lightning_rl.rank_watch import Watch, ended
-from lightning_rl.rendezvous import Store
+from lightning_rl.ranks.rendezvous import Store
+from lightning_rl.ranks.watch import Watch, ended
 
 __all__ = ["OtherRanks", "report_failure"]
 
@@ -48,7 +48,7 @@ class OtherRanks:
             # A group of its own: Ctrl-C at a terminal comes to the first rank, which tells the others; and what a rank
             # has started can be ended with it.
             self.processes[rank] = subprocess.Popen(
-                [sys.executable, "-m", "lightning_rl.ranks", *files],
+                [sys.executable, "-m", "lightning_rl.ranks.local", *files],
                 env={**os.environ, "LOCAL_RANK": str(rank)},
                 process_group=0,
             )

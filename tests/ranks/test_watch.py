@@ -9,15 +9,15 @@ import time
 
 import pytest
 
-from lightning_rl import rank_watch
 from lightning_rl.errors import RankError
-from lightning_rl.rank_watch import Watch, ended
+from lightning_rl.ranks import watch as ranks_watch
+from lightning_rl.ranks.watch import Watch, ended
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank_watch, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(rank_watch, "UNWIND_SECONDS", 0.1)
+    monkeypatch.setattr(ranks_watch, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(ranks_watch, "UNWIND_SECONDS", 0.1)
 
 
 def test_a_process_that_waits_for_something_else_is_woken_with_the_reason() -> None:
@@ -38,19 +38,19 @@ def test_nothing_happens_while_all_are_there() -> None:
 def test_the_handler_of_before_is_back_afterwards() -> None:
     import signal
 
-    before = signal.getsignal(rank_watch.WAKE)
+    before = signal.getsignal(ranks_watch.WAKE)
     with Watch(lambda: None):
-        assert signal.getsignal(rank_watch.WAKE) != before
-    assert signal.getsignal(rank_watch.WAKE) == before
+        assert signal.getsignal(ranks_watch.WAKE) != before
+    assert signal.getsignal(ranks_watch.WAKE) == before
 
 
 def test_a_process_that_no_signal_reaches_is_ended_with_its_last_words() -> None:
     program = """
         import signal, time
-        from lightning_rl import rank_watch
-        rank_watch.UNWIND_SECONDS = rank_watch.HARD_SECONDS = 0.1
-        with rank_watch.Watch(lambda: "rank 1 is gone", lambda found: print("noted:", found, flush=True)):
-            signal.pthread_sigmask(signal.SIG_BLOCK, {rank_watch.WAKE})  # as a call into C would
+        from lightning_rl.ranks import watch
+        watch.UNWIND_SECONDS = watch.HARD_SECONDS = 0.1
+        with watch.Watch(lambda: "rank 1 is gone", lambda found: print("noted:", found, flush=True)):
+            signal.pthread_sigmask(signal.SIG_BLOCK, {watch.WAKE})  # as a call into C would
             time.sleep(600)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=100)

@@ -11,8 +11,10 @@ from typing import Any
 
 import yaml
 
-from lightning_rl import config as configs
-from lightning_rl.config_check import dotted, value_at
+from lightning_rl.config.compose import compose_config
+from lightning_rl.config.groups import GROUPS, group_options, option_text
+from lightning_rl.config.keys import dotted, value_at
+from lightning_rl.config.refusals import no_choice
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.signatures import keywords_of, spelled
 
@@ -38,12 +40,12 @@ ENTRY = re.compile(r"^    ([\w, ]+)(?: \([^\n]*\))?: (.*?)(?=^    \S|\Z)", re.DO
 
 def choices(group: str) -> dict[str, str]:
     """The options of a config group, each with a line about it."""
-    return {name: headline(group, name) for name in configs.group_options(group)}
+    return {name: headline(group, name) for name in group_options(group)}
 
 
 def headline(group: str, name: str) -> str:
     """An environment's id, or what the option's first comment says."""
-    text = configs.option_text(group, name)
+    text = option_text(group, name)
     found = re.search(r"^id: *(\S+)", text, re.MULTILINE) if group == "env" else None
     if found and found[1] != "???":
         return found[1]
@@ -73,11 +75,11 @@ def describe(what: str) -> str:
     Raises:
         ConfigError: there is no such choice, group or key.
     """
-    if "=" in what or what in configs.GROUPS:
+    if "=" in what or what in GROUPS:
         group, _, name = what.partition("=")
         return described_group(group, name)
     if what == "train":
-        return configs.option_text("", "train")
+        return option_text("", "train")
     config = config_with(what)
     section, _, key = what.rpartition(".")
     target = target_of(section, config)
@@ -93,28 +95,28 @@ def config_with(key: str) -> Mapping[str, Any]:
     """
     group = key.partition(".")[0]
     known: dict[str, None] = {}
-    others = configs.group_options(group) if group in ("policy", "data", "exploration") else []
+    others = group_options(group) if group in ("policy", "data", "exploration") else []
     for choice in ([], *([f"{group}={name}", *REPLAY.get(group, ())] for name in others if name != "custom")):
-        config = configs.compose_config([*choice, "experiment=none"])
+        config = compose_config([*choice, "experiment=none"])
         known |= dict.fromkeys(dotted(config))
         if key in known:
             return config
-    raise ConfigError(f"no key {key!r}.{did_you_mean(key, known)} Groups: {', '.join(configs.GROUPS)}")
+    raise ConfigError(f"no key {key!r}.{did_you_mean(key, known)} Groups: {', '.join(GROUPS)}")
 
 
 def described_group(group: str, name: str) -> str:
     """The class behind a choice with its keywords, and the choice's file."""
-    options = configs.group_options(group)
+    options = group_options(group)
     if not options or (name and name not in options):
-        raise ConfigError(configs.no_choice(group, name, options))
+        raise ConfigError(no_choice(group, name, options))
     if not name:
-        keys = f"\n\n# {group}/default.yaml\n{configs.option_text(group, 'default')}" if "default" in options else ""
+        keys = f"\n\n# {group}/default.yaml\n{option_text(group, 'default')}" if "default" in options else ""
         return listing(f"choices of {group}", choices(group)) + keys
-    text = configs.option_text(group, name).strip()
+    text = option_text(group, name).strip()
     if group in ("experiment", "logger") or (group, name) == ("exploration", "custom"):
         return text
     named = ["env.id=ID"] if name == "custom" else REPLAY.get(group, ())
-    config = configs.compose_config([f"{group}={name}", *named])
+    config = compose_config([f"{group}={name}", *named])
     target = target_of(group, config)
     if target is None:
         return text
@@ -159,8 +161,8 @@ def documented(target: Any) -> dict[str, str]:
 
 def commented_line(section: str, key: str) -> str:
     """The line of a group's default file that sets the key, with its comment."""
-    group = section if section in configs.GROUPS else ""
-    text = configs.option_text(group, "default" if group else "train")
+    group = section if section in GROUPS else ""
+    text = option_text(group, "default" if group else "train")
     found = re.search(rf"^ *{re.escape(key)}:.*$", text, re.MULTILINE)
     return found[0].strip() if found else ""
 

@@ -1,0 +1,159 @@
+"""Hydra in, a plain dict out: composes the config groups with the overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra import compose
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+from lightning_rl.config.groups import PRIMARY, group_options, hydra_ready, is_path, option_text
+from lightning_rl.config.keys import plain_keys
+from lightning_rl.config.policy_option import policy_option
+from lightning_rl.config.refusals import explanation, first_line, no_choice
+from lightning_rl.errors import ConfigError, import_object
+
+__all__ = ["compose_config", "parsed_overrides", "store_policy"]
+
+# Mappings that take keys of the user's own, so these need no "+" on the command line.
+OPEN = (
+    "env.kwargs",
+    "exploration",
+    "launcher.resources",
+    "model.custom_model_config",
+    "policy.config",
+    "policy.optimizer_kwargs",
+    "trainer",
+    "workers.ray",
+)
+
+
+def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The resolved configuration as plain containers.
+
+    Args:
+        overrides: as on the command line: "policy=a2c", "policy.lr=1e-3", "env.id=my_pkg.envs:MyEnv".
+
+    Raises:
+        ConfigError: an unknown key or choice, an override that cannot be read, or a value that is missing.
+    """
+    overrides = completed(overrides)
+    with hydra_ready():
+        check_experiment(overrides)
+        try:
+            config = compose(PRIMARY, list(overrides), return_hydra_config=True)
+        except HydraException as error:
+            raise ConfigError(explanation(error, overrides)) from error
+        before = HydraConfig.instance().cfg
+        HydraConfig.instance().set_config(config)  # run_dir names the choices
+        try:
+            return plain(config)
+        finally:
+            HydraConfig.instance().cfg = before
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A composed config without Hydra's part, resolved, as plain containers.
+
+    Raises:
+        ConfigError: a value is missing, or refers to something that is not there.
+    """
+    own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    try:
+        container = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        example = "; for example env.id=CartPole-v1 or env.id=my_pkg.envs:MyEnv" if error.full_key == "env.id" else ""
+        raise ConfigError(f"{error.full_key} has no value: set it with {error.full_key}=…{example}") from error
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"{error.full_key}: {first_line(error)}") from error
+    return plain_keys(container)
+
+
+def completed(overrides: Sequence[str]) -> list[str]:
+    """The overrides as Hydra needs them.
+
+    Only an id given: `env=custom`, because the default environment's tuned values are not that one's. Only a strategy's
+    type given: `exploration=custom`, because the default strategy's keys are not that one's. A key of an open
+    mapping: "++", because Hydra takes no new keys without it. A mapping for a policy's key (a schedule): null
+    first, because Hydra cannot merge a mapping into the list or number that is there.
+    """
+    overrides = with_own_policies(overrides)
+    keys = {key_of(override) for override in overrides}
+    custom = ["env=custom"] if "env.id" in keys and not keys & {"env", "experiment"} else []
+    custom += ["exploration=custom"] if "exploration.type" in keys and "exploration" not in keys else []
+    opened = tuple(f"{name}." for name in OPEN)
+    done = list(custom)
+    for override in overrides:
+        if override.startswith(opened):
+            done.append(f"++{override}")
+        elif override.startswith("policy.") and override.partition("=")[2].startswith("{"):
+            done += [f"{key_of(override)}=null", f"++{override}"]
+        else:
+            done.append(override)
+    return done
+
+
+def with_own_policies(overrides: Sequence[str]) -> Sequence[str]:
+    """Make an option of each policy that is given by its import path, as `policy=path` or `policy._target_=path`."""
+    if not any(override.startswith("policy=") for override in overrides):
+        overrides = [override.replace("policy._target_=", "policy=", 1) for override in overrides]
+    for override in overrides:
+        if override.startswith("policy="):
+            for path in filter(is_path, override.removeprefix("policy=").strip("'").split(",")):
+                store_policy(path)
+    return overrides
+
+
+def store_policy(path: str, policy_class: Any = None) -> None:
+    """Make `policy=path` mean this class, or the one that is to be imported from there.
+
+    Raises:
+        ConfigError: there is none, or it is no policy.
+    """
+    store = ConfigStore.instance()
+    if policy_class is None and f"{path}.yaml" in store.repo.get("policy", {}):
+        return
+    policy_class = import_object(path) if policy_class is None else policy_class
+    if not hasattr(policy_class, "written_from_scratch"):
+        raise ConfigError(f"policy={path} is {policy_class!r}; expected a subclass of lightning_rl.Policy")
+    shipped = [(option, option_text("policy", option)) for option in group_options("policy")]
+    store.store(name=path, group="policy", node=policy_option(policy_class, shipped))
+
+
+def key_of(override: str) -> str:
+    """What an override sets: "policy.lr" of "+policy.lr=1e-3"."""
+    return override.lstrip("+~").split("=", 1)[0]
+
+
+def check_experiment(overrides: Sequence[str]) -> None:
+    """The experiment is optional in the defaults list, so Hydra would pass over a name that is not there.
+
+    Raises:
+        ConfigError: the experiment asked for does not exist.
+    """
+    chosen = [override.split("=", 1)[1] for override in overrides if override.startswith("experiment=")]
+    if chosen:
+        options = GlobalHydra.instance().config_loader().get_group_options("experiment", ObjectType.CONFIG)
+        if chosen[-1] not in options:
+            raise ConfigError(no_choice("experiment", chosen[-1], options))
+
+
+def parsed_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """Dotted key → value of plain "key=value" overrides, which a config that is already composed shall take.
+
+    Raises:
+        ConfigError: an override cannot be read.
+    """
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise ConfigError(explanation(error, overrides)) from error
+    return {override.key_or_group: override.value() for override in parsed}

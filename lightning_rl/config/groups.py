@@ -1,0 +1,105 @@
+"""Where the config groups lie, and what choices they have: the user's directories, then the package's own.
+
+Groups are looked for in `./conf` of the working directory, then in the directories of `LIGHTNING_RL_SEARCH_PATH`, then
+in the package, so a user's option adds to the shipped ones, or replaces the one of the same name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra import initialize_config_dir
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+from lightning_rl.errors import ConfigError
+
+__all__ = ["GROUPS", "PRIMARY", "group_options", "hydra_ready", "is_path", "option_text", "shipped_conf", "user_confs"]
+
+SEARCH_PATH = "LIGHTNING_RL_SEARCH_PATH"
+PRIMARY = "train"
+GROUPS = (
+    "policy",
+    "model",
+    "exploration",
+    "data",
+    "env",
+    "workers",
+    "evaluation",
+    "checkpoint",
+    "trainer",
+    "launcher",
+    "logger",
+    "experiment",
+)
+
+
+def shipped_conf() -> Path:
+    """The directory of the package's own configs: inside it in a wheel, beside it in a checkout."""
+    inside = Path(__file__).parents[1] / "conf"
+    return inside if inside.is_dir() else Path(__file__).parents[2] / "conf"
+
+
+def user_confs() -> list[str]:
+    """The user's config directories (and pkg://… entries), first one first.
+
+    Raises:
+        ConfigError: a directory of `LIGHTNING_RL_SEARCH_PATH` is not there.
+    """
+    found = [Path.cwd() / "conf"] if (Path.cwd() / "conf").is_dir() else []
+    packages = []
+    for entry in filter(None, os.environ.get(SEARCH_PATH, "").split(os.pathsep)):
+        if entry.startswith("pkg://"):
+            packages.append(entry)
+        elif Path(entry).is_dir():
+            found.append(Path(entry).absolute())
+        else:
+            expected = f"give directories, or pkg://package.conf, separated by {os.pathsep!r}"
+            raise ConfigError(f"{SEARCH_PATH} names {entry!r}, which is no directory: {expected}")
+    return [str(path) for path in found if not path.samefile(shipped_conf())] + packages
+
+
+class UserConf(SearchPathPlugin):
+    """Puts the user's config directories before the shipped one."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Called by Hydra for every program; only this package's own search path is changed."""
+        if any(element.path == str(shipped_conf()) for element in search_path.get_path()):
+            for path in user_confs():
+                search_path.prepend("user", path, anchor="main")
+
+
+@contextmanager
+def hydra_ready() -> Iterator[Any]:
+    """Hydra with the search path of now; its errors come out as `ConfigError`."""
+    Plugins.instance().register(UserConf)
+    with initialize_config_dir(str(shipped_conf()), job_name=PRIMARY, version_base="1.3"):
+        yield GlobalHydra.instance().hydra
+
+
+def group_options(group: str) -> list[str]:
+    """The choices of a config group, the user's among them."""
+    with hydra_ready() as hydra:
+        options = hydra.config_loader.get_group_options(group, ObjectType.CONFIG)
+        return sorted(option for option in options if not is_path(option))
+
+
+def is_path(name: str) -> bool:
+    """Whether this is an import path, and not the name of an option."""
+    return "." in name or ":" in name
+
+
+def option_text(group: str, name: str) -> str:
+    """The YAML of a group's option (of the primary config for group ""), from the first directory that has it."""
+    for directory in [*user_confs(), str(shipped_conf())]:
+        file = Path(directory) / group / f"{name}.yaml"
+        if file.is_file():
+            return file.read_text(encoding="utf-8")
+    return ""

@@ -1,0 +1,85 @@
+"""For people who come from RLlib: its names and config keys, each mapped to what it is here.
+
+`PPOTrainer(env="CartPole-v0", config={"train_batch_size": 4000}).train()`; there is a `NAMETrainer` and a
+`NAMETorchPolicy` for every policy of `conf/policy`. Nothing here acts or learns: the classes are this package's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from lightning_rl import policies
+from lightning_rl.callbacks.hooks import RLCallback as DefaultCallbacks  # noqa: F401
+from lightning_rl.config.groups import group_options
+from lightning_rl.data.local_replay_buffer import LocalReplayBuffer
+from lightning_rl.data.replay_optimizer import SyncReplayOptimizer  # noqa: F401
+from lightning_rl.data.samples_optimizer import (  # noqa: F401
+    AsyncGradientsOptimizer,
+    AsyncSamplesOptimizer,
+    SyncSamplesOptimizer,
+)
+from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog  # noqa: F401
+from lightning_rl.models.classic import ClassicActionDistribution as ActionDistribution  # noqa: F401
+from lightning_rl.models.classic import TorchModelV2  # noqa: F401
+from lightning_rl.models.preprocessors import Preprocessor  # noqa: F401
+from lightning_rl.rllib.plans import (  # noqa: F401
+    ConcatBatches,
+    Concurrently,
+    ParallelRollouts,
+    Replay,
+    StandardMetricsReporting,
+    StoreToReplayBuffer,
+    TrainOneStep,
+    UpdateTargetNetwork,
+)
+from lightning_rl.rllib.trainers import Trainer, build_trainer, defaults_of  # noqa: F401
+from lightning_rl.rollouts import EnvContext, RolloutWorker, WorkerSet, register_env  # noqa: F401
+from lightning_rl.sample_batch import SampleBatch, concat_samples  # noqa: F401
+
+Policy = TorchPolicy = policies.Policy
+PolicyEvaluator = RolloutWorker
+ReplayActor = LocalReplayBuffer
+build_torch_policy = policies.build_policy
+Algorithm = Trainer
+
+
+def run(trainable: Any, *, stop: Mapping[str, float], config: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Train a trainer class (or "PPO") until the result reaches a number of `stop`, as `tune.run`; the last result.
+
+    Raises:
+        ConfigError: `stop` has a name that no result has.
+    """
+    trainer = (__getattr__(f"{trainable}Trainer") if isinstance(trainable, str) else trainable)(config=config)
+    try:
+        while True:
+            result = trainer.train()
+            for name in stop:
+                if name not in result:
+                    raise ConfigError(f"stop: no result {name!r}.{did_you_mean(name, result)}")
+            if any(result[name] >= number for name, number in stop.items()):
+                return result
+    finally:
+        trainer.stop()
+
+
+tune = SimpleNamespace(run=run)
+
+
+def __getattr__(name: str) -> Any:
+    """`PPOTrainer` and `PPOTorchPolicy`, for each policy that there is."""
+    found = re.fullmatch(r"(\w+?)(Trainer|TorchPolicy)", name)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    known = {option.replace("_", ""): option for option in group_options("policy")}  # SimpleQ is simple_q
+    if (spelled := found[1].lower()) not in known:
+        near = did_you_mean(spelled, known.values())
+        raise ConfigError(f"{name}: no policy {spelled!r}.{near} There are: {', '.join(known.values())}")
+    policy = known[spelled]
+    if found[2] == "TorchPolicy":
+        return import_object(defaults_of(policy)["policy"]["_target_"])
+    globals()[name] = Trainer.with_updates(name, default_policy=policy)
+    return globals()[name]

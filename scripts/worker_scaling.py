@@ -4,7 +4,8 @@ python scripts/worker_scaling.py real        # two Ray processes that give canne
 python scripts/worker_scaling.py simulated   # the bookkeeping alone, without processes, in virtual time
 python scripts/worker_scaling.py model --small-ms 0.6 --large-ms 1.1 --ms-per-mb 0.15   # the table of docs/scaling.md
 
-Times are CPU time of the driver process, all its threads, so that other load on the machine matters little.
+Times are CPU time of the driver process, so that other load on the machine matters little; of all its threads, Ray's
+among them, and of the one that drives, which is what limits the fragments that one driver can take.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class CannedProcess(RolloutProcess):
 
 
 def real(fragments: int, repeats: int) -> dict[str, float]:
-    """Milliseconds of CPU a fragment, by size: requested, received, and brought here as tensors."""
+    """Milliseconds of CPU a fragment, by size, in all threads: requested, received, and brought here as tensors."""
     from lightning_rl.rollouts.ray_session import start_ray, stop_ray
     from lightning_rl.rollouts.ray_transport import RayTransport
 
@@ -82,8 +83,9 @@ def real(fragments: int, repeats: int) -> dict[str, float]:
         workers._all("make", lambda request, nbytes=nbytes: (nbytes,))
         for _ in range(100):
             brought()
+        own = cpu_ms(brought, fragments, time.thread_time)
         found[name] = statistics.median(cpu_ms(brought, fragments) for _ in range(repeats))
-        print(f"{name:10} {nbytes / MB:6.3f} MB  {found[name]:6.3f} ms a fragment", flush=True)
+        print(f"{name:10} {nbytes / MB:6.3f} MB  {found[name]:6.3f} ms a fragment, {own:.3f} of it here", flush=True)
     workers.stop()
     stop_ray()
     slope = (found["Atari"] - found["Humanoid"]) / ((SIZES["Atari"] - SIZES["Humanoid"]) / MB)
@@ -92,12 +94,12 @@ def real(fragments: int, repeats: int) -> dict[str, float]:
     return found
 
 
-def cpu_ms(do: Callable[[], Any], times: int) -> float:
-    """CPU time of this process for each call, milliseconds."""
-    begun = time.process_time()
+def cpu_ms(do: Callable[[], Any], times: int, clock: Callable[[], float] = time.process_time) -> float:
+    """CPU time for each call, milliseconds: of this process, or by another clock."""
+    begun = clock()
     for _ in range(times):
         do()
-    return 1000 * (time.process_time() - begun) / times
+    return 1000 * (clock() - begun) / times
 
 
 # -- simulated workers ------------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+import psutil  # Ray has it with it
 import ray
 from ray._private import ray_constants
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
@@ -19,6 +20,7 @@ from lightning_rl.errors import ConfigError, EnvError
 __all__ = ["end", "fetched", "first_ready", "is_ready", "start_ray", "stop_ray", "told"]
 
 KNOCK_TIMEOUT_S = 20.0
+GRACE_S = 1.0  # for what a session started, to end with it
 ANSWER_TIMEOUT_S = 1800.0  # for actors that nobody supervises; saving a large buffer takes minutes
 
 
@@ -54,6 +56,9 @@ def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
             f"workers.ray.address={address}: no Ray cluster answers there ({error}): start one with "
             "`ray start --head`, or leave workers.ray.address=local"
         ) from error
+    except BaseException:  # a signal that had to wait
+        stop_ray()
+        raise
     return True
 
 
@@ -65,9 +70,14 @@ def _knock(address: str) -> None:
 
 
 def stop_ray() -> None:
-    """End the session."""
+    """End the session; also agents of Ray's that were only just starting, and would stay for another minute."""
     with signals_later():
+        raylets = [child for child in psutil.Process().children() if child.name() == "raylet"]
+        started = [process for raylet in raylets for process in raylet.children(recursive=True)]
         ray.shutdown()
+        for process in psutil.wait_procs(started, timeout=GRACE_S)[1]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @contextmanager

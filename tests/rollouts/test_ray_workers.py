@@ -137,6 +137,39 @@ def descendants(group: int) -> list[str]:
     return found
 
 
+HELD_UP = """
+import psutil
+import ray
+from lightning_rl.rollouts.ray_session import start_ray, stop_ray
+
+def abrupt(shutdown=ray.shutdown):
+    raylet.kill()
+    shutdown()
+
+start_ray(1)
+(raylet,) = [each for each in psutil.Process().children() if each.name() == "raylet"]
+helpers = [each for each in raylet.children() if "Agent" in each.name()]
+for helper in helpers:
+    helper.suspend()
+ray.shutdown = abrupt
+stop_ray()
+print(len(helpers))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+def test_ray_s_own_helpers_do_not_outlive_a_session_although_they_hear_of_nothing() -> None:
+    """As when a signal ends a run on a busy machine, whose session has only just begun to start."""
+    group = time.monotonic_ns()
+    environ = {**os.environ, "LIGHTNING_RL_TEST_GROUP": str(group), "PYTHONPATH": os.getcwd()}
+    ended = subprocess.run([sys.executable, "-c", HELD_UP], env=environ, capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 0 and int(ended.stdout) >= 1, ended.stderr
+    deadline = time.monotonic() + 10
+    while descendants(group) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert descendants(group) == []
+
+
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 @pytest.mark.parametrize("ending", ["success", "error", "ctrl-c"])
 def test_no_process_is_left_behind(ending: str, tmp_path: Path) -> None:

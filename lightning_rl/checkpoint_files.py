@@ -17,6 +17,9 @@ __all__ = ["check_whole", "read_file"]
 def read_file(path: str | os.PathLike[str]) -> Any:
     """What a checkpoint file holds, on the CPU.
 
+    Tensors are read when they are looked at (a replay buffer need not be in the memory twice), and writing to one does
+    not change the file. Whoever keeps one keeps the whole file on the disk.
+
     Raises:
         CheckpointError: the file is missing, damaged or no checkpoint; names file, reason and next step.
     """
@@ -25,7 +28,7 @@ def read_file(path: str | os.PathLike[str]) -> Any:
         raise CheckpointError(f"checkpoint {path} does not exist: pass a file such as RUN_DIR/checkpoints/last.ckpt")
     try:
         check_whole(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return _mapped(path)
     except CheckpointError:
         raise
     except Exception as error:  # the unpickler of a damaged file stumbles in many ways, such as an IndexError
@@ -34,6 +37,13 @@ def read_file(path: str | os.PathLike[str]) -> Any:
             f"checkpoint {path} cannot be read ({type(error).__name__}: {reason}):"
             " it is damaged or not a checkpoint; use another one"
         ) from error
+
+
+def _mapped(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except RuntimeError:  # a file system that maps no files; what else may be wrong is found again
+        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def check_whole(path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
@@ -36,12 +35,21 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
         Raises:
             CheckpointError: something in it could not be loaded again with `weights_only=True`; names what.
-            OSError: the file could not be written; a file that was there before is untouched.
+            OSError: the file could not be written, say because the disk is full; a file that was there before is
+                untouched.
         """
         check_plain(checkpoint)
-        serialised = io.BytesIO()  # in memory first: torch.save turns an OSError into a RuntimeError without its cause
-        torch.save(checkpoint, serialised)
-        write_atomically(Path(path), serialised.getbuffer())
+
+        def save(file: BinaryIO) -> None:  # straight into the file: a replay buffer is not in the memory twice
+            watched = _Watched(file)
+            try:
+                torch.save(checkpoint, watched)  # pyright: ignore[reportArgumentType]
+            except RuntimeError:
+                if watched.error is None:
+                    raise
+                raise watched.error from None
+
+        write_atomically(Path(path), save)
 
     def load_checkpoint(
         self,
@@ -59,6 +67,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             raise CheckpointError(
                 f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
             )
+        if "optimizer_states" in checkpoint:  # which an optimizer keeps as they are, and with them the file
+            checkpoint["optimizer_states"] = _owned(checkpoint["optimizer_states"])
         return checkpoint
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
@@ -66,12 +76,32 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         Path(path).unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, content: bytes | memoryview, *, durable: bool = True) -> None:
+class _Watched:
+    """A file that remembers why it could not be written: `torch.save` only says that it could not."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.error: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        """As the file's."""
+        try:
+            return self.file.write(content)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        """As the file's."""
+        self.file.flush()
+
+
+def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], None], *, durable: bool = True) -> None:
     """Put `content` under `path`: readers see the old file or the whole new one.
 
     Args:
         path: where to; its directory is made if needed.
-        content: all bytes.
+        content: all bytes, or what writes them into a file.
         durable: also survive a power cut (syncs file and directory, some milliseconds).
 
     Raises:
@@ -80,7 +110,10 @@ def write_atomically(path: Path, content: bytes | memoryview, *, durable: bool =
 
     def write(staging: Path) -> None:
         with staging.open("wb") as file:
-            file.write(content)
+            if callable(content):
+                content(file)
+            else:
+                file.write(content)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
@@ -139,6 +172,15 @@ def check_plain(value: Any, where: str = "checkpoint") -> None:
         )
     for place, child in children:
         check_plain(child, place)
+
+
+def _owned(value: Any) -> Any:
+    """Plain containers with copies of their tensors."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {name: _owned(child) for name, child in value.items()}
+    return [_owned(child) for child in value] if isinstance(value, list) else value
 
 
 def _is_weights(checkpoint: dict[str, Any]) -> bool:

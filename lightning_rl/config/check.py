@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lightning_rl.config.batches import check_minibatches, check_population, check_traces
 from lightning_rl.config.keys import unknown_key, value_at
 from lightning_rl.config.policy_option import takes_config
 from lightning_rl.config.schema import NAMES, RANGES, SECTIONS, TRAINER_KEYS_WITH_A_HOME
@@ -43,7 +44,8 @@ def check_config(config: Config) -> None:
     limits_of(config["workers"])
     _check_env(config)
     _check_evaluation(config)
-    _check_minibatches(config)
+    check_minibatches(config)
+    check_population(config)
     _check_metrics(config)
     _check_constructors(config)
 
@@ -111,26 +113,6 @@ def _check_evaluation(config: Config) -> None:
         _check_env(config, "evaluation.env")
 
 
-def _check_minibatches(config: Config) -> None:
-    """Every minibatch needs two rows; half of the rows may be resets (an environment whose episodes last one step)."""
-    from lightning_rl.rollouts.slices import logical_workers
-
-    workers, policy = config["workers"], config["policy"]
-    key = "microbatches" if "microbatches" in policy else "minibatches"
-    count = policy.get(key, 1)
-    ranks = ranks_of(config)
-    logical = logical_workers(workers.get("logical_workers"), workers["num_workers"], ranks) // ranks
-    environments, steps = workers["envs_per_worker"], workers["fragment_length"]
-    rows = logical * environments * steps
-    made_of = ("batch_size", "directions")  # other things than the rows of a rollout
-    elsewhere = any(key in config["data"] for key in made_of) or config["data"].get("plan") is not None
-    if isinstance(count, int) and rows < 2 * count and not elsewhere:
-        raise ConfigError(
-            f"rollout has {rows} rows ({logical} workers × {environments} environments × {steps} steps); "
-            f"policy.{key}={count} needs at least {2 * count}: raise workers.fragment_length or lower policy.{key}"
-        )
-
-
 def _check_constructors(config: Config) -> None:
     """The sections that a constructor takes, against its signature."""
     from lightning.pytorch import Trainer
@@ -145,6 +127,7 @@ def _check_constructors(config: Config) -> None:
         raise ConfigError(f"policy._target_={target!r}; expected an import path, such as lightning_rl.policies.PPO")
     policy_class = import_object(target) if isinstance(target, str) else target
     _check_policy(target, policy_class)
+    check_traces(config, policy_class)
     if policy_class.learns_alone and ranks_of(config) > 1:
         raise ConfigError(
             f"policy {policy_class.__name__} learns by its own learn_on_batch, which knows nothing of other ranks: "

@@ -13,13 +13,14 @@ from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.datasets import timed
 from lightning_rl.data.demand import Demand
 from lightning_rl.data.execution import NOT_READY, concurrently, for_each
-from lightning_rl.data.initial_priorities import InitialPriorities
+from lightning_rl.data.initial_priorities import ClippedRewards, InitialPriorities
 from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.data.replay_dataset import Draw
 from lightning_rl.data.shards import ReplayShard, ReplayShards
 from lightning_rl.errors import ConfigError, check_at_least_one
 from lightning_rl.rollouts.gather import Receipt
 from lightning_rl.rollouts.services import make_services
+from lightning_rl.rollouts.slices import logical_workers
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["ApexDataModule", "receive_and_replay"]
@@ -38,8 +39,8 @@ class ApexDataModule(ReplayDataModule):
         max_staleness: gradient steps, ≥ 1, that the weights which collected a fragment may be behind when it is
             stored: learning waits for workers that are further behind.
         capacity, batch_size, learning_starts, training_intensity, fragments_per_iteration, n_step, prioritized: as
-            `ReplayDataModule`; the capacity is that of all shards, and sums of `n_step` rewards stop where another
-            worker's fragment follows.
+            `ReplayDataModule`; the capacity is that of all shards, and sums of `n_step` rewards stop at a fragment's
+            end.
         plan: as there; `None`: `receive_and_replay`.
         env, workers, evaluation, callbacks, keywords: as there.
 
@@ -78,7 +79,8 @@ class ApexDataModule(ReplayDataModule):
         )
         check_shares(num_shards, capacity, batch_size, learning_starts)
         # Last: it sees fragments as the user's hooks leave them.
-        hooks = [InitialPriorities(n_step)] if initial_priorities and prioritized else []
+        self.initial_priorities = initial_priorities and prioritized
+        hook = InitialPriorities(n_step) if self.initial_priorities else ClippedRewards()
         super().__init__(
             env,
             workers,
@@ -91,18 +93,17 @@ class ApexDataModule(ReplayDataModule):
             n_step=n_step,
             prioritized=prioritized,
             plan=receive_and_replay if plan is None else plan,
-            callbacks=(*callbacks, *hooks),
+            callbacks=(*callbacks, hook),
             **keywords,
         )
         length = self.worker_options.get("fragment_length", n_step)
         if n_step > length:
             raise ConfigError(
-                f"data.n_step={n_step} is longer than workers.fragment_length={length}, and a shard's next fragment is "
-                f"another worker's: raise workers.fragment_length to {n_step} at least, or lower data.n_step"
+                f"data.n_step={n_step} is longer than workers.fragment_length={length}, and sums stop at a "
+                f"fragment's end: raise workers.fragment_length to {n_step} at least, or lower data.n_step"
             )
         self.num_shards, self.max_staleness = num_shards, max_staleness
         self.demand, self.requests_per_shard = Demand(requests_per_worker), requests_per_shard
-        self.initial_priorities = bool(hooks)
         self._staleness = 0  # the largest since the last report
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
@@ -113,7 +114,8 @@ class ApexDataModule(ReplayDataModule):
             self.check_fits(policy)
             buffers = [{"buffer": self.make_buffer(policy)} for _ in range(self.num_shards)]
             RolloutDataModule.setup(self, stage)  # starts Ray where that is needed
-            shards = make_services(ReplayShard, buffers, remote=self.num_workers > 0)
+            remedy = "lower data.capacity"
+            shards = make_services(ReplayShard, buffers, remote=self.num_workers > 0, remedy=remedy)
             self.replay = ReplayShards(shards, self.batch_size, ahead=self.requests_per_shard, seed=self.seed)
         super().setup(stage)
 
@@ -129,6 +131,12 @@ class ApexDataModule(ReplayDataModule):
             raise ConfigError(
                 f"{type(policy).__name__} learns from sequences, whose priorities workers do not know: set "
                 "data.initial_priorities=false"
+            )
+        workers = logical_workers(self._logical, self.num_workers, ranks=1)
+        if workers > 1 and not policy.written_from_scratch and policy.reward_filter.normaliser is not None:
+            raise ConfigError(
+                "policy.reward_filter=return_std follows the return of each environment from one fragment to the next, "
+                f"and data=apex takes those of {workers} workers as they come: use clip or sign, or data=replay"
             )
 
     @property
@@ -146,7 +154,7 @@ class ApexDataModule(ReplayDataModule):
         """Close all environments and processes; safe to call again."""
         if self.replay is not None and self.num_workers > 0:
             self.replay.stop()
-            self.replay, self._refill = None, True
+            self.replay, self._counting = None, False
         self.demand.start_again()
         super().stop()
 

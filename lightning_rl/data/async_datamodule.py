@@ -8,24 +8,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from lightning_rl.data.async_checks import check_choices, check_rewards
 from lightning_rl.data.async_dataset import AsyncDataset
 from lightning_rl.data.datamodule import RolloutDataModule, logical_workers
 from lightning_rl.data.demand import Demand
 from lightning_rl.data.fragment_joiner import FragmentJoiner
 from lightning_rl.data.storage import estimated_bytes
-from lightning_rl.errors import ConfigError, check_at_least_one, did_you_mean
+from lightning_rl.errors import ConfigError, EnvError, check_at_least_one
 from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.gather import Receipt, owned
 from lightning_rl.rollouts.services import make_services
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
 
-__all__ = ["ORDERS", "AsyncDataModule"]
+__all__ = ["AsyncDataModule"]
 
-ORDERS = ("ready", "fixed")
 MB = 1024**2
 
 
@@ -131,6 +132,8 @@ class AsyncDataModule(RolloutDataModule):
                 f"data=async feeds impala, appo and others that learn from rollouts; {type(self._policy()).__name__} "
                 "learns from replay: use data=apex"
             )
+        if first:
+            check_rewards(self._policy())
         super().setup(stage)  # starts Ray where that is needed
         if first:
             self.demand = Demand(
@@ -143,7 +146,8 @@ class AsyncDataModule(RolloutDataModule):
             slots = max(1, self.replay_slots // (count * self._ranks))
             keywords = {"replay_proportion": self.replay_proportion, "replay_slots": slots}
             remote = self.num_workers > 0 and self.num_aggregators > 0
-            self.joiners = make_services(FragmentJoiner, [keywords] * count, remote=remote)
+            remedy = "lower data.fragments_per_batch or data.replay_slots"
+            self.joiners = make_services(FragmentJoiner, [keywords] * count, remote=remote, remedy=remedy)
 
     def state_dict(self) -> dict[str, Any]:
         """That of the rollouts, and counters; what waited was let go when environments were cut."""
@@ -165,7 +169,8 @@ class AsyncDataModule(RolloutDataModule):
             self.demand.drain(self.workers)
         self._let_go()
         for answer in [joiner.ask("forget") for joiner in self.joiners]:
-            answer.result()
+            with suppress(EnvError):  # who died remembers nothing
+                answer.result()
         super().cut_environments()
 
     def stop(self) -> None:
@@ -213,7 +218,9 @@ class AsyncDataModule(RolloutDataModule):
             self.dropped += sum(receipt.env_steps for receipt in ahead.receipts)
             return
         self._staleness = max(self._staleness, self._policy().gradient_steps - ahead.oldest)
-        yield owned(ahead.answer.result())
+        batch = owned(ahead.answer.result())
+        if batch.valid.any():  # else nothing but resets, as fragments of one step may be
+            yield batch
 
     def pop_iteration_metrics(self) -> dict[str, float]:
         """Those of the rollouts, the largest staleness, what was dropped, and what is on its way."""
@@ -265,25 +272,3 @@ class AsyncDataModule(RolloutDataModule):
         state = 0 if policy.written_from_scratch else sum(4 * s.numel() for s in policy.model.get_initial_state())
         spaces = policy.observation_space, policy.action_space
         return float(estimated_bytes(*spaces, rows * together, obs_frames=1, extra_row_bytes=state))
-
-
-def check_choices(
-    order: str, max_outstanding_mb: float, replay_proportion: float, replay_slots: int, num_aggregators: int
-) -> None:
-    """Refuse what makes no sense.
-
-    Raises:
-        ConfigError: names the key, its value and what it may be.
-    """
-    if order not in ORDERS:
-        raise ConfigError(f"data.order={order!r} is unknown; choose ready or fixed.{did_you_mean(order, ORDERS)}")
-    if max_outstanding_mb <= 0 or replay_proportion < 0 or num_aggregators < 0:
-        raise ConfigError(
-            f"data.max_outstanding_mb={max_outstanding_mb}, data.replay_proportion={replay_proportion}, "
-            f"data.num_aggregators={num_aggregators}; expected the first above 0, the others at least 0"
-        )
-    if replay_proportion > 0 and replay_slots < 1:
-        raise ConfigError(
-            f"data.replay_slots={replay_slots} with data.replay_proportion={replay_proportion}: keep at least 1 "
-            "fragment, or set the proportion to 0"
-        )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lightning_rl.data.frames import FramesColumn, Stack
-from lightning_rl.data.storage import Allocate
+from lightning_rl.data.storage import Allocate, Allocator
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["Column", "Columns", "Layout", "Path", "WholeColumn", "leaves_of"]
@@ -65,6 +66,11 @@ class Layout:
     dtype: str
     stack: Stack | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one row."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize // (1 if self.stack is None else self.stack.frames)
+
     def __str__(self) -> str:
         return f"{'.'.join(self.path)} {self.dtype}{list(self.shape)}"
 
@@ -77,10 +83,14 @@ class Columns:
         length: rows an environment, `R`.
         num_envs: `B`.
         allocate: makes the arrays.
+
+    Raises:
+        ConfigError: there is no room for them.
     """
 
-    def __init__(self, layouts: Iterable[Layout], length: int, num_envs: int, allocate: Allocate) -> None:
+    def __init__(self, layouts: Sequence[Layout], length: int, num_envs: int, allocate: Allocator) -> None:
         self.slots, self.num_envs, self.allocate = length * num_envs, num_envs, allocate
+        allocate.check(self.slots * sum(layout.nbytes for layout in layouts))
         self.leaves: dict[Path, Column] = {}
         self._tree: dict[str, Any] = {}
         for layout in layouts:
@@ -132,9 +142,14 @@ class Columns:
         Args:
             path: of a column of frames.
             filled: slots from the first that may hold rows.
+
+        Raises:
+            ConfigError: there is no room for whole images.
         """
         frames = self.leaves[path]
-        self._put(Layout(path, frames.shape, frames.dtype.name))
+        whole = Layout(path, frames.shape, frames.dtype.name)
+        self.allocate.check(self.slots * whole.nbytes)
+        self._put(whole)
         for start in range(0, filled, 1024):
             slots = np.arange(start, min(start + 1024, filled))
             self.leaves[path].array[slots] = frames.read(slots)

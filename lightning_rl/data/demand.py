@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+from lightning_rl.errors import EnvError
 from lightning_rl.rollouts.gather import Receipt
 
 __all__ = ["Demand"]
+
+log = logging.getLogger(__name__)
 
 SMOOTHING = 0.1  # weight of the newest fragments in the estimate of their size
 
@@ -46,7 +50,7 @@ class Demand:
         most = None
         if self.max_bytes is not None and self.nbytes > 0:
             most = max(1, int((self.max_bytes - waiting) / self.nbytes))
-        workers.request(self.per_worker, policy.env_steps, most)
+        workers.request(self.per_worker, policy.env_steps, most, self.in_order)
 
     def receive(self, workers: Any) -> Receipt:
         """What a worker process has collected; waits for it."""
@@ -65,8 +69,11 @@ class Demand:
 
     def drain(self, workers: Any) -> None:
         """Wait for all that is asked for and let it go, with its episodes: the next request finds fresh workers."""
-        while workers.requested:
-            self.receive(workers)
+        try:
+            workers.settle()
+        except (EnvError, KeyboardInterrupt) as error:
+            # A checkpoint is being written: one whose workers are not quite those of this run is better than none.
+            log.warning("what the workers were asked for is let go without waiting for it: %s", error)
         workers.get_metrics()
         workers.forget()
         self.start_again()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -69,7 +69,6 @@ class Evaluator:
         self.workers, self.episodes, self.parallel = workers, episodes, parallel
         self.reported: Snapshot | None = None
         self._playing: Snapshot | None = None
-        self._asked = 0
 
     def now(self, policy: Any) -> Episodes:
         """Play with the weights of now, while everybody waits; in the order of ranks and workers."""
@@ -92,15 +91,15 @@ class Evaluator:
         for index, share in zip(indices, split(self.episodes, len(indices)), strict=True):
             if share:
                 self.workers.ask(index, partial(played, count=share))
-                self._asked += 1
 
     def finish(self) -> Episodes:
         """What was begun last, once it is over; nothing if nothing was begun."""
         if self._playing is None:
             return []
-        answers = [self.workers.answer() for _ in range(self._asked)]
+        # Whose process is given up meanwhile does not answer: there are fewer episodes then.
+        answers = [] if self.workers is None else list(iter(self.workers.answer, None))
         answers.sort(key=lambda answer: answer.worker_index)
-        self.reported, self._playing, self._asked = self._playing, None, 0
+        self.reported, self._playing = self._playing, None
         return [episode for part in gathered([each.value for each in answers]) for value in part for episode in value]
 
     @contextmanager
@@ -156,6 +155,8 @@ def evaluation_workers(
     if rank > 0:
         return None, 0
     processes = min(processes, episodes)
+    # That is of fragments; whole episodes take as long as they take.
+    limits = replace(limits_of({**workers, "num_workers": processes}), sample_timeout_s=None)
     found = make_worker_set(
         env,
         actor,
@@ -165,7 +166,7 @@ def evaluation_workers(
         num_envs=min(-(-episodes // processes), ENVIRONMENTS),
         ray=workers.get("ray"),
         num_cpus=0,  # of a private session, whose cores are the training workers'
-        **asdict(limits_of({**workers, "num_workers": processes})),
+        **asdict(limits),
         **how,
     )
     return found, episodes

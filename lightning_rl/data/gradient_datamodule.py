@@ -56,6 +56,7 @@ class GradientDataModule(RolloutDataModule):
             raise ConfigError(f"data.max_staleness={max_staleness}; expected at least 0, or null")
         self.gradients_per_iteration = gradients_per_iteration
         workers_here = logical_workers(self._logical, self.num_workers, ranks=1)
+        self._take_turns = workers_here > max(1, self.num_workers)  # several act with the same policy object
         self.max_staleness = 4 * workers_here if max_staleness is None else max_staleness
         self.dropped = 0
         self._staleness = 0  # the largest since the last report
@@ -77,6 +78,11 @@ class GradientDataModule(RolloutDataModule):
             raise ConfigError(
                 f"{type(policy).__name__} learns from what it replays, and data=gradients replays nothing: use "
                 "data=replay"
+            )
+        if self._take_turns and not policy.written_from_scratch and policy.reward_filter.normaliser is not None:
+            raise ConfigError(
+                "policy.reward_filter=return_std follows the return of each environment from one fragment to the next, "
+                "and workers of one process take turns: set workers.logical_workers=null, or use clip or sign"
             )
         if self.trainer.world_size > 1:
             raise ConfigError(

@@ -29,7 +29,8 @@ def async_gradients(workers: Any, policy: Any) -> Iterator[Answered]:
             workers.sync_weights(policy)
         for worker_index in idle:
             workers.ask(worker_index, methodcaller("contribute"))
-        yield workers.answer()
+        if (answered := workers.answer()) is not None:
+            yield answered
 
 
 class GradientDataset(IterableDataset[Any]):

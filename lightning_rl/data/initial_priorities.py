@@ -12,14 +12,21 @@ from lightning_rl.data.replay import COLUMNS, ReplayBuffer
 from lightning_rl.data.ring import SAMPLEABLE
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["InitialPriorities", "initial_priorities"]
+__all__ = ["ClippedRewards", "InitialPriorities", "initial_priorities"]
 
 
-class InitialPriorities:
+class ClippedRewards:
+    """A worker's hook: rewards are clipped, if the policy clips them, for a fragment goes to a shard as it is."""
+
+    def on_sample_end(self, *, worker: Any, samples: SampleBatch) -> None:
+        """A worker has collected a fragment."""
+        samples["rewards"] = worker.policy.clipped(samples.rewards)
+
+
+class InitialPriorities(ClippedRewards):
     """A worker's hook: its fragments get the column "priorities" `[T, B]`. Horgan et al. 2018, arXiv:1803.00933.
 
-    Rewards are clipped here, if the policy clips them: the errors are those of the rows as they will be learned from,
-    and a fragment goes to the replay buffer as it is.
+    Rewards are clipped before: the errors are those of the rows as they will be learned from.
 
     Args:
         n_step: rewards that a row sums.
@@ -30,7 +37,7 @@ class InitialPriorities:
 
     def on_sample_end(self, *, worker: Any, samples: SampleBatch) -> None:
         """A worker has collected a fragment."""
-        samples["rewards"] = worker.policy.clipped(samples.rewards)
+        super().on_sample_end(worker=worker, samples=samples)
         samples["priorities"] = initial_priorities(worker.policy, samples, self.n_step)
 
 
@@ -49,7 +56,7 @@ def initial_priorities(policy: Any, fragment: SampleBatch, n_step: int) -> Tenso
     valid = fragment.valid
     fragment["row"] = torch.arange(valid.numel()).view_as(valid)
     room = 2 * valid.numel() + 2 * valid.shape[1]  # for an episode's end at each step
-    columns = (*COLUMNS, "row")
+    columns = (*COLUMNS, *policy.read_before(), "row")
     buffer = ReplayBuffer(room, n_step=n_step, gamma=policy.gamma, columns=columns, obs_frames=0)
     buffer.add(fragment)
     if buffer.ring is None or len(buffer) == 0:

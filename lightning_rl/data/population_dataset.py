@@ -41,11 +41,12 @@ def populations(workers: Any, policy: Any, population: PopulationDataModule) -> 
     """Each population judged by the newest weights; rows in worker order, whoever finishes first."""
     while True:
         workers.sync_weights(policy)
-        asked = workers.idle
-        for worker_index, (seeds, own) in population.shares(asked).items():
-            workers.ask(worker_index, partial(judged, seeds=seeds, own=own))
-        answers = {answered.worker_index: answered.value for answered in (workers.answer() for _ in asked)}
-        yield concat_samples([answers[worker_index] for worker_index in asked]).torch()
+        with workers.whole():
+            for worker_index, (seeds, own) in population.shares(workers.idle).items():
+                workers.ask(worker_index, partial(judged, seeds=seeds, own=own))
+            # Whose process is given up meanwhile does not answer: that population is smaller.
+            answers = {answered.worker_index: answered.value for answered in iter(workers.answer, None)}
+        yield concat_samples([answers[worker_index] for worker_index in sorted(answers)]).torch()
 
 
 class PopulationDataset(IterableDataset[SampleBatch]):

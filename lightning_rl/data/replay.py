@@ -17,7 +17,7 @@ from torch import Tensor
 from lightning_rl.data.ring import SAMPLEABLE, Ring
 from lightning_rl.data.ring_state import check_same, restored_ring, ring_for, ring_state
 from lightning_rl.data.steps import NEEDED, Steps
-from lightning_rl.data.storage import allocator
+from lightning_rl.data.storage import Allocator
 from lightning_rl.data.transitions import transitions
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
 from lightning_rl.sample_batch import SampleBatch
@@ -43,6 +43,7 @@ class ReplayBuffer:
         obs_frames: frames in a stacked image, which are then stored once each; "auto" finds out from the first
             fragment (uint8 images only), 0 keeps whole images.
         seed: of the draws without a generator.
+        parts: buffers as large as this one, which share the memory or the disk.
 
     Raises:
         ConfigError: a number is out of range.
@@ -58,6 +59,7 @@ class ReplayBuffer:
         columns: Sequence[str] = COLUMNS,
         obs_frames: int | str = "auto",
         seed: int = 0,
+        parts: int = 1,
     ) -> None:
         check_at_least_one(capacity=capacity, n_step=n_step)
         if not 0 <= gamma <= 1:
@@ -66,7 +68,7 @@ class ReplayBuffer:
             raise ConfigError(f"obs_frames={obs_frames!r}; expected 'auto', 0 (whole images) or the frames in a stack")
         self.capacity, self.n_step, self.gamma, self.obs_frames = capacity, n_step, gamma, obs_frames
         self.columns = tuple(dict.fromkeys((*NEEDED, *columns)))
-        self.allocate = allocator(storage)
+        self.allocate = Allocator(storage, capacity * parts, parts)
         self.ring: Ring | None = None
         self.added = 0  # rows ever
         self._generator = np.random.default_rng(seed)
@@ -97,7 +99,7 @@ class ReplayBuffer:
 
         Raises:
             ConfigError: it is no fragment, has other environments, columns, shapes or types than the first one had, or
-                images that stopped being stacks of frames.
+                images that stopped being stacks of frames; or the first one shows that there is no room for so many.
         """
         steps = Steps.of(fragment, self.columns)
         if self.ring is None:
@@ -111,6 +113,11 @@ class ReplayBuffer:
             if len(appeared):
                 self._appeared(appeared)
         self.added += int(steps.valid.sum())
+
+    def cut(self) -> None:
+        """The next fragment is of other environments, whose observations may be those that are awaited."""
+        if self.ring is not None:
+            self.ring.cut()
 
     def _new_ring(self, steps: Steps) -> Ring:
         return ring_for(steps, self.capacity, self.allocate, self.obs_frames)
@@ -199,7 +206,9 @@ class ReplayBuffer:
                 "set data.capacity to the former, or start without the buffer"
             )
         if state["ring"] is not None:
-            self.ring = restored_ring(state["ring"], self.allocate, self.ring)
+            # Its own part alone: buffers beside it may have taken theirs already.
+            allocate = Allocator(self.allocate.storage, self.capacity)
+            self.ring = restored_ring(state["ring"], allocate, self.ring)
         self.added = int(state["added"])
         self._generator.bit_generator.state = json.loads(state["generator"])
 

@@ -11,8 +11,9 @@ from lightning_rl.collective import gathered_on_first
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.execution import NOT_READY
 from lightning_rl.data.prioritized import PrioritizedReplayBuffer
-from lightning_rl.data.replay import ReplayBuffer
+from lightning_rl.data.replay import COLUMNS, ReplayBuffer
 from lightning_rl.data.replay_dataset import Draw, ReplayDataset
+from lightning_rl.data.replay_sizes import check_sequences, check_sizes
 from lightning_rl.data.sequence_replay import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
 from lightning_rl.data.storage import check_fits_memory, estimated_bytes
 from lightning_rl.data.update_ratio import UpdateRatio
@@ -111,7 +112,7 @@ class ReplayDataModule(RolloutDataModule):
         }
         self.sequences = {"length": sequence_length, "burn_in": burn_in, "stride": sequence_stride}
         self.replay: Any = None  # a ReplayBuffer, or what a subclass makes of several
-        self._refill = False  # the run goes on with an empty buffer
+        self._counting = False  # whether the ratio knows from which env steps on; not before an empty buffer is filled
         self._generator = np.random.default_rng(derive_seed(seed, "replay"))
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
@@ -142,10 +143,13 @@ class ReplayDataModule(RolloutDataModule):
         )
         check_fits_memory(needed, self.storage, self.capacity)
         keywords: dict[str, Any] = {"n_step": self.n_step, "gamma": policy.gamma, "storage": self.storage}
+        keywords["parts"] = self.parts
         keywords |= self.priorities if self.prioritized else {}
         if policy.is_recurrent:
+            check_sequences(self.capacity // self.parts, self.batch_size // ranks, **self.sequences)
             sequences = PrioritizedSequenceReplayBuffer if self.prioritized else SequenceReplayBuffer
             return sequences(self.capacity // self.parts, **keywords, **self.sequences)
+        keywords["columns"] = (*COLUMNS, *policy.read_before())
         return (PrioritizedReplayBuffer if self.prioritized else ReplayBuffer)(self.capacity // self.parts, **keywords)
 
     def state_dict(self) -> dict[str, Any]:
@@ -164,8 +168,8 @@ class ReplayDataModule(RolloutDataModule):
         """
         super().load_state_dict(state_dict)
         self.ratio.load_state_dict(state_dict["ratio"])
-        self._refill = not self.save_replay
-        if self.replay is None or self._refill:
+        self._counting = self.save_replay
+        if self.replay is None or not self.save_replay:
             return
         if "replay" not in state_dict:
             raise CheckpointError(
@@ -227,9 +231,9 @@ class ReplayDataModule(RolloutDataModule):
 
     def begin_iteration(self) -> None:
         """Start the randomness of draws afresh: derived, so that no generator has to be saved."""
-        if self._refill:
+        if not self._counting and len(self.replay) == 0:  # a policy that has learned elsewhere owes this buffer nothing
             self.ratio.start_again(self._policy().env_steps)
-            self._refill = False
+        self._counting = True
         self._generator = np.random.default_rng(derive_seed(self.seed, "replay", self._policy().iterations, self._rank))
 
     def draws_due(self) -> Iterator[Draw]:
@@ -242,22 +246,3 @@ class ReplayDataModule(RolloutDataModule):
             if steps == 0 and self.due > 0 and (self.ranks > 1 or self.replay.added >= self.replay.capacity):
                 steps = 1  # says what is wrong
             yield Draw(self.draw(steps), steps) if steps > 0 else NOT_READY
-
-
-def check_sizes(capacity: int, batch_size: int, learning_starts: int, n_step: int) -> None:
-    """Refuse sizes that cannot work together.
-
-    Raises:
-        ConfigError: names both.
-    """
-    if n_step >= capacity:
-        raise ConfigError(f"data.n_step={n_step} in a buffer of data.capacity={capacity} rows: raise the capacity")
-    if batch_size > capacity:
-        raise ConfigError(
-            f"data.batch_size={batch_size} is more than data.capacity={capacity} rows: raise the capacity"
-        )
-    if learning_starts < batch_size:
-        raise ConfigError(
-            f"data.learning_starts={learning_starts} is below data.batch_size={batch_size}: the first batch needs as "
-            "many rows as it has; raise learning_starts"
-        )

@@ -14,7 +14,7 @@ from lightning_rl.data.replay import ReplayBuffer
 from lightning_rl.data.ring import Ring
 from lightning_rl.data.ring_state import ring_for
 from lightning_rl.data.steps import Steps
-from lightning_rl.data.storage import allocator
+from lightning_rl.data.storage import Allocator
 from lightning_rl.data.transitions import run_lengths
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
@@ -46,7 +46,7 @@ class ReservoirReplayBuffer(ReplayBuffer):
         self._kept: Columns | None = None
         self._numbers = np.zeros(capacity, np.int64)  # of the kept rows
         self._waiting = np.zeros(0, np.int64)  # slots of the ring whose n-step return may grow
-        self._allocate_kept = allocator(storage)
+        self._allocate_kept = Allocator(storage)
 
     def __len__(self) -> int:
         """Rows that are kept."""

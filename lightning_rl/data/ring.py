@@ -38,7 +38,8 @@ class Ring:
         flags: uint8 `[R · B]`.
         heads: int64 `[B]`, how many slots each environment has ever filled, less one: the position of its newest
             observation, which belongs to no step yet. Modulo `R` it is a row.
-        due: int64 `[B]`, the `t` of the step that would continue the newest one; −1 after an episode's end.
+        due: int64 `[B]`, the `t` of the step that would continue the newest one; −1 after an episode's end, −2 where
+            nothing does (`cut`).
         rows: how many slots can be drawn.
         limit: these are among so many first slots.
     """
@@ -95,6 +96,10 @@ class Ring:
         return slots, (self.flags[slots] >= SAMPLEABLE) & (self.ids(slots) == ids)
 
     # -- adding -------------------------------------------------------------------------------------------------------
+    def cut(self) -> None:
+        """What comes next continues nothing, even if it looks as if it did."""
+        self.due[:] = -2
+
     @property
     def longest(self) -> int:
         """Steps that can be added at once: they fill no slot twice, and leave the newest half of what is stored."""
@@ -107,7 +112,7 @@ class Ring:
             The slots that can no longer be drawn, and those that can be from now on.
 
         Raises:
-            ConfigError: images were taken for stacked frames and are none.
+            ConfigError: images were taken for stacked frames and are none, or there is no room for whole ones.
         """
         count, num_envs = steps.valid.shape
         same = self._same_obs(steps)
@@ -212,7 +217,7 @@ class Ring:
 
     def _take_late_masks(self, steps: Steps, same: np.ndarray) -> np.ndarray:
         """Masks of final observations that come with the reset row; returns the newest steps, which wait for masks."""
-        late = same & ~steps.valid[0] & (self.due < 0)
+        late = same & ~steps.valid[0] & (self.due == -1)
         masks = steps.leaves["action_mask",][0][late]
         self.columns.array("action_mask")[self._newest[late]] = masks
         self.flags[self._newest[late]] |= MASKED * _any(masks)

@@ -11,13 +11,13 @@ from lightning_rl.data.columns import Columns, Layout
 from lightning_rl.data.frames import FramesColumn, Stack, find_stack
 from lightning_rl.data.ring import Ring
 from lightning_rl.data.steps import Steps
-from lightning_rl.data.storage import Allocate
+from lightning_rl.data.storage import Allocator
 from lightning_rl.errors import CheckpointError, ConfigError
 
 __all__ = ["check_same", "restored_ring", "ring_for", "ring_state"]
 
 
-def ring_for(steps: Steps, capacity: int, allocate: Allocate, obs_frames: int | str) -> Ring:
+def ring_for(steps: Steps, capacity: int, allocate: Allocator, obs_frames: int | str) -> Ring:
     """An empty ring for fragments like this one.
 
     Args:
@@ -27,7 +27,7 @@ def ring_for(steps: Steps, capacity: int, allocate: Allocate, obs_frames: int | 
         obs_frames: frames in a stacked image, "auto" or 0; see `ReplayBuffer`.
 
     Raises:
-        ConfigError: the images are no stacks of that many frames.
+        ConfigError: the images are no stacks of that many frames, or there is no room for the rows.
     """
     layouts = []
     for path, leaf in steps.leaves.items():
@@ -95,7 +95,7 @@ def ring_state(ring: Ring) -> dict[str, Any]:
     }
 
 
-def restored_ring(state: Mapping[str, Any], allocate: Allocate, present: Ring | None) -> Ring:
+def restored_ring(state: Mapping[str, Any], allocate: Allocator, present: Ring | None) -> Ring:
     """The ring of `ring_state`.
 
     Args:
@@ -105,6 +105,7 @@ def restored_ring(state: Mapping[str, Any], allocate: Allocate, present: Ring | 
 
     Raises:
         CheckpointError: `present` holds other columns, or rows of other environments.
+        ConfigError: there is no room for the rows.
     """
     layouts = [_layout(column) for column in state["columns"]]
     if present is not None:

@@ -31,8 +31,12 @@ class ReplayShard:
         self.buffer = buffer
 
     def add(self, fragments: Sequence[SampleBatch]) -> int:
-        """Store fragments `[T, B, …]`, as tensors or arrays, one after the other; how much can be drawn from now on."""
+        """Store fragments `[T, B, …]`, as tensors or arrays, one after the other; how much can be drawn from now on.
+
+        Each is one of its own: the one before it may be another worker's.
+        """
         for fragment in fragments:
+            self.buffer.cut()
             self.buffer.add(fragment.torch())
         return len(self.buffer)
 

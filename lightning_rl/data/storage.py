@@ -20,7 +20,7 @@ from gymnasium import spaces
 from lightning_rl.errors import ConfigError
 from lightning_rl.spaces import leaf_spaces
 
-__all__ = ["Allocate", "allocator", "available_bytes", "check_fits_memory", "estimated_bytes"]
+__all__ = ["Allocate", "Allocator", "available_bytes", "check_fits_memory", "estimated_bytes"]
 
 Allocate = Callable[[tuple[int, ...], Any], np.ndarray]
 """`allocate(shape, dtype)` → an array of zeros."""
@@ -28,28 +28,48 @@ Allocate = Callable[[tuple[int, ...], Any], np.ndarray]
 ROW_BYTES = 4 + 1  # the reward, and the flags of the slot
 MOST_FRAMES = 16  # an image of more channels is no stack of frames
 MARGIN = 0.9  # share of the available memory that a buffer may take
+SMALL = 2**20  # bytes that are not worth asking for
 
 
-def allocator(storage: str) -> Allocate:
-    """What makes a ring's arrays: "memory", or the directory whose disk holds them.
+class Allocator:
+    """Makes a ring's arrays, of zeros, in the memory or on a disk.
 
     The files have no name, so they disappear with the process and two buffers never meet in one directory.
 
-    Raises:
-        ConfigError: (from the allocator) the disk has not enough room.
+    Args:
+        storage: "memory", or the directory whose disk holds them.
+        capacity: rows of all buffers, for the advice where there is not enough room.
+        parts: buffers as large as this one, which share the room.
     """
-    if storage == "memory":
-        return lambda shape, dtype: np.zeros(shape, dtype)
-    directory = Path(storage)
 
-    def on_disk(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    def __init__(self, storage: str, capacity: int | None = None, parts: int = 1) -> None:
+        self.storage, self.capacity, self.parts = storage, capacity, parts
+
+    def check(self, needed: int) -> None:
+        """Refuse arrays of so many bytes where there is no room for them.
+
+        The memory has to be asked before: it is promised when an array is made, and not there when it is filled.
+
+        Raises:
+            ConfigError: as `check_fits_memory`.
+        """
+        if needed > SMALL or self.storage != "memory":
+            check_fits_memory(needed * self.parts, self.storage, self.capacity)
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """An array.
+
+        Raises:
+            ConfigError: the disk has not enough room.
+        """
+        if self.storage == "memory":
+            return np.zeros(shape, dtype)
+        directory = Path(self.storage)
         directory.mkdir(parents=True, exist_ok=True)
-        check_fits_memory(math.prod(shape) * np.dtype(dtype).itemsize, storage)
+        self.check(math.prod(shape) * np.dtype(dtype).itemsize)
         with tempfile.TemporaryFile(dir=directory) as file:
             # A plain array over the map: the memmap class costs microseconds at every index.
             return np.asarray(np.memmap(file, dtype, "w+", shape=shape)).view(np.ndarray)
-
-    return on_disk
 
 
 def available_bytes(storage: str = "memory") -> int:

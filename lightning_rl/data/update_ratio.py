@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
@@ -20,29 +21,33 @@ class UpdateRatio:
         training_intensity: gradient steps for each environment step, > 0.
         learning_starts: environment steps before the first.
 
+    Attributes:
+        offset: environment steps that were taken before counting started.
+        taken: gradient steps since then.
+
     Raises:
         ConfigError: a number is out of range.
     """
 
     def __init__(self, training_intensity: float = 1.0, learning_starts: int = 0) -> None:
-        if training_intensity <= 0:
+        if not 0 < training_intensity < math.inf:
             raise ConfigError(
-                f"data.training_intensity={training_intensity}; expected more than 0 gradient steps per env step"
+                f"data.training_intensity={training_intensity}; expected a finite number above 0, gradient steps per "
+                "env step: 1 takes one for each"
             )
         if learning_starts < 0:
             raise ConfigError(f"data.learning_starts={learning_starts}; expected 0 or more env steps")
         self._steps, self._every = Fraction(str(training_intensity)).as_integer_ratio()
-        self.learning_starts, self.taken = learning_starts, 0
+        self.learning_starts, self.offset, self.taken = learning_starts, 0, 0
 
     def due(self, env_steps: int) -> int:
         """Gradient steps that have not been taken yet after `env_steps` of all workers and ranks."""
-        if env_steps <= self.learning_starts:
-            return 0
-        return (env_steps - self.learning_starts) * self._steps // self._every - self.taken
+        counted = env_steps - self.offset - self.learning_starts
+        return counted * self._steps // self._every - self.taken if counted > 0 else 0
 
     def start_again(self, env_steps: int) -> None:
-        """Count from here: as many steps as before the first gradient step pass again, and none is made up for."""
-        self.learning_starts, self.taken = env_steps + self.learning_starts, 0
+        """Count from here: `learning_starts` steps pass again before a gradient step, and none is made up for."""
+        self.offset, self.taken = env_steps, 0
 
     def took(self, steps: int = 1) -> None:
         """Gradient steps were taken."""
@@ -50,8 +55,8 @@ class UpdateRatio:
 
     def state_dict(self) -> dict[str, int]:
         """What was taken since when."""
-        return {"taken": self.taken, "learning_starts": self.learning_starts}
+        return {"taken": self.taken, "offset": self.offset}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state`."""
-        self.taken, self.learning_starts = int(state["taken"]), int(state["learning_starts"])
+        self.taken, self.offset = int(state["taken"]), int(state.get("offset", 0))

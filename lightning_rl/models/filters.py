@@ -211,8 +211,8 @@ def _seen(preprocessor: Preprocessor) -> Space[Any]:
 class ReturnNormaliser(nn.Module):
     """Divides rewards by the running deviation of the discounted return (they are not centred), as SB3's VecNormalize.
 
-    The running return of each environment is no part of the state: an environment that was cut starts its next episode
-        at 0 anyway.
+    Fragments must continue each other: the same environments, side by side in the same order. The running return of
+    each is no part of the state: an environment that was cut starts its next episode at 0 anyway.
 
     Args:
         gamma: discount per step, in [0, 1].

@@ -14,7 +14,9 @@ from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clippe
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.impala import IMPALA
 from lightning_rl.policies.learning import Metrics
+from lightning_rl.policies.ppo import check_penalty
 from lightning_rl.policies.targets import Follower, target_of
+from lightning_rl.policies.traces import following_values
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule, check_schedule, schedule_value
 
@@ -63,6 +65,7 @@ class APPO(IMPALA):
                 f"policy.target_update_interval={target_update_interval}, policy.tau={tau}; expected at least 1, and "
                 "0 < tau ≤ 1"
             )
+        check_penalty(kl_coef, kl_target)
         self.clip, self.kl_target, self.penalised = clip, kl_target, kl_coef > 0
         self.target_update_interval, self.tau = target_update_interval, tau
         self.register_buffer("kl_coef", torch.tensor(float(kl_coef)))
@@ -71,12 +74,13 @@ class APPO(IMPALA):
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Clipped surrogate of π/π_target, value error, entropy bonus, and the KL penalty if there is one."""
+        following = following_values(self, batch)
         dist, values = self.evaluate(batch)
         logp = dist.logp(batch.actions)
         with torch.no_grad():
             target = self.target_distribution(batch)
             target_logp = target.logp(batch.actions)
-        targets, advantages = self.corrected(batch, target_logp, values)
+        targets, advantages = self.corrected(batch, target_logp, values, following)
 
         # IMPACT's ratio min(μ/π_target, ρ) · π/μ is π/max(π_target, μ/ρ).
         anchor = torch.maximum(target_logp, batch.action_logp - math.log(MOST_RATIO))

@@ -23,7 +23,7 @@ class ARS(Evolving):
     Args:
         observation_space, action_space: of one environment.
         sigma: ν > 0, deviation of the perturbations.
-        top_directions: b, how many directions count, of those that were tried; `None`: all.
+        top_directions: b, how many directions count, of those that were tried by all ranks; `None`: all.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """

@@ -73,6 +73,7 @@ class Contributing(LoadedBatches):
         """
         self.optimiser.set_lr(self.env_steps)
         self.optimiser.set_gradients([_tensor(gradient) for gradient in gradients])
+        self.optimiser.rest()
         norm = self.optimiser.clip()
         if not math.isfinite(norm.item()):
             named = zip(self.named_parameters(), gradients, strict=True)
@@ -98,7 +99,7 @@ class Contributing(LoadedBatches):
         try:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(self._action_seed)
-                rows = self._rows(samples)
+                rows = self._rows(samples) if is_fragment(samples) else samples  # else scaled twice
                 gradients, metrics = self.compute_gradients(rows)
             if not self.learns_alone:
                 metrics = {**metrics, **self.batch_metrics(rows), **self._exploring()}

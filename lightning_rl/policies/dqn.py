@@ -29,7 +29,7 @@ class DQN(SimpleQ):
         observation_space, action_space: of one environment; the actions are Discrete.
         double: the online network chooses the next action, the target judges it (arXiv:1509.06461).
         dueling: a head for V(s) and one for what each action is better (arXiv:1511.06581).
-        noisy: noise on the head's weights explores (arXiv:1706.10295); goes with `exploration=noisy_network`.
+        noisy: noise on the head's weights explores (arXiv:1706.10295); `exploration=noisy_network` needs it.
         sigma0: its first size.
         num_atoms: above 1, learn the distribution of returns on so many atoms (C51, arXiv:1707.06887).
         v_min, v_max: the lowest and the highest atom.
@@ -40,7 +40,8 @@ class DQN(SimpleQ):
 
     Raises:
         UnsupportedSpaceError: the actions are not Discrete.
-        ConfigError: a number is out of range, or two parts exclude each other.
+        ConfigError: a number is out of range, two parts exclude each other, or noisy layers shall explore that are not
+            there.
     """
 
     fractions: Tensor

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 from torch import Tensor
 
+from lightning_rl.errors import ConfigError
 from lightning_rl.losses.evolution import evolution_weights
 from lightning_rl.policies.evolving import Evolving
 from lightning_rl.policies.metrics import Metrics
@@ -41,6 +42,8 @@ class ES(Evolving):
         super().__init__(
             observation_space, action_space, sigma=sigma, lr=lr, observation_filter=observation_filter, **keywords
         )
+        if weight_decay < 0:
+            raise ConfigError(f"policy.weight_decay={weight_decay}; expected at least 0")
         self.weight_decay = weight_decay
 
     def weights_of(self, returns: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from lightning_rl.models import Model
 from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.models.noisy import NoisyLinear
 from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.policies.inputs import InputDict, leading_shape, mapped, no_actions, row_count
 from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, restored
@@ -63,7 +64,7 @@ class Evaluating(LightningModule):
         # Without state the rows of a sequence have nothing to do with each other: no padding.
         obs, seq_lens = batch.obs, batch.get("seq_lens") if self.is_recurrent else None
         if seq_lens is None and not (model.prev_actions or model.prev_rewards):  # most of the time
-            inputs = self.input_dict(obs)
+            inputs = self.input_dict(obs, is_training=model.training)
             return model(inputs, (), None)[0], self._mask(inputs["obs"], batch.get("action_mask")), None
         gaps = None if seq_lens is None else padding(seq_lens)
         before: dict[str, Any] = {name: batch.get(name) for name in ("prev_actions", "prev_rewards")}
@@ -73,7 +74,8 @@ class Evaluating(LightningModule):
                 obs[gaps.rows],
                 {name: value[gaps.rows] for name, value in before.items() if value is not None},
             )
-        outputs, _ = model(self.input_dict(obs, **before), _listed(batch.get("state_in")), seq_lens)
+        inputs = self.input_dict(obs, is_training=model.training, **before)
+        outputs, _ = model(inputs, _listed(batch.get("state_in")), seq_lens)
         outputs = outputs if gaps is None else outputs[gaps.kept]
         return outputs, mask, None if gaps is None else gaps.kept
 
@@ -100,14 +102,28 @@ class Evaluating(LightningModule):
         """The action distribution that `outputs [N, K]` parametrise, restricted to `mask`."""
         return self.dist_class(outputs, self.model, mask)
 
-    def input_dict(self, obs: Any, *, prev_actions: Any = None, prev_rewards: Any = None) -> InputDict:
-        """What the model reads: "obs" nested as the environment's, "obs_flat" when asked for, what came before."""
+    def input_dict(
+        self, obs: Any, *, prev_actions: Any = None, prev_rewards: Any = None, is_training: bool | None = None
+    ) -> InputDict:
+        """What the model reads: "obs" nested as the environment's, "obs_flat" when asked for, what came before.
+
+        Args:
+            obs, prev_actions, prev_rewards: of `N` rows.
+            is_training: whether the model is in train mode; `None`: as this policy.
+        """
         columns: dict[str, Any] = {"prev_actions": prev_actions, "prev_rewards": prev_rewards}
         model = self.model
         if (model.prev_actions and prev_actions is None) or (model.prev_rewards and prev_rewards is None):
             nothing = self.nothing_before(row_count(obs))
             columns = {name: nothing.get(name) if value is None else value for name, value in columns.items()}
-        return InputDict(self.flat_observations, obs=self._original(obs), is_training=self.training, **columns)
+        columns["is_training"] = self.training if is_training is None else is_training
+        return InputDict(self.flat_observations, obs=self._original(obs), **columns)
+
+    def inputs_of(self, rows: SampleBatch, *, following: bool = False, is_training: bool | None = None) -> InputDict:
+        """What a model without state reads in the rows' observations, or in those that follow."""
+        prefix = "next_" if following else ""
+        before = {name: rows.get(f"{prefix}{name}") for name in self.read_before()}
+        return self.input_dict(rows[f"{prefix}obs"], is_training=is_training, **before)
 
     def _original(self, obs: Any) -> Any:
         return restored(self.observation_space, obs) if isinstance(obs, SampleBatch) else obs
@@ -148,6 +164,10 @@ class Evaluating(LightningModule):
         """Of how many steps before the model reads the rewards."""
         return self.model.prev_rewards
 
+    def read_before(self) -> list[str]:
+        """Which of "prev_actions" and "prev_rewards" the model reads."""
+        return [name for name in ("prev_actions", "prev_rewards") if getattr(self.model, name)]
+
     def nothing_before(self, batch_size: int) -> dict[str, Any]:
         """The "prev_actions" and "prev_rewards" that the model reads at an episode's start."""
         actions, rewards = self.model.prev_actions, self.model.prev_rewards
@@ -173,17 +193,29 @@ class Evaluating(LightningModule):
                 self.train()
 
     def train(self, mode: bool = True) -> Self:
-        """As `nn.Module.train`; quickly where `switching_modes` knows the modules."""
+        """As `nn.Module.train`, but `resting_modules` stay in eval mode; quickly where `switching_modes` knows them."""
         if self._switched is None:
-            return super().train(mode)
+            super().train(mode)
+            for module in self.resting_modules() if mode else ():
+                module.training = False
+            return self
         for module in self._switched:
             module.__dict__["training"] = mode
         return self
 
+    def resting_modules(self) -> list[nn.Module]:
+        """Modules of target networks: their values depend on one row, not on a batch, and not on what is dropped.
+
+        Noise is no such thing: targets have their own (Fortunato et al. 2018, section 3.1).
+        """
+        targets = [child for name, child in self.named_children() if name.startswith("target_")]
+        return [module for target in targets for module in target.modules() if not isinstance(module, NoisyLinear)]
+
     @contextmanager
     def switching_modes(self) -> Iterator[None]:
         """Inside, acting and gradient steps take turns, and no module is added: the modules are listed once."""
-        self._switched = list(self.modules())
+        resting = {id(module) for module in self.resting_modules()}
+        self._switched = [module for module in self.modules() if id(module) not in resting]
         try:
             yield
         finally:

@@ -17,6 +17,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from lightning_rl.collective import gathered
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import Exploration
 from lightning_rl.exploration.layered import LayeredExploration
@@ -125,7 +126,7 @@ class Evolving(Policy):
         """−θ · Σ wᵢ εᵢ, whose gradient is the step."""
         tried = batch["perturbed"]
         seeds, returns, own = batch["seeds"][tried], batch["returns"][tried], batch["returns"][~tried]
-        weights = self.weights_of(returns)
+        weights = self._own_weights(returns)
         direction = torch.zeros(sum(weight.numel() for weight in self.evolved()))
         for seed, weight in zip(seeds.tolist(), weights.tolist(), strict=True):
             direction.add_(self._noise(seed), alpha=weight)
@@ -133,6 +134,12 @@ class Evolving(Policy):
         loss = -(direction.to(theta) * theta).sum()
         metrics = {"return_mean": returns.mean(), "return_max": returns.max(), "weights_norm": theta.detach().norm()}
         return loss, {**metrics, **({"own_return": own.mean()} if len(own) else {})}
+
+    def _own_weights(self, returns: Tensor) -> Tensor:
+        """`weights_of` this rank's rows, among those of all ranks; times their number, for gradients are averaged."""
+        shares = [torch.from_numpy(share) for share in gathered(returns.cpu().numpy())]
+        weights = self.weights_of(torch.cat(shares)).split([len(share) for share in shares])
+        return len(shares) * weights[self.global_rank if len(shares) > 1 else 0]
 
     def _watch(self, rows: SampleBatch) -> None:
         """Let the observation filter's statistics take in what the whole population saw, in its order."""

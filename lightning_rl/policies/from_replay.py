@@ -36,12 +36,12 @@ def learn_on_draws(policy: Learning, draws: Any) -> dict[str, float]:
     with policy.switching_modes(), without_denormals():
         for rows, steps in draws:
             started = time.perf_counter()
-            batches = policy.batches_of(rows, steps)
-            for batch in batches:
-                policy.diagnosing = batch is batches[-1]
-                taken.append(gradient_step(policy, batch))
-            last = batches[-1]
-            if "weights" in last:  # drawn by priority, and so alone
+            if not policy.training:  # acting turned evaluation on
+                policy.train()
+            for number, last in enumerate(policy.batches_of(policy.scaled(rows), steps), start=1):
+                policy.diagnosing = number == steps
+                taken.append(policy.descended(*policy.total_loss(last)))
+            if last is not None and "weights" in last:  # drawn by priority, and so alone
                 draws.update_priorities(last)
             policy.learn_seconds += time.perf_counter() - started
     learned = means(taken, len(taken)) if taken else {}
@@ -51,12 +51,3 @@ def learn_on_draws(policy: Learning, draws: Any) -> dict[str, float]:
     if last is not None:
         policy._call_hooks("on_learn_on_batch", policy=policy, train_batch=last, result=policy.iteration_metrics)
     return policy.iteration_metrics
-
-
-def gradient_step(policy: Learning, batch: SampleBatch) -> Metrics:
-    """One gradient step on a batch of rows; its metrics."""
-    if not policy.training:  # acting turned evaluation on
-        policy.train()
-    if policy.reward_filter.normaliser is not None:
-        batch["rewards"] = policy.reward_filter.filtered(batch.rewards)
-    return policy.descended(*policy.total_loss(batch))

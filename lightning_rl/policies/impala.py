@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from lightning_rl.losses.value import explained_variance
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.learning import Metrics, mean_entropy
 from lightning_rl.policies.policy import Policy
-from lightning_rl.policies.traces import in_traces, vtrace_rows
+from lightning_rl.policies.traces import following_values, in_traces, vtrace_rows
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule, check_schedule, schedule_value
 
@@ -44,6 +44,7 @@ class IMPALA(Policy):
     """
 
     supports_recurrent = True
+    learns_in_traces: ClassVar[bool] = True  # a minibatch is made of whole ones
 
     def __init__(
         self,
@@ -85,18 +86,20 @@ class IMPALA(Policy):
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Policy gradient with V-trace's advantages, error of the values from its targets, entropy bonus."""
+        following = following_values(self, batch)
         dist, values = self.evaluate(batch)
         logp = dist.logp(batch.actions)
-        targets, advantages = self.corrected(batch, logp, values)
+        targets, advantages = self.corrected(batch, logp, values, following)
         policy_loss = policy_gradient(logp, advantages)
         loss, metrics = self.with_critic(policy_loss, dist, values, targets)
         if self.diagnosing:
             metrics["approx_kl"] = approx_kl(logp, batch.action_logp)
         return loss, metrics
 
-    def corrected(self, batch: SampleBatch, logp: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def corrected(self, batch: SampleBatch, logp: Tensor, values: Tensor, following: Tensor) -> tuple[Tensor, Tensor]:
         """V-trace targets and advantages `[N]` for the policy that gives `logp [N]` to the actions."""
-        return vtrace_rows(self, batch, logp.detach() - batch.action_logp, values.detach(), **self.clips)
+        log_rhos = logp.detach() - batch.action_logp
+        return vtrace_rows(batch, log_rhos, values.detach(), following, self.gamma, **self.clips)
 
     def with_critic(
         self, policy_loss: Tensor, dist: ActionDistribution, values: Tensor, targets: Tensor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import torch
@@ -61,6 +62,9 @@ class Learning(Acting):
             return self.flattened(batch)
         batch = batch.copy()
         batch["rewards"] = self.normalised_rewards(batch)
+        for name in self.read_before():
+            if name in batch:
+                batch[f"next_{name}"] = batch[name][1:]
         rows = transitions(batch)
         rows["discounts"] = torch.full_like(rows.rewards, self.gamma)
         return rows
@@ -121,6 +125,8 @@ class Learning(Acting):
             # After the last step: acting and learning saw the same statistics, so the first ratio of an iteration is
             # exactly 1.
             self._watch(new_rows(rows))
+        elif "td_errors" in rows:
+            batch["td_errors"] = rows["td_errors"]  # for who drew them
         self.iterations += 1
         self._call_hooks("on_learn_on_batch", policy=self, train_batch=rows, result=self.iteration_metrics)
         self.learn_seconds = time.perf_counter() - started
@@ -132,9 +138,9 @@ class Learning(Acting):
 
     @torch.no_grad()
     def _rows(self, batch: SampleBatch) -> SampleBatch:
-        """The rows to learn from: a fragment is postprocessed, rows are there already."""
+        """The rows to learn from: a fragment is postprocessed, rows of a replay buffer are scaled, others are ready."""
         if not is_fragment(batch):
-            return batch
+            return self.scaled(batch) if self.off_policy and "batch_indexes" in batch else batch
         return self.postprocess_trajectory(self.exploration.postprocess_trajectory(self, batch))
 
     def _begin_iteration(self) -> torch.Generator:
@@ -168,8 +174,11 @@ class Learning(Acting):
         self.optimiser.backward(loss)
         return metrics
 
-    def batches_of(self, rows: SampleBatch, steps: int) -> list[SampleBatch]:
-        """The batches of so many gradient steps; an algorithm may add what stays the same for several of them."""
+    def batches_of(self, rows: SampleBatch, steps: int) -> Iterable[SampleBatch]:
+        """The batches of so many gradient steps, each asked for when the steps before it are taken.
+
+        An algorithm may add what stays the same for several of them.
+        """
         return [rows] if steps == 1 else rows.timeslices(rows.count // steps)
 
     def descended(self, loss: Tensor, metrics: Metrics) -> Metrics:
@@ -209,7 +218,7 @@ class Learning(Acting):
 
     @property
     def watches_experience(self) -> bool:
-        """Whether `take_experience` does more than count: then the learner has to see every fragment."""
+        """Whether `take_experience` does more than count and clip: then the learner has to see every fragment."""
         explores = type(self.exploration).postprocess_trajectory is not Exploration.postprocess_trajectory
         scales = self.reward_filter.normaliser is not None
         return explores or scales or isinstance(self.observation_filter, MeanStdFilter)
@@ -217,6 +226,14 @@ class Learning(Acting):
     def clipped(self, rewards: Tensor) -> Tensor:
         """Rewards of any shape as a replay buffer keeps them."""
         return self.reward_filter.filtered(rewards) if self.reward_filter.name in ("sign", "clip") else rewards
+
+    def scaled(self, rows: SampleBatch) -> SampleBatch:
+        """Replayed rows with rewards by the statistics of now, where there are any; `rows` stay as they are."""
+        if self.reward_filter.normaliser is None:
+            return rows
+        rows = rows.copy()
+        rows["rewards"] = self.reward_filter.filtered(rows.rewards)
+        return rows
 
     @torch.no_grad()
     def initial_priorities(self, rows: SampleBatch) -> Tensor:
@@ -228,8 +245,7 @@ class Learning(Acting):
         Raises:
             ConfigError: `loss` sets no "td_errors".
         """
-        if self.reward_filter.normaliser is not None:
-            rows["rewards"] = self.reward_filter.filtered(rows.rewards)
+        rows = self.scaled(rows)
         with self.in_eval_mode(), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self._action_seed)
             self.loss(rows)

@@ -122,7 +122,7 @@ class Optimiser:
         Raises:
             NonFiniteError: the loss or a gradient is NaN or infinite; no parameter was changed.
         """
-        self._rest()
+        self.rest()
         norm = self.clip()
         # A scaler leaves a step out where float16 gradients were too large, and scales the next ones less.
         watched = loss.detach() + norm if self._scaler is None else loss.detach()
@@ -148,7 +148,7 @@ class Optimiser:
         if not self.flat:
             optimizer.zero_grad(set_to_none=True)
 
-    def _rest(self) -> None:
+    def rest(self) -> None:
         """Leave out groups that step only at every so manieth gradient step: their moments stay as they are, too."""
         for group in self.torch_optimizer.param_groups:
             if (self.policy.gradient_steps + 1) % group.get("every", 1):
@@ -197,7 +197,7 @@ class Optimiser:
 
     def set_gradients(self, gradients: Sequence[Tensor | None]) -> None:
         """Put gradients (in the order of the policy's `parameters()`) where the next `apply` finds them."""
-        self.torch_optimizer.zero_grad(set_to_none=not self.flat)
+        self._zero()
         for parameter, gradient in zip(self.policy.parameters(), gradients, strict=True):
             if gradient is not None and parameter.grad is not None:
                 parameter.grad.copy_(gradient)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lightning_rl.errors import ConfigError
 from lightning_rl.losses.policy_gradient import (
     approx_kl,
     clip_fraction,
@@ -24,7 +25,7 @@ from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import Schedule, check_schedule, schedule_value
 
-__all__ = ["PPO"]
+__all__ = ["PPO", "check_penalty"]
 
 
 class PPO(Policy):
@@ -73,6 +74,7 @@ class PPO(Policy):
         super().__init__(observation_space, action_space, max_grad_norm=max_grad_norm, **keywords)
         check_schedule("policy.clip", clip)
         check_schedule("policy.entropy_coef", entropy_coef)
+        check_penalty(kl_coef, kl_target)
         self.gae_lambda, self.clip, self.passes, self.minibatches = gae_lambda, clip, passes, minibatches
         self.value_coef, self.value_clip, self.value_loss_clip = value_coef, value_clip, value_loss_clip
         self.entropy_coef, self.kl_target, self.target_kl = entropy_coef, kl_target, target_kl
@@ -133,3 +135,16 @@ class PPO(Policy):
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
         """How much of the returns' variance the values explained before this iteration's steps."""
         return {"explained_variance": float(explained_variance(rows.vf_preds, rows.value_targets))}
+
+
+def check_penalty(kl_coef: float, kl_target: float) -> None:
+    """Refuse a penalty that cannot be steered.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+    if kl_coef < 0 or kl_target <= 0:
+        raise ConfigError(
+            f"policy.kl_coef={kl_coef}, policy.kl_target={kl_target}; expected at least 0 (0 is no penalty), and above "
+            "0"
+        )

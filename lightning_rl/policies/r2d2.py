@@ -21,8 +21,8 @@ class R2D2(DQN):
     """Recurrent DQN on sequences with stored states and burn-in.
 
     Kapturowski et al. 2019, openreview.net/forum?id=r1lyTjAqYX. `data.burn_in` rows warm the model's state up: they
-    are in the forward pass, and not in the loss. The target network runs over the next observations of the whole
-    sequence, from the state that was stored there.
+    are in the forward pass, and not in the loss, whose gradient flows back through them (not so in the paper). The
+    target network runs over the next observations of the whole sequence, from the state that was stored there.
 
     Args:
         observation_space, action_space: of one environment; the actions are Discrete.

@@ -22,7 +22,7 @@ from lightning_rl.losses.actor_critic import (
 )
 from lightning_rl.losses.value import td_targets
 from lightning_rl.models import Model
-from lightning_rl.models.critics import CriticEnsemble
+from lightning_rl.models.critics import CriticEnsemble, ParallelMLP
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.policies.inputs import InputDict
@@ -163,6 +163,7 @@ class SAC(Policy):
     def targets(self, batch: SampleBatch, alpha: Tensor) -> Tensor:
         """R + γ V(s') by the target critics, `[N]`."""
         inputs, dist = self.acting(batch, following=True)
+        inputs["is_training"] = self.target_critic.training
         if self.discrete:
             following = discrete_soft_values(*probabilities(dist), self.lowest(self.target_critic(inputs)), alpha)
         else:
@@ -171,14 +172,14 @@ class SAC(Policy):
         return td_targets(batch.rewards, following, batch.terminated, batch.discounts)
 
     def critic_loss(self, batch: SampleBatch, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The critics' error, the mean TD error of each row `[N]`, and their Q-values `[K, N]`."""
-        inputs = self.input_dict(batch.obs)
+        """The critics' error, the mean |TD error| of each row `[N]`, and their Q-values `[K, N]`."""
+        inputs = self.inputs_of(batch)
         if self.discrete:
             every = self.critic(inputs)  # [K, N, A]
             q_values = every.gather(2, batch.actions.expand(self.num_critics, -1).unsqueeze(2)).squeeze(2)
         else:
             q_values = self.critic(inputs, flat(batch.actions))
-        return critic_error(q_values, targets, batch.get("weights")), (q_values - targets).mean(0), q_values
+        return critic_error(q_values, targets, batch.get("weights")), (q_values - targets).abs().mean(0), q_values
 
     def policy_loss(self, batch: SampleBatch, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """What the actor descends, and its entropy `[N]` (of sampled actions: −log π)."""
@@ -196,16 +197,20 @@ class SAC(Policy):
     def acting(self, batch: SampleBatch, following: bool = False) -> tuple[InputDict, ActionDistribution]:
         """The model's inputs and action distribution in the rows' observations, or in those that follow."""
         prefix = "next_" if following else ""
-        inputs = self.input_dict(batch[f"{prefix}obs"])
+        inputs = self.inputs_of(batch, following=following)
         outputs, _ = self.model(inputs, (), None)
         mask = self._mask(inputs["obs"], batch.get(f"{prefix}action_mask")) if self.discrete else None
         return inputs, self.distribution(outputs, mask)
 
     def lowest(self, q_values: Tensor) -> Tensor:
         """The lowest over the critics that make the targets, `[K, N, …]` → `[N, …]`."""
-        if self.target_critics is not None and self.target_critics < self.num_critics:
-            q_values = q_values[torch.randperm(self.num_critics)[: self.target_critics]]
-        return q_values.amin(0)
+        return self.judging(q_values).amin(0)
+
+    def judging(self, q_values: Tensor) -> Tensor:
+        """What the critics say that make the targets of this gradient step."""
+        if self.target_critics is None or self.target_critics == self.num_critics:
+            return q_values
+        return q_values[torch.randperm(self.num_critics)[: self.target_critics]]
 
     def followed(self, q_values: Tensor) -> Tensor:
         """What the actor climbs, `[K, N, …]` → `[N, …]`."""
@@ -214,6 +219,11 @@ class SAC(Policy):
     def after_step(self) -> None:
         """Move the target critics."""
         self._follow(self.tau)
+
+    def resting_modules(self) -> list[nn.Module]:
+        """As `Policy`; but DroQ drops units of the target critics, too (arXiv:2110.02034, algorithm 2)."""
+        resting = super().resting_modules()
+        return [module for module in resting if not (self.critic_dropout and isinstance(module, ParallelMLP))]
 
 
 def flat(actions: Any) -> Tensor:

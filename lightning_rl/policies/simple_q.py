@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -11,9 +11,11 @@ from gymnasium import spaces
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.exploration import Exploration, NoisyNetwork
 from lightning_rl.losses.value import huber, td_targets
 from lightning_rl.models.catalog import ModelCatalog, model_config
 from lightning_rl.models.distributions.base import DistFactory
+from lightning_rl.models.noisy import NoisyLinear
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.policy import Policy
@@ -38,7 +40,7 @@ class SimpleQ(Policy):
 
     Raises:
         UnsupportedSpaceError: the actions are not Discrete.
-        ConfigError: a number is out of range.
+        ConfigError: a number is out of range, or noisy layers shall explore that are not there.
     """
 
     off_policy = True
@@ -67,6 +69,7 @@ class SimpleQ(Policy):
             )
         self.hiddens = tuple(hiddens)  # first: the base class makes the model
         super().__init__(observation_space, action_space, **keywords)
+        check_noise(self.exploration, self.model)
         self.target_update_interval, self.tau, self.huber_delta = target_update_interval, tau, huber_delta
         self.target_model = target_of(self.model)
         self._follow = Follower(self.target_model, self.model)
@@ -116,19 +119,20 @@ class SimpleQ(Policy):
         """Columns that stay as they are while the target network stands still."""
         return {"td_targets": self.targets(rows)}
 
-    def batches_of(self, rows: SampleBatch, steps: int) -> list[SampleBatch]:
+    def batches_of(self, rows: SampleBatch, steps: int) -> Iterator[SampleBatch]:
         """With what the target network says, in one go for the gradient steps between two of its updates."""
-        batches, done = super().batches_of(rows, steps), 0
-        size = batches[0].count
-        while steps > 1 and done < steps and self.target_stands_still:
-            still = self.target_update_interval - (self.gradient_steps + done) % self.target_update_interval
+        batches = list(super().batches_of(rows, steps))
+        size, done = batches[0].count, 0
+        while done < len(batches):
+            # Asked for the next group, the steps on this one are taken and the target network has moved.
+            still = self.target_update_interval - self.gradient_steps % self.target_update_interval
             group = batches[done : done + still]
-            ahead = self.computed_ahead(rows[done * size : (done + len(group)) * size])
-            for name, column in ahead.items():
-                for batch, part in zip(group, column.split(size), strict=True):
-                    batch[name] = part
+            if steps > 1 and self.target_stands_still:
+                for name, column in self.computed_ahead(rows[done * size : (done + still) * size]).items():
+                    for batch, part in zip(group, column.split(size), strict=True):
+                        batch[name] = part
+            yield from group
             done += len(group)
-        return batches
 
     @property
     def target_stands_still(self) -> bool:
@@ -166,6 +170,20 @@ class SimpleQ(Policy):
     def update_target(self) -> None:
         """Move the target network."""
         self._follow(self.tau)
+
+
+def check_noise(exploration: Exploration, model: QModel) -> None:
+    """Refuse to explore by the noise of a network that has none: its best action would be taken every time.
+
+    Raises:
+        ConfigError: names what to set.
+    """
+    explores = any(isinstance(part, NoisyNetwork) for part in exploration.modules())
+    if explores and not any(isinstance(layer, NoisyLinear) for layer in model.modules()):
+        raise ConfigError(
+            "exploration.type=noisy_network explores by noisy layers, and the model has none: set policy.noisy=true "
+            "(policy=dqn, rainbow, apex, r2d2), or exploration=epsilon_greedy"
+        )
 
 
 def next_step(batch: SampleBatch) -> SampleBatch:

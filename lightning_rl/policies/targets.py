@@ -16,7 +16,10 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def target_of(network: Network) -> Network:
-    """A copy of a network that no optimizer steps; as an attribute of the policy it is part of checkpoints."""
+    """A copy of a network that no optimizer steps.
+
+    As an attribute of the policy it is part of checkpoints, and as one named `target_…` it runs in eval mode.
+    """
     return copy.deepcopy(network).requires_grad_(False)
 
 

@@ -117,10 +117,10 @@ class TD3(Policy):
         """Error of the critics and, where it is the actor's turn, −Q of what it would do."""
         with torch.no_grad():
             targets = td_targets(batch.rewards, self.following_values(batch), batch.terminated, batch.discounts)
-        inputs = self.input_dict(batch.obs)
+        inputs = self.inputs_of(batch)
         q_values = self.critic(inputs, batch.actions.flatten(1))
         critic_loss = critic_error(q_values, targets, batch.get("weights"))
-        batch["td_errors"] = (q_values.detach() - targets).mean(0)
+        batch["td_errors"] = (q_values.detach() - targets).abs().mean(0)  # signed ones of two critics cancel out
         metrics = {"value_loss": critic_loss, "q_mean": q_values.detach().mean()}
         if (self.gradient_steps + 1) % self.policy_delay:
             return critic_loss, metrics
@@ -130,7 +130,7 @@ class TD3(Policy):
 
     def following_values(self, batch: SampleBatch) -> Tensor:
         """The lowest target Q of what the target actor would do next, with noise, `[N]`."""
-        inputs = self.input_dict(batch.next_obs)
+        inputs = self.inputs_of(batch, following=True, is_training=self.target_model.training)
         actions = self.acted(self.target_model, inputs)
         if self.target_noise:
             noise = (torch.randn_like(actions) * self.target_noise).clamp_(

@@ -27,7 +27,7 @@ class TQC(SAC):
         observation_space, action_space: of one environment; the actions are a bounded float Box.
         num_quantiles: M, of each critic.
         dropped_quantiles: d, left out for each critic: the d · K highest of all K · M.
-        keywords: as `SAC`.
+        keywords: as `SAC`; with `target_critics`, K is their number in the targets.
 
     Raises:
         UnsupportedSpaceError: the actions are not a bounded float Box.
@@ -66,21 +66,22 @@ class TQC(SAC):
     def targets(self, batch: SampleBatch, alpha: Tensor) -> Tensor:
         """R + γ (z − α log π) for the quantiles z that are kept, `[N, K · (M − d)]`. Equation 11."""
         inputs, dist = self.acting(batch, following=True)
-        quantiles = self.target_critic(inputs, flat(dist.rsample()))
+        inputs["is_training"] = self.target_critic.training
+        quantiles = self.judging(self.target_critic(inputs, flat(dist.rsample())))
         every = quantiles.transpose(0, 1).flatten(1).sort(1).values  # [N, K · M]
-        kept = every[:, : every.shape[1] - self.num_critics * self.dropped_quantiles]
+        kept = every[:, : every.shape[1] - len(quantiles) * self.dropped_quantiles]
         following = kept - (alpha * dist.sampled_action_logp()).unsqueeze(1)
         return td_targets(batch.rewards, following, batch.terminated, batch.discounts)
 
     def critic_loss(self, batch: SampleBatch, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The quantile Huber loss of every critic, mean TD errors `[N]`, and Q-values `[K, N]`."""
-        quantiles = self.critic(self.input_dict(batch.obs), flat(batch.actions))
+        """The quantile Huber loss of every critic, mean |TD errors| `[N]`, and Q-values `[K, N]`."""
+        quantiles = self.critic(self.inputs_of(batch), flat(batch.actions))
         every = quantiles.flatten(0, 1), self.fractions, targets.repeat(self.num_critics, 1)
         errors = quantile_huber(*every).view(self.num_critics, -1) / self.num_quantiles
         weights = batch.get("weights")
         loss = (errors if weights is None else weights * errors).mean(1).sum()
         q_values = quantiles.mean(2)
-        return loss, (q_values - targets.mean(1)).mean(0), q_values
+        return loss, (q_values - targets.mean(1)).abs().mean(0), q_values
 
     def followed(self, q_values: Tensor) -> Tensor:
         """The mean of all quantiles, `[K, N, M]` → `[N]`."""

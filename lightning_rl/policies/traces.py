@@ -38,22 +38,26 @@ def in_traces(fragment: SampleBatch, max_seq_len: int | None) -> SampleBatch:
 
 
 def following_values(policy: Policy, batch: SampleBatch) -> Tensor:
-    """V `[S]` of what follows each trace, by the policy of now from the recorded state; without a gradient."""
+    """V `[S]` of what follows each trace, by the policy of now from the recorded state; without a gradient.
+
+    To be asked before `policy.evaluate(batch)`: what a model remembers of its last forward must be the batch's.
+    """
     inputs = batch.following.map(lambda column: column.unsqueeze(0))
     return policy.values(inputs.obs, inputs)[0]
 
 
 @torch.no_grad()
 def vtrace_rows(
-    policy: Policy, batch: SampleBatch, log_rhos: Tensor, values: Tensor, **clips: float
+    batch: SampleBatch, log_rhos: Tensor, values: Tensor, following: Tensor, gamma: float, **clips: float
 ) -> tuple[Tensor, Tensor]:
     """V-trace targets and advantages `[N]` of rows in traces; no gradient flows through them.
 
     Args:
-        policy: whose values follow the traces, and whose discount counts.
         batch: rows of `in_traces`.
         log_rhos: log π(a|s) − log μ(a|s) of each row, `[N]`.
         values: V(s) of each row, `[N]`.
+        following: V of what follows each trace, `[S]`.
+        gamma: discount per step.
         clips: `clip_rho`, `clip_c`, `clip_pg_rho` and `lam` of `vtrace`.
     """
     lengths: Tensor = batch.seq_lens
@@ -65,7 +69,7 @@ def vtrace_rows(
     def spread(column: Tensor) -> Tensor:
         return column.new_zeros(len(values) + len(lengths)).index_copy_(0, kept, column)
 
-    all_values = spread(values).index_copy_(0, ends + traces, following_values(policy, batch).to(values.dtype))
+    all_values = spread(values).index_copy_(0, ends + traces, following.to(values.dtype))
     targets, advantages = vtrace(
         spread(log_rhos).unsqueeze(1),
         spread(batch.rewards).unsqueeze(1),
@@ -73,7 +77,7 @@ def vtrace_rows(
         terminated=spread(batch.terminated).unsqueeze(1),
         truncated=spread(batch.truncated).unsqueeze(1),
         valid=spread(torch.ones_like(batch.terminated)).unsqueeze(1),
-        gamma=policy.gamma,
+        gamma=gamma,
         **clips,
     )
     return targets[kept, 0], advantages[kept, 0]

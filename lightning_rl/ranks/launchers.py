@@ -51,7 +51,7 @@ class RayTrainLauncher:
     Args:
         address: of the cluster: "auto" or host:port; "local" makes one of this machine.
         resources: that each rank takes: "CPU", "GPU", and resources of the cluster's own; a GPU is added where the
-            accelerator is one.
+            accelerator is one, or "auto" and the cluster has GPUs.
         placement: of the ranks: "pack" on few nodes, "spread" over many, "strict_pack", "strict_spread".
         timeout_s: how long the cluster may take to make room, and a rank to wait for the others, seconds.
 
@@ -81,7 +81,7 @@ class RayTrainLauncher:
         from lightning_rl.rollouts.ray_train import train_on_ranks
 
         run_dir = Path(config["run_dir"]).absolute()
-        accelerated = config["trainer"].get("accelerator") in ("gpu", "cuda")
+        accelerator = config["trainer"].get("accelerator", "auto")
         job = {**config, "run_dir": str(run_dir), "trainer": {**config["trainer"], "enable_progress_bar": False}}
         if config["workers"]["num_workers"]:  # else there would be room for ranks, but none reserved for their workers
             job["workers"] = {**config["workers"], "ray": {"address": "auto", **config["workers"]["ray"]}}
@@ -90,7 +90,8 @@ class RayTrainLauncher:
             {"config": job, "ckpt_path": None if ckpt_path is None else str(ckpt_path.absolute())},
             ranks_of(config),
             address=self.address,
-            resources={**({"GPU": 1} if accelerated else {}), **self.resources},
+            resources={**({"GPU": 1} if accelerator in ("gpu", "cuda") else {}), **self.resources},
+            gpu_if_any=accelerator == "auto" and "GPU" not in self.resources,
             placement=self.placement,
             timeout_s=self.timeout_s,
             storage=run_dir / "ray_train",

@@ -45,8 +45,10 @@ class AskingHere:
         """Let a worker do `fn(worker)` with the weights of the last `sync_weights`."""
         self._asked.append((worker_index, fn))
 
-    def answer(self) -> Answered:
-        """What was asked first."""
+    def answer(self) -> Answered | None:
+        """What was asked first; `None`: nothing is owed."""
+        if not self._asked:
+            return None
         index, fn = self._asked.popleft()
         (worker,) = [worker for worker in self.workers if worker.worker_index == index]
         return Answered(index, fn(worker), self._gradient_steps)
@@ -64,8 +66,9 @@ class AskingThere:
 
     @property
     def idle(self) -> list[int]:
-        """The workers who owe no answer, in order."""
-        return sorted(self._idle)
+        """The workers who owe no answer, in order; without those whose process has been given up."""
+        healthy = set(self.supervisor.healthy)
+        return sorted(index for index in self._idle if self._home[index] in healthy)
 
     def ask(self, worker_index: int, fn: Callable[[Any], Any]) -> None:
         """Let a worker do `fn(worker)` with the weights of the last `sync_weights`.
@@ -84,14 +87,14 @@ class AskingThere:
         self._owed += 1
         self.supervisor.ask(Request(self._home[worker_index], "do", arguments, timed=True, tell=self._told.append))
 
-    def answer(self) -> Answered:
-        """What is ready first.
+    def answer(self) -> Answered | None:
+        """What is ready first; `None`: nothing is owed. A process that is given up owes nothing any more.
 
         Raises:
             EnvError: more has failed than `workers.max_restarts` and its neighbours allow.
         """
-        while True:
-            self.supervisor.work(lambda: bool(self._told) or not self._owed)
+        while self._owed:
+            self.supervisor.work(lambda: bool(self._told))
             request = self._told.popleft()
             self._owed -= 1
             if not request.lost:
@@ -100,6 +103,7 @@ class AskingThere:
                 self._idle.add(index)
                 self._metrics[index].append(metrics)
                 return Answered(index, value, gradient_steps)
+        return None
 
     def _forget_asked(self) -> None:
         """Nobody waits for an answer any more."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.rollouts.envs import EnvCreator
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import SampleBatch, is_fragment
 
 __all__ = ["DEFAULT_POLICY", "PolicyVerbs", "made_policy"]
 
@@ -25,13 +25,16 @@ class PolicyVerbs:
         """The weights by policy id: `{"default_policy": …}`."""
         return {DEFAULT_POLICY: self.policy.get_weights()}
 
-    def set_weights(self, weights: Mapping[str, Any]) -> None:
+    def set_weights(self, weights: Mapping[str, Any], env_steps: int | None = None) -> None:
         """Act with these weights from now on.
 
         Args:
             weights: as `get_weights` gives them; or one policy's own.
+            env_steps: of the learner, which exploration and schedules follow; `None`: as they were.
         """
         self.policy.set_weights(weights[DEFAULT_POLICY] if set(weights) == {DEFAULT_POLICY} else weights)
+        if env_steps is not None:
+            self.policy.env_steps = env_steps
 
     def compute_gradients(self, samples: SampleBatch) -> tuple[Any, dict[str, float]]:
         """Gradients on these samples, and metrics; nothing is stepped."""
@@ -39,7 +42,10 @@ class PolicyVerbs:
 
     def contribute(self) -> Any:
         """A sample of this worker as a `Contribution`: its gradients, and what else a learner has to know."""
-        return self.policy.contribution(self.sample())
+        samples = self.sample()
+        while not has_experience(samples):
+            samples = self.sample()
+        return self.policy.contribution(samples)
 
     def apply_gradients(self, gradients: Any) -> None:
         """Step with gradients, perhaps of another worker."""
@@ -62,6 +68,11 @@ class PolicyVerbs:
         if policy_id != DEFAULT_POLICY:
             raise ConfigError(f"policy_id={policy_id!r}: this worker has one policy, {DEFAULT_POLICY!r}")
         return self.policy
+
+
+def has_experience(samples: SampleBatch) -> bool:
+    """Whether there is anything but resets in a sample: a fragment of one step may have nothing else."""
+    return bool(samples.valid.any()) if is_fragment(samples) else samples.count > 0
 
 
 def made_policy(policy: Any, env: EnvCreator, config: Mapping[str, Any] | None) -> Any:

@@ -7,14 +7,13 @@ know to take the place of one that died.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.rollouts.asking import AskingThere
+from lightning_rl.rollouts.crash_traces import CrashTraces
 from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.gather import Receipt, joined, merged, owned, split
 from lightning_rl.rollouts.requests import Requests
@@ -29,7 +28,6 @@ from lightning_rl.sample_batch import SampleBatch, concat_samples
 __all__ = ["ProcessWorkerSet"]
 
 SMALL_BYTES = 64 * 1024  # fragments up to it come along with what is told about them
-TRACE_LENGTH = 4000  # characters of what a process left when it died
 
 
 class ProcessWorkerSet(AskingThere):
@@ -65,18 +63,20 @@ class ProcessWorkerSet(AskingThere):
         timeouts = (limits.reset_timeout_s, limits.step_timeout_s)
         made = (type(policy), policy.constructor_arguments())
         self._recipe = Recipe(env, *made, worker_options, ModelCatalog.registered(), *timeouts)
-        self._traces = Path(tempfile.mkdtemp(prefix="lightning_rl_"))
+        self._traces = CrashTraces()
         self._metrics: dict[int, list[Any]] = {index: [] for index in worker_indices}
         self._states: dict[int, dict[str, int]] = {}
         self._weights: Any = None
         self._versions: dict[int, int] = {}  # of the weights that each process has, when it has done what it was asked
         self._small: dict[int, bool] = {}  # whether a process's fragments are
-        self._exact = False  # whether what is lost is done again with the weights that it had
+        self._exact = False  # whether requests are done with the weights of when they were made
         self.version = self._env_steps = self._gradient_steps = self._cuts = self._env_restarts = 0
         names = [
             f"rollout process {number} (workers {', '.join(map(str, at))})" for number, at in enumerate(self.dealt)
         ]
-        self.supervisor = Supervisor(transport, names, limits, first=self._first, hear=self._hear, trace=self._trace)
+        self.supervisor = Supervisor(
+            transport, names, limits, first=self._first, hear=self._hear, trace=self._traces.take
+        )
         self._requests = Requests(self.supervisor, self._request)
         self.forget()
         try:
@@ -102,12 +102,8 @@ class ProcessWorkerSet(AskingThere):
     # -- sampling -----------------------------------------------------------------------------------------------------
     def sample(self) -> SampleBatch:
         """One fragment of every worker, side by side in worker order, whoever finishes first."""
-        before = dict(self._states)
-        try:
+        with self.whole():
             parts = [part for answer in self._all("sample", self._acting, timed=True) for part in answer]
-        except BaseException:
-            self._states = before  # a round that is not used as a whole has not been: a resumed run begins it again
-            raise
         fragments = []
         for index, arrays, metrics in sorted(parts, key=lambda part: part[0]):
             self._metrics[index].append(metrics)
@@ -122,25 +118,36 @@ class ProcessWorkerSet(AskingThere):
             self.request(1, self._env_steps)
             yield joined(self.fetch(self.receive()))
 
-    def request(self, limit: int, env_steps: int, most: int | None = None) -> None:
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Inside is a round that is used as a whole: where it raises, it has not been, and a resumed run begins it."""
+        before = dict(self._states)
+        try:
+            yield
+        except BaseException:
+            self._states = before
+            raise
+
+    def request(self, limit: int, env_steps: int, most: int | None = None, in_order: bool = False) -> None:
         """Let every process have `limit` requests to sample, new ones with the weights of the last `sync_weights`.
+
+        What a process left undone when it died its successor does: with the newest weights; or in order with those of
+        the request, so that the result is the same.
 
         Args:
             limit: ≥ 1; a later call may raise it.
             env_steps: of the run so far.
             most: requests of all processes together; who was received from longest ago is asked first.
+            in_order: they will be received in their order.
         """
-        self._env_steps = env_steps
+        self._env_steps, self._exact = env_steps, in_order
         self._requests.fill(limit, most)
 
     def receive(self, in_order: bool = False) -> Receipt:
         """What was requested and is ready first, or (`in_order`) what was requested first.
 
         The fragments themselves stay where they are, unless they are so small that it costs less to bring them along.
-        What a process left undone when it died comes from its successor: with the newest weights; or in order with
-        those that it had, so that the result is the same.
         """
-        self._exact = in_order
         request = self._requests.take(in_order)
         fragments, told = (request.held, request.value) if request.apart else request.value
         for index, *_, metrics in told:
@@ -168,6 +175,16 @@ class ProcessWorkerSet(AskingThere):
         """Requests that were not received yet."""
         return len(self._requests)
 
+    def settle(self) -> None:
+        """Wait for what was requested and let it go; where nothing can come any more, without waiting.
+
+        Raises:
+            BaseException: as `Supervisor.work`.
+        """
+        if self.supervisor.broken is None:
+            self._requests.settle()
+        self._requests.forget()
+
     def forget(self) -> None:
         """Let go what was requested; the processes still do it, before whatever they are asked next."""
         self._requests.forget()
@@ -192,7 +209,7 @@ class ProcessWorkerSet(AskingThere):
     def get_health(self) -> dict[str, float]:
         """Processes and environments that were replaced so far, under their metric names."""
         return {
-            "sys/worker_restarts": float(self.supervisor.restarts),
+            "sys/worker_restarts": float(self.supervisor.restarts + self.supervisor.replacements),
             "sys/env_restarts": float(self._env_restarts),
         }
 
@@ -225,7 +242,7 @@ class ProcessWorkerSet(AskingThere):
         """End the processes; safe to call again."""
         self.forget()
         self.supervisor.stop()
-        shutil.rmtree(self._traces, ignore_errors=True)
+        self._traces.remove()
 
     # -- requests and processes ---------------------------------------------------------------------------------------
     def _all(self, method: str, arguments: Callable[[Request], tuple[Any, ...]], timed: bool = False) -> list[Any]:
@@ -239,13 +256,15 @@ class ProcessWorkerSet(AskingThere):
 
     def _request(self, number: int) -> Request:
         apart = not self._small.get(number, False)
-        return Request(number, "sample_apart", self._acting_requested, apart=apart, timed=True)
+        # Its process may be down now: in order, what it acts with must not depend on when it is up again.
+        note = (self._newest(), self._gradient_steps) if self._exact else None
+        return Request(number, "sample_apart", self._acting_requested, apart=apart, timed=True, note=note)
 
     def _acting(self, request: Request) -> tuple[Any, ...]:
         return self.dealt[request.number], *self._sent(request.number, self._newest())
 
     def _acting_requested(self, request: Request) -> tuple[Any, ...]:
-        if request.note is None or not self._exact:
+        if not self._exact:
             request.note = (self._newest(), self._gradient_steps)
         acting, gradient_steps = request.note
         self._requests.acts(request, gradient_steps)
@@ -272,18 +291,8 @@ class ProcessWorkerSet(AskingThere):
         )  # beyond what its predecessors tried by themselves
         self._versions.pop(process.number, None)
         acting = self._sent(process.number, self._newest())
-        return self._recipe, indices, str(self._trace_file(process.number)), states, attempt, *acting
+        return self._recipe, indices, str(self._traces.file(process.number)), states, attempt, *acting
 
     def _hear(self, news: News) -> None:
         self._states.update(news.states)
         self._env_restarts += news.env_restarts
-
-    def _trace_file(self, number: int) -> Path:
-        return self._traces / f"process_{number}.txt"
-
-    def _trace(self, number: int) -> str:
-        """What the last process in a place left about its end, and then no more."""
-        file = self._trace_file(number)
-        text = file.read_text(encoding="utf-8", errors="replace").strip() if file.is_file() else ""
-        file.unlink(missing_ok=True)
-        return f"\n{text[-TRACE_LENGTH:]}" if text else ""

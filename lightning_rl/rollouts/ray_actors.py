@@ -30,12 +30,13 @@ class ActorSet:
     def __init__(self, actors: Sequence[Any]) -> None:
         self.actors = list(actors)
         self._weights: Any = None
-        self._gradient_steps = 0
+        self._env_steps = self._gradient_steps = 0
         self._asked: dict[Any, tuple[int, int]] = {}  # by what will be answered: actor, gradient steps of its weights
 
     def sync_weights(self, policy: Any) -> None:
         """One object in the store; each actor takes it before what it is asked for next."""
-        self._weights, self._gradient_steps = ray.put({DEFAULT_POLICY: policy.get_weights()}), policy.gradient_steps
+        self._weights = ray.put({DEFAULT_POLICY: policy.get_weights()})
+        self._env_steps, self._gradient_steps = policy.env_steps, policy.gradient_steps
 
     @property
     def idle(self) -> list[int]:
@@ -48,8 +49,10 @@ class ActorSet:
         answer = self._newest(self.actors[worker_index]).apply.remote(fn)
         self._asked[answer] = (worker_index, self._gradient_steps)
 
-    def answer(self) -> Answered:
-        """What is ready first."""
+    def answer(self) -> Answered | None:
+        """What is ready first; `None`: nothing is owed."""
+        if not self._asked:
+            return None
         ready = first_ready(list(self._asked), NAME)
         index, gradient_steps = self._asked.pop(ready)
         return Answered(index, got([ready])[0], gradient_steps)
@@ -70,7 +73,7 @@ class ActorSet:
     def _newest(self, actor: Any) -> Any:
         """The actor, who has been sent the weights of the last `sync_weights`."""
         if self._weights is not None:
-            actor.set_weights.remote(self._weights)
+            actor.set_weights.remote(self._weights, self._env_steps)
         return actor
 
 

@@ -19,10 +19,12 @@ class RayAnswer:
     Attributes:
         reference: to it in the object store.
         name: of the service, for messages.
+        remedy: what helps where its memory does not suffice.
     """
 
     reference: Any
     name: str
+    remedy: str
 
     @property
     def ready(self) -> bool:
@@ -35,7 +37,7 @@ class RayAnswer:
         Raises:
             EnvError: the process died.
         """
-        return fetched([self.reference], f"a {self.name}", "lower data.capacity")[0]
+        return fetched([self.reference], f"a {self.name}", self.remedy)[0]
 
 
 class RayService:
@@ -44,16 +46,17 @@ class RayService:
     Args:
         cls: its class.
         keywords: of its constructor.
+        remedy: what helps where its memory does not suffice.
     """
 
-    def __init__(self, cls: type, keywords: Mapping[str, Any]) -> None:
-        self.name = cls.__name__
+    def __init__(self, cls: type, keywords: Mapping[str, Any], remedy: str) -> None:
+        self.name, self.remedy = cls.__name__, remedy
         self._actors = [as_remote(cls, num_cpus=0).remote(**keywords)]
 
     def ask(self, method: str, *arguments: Any) -> RayAnswer:
         """Call a method; an argument that is in the object store goes there without coming here."""
         (actor,) = self._actors
-        return RayAnswer(getattr(actor, method).remote(*arguments), self.name)
+        return RayAnswer(getattr(actor, method).remote(*arguments), self.name, self.remedy)
 
     def stop(self) -> None:
         """End the process; safe to call again."""

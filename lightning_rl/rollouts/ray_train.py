@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import ray
+
 from lightning_rl import errors
 from lightning_rl.errors import ConfigError, RankError
 from lightning_rl.rollouts.ray_placement import Room
@@ -30,6 +32,7 @@ def train_on_ranks(
     *,
     address: str,
     resources: Mapping[str, float],
+    gpu_if_any: bool = False,
     placement: str,
     timeout_s: float,
     storage: Path,
@@ -42,6 +45,7 @@ def train_on_ranks(
         job: plain data.
         ranks: how many.
         address, resources, placement, timeout_s: as `RayTrainLauncher`.
+        gpu_if_any: whether each rank takes a GPU, too, where the cluster has any.
         storage: directory for what Ray Train itself writes.
         ready: called when there is room, just before the ranks start.
 
@@ -53,6 +57,8 @@ def train_on_ranks(
     train, trainer_class, torch_config = _ray_train()
     started = start_ray(ranks, address=address)
     try:
+        if gpu_if_any and cluster_gpus():
+            resources = {**resources, "GPU": 1}
         Room(ranks, placement, resources, timeout_s, asked="launcher").leave()  # Ray Train itself would ask for ever
         ready()
         others = {name: amount for name, amount in resources.items() if amount}
@@ -75,6 +81,11 @@ def train_on_ranks(
     finally:
         if started:
             stop_ray()
+
+
+def cluster_gpus() -> float:
+    """How many GPUs the nodes of the cluster have, free or not."""
+    return float(ray.cluster_resources().get("GPU", 0.0))
 
 
 def place_of_rank() -> dict[str, Any]:

@@ -35,9 +35,12 @@ class Requests:
             most: requests of all processes together; who was received from longest ago is asked first.
         """
         self._free.extend(self.supervisor.healthy * (limit - self._limit) if limit > self._limit else ())
-        self._limit = max(limit, self._limit)
+        self._limit, self._most = max(limit, self._limit), most
         while self._free and (most is None or len(self._out) < most):
-            request = self._make(self._free.popleft())
+            number = self._free.popleft()
+            if self.supervisor.processes[number].state == "lost":
+                continue
+            request = self._make(number)
             request.tell = self._tell
             self._out[request] = None
             self.supervisor.ask(request)
@@ -48,15 +51,22 @@ class Requests:
         Raises:
             BaseException: as `Supervisor.work`.
         """
-        while True:
-            self.supervisor.work(lambda: self._is_ready(in_order))
-            request = next(iter(self._out if in_order else self._back))
-            del self._out[request]
-            del self._back[request]
-            self._acting.pop(request, None)
-            if not request.lost:
-                self._free.append(request.number)
-                return request
+        self.supervisor.work(lambda: self._is_ready(in_order))
+        request = next(iter(self._out if in_order else self._back))
+        del self._back[request]
+        self._drop(request)
+        self._free.append(request.number)
+        return request
+
+    def settle(self) -> None:
+        """Wait until all that is out is done, and let it go.
+
+        Raises:
+            BaseException: as `Supervisor.work`.
+        """
+        self._most = 0  # nobody is asked in the place of who is given up meanwhile
+        self.supervisor.work(lambda: len(self._back) == len(self._out))
+        self.forget()
 
     def has_ready(self, in_order: bool = False) -> bool:
         """Whether `take` would not wait."""
@@ -84,9 +94,18 @@ class Requests:
         self._acting: OrderedDict[Request, int] = OrderedDict()  # in the order in which they were handed over
         self._free: deque[int] = deque()  # processes that may be asked, the next one first
         self._limit = 0  # how often each stands there when nothing is requested
+        self._most: int | None = None  # as it was given last
 
     def _is_ready(self, in_order: bool) -> bool:
-        return next(iter(self._out)).done if in_order else bool(self._back)
+        return next(iter(self._out)) in self._back if in_order and self._out else bool(self._back)
 
     def _tell(self, request: Request) -> None:
-        self._back[request] = None
+        if not request.lost:
+            self._back[request] = None
+            return
+        self._drop(request)
+        self.fill(self._limit, self._most)  # others are asked instead: who waits may have nothing else out
+
+    def _drop(self, request: Request) -> None:
+        del self._out[request]
+        self._acting.pop(request, None)

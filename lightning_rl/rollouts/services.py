@@ -45,16 +45,19 @@ class LocalService:
         """Nothing to end here; safe to call again."""
 
 
-def make_services(cls: type, keywords: Sequence[Mapping[str, Any]], *, remote: bool) -> list[Any]:
+def make_services(
+    cls: type, keywords: Sequence[Mapping[str, Any]], *, remote: bool, remedy: str = "give it less to hold"
+) -> list[Any]:
     """One service for each entry of `keywords`.
 
     Args:
         cls: what they are.
         keywords: of each one's constructor.
         remote: in Ray processes of their own (a session has been started); else in this one, without Ray.
+        remedy: what helps where one dies because its memory does not suffice.
     """
     if not remote:
         return [LocalService(cls, each) for each in keywords]
     from lightning_rl.rollouts.ray_services import RayService
 
-    return [RayService(cls, each) for each in keywords]
+    return [RayService(cls, each, remedy) for each in keywords]

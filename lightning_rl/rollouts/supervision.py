@@ -61,7 +61,8 @@ class Limits:
         for name in ("start_timeout_s", "sample_timeout_s", "reset_timeout_s", "step_timeout_s", "max_memory_mb"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise ConfigError(f"workers.{name}={value}; expected a number above 0, or null for no such limit")
+                instead = "such as 86400, a day" if name == "start_timeout_s" else "or null for no such limit"
+                raise ConfigError(f"workers.{name}={value}; expected a number above 0, {instead}")
 
     def backoff(self, in_a_row: int) -> float:
         """Seconds to wait before a restart after so many failures in a row, ≥ 1."""
@@ -193,6 +194,18 @@ class Process:
         if self.usual is None:
             return limits.start_timeout_s * 2.0 ** min(self.overdue, 32)
         return max(SHORTEST_DEADLINE_S, PATIENCE * self.usual) * 2.0 ** min(self.overdue, 32)
+
+    def too_slow(self, limits: Limits) -> str:
+        """What to say when it has taken longer than allowed, and which limit that was."""
+        starting = self.state == "starting"
+        said = f"took more than {self.allowed(limits):g} s {'to start' if starting else f'for {self.queue[0].method}'}"
+        if not starting and self.queue[0].timed and limits.sample_timeout_s is not None:
+            why = f"workers.sample_timeout_s={limits.sample_timeout_s:g}: raise it, or set it to null"
+        elif not starting and self.queue[0].timed and self.usual is not None:
+            why = f"usual are {self.usual:.3g} s; workers.sample_timeout_s sets a limit of your own"
+        else:
+            why = f"workers.start_timeout_s={limits.start_timeout_s:g}: raise it where this is usual"
+        return f"{said}, and was ended ({why})"
 
     def took(self, seconds: float) -> None:
         """A timed request is done."""

@@ -41,7 +41,8 @@ class Supervisor:
         trace: what the process in a place left about how it died, or "".
 
     Attributes:
-        restarts: processes that were started in the place of others.
+        restarts: processes that were started in the place of others which failed.
+        replacements: of others which had grown.
         stopping: whether the run shall end soon; then nobody waits for longer than a few seconds.
         broken: what made further work impossible.
     """
@@ -59,7 +60,7 @@ class Supervisor:
         self.transport, self.names, self.limits = transport, list(names), limits
         self._first, self._hear, self._trace = first, hear, trace
         self.processes = [Process(number) for number in range(len(self.names))]
-        self.restarts = 0
+        self.restarts = self.replacements = 0
         self.stopping: Callable[[], bool] = lambda: False
         self._stop_by = float("inf")
         self.broken: BaseException | None = None
@@ -121,7 +122,7 @@ class Supervisor:
                 self._settle(self._arrived.popleft())
             elif now >= end:
                 return False
-            elif not self._unfinished and not any(process.state != "up" for process in self.processes):
+            elif not self._unfinished and all(process.state in ("up", "lost") for process in self.processes):
                 raise RuntimeError("nothing was asked of the processes: there is nothing to wait for")
             now = self.transport.now()
 
@@ -155,6 +156,7 @@ class Supervisor:
             return
         process = self.processes[request.number]
         if outcome.error is not None:
+            request.handed, request.held = False, None
             self._failed(process, outcome.error)
             return
         process.tokens.remove(outcome.token)
@@ -226,9 +228,9 @@ class Supervisor:
             elif process.tokens and process.tokens[0] not in answered:
                 allowed = process.allowed(self.limits)
                 if now - process.since > allowed:
+                    why = process.too_slow(self.limits)
                     process.overdue += 1
-                    doing = "to start" if process.state == "starting" else f"for {process.queue[0].method}"
-                    self._failed(process, ProcessDiedError(f"took more than {allowed:.0f} s {doing}, and was ended"))
+                    self._failed(process, ProcessDiedError(why))
 
     def _failed(self, process: Process, error: BaseException) -> None:
         starting = process.state == "starting"
@@ -282,7 +284,7 @@ class Supervisor:
             )
         log.warning("%s is replaced: it occupies %.0f MiB, workers.max_memory_mb=%s", name, memory_mb, limit)
         self._end(process)
-        self.restarts += 1
+        self.replacements += 1
         self._start(process)
 
     def _break(self, error: BaseException, cause: BaseException | None = None) -> None:

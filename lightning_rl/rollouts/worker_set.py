@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -56,7 +57,18 @@ class WorkerSet(AskingHere):
 
     def sample(self) -> SampleBatch:
         """One fragment of every worker, side by side in worker order."""
-        return joined([worker.sample() for worker in self.workers])
+        with self.whole():
+            return joined([worker.sample() for worker in self.workers])
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Inside is a round that is used as a whole: where it raises, it has not been, and a resumed run begins it."""
+        before = self.state_dict()
+        try:
+            yield
+        except BaseException:
+            self.load_state_dict(before)
+            raise
 
     def sample_async(self) -> Iterator[SampleBatch]:
         """Fragments as they become ready, without end; in one process that is worker order."""
@@ -64,7 +76,7 @@ class WorkerSet(AskingHere):
             for worker in self.workers:
                 yield worker.sample()
 
-    def request(self, limit: int, env_steps: int, most: int | None = None) -> None:
+    def request(self, limit: int, env_steps: int, most: int | None = None, in_order: bool = False) -> None:
         """Workers in this process act when a fragment is taken; they only hear how far the run is."""
         self.policy.env_steps = env_steps
 
@@ -91,6 +103,9 @@ class WorkerSet(AskingHere):
     def has_ready(self, in_order: bool = False) -> bool:
         """Whether `receive` would not wait: it always has to act first."""
         return False
+
+    def settle(self) -> None:
+        """Wait for what was requested and let it go: nothing here."""
 
     def forget(self) -> None:
         """Let go what was requested: nothing here."""

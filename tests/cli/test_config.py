@@ -82,6 +82,45 @@ def test_every_experiment_composes_and_passes_the_check(experiment: str):
     check_config(compose_config([*pair, f"experiment={experiment}"]))
 
 
+ONE_ENV = ("env=cartpole", "experiment=none", "workers.envs_per_worker=1", "workers.fragment_length=50")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["policy=impala", "policy.minibatches=4"],
+            r"no more than 1 \(1 fragments × .*raise data\.fragments_per_batch",
+        ),
+        (["policy=impala", "policy.minibatches=4", "data.fragments_per_batch=3"], r"no more than 3 \(3 fragments × "),
+        (["policy=appo", "policy.minibatches=4", "data=on_policy"], r"1 workers × .*raise workers\.logical_workers"),
+        (["policy=ppo", "data=async", "policy.minibatches=32"], r"50 rows \(1 fragments × 1 environments × 50 steps\)"),
+        (["policy=a3c", "policy.microbatches=32", "workers.logical_workers=2"], r"50 rows \(1 fragment × "),
+        (["policy=ars", "policy.top_directions=17"], r"top_directions=17 with data\.directions=16: no more can count"),
+    ],
+    ids=str,
+)
+def test_what_a_batch_cannot_be_cut_into_or_a_population_not_give_is_refused(overrides: list[str], message: str):
+    rows = ONE_ENV[:2] if "policy=ars" in overrides else ONE_ENV
+    with pytest.raises(ConfigError, match=message):
+        check_config(compose_config([*rows, *overrides]))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["policy=impala", "policy.minibatches=4", "data.fragments_per_batch=4"],
+        ["policy=ppo", "data=async", "policy.minibatches=25"],
+        ["policy=ppo", "data=gradients", "policy.minibatches=40"],  # which gradients know nothing of
+        ["policy=ars", "policy.top_directions=16", "workers=whole_episodes"],
+    ],
+    ids=str,
+)
+def test_what_a_batch_can_be_cut_into_is_taken(overrides: list[str]):
+    rows = ONE_ENV[:2] if "policy=ars" in overrides else ONE_ENV
+    check_config(compose_config([*rows, *overrides]))
+
+
 def test_the_pairs_tuned_values_are_taken_by_themselves_and_given_ones_win():
     tuned = written("experiment/ppo_cartpole")
     assert compose_config()["workers"]["fragment_length"] == tuned["workers"]["fragment_length"]

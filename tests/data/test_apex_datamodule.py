@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -120,6 +121,23 @@ def test_without_initial_priorities_all_new_rows_are_alike(tmp_path: Path) -> No
     _, datamodule = trained(tmp_path / "run", *overrides)
     buffer = datamodule.replay.shards[0].served.buffer
     assert set(buffer.tree.get(np.flatnonzero(buffer.ring.flags >= 128))) == {1.0}
+
+
+@pytest.mark.parametrize("key", ["initial_priorities", "prioritized"])
+def test_rewards_are_clipped_whoever_computes_priorities(tmp_path: Path, key: str) -> None:
+    """CartPole pays 1; a wrapper that pays 5 is clipped to 1 again."""
+    overrides = ["total_env_steps=30", "data.learning_starts=40", f"data.{key}=false", "policy.reward_filter=clip"]
+    _, datamodule = trained(tmp_path / "run", *overrides, f"env.wrappers=[{__name__}:PaysFive]")
+    buffer = datamodule.replay.shards[0].served.buffer
+    assert set(buffer.ring.columns.array("rewards")[buffer.ring.flags >= 128]) == {1.0}
+
+
+class PaysFive(gym.RewardWrapper):
+    """Each step pays five times as much."""
+
+    def reward(self, reward: Any) -> Any:
+        """Five times as much."""
+        return 5 * reward
 
 
 def test_learning_changes_priorities(tmp_path: Path) -> None:
@@ -237,7 +255,7 @@ class Lagging:
     def sync_weights(self, policy: Any) -> None:
         self.weights = policy.gradient_steps
 
-    def request(self, limit: int, env_steps: int, most: int | None = None) -> None:
+    def request(self, limit: int, env_steps: int, most: int | None = None, in_order: bool = False) -> None:
         self.waiting += [self.weights] * (limit - len(self.waiting))
         self.most = max(self.most, len(self.waiting))
 
@@ -282,6 +300,11 @@ def test_learning_waits_for_workers_with_old_weights(limit: int, staleness: int)
 
 
 # -- processes --------------------------------------------------------------------------------------------------------
+def test_running_returns_of_several_workers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"return_std .* of 2 workers .* clip or sign"):
+        trained(tmp_path / "run", "total_env_steps=64", "policy.reward_filter=return_std", "workers.logical_workers=2")
+
+
 @pytest.mark.ray
 def test_processes_act_replay_and_learn_and_a_checkpoint_goes_on(tmp_path: Path) -> None:
     import ray

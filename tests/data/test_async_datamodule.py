@@ -19,7 +19,7 @@ from lightning_rl.data.async_datamodule import AsyncDataModule
 from lightning_rl.data.async_dataset import batches_as_they_come
 from lightning_rl.data.demand import Demand
 from lightning_rl.data.fragment_joiner import FragmentJoiner
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.policies import IMPALA
 from lightning_rl.rollouts import EnvCreator
 from lightning_rl.rollouts.gather import Receipt
@@ -121,6 +121,34 @@ def test_replay_without_slots_is_refused() -> None:
         AsyncDataModule(CARTPOLE, replay_proportion=0.5, replay_slots=0)
 
 
+def test_scaled_rewards_are_refused(tmp_path: Path) -> None:
+    """Fragments of several workers, and old ones, do not continue each other."""
+    with pytest.raises(ConfigError, match=r"reward_filter=return_std .*data=async .*use clip or sign"):
+        trained(tmp_path, "policy.reward_filter=return_std", "total_env_steps=60")
+
+
+def test_a_batch_with_nothing_but_resets_is_not_learned_from(tmp_path: Path) -> None:
+    """One step of one environment: when an episode has ended, that is the reset."""
+    tiny = ["workers.fragment_length=1", "workers.envs_per_worker=1", "total_env_steps=60"]
+    policy, datamodule, trainer = run.build(compose_config([*SMALL, f"run_dir={tmp_path}", *tiny]))
+    trainer.callbacks.insert(0, notes := Notes())  # type: ignore[attr-defined]
+    run.fit(policy, datamodule, trainer)
+    assert len(notes.batches) == policy.env_steps == 60 and all(bool(batch.valid.all()) for batch in notes.batches)
+
+
+def test_environments_can_be_cut_though_an_aggregator_is_dead(tmp_path: Path) -> None:
+    class Dead:
+        def ask(self, method: str, *arguments: Any) -> Any:
+            return self
+
+        def result(self) -> Any:
+            raise EnvError("the process of a FragmentJoiner died")
+
+    datamodule = AsyncDataModule(CARTPOLE, order="fixed")
+    datamodule.joiners = [Dead()]
+    datamodule.cut_environments()
+
+
 def one_after_the_other(workers: Any, policy: Any, fragments: Any) -> Iterator[Any]:
     while True:
         while fragments.wants_more:
@@ -195,7 +223,7 @@ class Virtual:
     def sync_weights(self, policy: Any) -> None:
         self.weights, self.syncs = policy.gradient_steps, self.syncs + 1
 
-    def request(self, limit: int, env_steps: int, most: int | None = None) -> None:
+    def request(self, limit: int, env_steps: int, most: int | None = None, in_order: bool = False) -> None:
         self.free += [*range(len(self.durations))] * (limit - self.limit)
         self.limit = limit
         while self.free and (most is None or len(self.running) < most):

@@ -12,6 +12,7 @@ import gymnasium as gym
 import pytest
 import torch
 
+import lightning_rl.data.evaluator as evaluator_module
 from lightning_rl import run
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.evaluator import Evaluator, evaluation_workers
@@ -108,6 +109,15 @@ def test_what_was_begun_is_told_once_and_of_the_policy_of_then() -> None:
     assert learner.env_steps == 300
     assert all((learner.get_weights()[name] == after[name]).all() for name in after)
     workers.stop()
+
+
+def test_the_deadline_for_fragments_is_not_one_for_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, Any] = {}
+    monkeypatch.setattr(evaluator_module, "make_worker_set", lambda *_, **keywords: made.update(keywords))
+    limits = {"sample_timeout_s": 10.0, "start_timeout_s": 70.0}
+    options = {**OPTIONS, "num_workers": 2}
+    evaluation_workers(EnvCreator("CartPole-v1"), cartpole_policy(), options, limits, seed=0, rank=0, ranks=1)
+    assert made["sample_timeout_s"] is None and made["start_timeout_s"] == 70.0
 
 
 @pytest.mark.ray

@@ -32,7 +32,8 @@ SMALL = [
     "model.fcnet_hiddens=[8]",
 ]
 LSTM = ["model=lstm", "model.lstm_cell_size=8", "model.fcnet_hiddens=[8]"]
-SCALED = ["policy.observation_filter=mean_std", "policy.reward_filter=return_std", "policy.lr=[[0,1e-2],[400,0.0]]"]
+FILTERED = ["policy.observation_filter=mean_std", "policy.reward_filter=clip", "policy.lr=[[0,1e-2],[400,0.0]]"]
+SCALED = [*FILTERED, "policy.reward_filter=return_std"]  # that each process has one worker for
 
 
 def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def test_workers_in_this_process_take_turns_with_the_newest_weights(tmp_path: Pa
     assert policy.told["train/grad_norm"] > 0 and policy.told["time/collect_s"] > 0
 
 
-@pytest.mark.parametrize("more", [[], SCALED, LSTM], ids=["plain", "statistics", "lstm"])
+@pytest.mark.parametrize("more", [[], FILTERED, LSTM], ids=["plain", "statistics", "lstm"])
 def test_in_one_process_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, more: list[str]) -> None:
     """A stop after 3 gradients: the second worker's turn would be next, but turns begin again where one is cut."""
     overrides = [*more, "workers.logical_workers=2", "data.gradients_per_iteration=3", "checkpoint.every_env_steps=90"]
@@ -166,6 +167,21 @@ def test_an_algorithm_that_replays_is_refused(tmp_path: Path) -> None:
         trained(tmp_path, "policy=dqn", "data=gradients", "exploration=epsilon_greedy")
 
 
+def test_scaled_rewards_need_a_process_for_each_worker(tmp_path: Path) -> None:
+    """A fragment would go on with the return of the other worker's environment."""
+    with pytest.raises(ConfigError, match=r"reward_filter=return_std .*set workers\.logical_workers=null"):
+        trained(tmp_path, "policy.reward_filter=return_std", "workers.logical_workers=2")
+
+
+def test_a_fragment_with_nothing_but_resets_is_not_contributed(tmp_path: Path) -> None:
+    """One step of one environment: when an episode has ended, that is the reset."""
+    tiny = ["workers.fragment_length=1", "workers.envs_per_worker=1", "workers.logical_workers=1"]
+    composed = compose_config(["policy=a3c", *SMALL, *tiny, f"run_dir={tmp_path}", "total_env_steps=100"])
+    policy, datamodule, trainer = run.build(composed)
+    run.fit(policy, datamodule, trainer)
+    assert policy.gradient_steps == policy.env_steps == 100
+
+
 @pytest.mark.parametrize(
     ("trainer", "message"),
     [
@@ -186,7 +202,7 @@ def test_what_one_learner_cannot_do_is_refused(trainer: dict[str, Any], message:
 def test_processes_compute_gradients_and_a_checkpoint_goes_on(tmp_path: Path, more: list[str]) -> None:
     import ray
 
-    overrides = [*more, *SCALED, "workers.num_workers=2", "workers.logical_workers=3"]
+    overrides = [*more, *FILTERED, "workers.num_workers=2", "workers.logical_workers=3"]
     policy = trained(tmp_path, "total_env_steps=400", *overrides)
     assert not ray.is_initialized()
     assert int(policy.observation_filter.moments.count) == policy.env_steps >= 400

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +15,10 @@ from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.data.replay_dataset import Draw, store_and_replay
 from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.policies import DQN
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
+from tests.policies.test_off_policy_models import ReadsBefore
 
 SMALL = [
     "experiment=none",
@@ -106,6 +110,9 @@ def test_an_on_policy_algorithm_is_not_fed_from_replay(tmp_path: Path) -> None:
         (["data.learning_starts=8"], "learning_starts=8 is below data.batch_size=16"),
         (["data.n_step=0"], "n_step=0; expected at least 1"),
         (["data.training_intensity=0"], "training_intensity=0"),
+        (["data.training_intensity=inf"], "training_intensity=inf; expected a finite number above 0"),
+        (["exploration=noisy_network"], r"exploration\.type=noisy_network .*: set policy\.noisy=true"),
+        (["policy=rainbow", "policy.noisy=false"], r"exploration\.type=noisy_network .*: set policy\.noisy=true"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused_before_anything_starts(
@@ -113,6 +120,21 @@ def test_numbers_that_do_not_fit_are_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         run.build(config(tmp_path / "run", "policy=dqn", "env=cartpole", *overrides))
+
+
+def test_rows_hold_what_a_model_without_state_reads_of_the_step_before() -> None:
+    """CartPole pays 1 a step, so what was paid before the next step is 1, and before the first one nothing."""
+    env = EnvCreator("CartPole-v1")
+    policy = DQN(*env.spaces(), model={"custom_model": ReadsBefore})
+    buffer = ReplayDataModule(env, capacity=100, batch_size=8, learning_starts=8).make_buffer(policy)
+    fragment = RolloutWorker(env, policy, fragment_length=40).sample()
+    buffer.add(policy.take_experience(fragment))
+    assert buffer.ring is not None
+    stored = buffer.rows(buffer.ring.ids(np.flatnonzero(buffer.ring.flags >= 128)))
+    for rows in (stored, policy.postprocess_trajectory(fragment)):
+        assert torch.equal(rows["next_prev_actions"], rows.actions)
+        assert set(rows["next_prev_rewards"].tolist()) == {1.0}
+        assert set(rows.prev_rewards.tolist()) == {0.0, 1.0}
 
 
 RECURRENT = ["policy=r2d2", "env=stateless_cartpole", "data.sequence_length=8", "workers.fragment_length=4"]
@@ -128,8 +150,16 @@ def test_learning_waits_for_a_batch_of_sequences(tmp_path: Path) -> None:
 
 
 def test_a_full_buffer_with_fewer_sequences_than_a_batch_says_so(tmp_path: Path) -> None:
-    few = ["data.capacity=40", "data.learning_starts=40", "total_env_steps=200"]
-    with pytest.raises(ConfigError, match="cannot draw 16 from a replay buffer that has"):
+    """128 rows of one long episode: 16 sequences of 8, but that the newest one is not complete."""
+    few = ["data.capacity=128", "data.learning_starts=40", "total_env_steps=200", "env=mountaincar"]
+    with pytest.raises(ConfigError, match="cannot draw 16 from a replay buffer that has 15"):
+        run.train(config(tmp_path / "run", *RECURRENT, *few))
+
+
+def test_a_buffer_without_room_for_a_batch_of_sequences_is_refused(tmp_path: Path) -> None:
+    few = ["data.capacity=120", "data.learning_starts=40"]
+    message = r"16 sequences that start 8 rows apart .* needs a buffer of 128 rows; data\.capacity leaves 120: raise it"
+    with pytest.raises(ConfigError, match=message):
         run.train(config(tmp_path / "run", *RECURRENT, *few))
 
 
@@ -152,3 +182,21 @@ def test_a_checkpoint_without_its_buffer_is_refused_unless_that_is_wanted(tmp_pa
     with pytest.raises(CheckpointError, match=r"data\.save_replay=false"):
         trained(80)
     assert 0 < len(trained(80, "data.save_replay=false").replay or ()) < 80
+
+
+def test_resumed_without_its_buffer_twice_a_run_waits_as_long_each_time(tmp_path: Path) -> None:
+    """Of 40 env steps 32 fill the buffer, three times over."""
+    last = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    for total in (40, 80, 120):
+        overrides = [f"total_env_steps={total}", "data.save_replay=false"]
+        policy, datamodule, trainer = run.build(config(tmp_path / "run", "policy=dqn", "env=cartpole", *overrides))
+        trainer.fit(policy, datamodule=datamodule, ckpt_path=last if last.exists() else None, weights_only=True)
+        assert policy.gradient_steps == total // 40 * 8
+
+
+def test_a_policy_that_learned_elsewhere_fills_a_new_buffer_first(tmp_path: Path) -> None:
+    composed = config(tmp_path / "run", "policy=dqn", "env=cartpole", "total_env_steps=5040")
+    policy, datamodule, trainer = run.build(composed)
+    policy.env_steps = 5000
+    trainer.fit(policy, datamodule=datamodule)
+    assert (policy.env_steps, policy.gradient_steps) == (5040, 8)

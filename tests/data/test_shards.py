@@ -13,6 +13,7 @@ from lightning_rl.data.replay import ReplayBuffer
 from lightning_rl.data.shards import UNANSWERED, ReplayShard, ReplayShards
 from lightning_rl.errors import CheckpointError
 from lightning_rl.rollouts.services import make_services
+from lightning_rl.sample_batch import SampleBatch
 from tests.data.streams import Stream
 
 EPS = 1e-6
@@ -46,6 +47,31 @@ def test_fragments_go_to_the_shards_in_turn() -> None:
     assert stored(replay, 0) == {*range(1, 11), *range(21, 31)}
     assert stored(replay, 1) == {*range(11, 21), *range(31, 41)}
     assert len(replay) == 40
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_fragments_of_two_workers_are_not_joined_though_they_look_alike(masked: bool) -> None:
+    """Nothing is ever observed but zeros: step t = 3 of one worker would go on where the other stopped before it.
+
+    Rewards of worker w are 10ʷ, and sums are of three: 1, 2, 3 or 10, 20, 30 within a fragment, 12 or 21 across.
+    """
+    shard = ReplayShard(ReplayBuffer(100, n_step=3, gamma=1.0))
+    for number in range(6):
+        shard.add([constant_fragment(start=3 * (number // 2), reward=10.0 ** (number % 2), masked=masked)])
+    assert shard.buffer.ring is not None
+    flags = shard.buffer.ring.flags
+    rows = shard.buffer.rows(shard.buffer.ring.ids(np.flatnonzero(flags >= 128)))
+    assert set(rows.rewards.tolist()) == ({1.0, 2.0, 10.0, 20.0} if masked else {1.0, 2.0, 3.0, 10.0, 20.0, 30.0})
+
+
+def constant_fragment(start: int, reward: float, masked: bool) -> SampleBatch:
+    """Three steps of an episode that goes on."""
+    columns = {"obs": torch.zeros(4, 1, 2), "actions": torch.zeros(3, 1, dtype=torch.int64)}
+    ends = {name: torch.zeros(3, 1, dtype=torch.bool) for name in ("terminated", "truncated")}
+    t = torch.arange(start, start + 3, dtype=torch.int32).view(3, 1)
+    mask = {"action_mask": torch.ones(3, 1, 2, dtype=torch.bool)} if masked else {}
+    valid = torch.ones(3, 1, dtype=torch.bool)
+    return SampleBatch({**columns, **ends, **mask}, rewards=torch.full((3, 1), reward), valid=valid, t=t)
 
 
 def test_batches_come_from_the_shards_in_turn_and_say_from_which() -> None:

@@ -7,10 +7,13 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from lightning_rl.data import storage
+from lightning_rl.data.replay import ReplayBuffer
 from lightning_rl.data.storage import available_bytes, check_fits_memory, estimated_bytes
 from lightning_rl.errors import ConfigError
+from lightning_rl.sample_batch import SampleBatch
 
 PIXELS = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
 
@@ -45,7 +48,30 @@ def test_a_buffer_that_cannot_fit_is_refused_with_numbers_and_remedy(monkeypatch
 def test_a_full_disk_is_refused_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(storage, "available_bytes", lambda place="memory": 1000)
     with pytest.raises(ConfigError, match=r"disk of .* are free: lower data.capacity$"):
-        storage.allocator(str(tmp_path))((1000,), np.float32)
+        storage.Allocator(str(tmp_path))((1000,), np.float32)
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["from the first fragment on", "later"])
+def test_images_that_are_no_stacks_after_all_are_refused_when_that_shows(
+    monkeypatch: pytest.MonkeyPatch, moves: bool
+) -> None:
+    """1000 rows of 64 x 64 with 8 channels are 31 MiB, as stacks 4 MiB; 16 are there, and 8 of two such buffers."""
+    monkeypatch.setattr(storage, "available_bytes", lambda place="memory": 16 * 2**20)
+    noise = np.random.default_rng(0).integers(0, 256, (9, 1, 8, 64, 64), np.uint8)
+    still = np.zeros_like(noise)
+    buffer = ReplayBuffer(1000, parts=2)
+    with pytest.raises(ConfigError, match=r"needs 0\.06 GiB; .* memory are free: lower data\.capacity to \d+, or"):
+        if moves:
+            buffer.add(images(still))  # which may be a stack of what never changes
+            assert buffer.nbytes < 5 * 2**20
+        buffer.add(images(noise))
+
+
+def images(obs: np.ndarray) -> SampleBatch:
+    """A fragment of eight steps."""
+    none, steps = torch.zeros(8, 1, dtype=torch.bool), torch.arange(8, dtype=torch.int32).view(8, 1)
+    columns = {"obs": torch.from_numpy(obs), "actions": steps.long(), "rewards": torch.zeros(8, 1), "t": steps}
+    return SampleBatch(columns, terminated=none, truncated=none, valid=~none)
 
 
 def test_what_is_available_is_within_what_there_is(tmp_path: Path) -> None:

@@ -43,7 +43,21 @@ def test_nothing_is_due_before_learning_starts_and_nothing_is_made_up_for_after(
     assert [ratio.due(steps) for steps in (0, 99, 100, 101, 104)] == [0, 0, 0, 1, 4]
 
 
-@pytest.mark.parametrize(("intensity", "starts"), [(0.0, 0), (-1.0, 0), (1.0, -1)])
+def test_each_resume_without_the_buffer_waits_as_long_as_the_first_start() -> None:
+    """Nothing is due for 100 steps after 0, 500 and 900; the saved state does not make it longer."""
+    saved = UpdateRatio(1.0, learning_starts=100).state_dict()
+    for started in (0, 500, 900):
+        ratio = UpdateRatio(1.0, learning_starts=100)
+        ratio.load_state_dict(saved)
+        ratio.start_again(started)
+        assert [ratio.due(started + steps) for steps in (0, 100, 101, 104)] == [0, 0, 1, 4]
+        ratio.took(4)
+        saved = ratio.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("intensity", "starts"), [(0.0, 0), (-1.0, 0), (1.0, -1), (float("nan"), 0), (float("inf"), 0)]
+)
 def test_numbers_out_of_range_are_refused(intensity: float, starts: int) -> None:
     with pytest.raises(ConfigError, match="expected"):
         UpdateRatio(intensity, starts)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lightning_rl.data.population_dataset import judged
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
-from lightning_rl.policies import ARS, ES, Policy
+from lightning_rl.policies import ARS, ES, Policy, evolving
 from lightning_rl.policies.evolving import Evolving
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
@@ -160,6 +160,25 @@ def test_an_ars_step_is_that_of_its_paper() -> None:
     noise = [torch.randn(len(before), generator=torch.Generator().manual_seed(seed)) for seed in (5, 6)]
     policy.learn_on_batch(rows)
     torch.testing.assert_close(theta(policy), before + (8 * noise[0] - 8 * noise[1]) / (2 * 17**0.5))
+
+
+@BOTH
+def test_directions_are_compared_with_those_of_all_ranks(kind: type[Evolving], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean of two ranks' weights is that of one with all directions: the two that count are both of rank 1."""
+    policy = made(kind, **({"top_directions": 2} if kind is ARS else {}))
+    shares = [torch.tensor([[1.0, 2.0], [2.0, 0.0]]).double(), torch.tensor([[9.0, 3.0], [4.0, 8.0]]).double()]
+    alone = policy.weights_of(torch.cat(shares))
+    monkeypatch.setattr(evolving, "gathered", lambda _: [share.numpy() for share in shares])
+    mine = []
+    for rank, share in enumerate(shares):
+        monkeypatch.setattr(type(policy), "global_rank", rank)
+        mine.append(policy._own_weights(share))
+    torch.testing.assert_close(torch.cat(mine) / 2, alone)
+
+
+def test_a_decay_that_lets_weights_grow_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"policy\.weight_decay=-1\.0; expected at least 0"):
+        made(ES, weight_decay=-1.0)
 
 
 @pytest.mark.parametrize(

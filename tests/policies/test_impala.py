@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.losses import lambda_returns, vtrace
-from lightning_rl.policies import A2C, APPO, IMPALA, Policy
+from lightning_rl.policies import A2C, APPO, IMPALA, PPO, Policy
 from lightning_rl.policies.advantages import all_values
 from lightning_rl.policies.traces import following_values, vtrace_rows
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
@@ -61,7 +61,7 @@ def test_rows_have_the_targets_and_advantages_of_their_fragment(env: Any, mode: 
     ends = {name: fragment[name] for name in ("terminated", "truncated", "valid")}
     clips = {"clip_rho": 1.2, "clip_c": 0.9, "clip_pg_rho": 1.1, "lam": 0.95}
     expected = vtrace(grid, fragment.rewards, policy.values(fragment.obs, fragment), **ends, gamma=0.9, **clips)
-    got = vtrace_rows(policy, rows, log_rhos, values.detach(), **clips)
+    got = vtrace_rows(rows, log_rhos, values.detach(), following_values(policy, rows), gamma=0.9, **clips)
     for ours, whole in zip(got, expected, strict=True):
         assert_close(ours, whole.t()[fragment.valid.t()], atol=1e-5, rtol=1e-4)
 
@@ -75,7 +75,8 @@ def test_minibatches_of_traces_do_not_change_targets(model: dict[str, Any]) -> N
 
     def corrected(part: SampleBatch) -> Tensor:
         dist, values = policy.evaluate(part)
-        return torch.stack(policy.corrected(part, dist.logp(part.actions), values), 1)
+        following = following_values(policy, part)
+        return torch.stack(policy.corrected(part, dist.logp(part.actions), values, following), 1)
 
     whole = corrected(rows)
     for part in rows.minibatches(3, torch.Generator().manual_seed(1)):
@@ -141,8 +142,8 @@ def test_targets_follow_the_values_of_now_in_every_gradient_step() -> None:
     policy = IMPALA(*CARTPOLE.spaces(), passes=2, lr=0.05, max_grad_norm=None)
     seen = []
 
-    def noted(rows: SampleBatch, logp: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        seen.append(IMPALA.corrected(policy, rows, logp, values)[0])
+    def noted(rows: SampleBatch, logp: Tensor, values: Tensor, following: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append(IMPALA.corrected(policy, rows, logp, values, following)[0])
         return seen[-1], torch.zeros_like(values)
 
     policy.corrected = noted  # type: ignore[method-assign]
@@ -201,13 +202,16 @@ def surrogate_gradient(ratio: float, advantage: float, acted: float = 1.0) -> fl
     """∂loss/∂log π of one row whose π/π_target is `ratio` and μ/π_target `acted`; the critic has no weight."""
     policy = APPO(*EnvCreator(ChosenReward).spaces(), value_coef=0.0, entropy_coef=0.0, clip=0.2)
     rows = SampleBatch(
-        actions=torch.tensor([1]), action_logp=torch.tensor([math.log(0.25 * acted)]), obs=torch.zeros(1, 1)
+        actions=torch.tensor([1]),
+        action_logp=torch.tensor([math.log(0.25 * acted)]),
+        obs=torch.zeros(1, 1),
+        following=SampleBatch(obs=torch.zeros(1, 1)),
     )
     logp = torch.tensor([math.log(0.25 * ratio)], requires_grad=True)
     fixed: Any = policy
     fixed.evaluate = lambda batch: (Fixed(logp), torch.zeros(1))
     fixed.target_distribution = lambda batch: Fixed(torch.tensor([math.log(0.25)]))
-    fixed.corrected = lambda batch, target_logp, values: (torch.zeros(1), torch.tensor([advantage]))
+    fixed.corrected = lambda *_: (torch.zeros(1), torch.tensor([advantage]))
     (gradient,) = torch.autograd.grad(policy.loss(rows)[0], logp)
     return gradient.item()
 
@@ -283,7 +287,8 @@ def test_targets_are_v_trace_of_the_target_network_s_policy() -> None:
     for acted, same in ((again, True), (fragment, False)):
         rows = policy.postprocess_trajectory(acted)
         values = policy.evaluate(rows)[1]
-        targets, _ = policy.corrected(rows, policy.target_distribution(rows).logp(rows.actions), values)
+        logp = policy.target_distribution(rows).logp(rows.actions)
+        targets, _ = policy.corrected(rows, logp, values, following_values(policy, rows))
         ends = {name: acted[name] for name in ("terminated", "truncated", "valid")}
         grid = lambda_returns(acted.rewards, policy.values(acted.obs, acted), **ends, gamma=0.9, lam=1.0)
         assert torch.allclose(targets, grid.t()[acted.valid.t()], atol=1e-3) == same
@@ -293,3 +298,10 @@ def test_targets_are_v_trace_of_the_target_network_s_policy() -> None:
 def test_a_target_network_that_cannot_move_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="expected at least 1, and 0 < tau ≤ 1"):
         APPO(*CARTPOLE.spaces(), **change)
+
+
+@pytest.mark.parametrize("change", [{"kl_coef": -1.0}, {"kl_target": 0.0}])
+@pytest.mark.parametrize("algorithm", [APPO, PPO])
+def test_a_penalty_that_cannot_be_steered_is_refused(algorithm: type[Policy], change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"policy\.kl_coef=.*kl_target=.*expected at least 0"):
+        algorithm(*CARTPOLE.spaces(), **change)

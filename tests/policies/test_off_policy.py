@@ -106,20 +106,75 @@ def test_simple_q_takes_the_best_of_the_target_network() -> None:
 
 @pytest.mark.parametrize("name", Q_LEARNERS)
 def test_targets_computed_for_several_steps_at_once_are_those_of_each_step(name: str) -> None:
-    """Three gradient steps on a target network that moves after the second: no error differs from a step alone."""
+    """Five gradient steps on a target network that moves after the second and the fourth, two of them in one go."""
     at_once, one_by_one = made(name, target_update_interval=2), made(name, target_update_interval=2)
-    for number, batch in enumerate(at_once.batches_of(rows(name, count=9), steps=3)):
-        alone = rows(name, count=9)[3 * number : 3 * number + 3]
+    asked = count_calls(at_once.target_model)
+    for number, batch in enumerate(at_once.batches_of(rows(name, count=15), steps=5)):
+        alone = rows(name, count=15)[3 * number : 3 * number + 3]
         assert ("td_targets" in batch or "target_q" in batch) and "td_targets" not in alone
-        assert_close(td_errors(at_once, batch), td_errors(one_by_one, alone), rtol=0, atol=1e-6)
+        found, expected = (stepped(policy, part) for policy, part in ((at_once, batch), (one_by_one, alone)))
+        assert_close(found, expected, rtol=0, atol=1e-6)
+    assert len(asked) == 3  # for 2, 2 and 1 steps
+
+
+def stepped(policy: Any, batch: SampleBatch) -> Tensor:
+    """TD errors of a gradient step."""
+    policy.descended(*policy.total_loss(batch))
+    return batch["td_errors"]
+
+
+def count_calls(module: nn.Module) -> list[int]:
+    """A list that grows with every forward: rows of each."""
+    calls: list[int] = []
+    module.register_forward_hook(lambda _, inputs, __: calls.append(len(inputs[0]["obs"])))
+    return calls
+
+
+class Draws(list[Any]):
+    """Draws that are given."""
+
+    def update_priorities(self, batch: SampleBatch) -> None:
+        """Nobody asks."""
+
+
+@pytest.mark.parametrize("name", ["simple_q", "dqn", "dqn, plain", "c51"])
+def test_scaled_rewards_are_those_of_each_step_where_targets_are_computed_ahead(name: str) -> None:
+    """Three draws of one step each, and one draw of three: the same weights, and not those of raw rewards."""
+    weights = []
+    for reward_filter, draws in (("return_std", 1), ("return_std", 3), ("none", 3)):
+        policy, batch = made(name, reward_filter=reward_filter), rows(name, count=9)
+        if policy.reward_filter.normaliser is not None:
+            policy.reward_filter.normaliser.moments.update(torch.tensor([[0.0], [20.0]]))
+        size = 9 // draws
+        policy.training_step(Draws((batch[start : start + size], 3 // draws) for start in range(0, 9, size)))
+        assert policy.gradient_steps == 3 and torch.equal(batch.rewards, rows(name, count=9).rewards)
+        weights.append(vector(policy.model))
+    assert_close(weights[0], weights[1], rtol=0, atol=1e-6)
+    assert float((weights[0] - weights[2]).abs().max()) > 1e-5
+
+
+def test_replayed_rows_are_scaled_when_they_are_learned_from_alone_too() -> None:
+    """Deviation 10: rewards of 1 are 0.1 in the loss, and the caller's batch gets the errors and keeps its rewards."""
+    policy = made("dqn", reward_filter="return_std", lr=0.0)
+    policy.reward_filter.normaliser.moments.update(torch.tensor([[0.0], [20.0]]))
+    replayed, others = (rows(rewards=torch.full((6,), reward)) for reward in (1.0, 0.1))
+    replayed["batch_indexes"] = torch.arange(6)
+    policy.learn_on_batch(replayed)
+    policy.learn_on_batch(others)  # which nobody replayed: they are as they shall be
+    assert_close(replayed["td_errors"], others["td_errors"])
+    assert replayed.rewards.tolist() == [1.0] * 6
+    gradients = [policy.contribution(batch).gradients[0] for batch in (replayed, others)]
+    np.testing.assert_allclose(*gradients, rtol=1e-5)
 
 
 @each_algorithm
 def test_a_terminated_row_does_not_look_at_what_follows_and_any_other_does(name: str) -> None:
     """A truncated row is one that is not terminated."""
     policy, ends = made(name), torch.tensor([True, False] * 3)
-    found = td_errors(policy, rows(name, terminated=ends))
-    elsewhere = td_errors(policy, rows(name, terminated=ends, next_obs=rows(name).next_obs + 1.0))
+    batch = rows(name, terminated=ends, rewards=torch.full((6,), 5.0))  # no target between the values of two critics
+    found = td_errors(policy, batch)
+    batch["next_obs"] = batch.next_obs + 1.0
+    elsewhere = td_errors(policy, batch)
     assert_close(found[ends], elsewhere[ends], rtol=0, atol=1e-6)
     assert bool(((found - elsewhere).abs()[~ends] > 1e-5).all())
 
@@ -150,28 +205,43 @@ def test_rows_of_a_fragment_bootstrap_where_it_was_truncated(name: str) -> None:
 def test_the_discount_is_that_of_the_row(name: str) -> None:
     """A discount of 0 is an end; the farther from 0, the more of what follows counts."""
     policy = made(name)
+    paid = {"rewards": torch.full((6,), 5.0)}  # so that no error changes its sign
     none, half, whole, ended = (
         td_errors(policy, batch)
         for batch in (
-            *(rows(name, discounts=torch.full((6,), discount)) for discount in (0.0, 0.45, 0.9)),
-            rows(name, terminated=torch.ones(6, dtype=torch.bool)),
+            *(rows(name, discounts=torch.full((6,), discount), **paid) for discount in (0.0, 0.45, 0.9)),
+            rows(name, terminated=torch.ones(6, dtype=torch.bool), **paid),
         )
     )
     assert_close(none, ended)
     if name in ("dqn", "dqn, plain", "dqn, dueling", "sac", "td3", "ddpg"):  # where targets are linear in it
-        assert_close(half, (none + whole) / 2)
+        assert_close(half, (none + whole) / 2, rtol=1e-4, atol=1e-5)
     else:
         assert bool(((none - whole).abs() > 1e-6).all())
 
 
 @each_algorithm
 def test_the_more_a_row_pays_the_lower_is_its_td_error(name: str) -> None:
-    """Error = value − target; C51's is a cross entropy, which has no sign."""
+    """Error = value − target; C51's is a cross entropy, which has no sign, and of several critics they have none."""
     if name == "c51":
         return
-    policy = made(name)
-    less, more = (td_errors(policy, rows(name, rewards=torch.full((6,), reward))) for reward in (0.0, 1.0))
+    policy, several = made(name), "critic" in dict(made(name).named_children())
+    rewards = (-20.0, -21.0) if several else (0.0, 1.0)  # below every value: there the sizes fall with the errors
+    less, more = (td_errors(policy, rows(name, rewards=torch.full((6,), reward))) for reward in sorted(rewards))
     assert bool((more < less).all())
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "tqc", "sac, discrete"])
+def test_errors_of_several_critics_do_not_cancel_out(name: str) -> None:
+    """Critics that say t + 3 and t − 1 where the target is t: the row is surprising by (3 + 1) / 2, not by 1."""
+    policy = made(name, **({"dropped_quantiles": 0} if name == "tqc" else {}))
+    for parameter in policy.critic.parameters():
+        nn.init.zeros_(parameter)
+    size = policy.critic.networks.biases[-1].shape[-1]
+    policy.critic.networks.biases[-1].data = torch.tensor([23.0, 19.0]).view(2, 1, 1).expand(2, 1, size).clone()
+    ended = torch.ones(6, dtype=torch.bool)
+    found = td_errors(policy, rows(name, rewards=torch.full((6,), 20.0), terminated=ended))
+    assert_close(found, torch.full((6,), 2.0))
 
 
 def test_what_the_exploration_pays_goes_into_replay_with_the_rewards() -> None:
@@ -317,6 +387,17 @@ def test_td3_s_actor_rests_in_between_with_its_moments_and_the_targets() -> None
                 assert_close(vector(parts[f"target_{part}"]), halfway)
 
 
+def test_td3_s_actor_rests_where_gradients_come_from_elsewhere_too() -> None:
+    policy = made("td3", policy_delay=3)
+    moved = []
+    for _ in range(6):
+        before = {part: vector(getattr(policy, part)) for part in ("model", "critic")}
+        policy.apply_gradients(policy.compute_gradients(rows("td3"))[0])
+        assert not torch.equal(before["critic"], vector(policy.critic))
+        moved.append(not torch.equal(before["model"], vector(policy.model)))
+    assert moved == [False, False, True] * 2
+
+
 def actor_group(policy: Any) -> list[Any]:
     """What the optimizer steps at every so manieth gradient step."""
     return next(group["params"] for group in policy.optimiser.torch_optimizer.param_groups if "every" in group)
@@ -335,7 +416,7 @@ def test_td3_s_first_critic_teaches_the_actor_and_the_lowest_makes_the_target() 
     policy.target_critic.networks.biases[-1].data = torch.tensor([3.0, -1.0]).view(2, 1, 1)
     for parameter in policy.critic.parameters():
         nn.init.zeros_(parameter)
-    assert_close(td_errors(policy, rows("td3", rewards=torch.ones(6))), torch.full((6,), -(1.0 - 0.9)))
+    assert_close(td_errors(policy, rows("td3", rewards=torch.ones(6))), torch.full((6,), 1.0 - 0.9))
     policy.critic.networks.weights[0].data[1] = 1.0  # only of the second critic, which nobody climbs
     policy.critic.networks.weights[1].data[1] = 1.0
     found = gradients(policy, rows("td3"))
@@ -414,6 +495,19 @@ def test_redq_takes_the_lowest_of_a_random_subset_and_the_actor_the_mean() -> No
     plain = made("sac", num_critics=4)
     assert_close(plain.lowest(q_values), torch.ones(5))
     assert_close(plain.followed(q_values), torch.ones(5))
+
+
+def test_tqc_s_targets_are_made_of_a_random_subset_of_the_critics() -> None:
+    """Critics say 1, 2 and 3: the quantiles of one of them, or all, less the highest of each."""
+    for target_critics, expected in ((1, {1.0, 2.0, 3.0}), (None, {1.0, 2.0})):
+        policy = made("tqc", num_critics=3, target_critics=target_critics, num_quantiles=3, dropped_quantiles=1)
+        for parameter in policy.target_critic.parameters():
+            nn.init.zeros_(parameter)
+        policy.target_critic.networks.biases[-1].data = torch.arange(1.0, 4.0).view(3, 1, 1).expand(3, 1, 3).clone()
+        batch = rows("tqc", rewards=torch.zeros(6), discounts=torch.ones(6))
+        found = torch.stack([policy.targets(batch, torch.tensor(0.0)) for _ in range(40)])
+        assert set(found.unique().tolist()) == expected
+        assert found.shape[2] == 2 * (target_critics or 3)
 
 
 def test_dropout_of_the_critics_is_active_in_training_only() -> None:

@@ -94,6 +94,19 @@ def test_two_ranks_take_the_gradient_steps_of_one_with_the_same_workers(
     assert moved > 1e-3  # a hundred times the tolerance
 
 
+@pytest.mark.parametrize(("policy", "overrides"), [("es", ()), ("ars", ("policy.top_directions=2",))])
+def test_two_ranks_compare_directions_as_one_does(policy: str, overrides: tuple[str, ...], tmp_path: Path) -> None:
+    """Ranks and the best directions are those of the whole population, however it is shared out."""
+    asked = (f"policy={policy}", "env=cartpole", "data.directions=6", "total_env_steps=600", *overrides)
+    _, both = weights_of_ranks(tmp_path, *asked)
+    (alone,) = weights_of_ranks(
+        tmp_path, *asked, "trainer.devices=1", "trainer.strategy=auto", "run_dir=alone", ranks=1
+    )
+    assert both["steps"] == alone["steps"] > 1
+    for name, value in alone["weights"].items():
+        torch.testing.assert_close(both["weights"][name], value, rtol=1e-4, atol=1e-5, msg=name)
+
+
 def test_a_worker_s_experience_does_not_depend_on_its_rank(tmp_path: Path) -> None:
     """Worker 1 acts in rank 1 of two, or in the only rank, and sees the same first fragment; worker 0 sees another."""
     asked = ("policy=ppo", "env=pendulum", "workers.fragment_length=32", "total_env_steps=256")

@@ -52,7 +52,10 @@ class FakeTransport:
         processes: all that were started, in order.
         seconds: what the clock shows.
         operations: things done for requests, as a measure of cost.
+        patience_s: what the clock may show at most; a wait without an end is an error then, and not a hang.
     """
+
+    patience_s = float("inf")
 
     def __init__(self, cls: Callable[[], Any], fate: Callable[[FakeProcess, str, Sequence[Any]], Fate]) -> None:
         self.cls, self.fate = cls, fate
@@ -96,6 +99,7 @@ class FakeTransport:
 
     def wait(self, timeout: float) -> list[Outcome]:
         until = self.seconds + timeout
+        assert until < self.patience_s, "somebody waits for what does not come"
         if not self._events or self._events[0][0] > until:
             self.seconds = until
             return []

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_rl.errors import EnvError
 from lightning_rl.policies import DQN, PPO
 from lightning_rl.rollouts import EnvCreator, WorkerSet
 from lightning_rl.rollouts.process_workers import ProcessWorkerSet
@@ -109,7 +110,7 @@ def test_in_order_deaths_change_nothing_although_weights_are_renewed_meanwhile(p
     for _ in range(30):
         receipts = []
         for workers in sets:
-            workers.request(2, policy.env_steps)
+            workers.request(2, policy.env_steps, in_order=True)
             receipts.append(workers.receive(in_order=True))
         pair = [workers.fetch(receipt) for workers, receipt in zip(sets, receipts, strict=True)]
         for first, second in zip(*pair, strict=True):
@@ -150,6 +151,7 @@ def test_a_worker_asked_for_something_answers_though_its_process_dies(policy: PP
         for worker_index in remote.idle:
             remote.ask(worker_index, methodcaller("get_metrics"))
         answered = remote.answer()
+        assert answered is not None
         assert answered.gradient_steps == 4 and answered.value.keys() == {"episode_returns", "episode_lengths"}
     assert remote.supervisor.restarts > 1
     remote.stop()
@@ -204,3 +206,76 @@ def test_a_round_that_is_broken_off_has_not_been(policy: PPO) -> None:
         remote.sample()
     assert remote.state_dict() == before
     remote.stop()
+
+
+def test_in_order_what_is_asked_of_a_process_that_is_down_has_the_weights_of_then(policy: PPO) -> None:
+    """A successor needs 5 s to start; meanwhile the learner goes on with what process 1 has done before."""
+
+    def ages(mortal: bool) -> list[int]:
+        asked = {0: 0, 1: 0}
+
+        def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+            if method == "start":
+                return Fate(seconds=5.0 if process.number > 1 else 0.1)
+            asked[place := min(arguments[0])] += 1
+            if place == 1:
+                return Fate(seconds=6.0 if asked[1] == 1 else 0.1)
+            return Fate("dies" if mortal and asked[0] == 3 else "done")
+
+        policy.gradient_steps = 0
+        remote = in_processes(policy, fate, [0, 1], batch_mode="complete_episodes")
+        found = []
+        for _ in range(12):
+            remote.sync_weights(policy)
+            remote.request(2, policy.env_steps, in_order=True)
+            found.append(remote.receive(in_order=True).gradient_steps)
+            policy.gradient_steps += 1
+        assert remote.supervisor.restarts == mortal
+        remote.stop()
+        return found
+
+    assert ages(mortal=True) == ages(mortal=False)
+
+
+def loses_the_second(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+    """Worker 1 kills its process whenever it is asked to do something."""
+    return Fate("dies" if method == "do" and arguments[0] == 1 else "done")
+
+
+def test_who_is_asked_and_given_up_owes_no_answer(policy: PPO) -> None:
+    remote = in_processes(policy, loses_the_second, [0, 1], limits=Limits(max_failures=2, min_healthy=0.5))
+    remote.sync_weights(policy)
+    for worker_index in remote.idle:
+        remote.ask(worker_index, methodcaller("get_metrics"))
+    assert [answered.worker_index for answered in iter(remote.answer, None)] == [0]
+    assert remote.idle == [0] and remote.answer() is None
+    remote.stop()
+
+
+def test_who_is_given_up_while_nothing_is_asked_of_him_is_not_idle(policy: PPO) -> None:
+    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+        return Fate("dies" if method == "sample" and arguments[0] == [1] else "done")
+
+    remote = in_processes(policy, fate, [0, 1], limits=Limits(max_failures=2, min_healthy=0.5))
+    remote.sync_weights(policy)
+    assert remote.idle == [0, 1]
+    remote.sample()
+    assert remote.idle == [0]
+    remote.stop()
+
+
+def test_a_round_of_workers_in_this_process_that_is_broken_off_has_not_been(
+    policy: PPO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers = WorkerSet(CARTPOLE, policy, [0, 1], **OPTIONS)
+    before, first = workers.state_dict(), workers.sample()
+    workers.load_state_dict(before)
+
+    def raises() -> None:
+        raise EnvError("wheels came off")
+
+    with monkeypatch.context() as patch, pytest.raises(EnvError):
+        patch.setattr(workers.workers[1], "sample", raises)
+        workers.sample()
+    assert workers.state_dict() == before
+    assert_equal(workers.sample(), first)

@@ -71,7 +71,7 @@ def test_an_error_is_that_of_the_service(remote: bool) -> None:
 @pytest.mark.ray
 @pytest.mark.parametrize("remote", [True], indirect=True)
 def test_a_service_that_died_says_so(remote: bool) -> None:
-    (diary,) = make_services(Diary, [{"title": "a"}], remote=remote)
+    (diary,) = make_services(Diary, [{"title": "a"}], remote=remote, remedy="write less")
     answer = diary.ask("vanish")
-    with pytest.raises(EnvError, match=r"(?s)process of a Diary died.*lower data\.capacity"):
+    with pytest.raises(EnvError, match=r"(?s)process of a Diary died.*write less"):
         answer.result()

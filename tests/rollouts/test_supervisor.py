@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import fields
@@ -166,6 +167,24 @@ def test_a_fixed_deadline_is_kept_to() -> None:
     assert 7.0 <= workers.transport.seconds - begun - 2.0 <= 8.0  # 2 s: the second start and sample
 
 
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (
+            Limits(sample_timeout_s=7.0),
+            r"took more than 7 s for sample.*workers\.sample_timeout_s=7: raise it, or set it",
+        ),
+        (Limits(start_timeout_s=90.0), r"took more than 90 s for sample.*workers\.start_timeout_s=90"),
+    ],
+)
+def test_a_deadline_that_passed_names_its_key(limits: Limits, message: str, caplog: pytest.LogCaptureFixture) -> None:
+    workers = started(1, one_by_one(Fate("hangs")), limits=limits)
+    workers.requests.fill(1)
+    with caplog.at_level(logging.WARNING):
+        workers.receive()
+    assert re.search(message, caplog.text)
+
+
 def test_time_in_which_nobody_listens_is_no_hang() -> None:
     """The learner learns for an hour; the answers were there long before."""
     workers = started(2, limits=Limits(sample_timeout_s=5.0))
@@ -304,13 +323,14 @@ def test_a_process_that_grows_is_replaced_between_two_answers() -> None:
             self.memory_mb += 10.0
             return super().sample(weights)
 
-    workers = started(1, limits=Limits(max_memory_mb=45.0), cls=Leaking)
+    workers = started(1, limits=Limits(max_memory_mb=45.0, max_restarts=0), cls=Leaking)
     numbers = []
     for _ in range(12):
         workers.requests.fill(2)
         numbers.append(workers.receive()[1])
     assert numbers == list(range(12))
-    assert workers.supervisor.restarts == 3  # 20, 30, 40, 50 MiB
+    assert workers.supervisor.replacements == 3  # 20, 30, 40, 50 MiB
+    assert workers.supervisor.restarts == 0  # that it grows is no failure, and takes nothing from the budget of those
     with pytest.raises(ConfigError, match=r"max_memory_mb=15.0: process 0 occupies 20 MiB after one request"):
         too_small = started(1, limits=Limits(max_memory_mb=15.0), cls=Leaking)
         too_small.requests.fill(1)
@@ -329,6 +349,57 @@ def test_the_oldest_weights_are_those_that_act_not_those_of_a_process_that_waits
     assert workers.requests.oldest == 9
     assert workers.receive() == (0, 0, 9)
     assert workers.requests.oldest is None
+
+
+def test_a_request_whose_process_died_has_no_weights_until_the_successor_is_up() -> None:
+    """Process 0 dies after 1 s, its successor needs 10 s to start; process 1 acts with weights 5 until 3 s."""
+
+    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+        if method == "start":
+            return Fate(seconds=10.0 if process.number > 1 else 1.0)
+        return Fate("dies", 1.0) if process.number == 0 else Fate(seconds=3.0)
+
+    workers = started(2, fate)
+    workers.weights = 5
+    workers.requests.fill(1)
+    workers.weights = 9
+    assert workers.receive() == (1, 0, 5)
+    assert workers.requests.oldest is None  # nobody acts
+    assert workers.receive() == (0, 0, 9)
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize("most", [1, 2, None])
+def test_a_request_that_is_lost_is_asked_of_others_though_nothing_else_is_out(most: int | None, in_order: bool) -> None:
+    """Process 1 dies over every sample, and is given up while its request is the only one."""
+
+    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+        return Fate("dies" if method == "sample" and process.lives_in_it.worker == 1 else "done")
+
+    workers = started(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
+    workers.requests.fill(1, most)
+    taken = [workers.receive(in_order)[:2]]
+    if not workers.requests:
+        workers.requests.fill(1, most)  # nobody but process 1 waits for its turn
+    taken.append(workers.receive(in_order)[:2])
+    assert taken == [(0, 0), (0, 1)]
+    assert workers.supervisor.healthy == [0]
+    for number in range(2, 6):
+        workers.requests.fill(2, most)
+        assert workers.receive(in_order)[1] == number
+
+
+def test_settling_waits_for_what_is_out_and_asks_nobody_in_the_place_of_who_is_lost() -> None:
+    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+        return Fate("dies" if method == "sample" and process.lives_in_it.worker == 1 else "done")
+
+    workers = started(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
+    workers.requests.fill(2)
+    workers.requests.settle()
+    assert workers.next == {0: 2, 1: 0} and len(workers.requests) == 0
+    workers.requests.settle()  # nothing is out: there is nothing to wait for
+    workers.requests.fill(1)
+    assert workers.receive()[:2] == (0, 2)
 
 
 def test_in_order_is_the_order_of_the_requests() -> None:
@@ -373,7 +444,8 @@ def test_a_run_that_shall_end_waits_only_seconds_for_who_hangs() -> None:
         ({"max_failures": 0}, "max_failures=0"),
         ({"min_healthy": 0.0}, "min_healthy=0.0"),
         ({"min_healthy": 1.1}, "min_healthy=1.1"),
-        ({"sample_timeout_s": 0.0}, "sample_timeout_s=0.0"),
+        ({"sample_timeout_s": 0.0}, "sample_timeout_s=0.0; expected a number above 0, or null"),
+        ({"start_timeout_s": 0.0}, "start_timeout_s=0.0; expected a number above 0, such as 86400"),
         ({"step_timeout_s": math.nan}, "step_timeout_s=nan"),
         ({"step_timeout_s": 1.0, "num_workers": 0}, "num_workers=0"),
     ],
@@ -404,29 +476,33 @@ FATES = st.builds(
     fates=st.lists(FATES, max_size=40),
     count=st.integers(1, 4),
     limit=st.integers(1, 3),
+    most=st.sampled_from([None, 1, 2, 5]),
+    ahead=st.booleans(),
     in_order=st.booleans(),
     limits=st.builds(
         Limits,
         max_restarts=st.integers(0, 12),
-        max_failures=st.integers(1, 4),
-        min_healthy=st.sampled_from([0.25, 0.5, 1.0]),
+        max_failures=st.sampled_from([1, 1, 2, 4]),  # 1: given up at the first failure
+        min_healthy=st.sampled_from([0.25, 0.25, 0.5, 1.0]),
         sample_timeout_s=st.sampled_from([None, 4.0]),
         start_timeout_s=st.just(30.0),
     ),
 )
 def test_nothing_hangs_and_nothing_is_lost_or_counted_twice(
-    fates: list[Fate], count: int, limit: int, in_order: bool, limits: Limits
+    fates: list[Fate], count: int, limit: int, most: int | None, ahead: bool, in_order: bool, limits: Limits
 ) -> None:
     """Each worker's numbers are 0, 1, 2, … as received, or the run ends with a reason that is true."""
     left = list(fates)
     workers = Set(count, lambda process, method, arguments: left.pop(0) if left else Fate(), limits)
+    workers.transport.patience_s = 60 * 60.0
     numbers: dict[int, list[int]] = defaultdict(list)
     ended = None
     try:
         workers.supervisor.start()
         for _ in range(60):
-            workers.requests.fill(limit)
-            assert len(workers.requests) <= limit * count
+            if ahead or not workers.requests:
+                workers.requests.fill(limit, most)
+            assert len(workers.requests) <= min(limit * count, limit * count if most is None else most)
             worker, number, _ = workers.receive(in_order)
             numbers[worker].append(number)
     except EnvError as error:

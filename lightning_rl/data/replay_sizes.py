@@ -1,0 +1,48 @@
+"""Which sizes of a replay buffer and of what is drawn from it work together."""
+
+from __future__ import annotations
+
+from lightning_rl.errors import ConfigError
+
+__all__ = ["check_sequences", "check_sizes"]
+
+
+def check_sizes(capacity: int, batch_size: int, learning_starts: int, n_step: int) -> None:
+    """Refuse sizes that cannot work together.
+
+    Raises:
+        ConfigError: names both.
+    """
+    if n_step >= capacity:
+        raise ConfigError(f"data.n_step={n_step} in a buffer of data.capacity={capacity} rows: raise the capacity")
+    if batch_size > capacity:
+        raise ConfigError(
+            f"data.batch_size={batch_size} is more than data.capacity={capacity} rows: raise the capacity"
+        )
+    if learning_starts < batch_size:
+        raise ConfigError(
+            f"data.learning_starts={learning_starts} is below data.batch_size={batch_size}: the first batch needs as "
+            "many rows as it has; raise learning_starts"
+        )
+
+
+def check_sequences(
+    capacity: int, batch_size: int, *, length: int, stride: int | None = None, burn_in: int = 0
+) -> None:
+    """Refuse a buffer in which a batch of sequences finds no room.
+
+    Args:
+        capacity: rows of one buffer.
+        batch_size: sequences that are drawn from it.
+        length, stride, burn_in: of `SequenceReplayBuffer`; rows of burn-in are those of other sequences.
+
+    Raises:
+        ConfigError: names what to raise.
+    """
+    apart = length if stride is None else stride
+    if batch_size * apart > capacity:
+        raise ConfigError(
+            f"a batch of {batch_size} sequences that start {apart} rows apart (data.batch_size, data.sequence_length="
+            f"{length}, data.sequence_stride={stride}) needs a buffer of {batch_size * apart} rows; data.capacity "
+            f"leaves {capacity}: raise it, or lower data.batch_size"
+        )

@@ -1,0 +1,124 @@
+"""What learners do when processes are given up, or a run ends while something is asked of them: in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lightning_rl.data.demand import Demand
+from lightning_rl.data.evaluator import Evaluator
+from lightning_rl.data.population_dataset import populations
+from lightning_rl.errors import EnvError
+from lightning_rl.policies import ES, PPO
+from lightning_rl.rollouts.process_workers import ProcessWorkerSet
+from lightning_rl.rollouts.supervision import Limits
+from lightning_rl.sample_batch import SampleBatch
+from tests.rollouts.fake_transport import FakeProcess, Fate
+from tests.rollouts.test_process_workers import (
+    CARTPOLE,
+    in_processes,
+    loses_the_second,
+    own_faulthandler,  # noqa: F401 (used by itself)
+)
+
+
+@pytest.fixture
+def policy() -> PPO:
+    return PPO(*CARTPOLE.spaces(), seed=1, passes=1)
+
+
+# -- populations and evaluations --------------------------------------------------------------------------------------
+def populations_of(remote: ProcessWorkerSet, policy: ES) -> Iterator[SampleBatch]:
+    """Each worker tries one direction."""
+    shares = SimpleNamespace(shares=lambda indices: {index: ([10 * index + 1], []) for index in indices})
+    return populations(remote, policy, shares)
+
+
+WHOLE: dict[str, Any] = {"batch_mode": "complete_episodes", "fragment_length": 1}
+
+
+def test_a_population_is_smaller_without_those_who_are_given_up() -> None:
+    policy = ES(*CARTPOLE.spaces(), seed=1)
+    limits = Limits(max_failures=2, min_healthy=0.5)
+    remote = in_processes(policy, loses_the_second, [0, 1], limits=limits, **WHOLE)
+    found = populations_of(remote, policy)
+    assert [next(found)["seeds"].tolist() for _ in range(2)] == [[1], [1]]
+    remote.stop()
+
+
+def test_a_population_that_is_broken_off_has_not_been() -> None:
+    """Worker 0 has answered when the run is interrupted: a resumed run begins with its episodes again."""
+    policy = ES(*CARTPOLE.spaces(), seed=1)
+    asked = iter(range(100))
+
+    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+        return Fate("hangs" if method == "do" and next(asked) == 3 else "done")
+
+    remote = in_processes(policy, fate, [0, 1], **WHOLE)
+    found = populations_of(remote, policy)
+    next(found)
+    before = remote.state_dict()
+    remote.heed(lambda: True)
+    with pytest.raises(KeyboardInterrupt):
+        next(found)
+    assert remote.state_dict() == before
+    remote.stop()
+
+
+def test_an_evaluation_has_fewer_episodes_without_those_who_are_given_up(policy: PPO) -> None:
+    limits = Limits(max_failures=2, min_healthy=0.5)
+    remote = in_processes(policy, loses_the_second, [0, 1], limits=limits, stream="evaluation", explore=False)
+    evaluator = Evaluator(remote, 4, parallel=True)
+    for episodes in (2, 4):  # the next time all are worker 0's
+        evaluator.begin(policy)
+        assert len(evaluator.finish()) == episodes
+    remote.stop()
+
+
+# -- checkpoints of asynchronous learning -----------------------------------------------------------------------------
+def test_a_checkpoint_can_be_written_though_workers_hang_or_the_budget_is_spent(policy: PPO) -> None:
+    """In fixed order what is out is waited for: unless the run ends because nothing comes any more."""
+    asked = iter(range(1000))
+
+    def hangs(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+        return Fate("hangs" if method != "start" and next(asked) > 2 else "done")
+
+    def dies(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+        return Fate("done" if method == "start" else "dies")
+
+    for fate, ends in ((hangs, KeyboardInterrupt), (dies, EnvError)):
+        remote = in_processes(policy, fate, [0, 1], limits=Limits(max_restarts=0))
+        demand = Demand(2, in_order=True)
+        demand.send(remote, policy)
+        remote.heed(lambda: True)
+        with pytest.raises(ends):
+            for _ in range(4):
+                demand.receive(remote)
+        before = remote.transport.seconds
+        demand.drain(remote)
+        assert remote.requested == 0 and remote.transport.seconds - before < 1.0
+        remote.stop()
+
+
+def test_environments_can_be_cut_after_an_error_of_the_code(policy: PPO) -> None:
+    """Which saving would raise again, instead of leaving a checkpoint."""
+    remote = in_processes(policy, lambda *_: Fate(), [0, 1])
+    demand = Demand(2, in_order=True)
+    demand.send(remote, policy)
+    remote.supervisor.broken = TypeError("add() takes 2 arguments")
+    demand.drain(remote)
+    assert remote.requested == 0
+    remote.stop()
+
+
+def test_in_fixed_order_what_is_out_is_done_before_a_checkpoint_is_written(policy: PPO) -> None:
+    remote = in_processes(policy, lambda *_: Fate(), [0, 1])
+    demand = Demand(2, in_order=True)
+    demand.send(remote, policy)
+    demand.drain(remote)
+    assert {name: state["fragment"] for name, state in remote.state_dict().items()} == {"0": 2, "1": 2}
+    assert not any(remote.get_metrics().values())
+    remote.stop()

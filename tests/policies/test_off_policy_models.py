@@ -1,0 +1,112 @@
+"""Models with batch norm, dropout, noise or an eye on the step before, where algorithms learn from replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from lightning_rl.models import Model
+from lightning_rl.models.noisy import resample_noise
+from lightning_rl.policies import Rainbow
+from lightning_rl.sample_batch import SampleBatch
+from tests.policies.test_off_policy import CRITICS, OBS, SMALL, TWO, Draws, made, rows
+
+NORMED: dict[str, Any] = {"model": {"custom_model": "docs.examples.batch_norm:BatchNormNet"}}
+
+
+# -- modes of target networks -----------------------------------------------------------------------------------------
+@torch.no_grad()
+def targets(policy: Any, batch: SampleBatch, name: str) -> Tensor:
+    """What the target networks say of the next observations."""
+    if name == "dqn, plain":
+        return policy.targets(batch)
+    if name == "td3":
+        return policy.following_values(batch)
+    return policy.target_critic(policy.inputs_of(batch, following=True), batch.actions)
+
+
+@pytest.mark.parametrize("name", ["dqn, plain", "td3", "sac"])
+def test_targets_of_a_network_with_batch_norm_are_those_of_each_row(name: str) -> None:
+    """Whatever rows it comes with, and before and after acting; learning leaves the target's statistics alone."""
+    policy, batch = made(name, **NORMED, **({"target_noise": 0.0} if name == "td3" else {})), rows(name, count=8)
+    target, online = (
+        (policy.target_critic.encoder, policy.critic.encoder)
+        if name in CRITICS
+        else (policy.target_model, policy.model)
+    )
+    policy.train()
+    found = targets(policy, batch, name)
+    policy.compute_single_action(np.zeros(3, np.float32))
+    assert policy.training and not any(module.training for module in target.modules())
+    assert_close(targets(policy, batch, name), found, rtol=0, atol=0)
+    assert_close(targets(policy, batch[:2], name), found[..., :2])
+    before, own = ([buffer.clone() for buffer in network.buffers()] for network in (target, online))
+    policy.after_step = lambda: None  # the target would get the network's statistics with its weights
+    policy.training_step(Draws([(batch, 1)]))
+    assert all(map(torch.equal, before, target.buffers())) and not all(map(torch.equal, own, online.buffers()))
+
+
+def test_dropout_and_noise_of_targets_are_on_in_training_only() -> None:
+    """DroQ drops units of the target critics, and Rainbow's targets have noise of their own."""
+    policy, batch = made("sac", critic_dropout=0.5), rows("sac")
+    rainbow: Any = Rainbow(OBS, TWO, num_atoms=5, **SMALL)
+    for mode in (True, False):
+        policy.train(mode)
+        dropped = [policy.target_critic(policy.input_dict(batch.obs), batch.actions) for _ in range(2)]
+        assert torch.equal(*dropped) != mode
+        rainbow.train(mode)
+        noisy = []
+        for _ in range(2):
+            resample_noise(rainbow.target_model)
+            noisy.append(rainbow.q_values(rainbow.target_model, rows())[0])
+        assert torch.equal(*noisy) != mode
+
+
+# -- what models without state read of the step before ----------------------------------------------------------------
+class ReadsBefore(Model):
+    """Outputs of the last action and the last reward alone."""
+
+    prev_actions = prev_rewards = 1
+
+    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, **keywords: Any) -> None:
+        super().__init__(obs_space, action_space, num_outputs, **keywords)
+        self.layer = nn.Linear(3 if isinstance(action_space, spaces.Box) else 2, num_outputs)
+
+    def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
+        """Outputs, and no state."""
+        actions, rewards = input_dict["prev_actions"], input_dict["prev_rewards"]
+        if rewards is None:  # while the model is tried out
+            return self.layer(torch.zeros(len(input_dict["obs"]), self.layer.in_features)), []
+        return self.layer(torch.cat([actions.float().view(len(rewards), -1), rewards.unsqueeze(1)], 1)), []
+
+
+@pytest.mark.parametrize("name", ["dqn, plain", "sac", "td3", "tqc"])
+def test_models_read_the_step_before_the_row_and_before_the_next_one(name: str) -> None:
+    policy = made(name, model={"custom_model": ReadsBefore})
+    batch = rows(name)
+    for column, value in {"prev_actions": batch.actions, "prev_rewards": torch.arange(6.0)}.items():
+        batch[column], batch[f"next_{column}"] = value, value
+    found = outputs_and_targets(policy, batch, name)
+    for column in ("prev_rewards", "next_prev_rewards", "prev_actions", "next_prev_actions"):
+        other = batch.copy()
+        other[column] = batch[column] + 1
+        assert not torch.equal(outputs_and_targets(policy, other, name), found), column
+
+
+@torch.no_grad()
+def outputs_and_targets(policy: Any, batch: SampleBatch, name: str) -> Tensor:
+    """All that rows make of the model and of the targets."""
+    torch.manual_seed(0)
+    if name == "dqn, plain":
+        return torch.cat([policy.q_values(policy.model, batch)[0].flatten(), policy.targets(batch)])
+    if name == "td3":
+        own, following = policy.acted(policy.model, policy.inputs_of(batch)), policy.following_values(batch)
+        return torch.cat([own.flatten(), following])
+    own = policy.acting(batch)[1].deterministic_sample()
+    return torch.cat([own.flatten(), policy.targets(batch, torch.tensor(0.1)).flatten()])

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["gathered", "gathered_on_first", "sum_over_ranks"]
+__all__ = ["gathered", "gathered_on_first", "mean_over_ranks", "sum_over_ranks"]
 
 _plain: tuple[Any, Any] | None = None  # the ranks' group, and one of the same ranks for what is in the CPU's memory
 
@@ -37,6 +37,15 @@ def sum_over_ranks(number: int) -> int:
     total = torch.tensor(number, dtype=torch.int64)
     torch.distributed.all_reduce(total, group=_objects())
     return int(total)
+
+
+def mean_over_ranks(value: torch.Tensor) -> float:
+    """The mean of what every rank has, so that every rank takes the same decision."""
+    value = value.detach().clone()
+    if _several():
+        torch.distributed.all_reduce(value)
+        value = value / torch.distributed.get_world_size()
+    return float(value)
 
 
 def _several() -> bool:

@@ -9,6 +9,7 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
+from lightning_rl.collective import mean_over_ranks
 from lightning_rl.exploration.exploration import Actor
 from lightning_rl.exploration.layered import LayeredExploration
 from lightning_rl.exploration.random import random_actions
@@ -133,7 +134,7 @@ class ParameterNoise(LayeredExploration):
             rows = policy.flattened(batch)
             undisturbed = policy.distribution_of(rows)
             disturbed = policy.distribution(rows.action_dist_inputs, rows.get("action_mask"))
-            near = policy.mean_over_ranks(distance_of(undisturbed, disturbed)) <= self.distance
+            near = mean_over_ranks(distance_of(undisturbed, disturbed)) <= self.distance
             self.stddev.mul_(1.01 if near else 1.0 / 1.01)
         return super().postprocess_trajectory(policy, batch)
 

@@ -9,6 +9,7 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
+from lightning_rl.collective import mean_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clipped_surrogate, penalty_factor
 from lightning_rl.models.distributions import ActionDistribution
@@ -109,5 +110,5 @@ class APPO(IMPALA):
     def after_iteration(self, metrics: dict[str, float]) -> None:
         """Steer the KL penalty."""
         if self.penalised:
-            kl = self.mean_over_ranks(torch.tensor(metrics["kl"], device=self.device))
+            kl = mean_over_ranks(torch.tensor(metrics["kl"], device=self.device))
             self.kl_coef *= penalty_factor(kl, self.kl_target)

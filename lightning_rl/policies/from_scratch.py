@@ -17,6 +17,7 @@ from gymnasium import Space
 from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor, nn
 
+from lightning_rl.collective import sum_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Exploration
 from lightning_rl.policies.inputs import mapped, row_count
@@ -127,7 +128,7 @@ def learn_alone(policy: Learning, batch: SampleBatch) -> None:
     rows = policy._rows(batch)
     policy._call_hooks("on_postprocess_trajectory", policy=policy, postprocessed_batch=rows, original_batch=batch)
     stats: Any = policy.learn_on_batch(rows)
-    policy.env_steps += policy._sum_over_ranks(rows.count)
+    policy.env_steps += sum_over_ranks(rows.count)
     policy.iterations += 1
     policy.iteration_metrics = _numbers(policy, stats if stats is not None else {})
     policy._call_hooks("on_learn_on_batch", policy=policy, train_batch=rows, result=policy.iteration_metrics)

@@ -9,26 +9,25 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from lightning_rl.collective import sum_over_ranks
 from lightning_rl.errors import ConfigError
-from lightning_rl.exploration import Exploration
-from lightning_rl.models.filters import MeanStdFilter, RewardFilter
-from lightning_rl.policies.acting import Acting
 from lightning_rl.policies.custom_losses import CustomLosses
+from lightning_rl.policies.experiencing import Experiencing
 from lightning_rl.policies.from_replay import learn_on_draws
 from lightning_rl.policies.from_scratch import learn_alone, transitions
 from lightning_rl.policies.metrics import Metrics, mean_entropy, means
 from lightning_rl.policies.optimiser import Optimiser, without_denormals
-from lightning_rl.sample_batch import SampleBatch, flattened, is_fragment, new_rows, new_steps, restored
+from lightning_rl.sample_batch import SampleBatch, flattened, is_fragment, new_rows, new_steps
 from lightning_rl.seeding import derive_seed
 
 __all__ = ["Learning", "Metrics", "mean_entropy"]
 
 
-class Learning(Acting):
+class Learning(Experiencing):
     """What `Policy` builds, used for learning.
 
     Attributes:
-        optimiser, reward_filter, custom_losses: made in its constructor.
+        optimiser, custom_losses: made in its constructor.
         passes, minibatches: gradient steps of an iteration: sweeps over the rows, and steps in each.
         iterations, gradient_steps: counted so far.
         iteration_metrics: means of the last iteration.
@@ -37,7 +36,6 @@ class Learning(Acting):
     """
 
     optimiser: Optimiser
-    reward_filter: RewardFilter
     custom_losses: CustomLosses
     gamma: float
     seed: int
@@ -112,7 +110,7 @@ class Learning(Acting):
         started = time.perf_counter()
         replayed = self.off_policy and not is_fragment(batch)  # counted and taken in when they came: `take_experience`
         steps = 0 if replayed else new_steps(batch)
-        self.env_steps += self._sum_over_ranks(steps)
+        self.env_steps += sum_over_ranks(steps)
         lr = self.optimiser.set_lr(self.env_steps)
         shuffle = self._begin_iteration()
         rows = self._rows(batch)
@@ -193,48 +191,6 @@ class Learning(Acting):
         self.after_step()
         return {name: value.detach() for name, value in metrics.items()}
 
-    def take_experience(self, fragment: SampleBatch) -> SampleBatch:
-        """A fragment `[T, B, …]` as it goes into a replay buffer: its steps are counted, statistics take it in.
-
-        Rewards are clipped here, before n of them are summed, and what the exploration pays is added; scaled they are
-        by the statistics of the gradient step.
-        """
-        self.env_steps += self._sum_over_ranks(int(fragment.valid.sum()))
-        fragment = self.exploration.postprocess_trajectory(self, fragment)
-        self.reward_filter.observe(fragment)
-        fragment, paid = fragment.copy(), fragment.get("intrinsic_rewards")
-        rewards = self.clipped(fragment.rewards)
-        fragment["rewards"] = rewards if paid is None else rewards + paid
-        if isinstance(self.observation_filter, MeanStdFilter):
-            self._watch(flattened(fragment))
-        return fragment
-
-    def _watch(self, rows: SampleBatch) -> None:
-        """Let the observation filter's statistics, where there are any, take rows `[N, …]` in."""
-        if isinstance(self.observation_filter, MeanStdFilter):
-            self.observation_filter.update(
-                self.preprocessor.transform_batch(restored(self.observation_space, rows.obs))
-            )
-
-    @property
-    def watches_experience(self) -> bool:
-        """Whether `take_experience` does more than count and clip: then the learner has to see every fragment."""
-        explores = type(self.exploration).postprocess_trajectory is not Exploration.postprocess_trajectory
-        scales = self.reward_filter.normaliser is not None
-        return explores or scales or isinstance(self.observation_filter, MeanStdFilter)
-
-    def clipped(self, rewards: Tensor) -> Tensor:
-        """Rewards of any shape as a replay buffer keeps them."""
-        return self.reward_filter.filtered(rewards) if self.reward_filter.name in ("sign", "clip") else rewards
-
-    def scaled(self, rows: SampleBatch) -> SampleBatch:
-        """Replayed rows with rewards by the statistics of now, where there are any; `rows` stay as they are."""
-        if self.reward_filter.normaliser is None:
-            return rows
-        rows = rows.copy()
-        rows["rewards"] = self.reward_filter.filtered(rows.rewards)
-        return rows
-
     @torch.no_grad()
     def initial_priorities(self, rows: SampleBatch) -> Tensor:
         """|TD error| `[N]` of replayed rows as `loss` finds them, for workers that tell how surprising rows are.
@@ -274,14 +230,6 @@ class Learning(Acting):
         model_metrics = {f"model/{name}": torch.as_tensor(value) for name, value in self.model.metrics().items()}
         return loss, {"loss": loss, **metrics, **extra_metrics, **model_metrics}
 
-    def normalised_rewards(self, fragment: SampleBatch) -> Tensor:
-        """Rewards `[T, B]` as the algorithm shall see them: filtered, and with what the exploration pays.
-
-        Running statistics are updated first.
-        """
-        rewards, paid = self.reward_filter(fragment), fragment.get("intrinsic_rewards")
-        return rewards if paid is None else rewards + paid
-
     @property
     def in_trainer(self) -> bool:
         """Whether a Trainer is fitting this policy now (else it learns alone)."""
@@ -292,20 +240,3 @@ class Learning(Acting):
             hook = getattr(callback, name, None)
             if hook is not None:
                 hook(**arguments)
-
-    def mean_over_ranks(self, value: Tensor) -> float:
-        """The mean over all ranks, so that every rank takes the same decision."""
-        value = value.detach().clone()
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.all_reduce(
-                value, op=torch.distributed.ReduceOp.AVG if value.is_cuda else torch.distributed.ReduceOp.SUM
-            )
-            value = value if value.is_cuda else value / torch.distributed.get_world_size()
-        return float(value)
-
-    def _sum_over_ranks(self, number: int) -> int:
-        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-            return number
-        total = torch.tensor(number, dtype=torch.int64, device=self.device)
-        torch.distributed.all_reduce(total)
-        return int(total)

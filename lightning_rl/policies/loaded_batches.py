@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from lightning_rl.collective import sum_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies.learning import Learning
 from lightning_rl.policies.metrics import means
@@ -31,7 +32,7 @@ class LoadedBatches(Learning):
         """
         fragment = is_fragment(batch)
         if fragment or not self.off_policy:  # rows that were replayed have been counted when they came
-            self.env_steps += self._sum_over_ranks(int(batch.valid.sum()) if fragment else batch.count)
+            self.env_steps += sum_over_ranks(int(batch.valid.sum()) if fragment else batch.count)
         if not self.learns_alone:
             self._begin_iteration()
         rows = self._rows(batch).to(self.device)

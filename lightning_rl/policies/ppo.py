@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lightning_rl.collective import mean_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.losses.policy_gradient import (
     approx_kl,
@@ -124,12 +125,12 @@ class PPO(Policy):
 
     def keep_learning(self, metrics: Metrics) -> bool:
         """False once the policy has moved 1.5 × `target_kl` away from the one that acted."""
-        return self.target_kl is None or self.mean_over_ranks(metrics["approx_kl"]) <= 1.5 * self.target_kl
+        return self.target_kl is None or mean_over_ranks(metrics["approx_kl"]) <= 1.5 * self.target_kl
 
     def after_iteration(self, metrics: dict[str, float]) -> None:
         """Steer the KL penalty."""
         if self.penalised:
-            kl = self.mean_over_ranks(torch.tensor(metrics["kl"], device=self.device))
+            kl = mean_over_ranks(torch.tensor(metrics["kl"], device=self.device))
             self.kl_coef *= penalty_factor(kl, self.kl_target)
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:

@@ -1,0 +1,73 @@
+"""What a policy does with experience before it learns from it: counts, filters, and takes it into its statistics."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from lightning_rl.collective import sum_over_ranks
+from lightning_rl.exploration import Exploration
+from lightning_rl.models.filters import MeanStdFilter, RewardFilter
+from lightning_rl.policies.acting import Acting
+from lightning_rl.sample_batch import SampleBatch, flattened, restored
+
+__all__ = ["Experiencing"]
+
+
+class Experiencing(Acting):
+    """What `Policy` builds, used on what happened.
+
+    Attributes:
+        reward_filter: made in its constructor.
+    """
+
+    reward_filter: RewardFilter
+
+    def normalised_rewards(self, fragment: SampleBatch) -> Tensor:
+        """Rewards `[T, B]` as the algorithm shall see them: filtered, and with what the exploration pays.
+
+        Running statistics are updated first.
+        """
+        rewards, paid = self.reward_filter(fragment), fragment.get("intrinsic_rewards")
+        return rewards if paid is None else rewards + paid
+
+    def take_experience(self, fragment: SampleBatch) -> SampleBatch:
+        """A fragment `[T, B, …]` as it goes into a replay buffer: its steps are counted, statistics take it in.
+
+        Rewards are clipped here, before n of them are summed, and what the exploration pays is added; scaled they are
+        by the statistics of the gradient step.
+        """
+        self.env_steps += sum_over_ranks(int(fragment.valid.sum()))
+        fragment = self.exploration.postprocess_trajectory(self, fragment)
+        self.reward_filter.observe(fragment)
+        fragment, paid = fragment.copy(), fragment.get("intrinsic_rewards")
+        rewards = self.clipped(fragment.rewards)
+        fragment["rewards"] = rewards if paid is None else rewards + paid
+        if isinstance(self.observation_filter, MeanStdFilter):
+            self._watch(flattened(fragment))
+        return fragment
+
+    def _watch(self, rows: SampleBatch) -> None:
+        """Let the observation filter's statistics, where there are any, take rows `[N, …]` in."""
+        if isinstance(self.observation_filter, MeanStdFilter):
+            self.observation_filter.update(
+                self.preprocessor.transform_batch(restored(self.observation_space, rows.obs))
+            )
+
+    @property
+    def watches_experience(self) -> bool:
+        """Whether `take_experience` does more than count and clip: then the learner has to see every fragment."""
+        explores = type(self.exploration).postprocess_trajectory is not Exploration.postprocess_trajectory
+        scales = self.reward_filter.normaliser is not None
+        return explores or scales or isinstance(self.observation_filter, MeanStdFilter)
+
+    def clipped(self, rewards: Tensor) -> Tensor:
+        """Rewards of any shape as a replay buffer keeps them."""
+        return self.reward_filter.filtered(rewards) if self.reward_filter.name in ("sign", "clip") else rewards
+
+    def scaled(self, rows: SampleBatch) -> SampleBatch:
+        """Replayed rows with rewards by the statistics of now, where there are any; `rows` stay as they are."""
+        if self.reward_filter.normaliser is None:
+            return rows
+        rows = rows.copy()
+        rows["rewards"] = self.reward_filter.filtered(rows.rewards)
+        return rows

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lightning_rl.errors import ConfigError
 from lightning_rl.exploration.exploration import Exploration
 from lightning_rl.models.distributions import ActionDistribution
-from lightning_rl.models.noisy import resample_noise, with_noise
+from lightning_rl.models.noisy import NoisyLinear, resample_noise, with_noise
 
-__all__ = ["NoisyNetwork"]
+__all__ = ["NoisyNetwork", "check_noise"]
 
 
 class NoisyNetwork(Exploration):
@@ -49,3 +50,18 @@ class NoisyNetwork(Exploration):
     ) -> tuple[Any, Tensor]:
         """The best action of what acted."""
         return dist.deterministic_sample(), dist.sampled_action_logp()
+
+
+def check_noise(exploration: Exploration, model: nn.Module) -> None:
+    """Refuse to explore by the noise of a network that has none: its best action would be taken every time.
+
+    Raises:
+        ConfigError: names what to set.
+    """
+    explores = any(isinstance(part, NoisyNetwork) for part in exploration.modules())
+    if explores and not any(isinstance(layer, NoisyLinear) for layer in model.modules()):
+        raise ConfigError(
+            "exploration.type=noisy_network explores by noisy layers, and the model has none: set policy.noisy=true "
+            "(policy=dqn, rainbow, apex, r2d2), use a custom model with NoisyLinear layers, or another exploration, "
+            "such as epsilon_greedy or stochastic_sampling"
+        )

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
-from lightning_rl.exploration import make_exploration
+from lightning_rl.exploration import check_noise, make_exploration
 from lightning_rl.models.catalog import ModelCatalog, model_config
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.filters import RewardFilter, make_observation_filter
@@ -72,7 +72,7 @@ class Policy(Contributing):
 
     Raises:
         UnsupportedSpaceError: this algorithm cannot take the space or the model; the message names what would work.
-        ConfigError: an unknown model key, optimizer, exploration or filter.
+        ConfigError: an unknown model key, optimizer, exploration or filter, or noisy layers explore that are not there.
     """
 
     supports_recurrent: ClassVar[bool] = False
@@ -133,6 +133,7 @@ class Policy(Contributing):
             self.max_seq_len = int(model_config(model)["max_seq_len"])
             self.is_recurrent = len(self.model.get_initial_state()) > 0
             self.exploration = make_exploration(exploration, self.action_transform.policy_space, observation_space)
+        check_noise(self.exploration, self.model)
         self.preprocessor = self.model.preprocessor
         self.observation_filter = make_observation_filter(observation_filter, observation_space, self.preprocessor)
         self.reward_filter = RewardFilter(reward_filter, gamma)

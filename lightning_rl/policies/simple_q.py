@@ -11,11 +11,9 @@ from gymnasium import spaces
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
-from lightning_rl.exploration import Exploration, NoisyNetwork
 from lightning_rl.losses.value import huber, td_targets
 from lightning_rl.models.catalog import ModelCatalog, model_config
 from lightning_rl.models.distributions.base import DistFactory
-from lightning_rl.models.noisy import NoisyLinear
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.policy import Policy
@@ -40,7 +38,7 @@ class SimpleQ(Policy):
 
     Raises:
         UnsupportedSpaceError: the actions are not Discrete.
-        ConfigError: a number is out of range, or noisy layers shall explore that are not there.
+        ConfigError: a number is out of range.
     """
 
     off_policy = True
@@ -69,7 +67,6 @@ class SimpleQ(Policy):
             )
         self.hiddens = tuple(hiddens)  # first: the base class makes the model
         super().__init__(observation_space, action_space, **keywords)
-        check_noise(self.exploration, self.model)
         self.target_update_interval, self.tau, self.huber_delta = target_update_interval, tau, huber_delta
         self.target_model = target_of(self.model)
         self._follow = Follower(self.target_model, self.model)
@@ -170,20 +167,6 @@ class SimpleQ(Policy):
     def update_target(self) -> None:
         """Move the target network."""
         self._follow(self.tau)
-
-
-def check_noise(exploration: Exploration, model: QModel) -> None:
-    """Refuse to explore by the noise of a network that has none: its best action would be taken every time.
-
-    Raises:
-        ConfigError: names what to set.
-    """
-    explores = any(isinstance(part, NoisyNetwork) for part in exploration.modules())
-    if explores and not any(isinstance(layer, NoisyLinear) for layer in model.modules()):
-        raise ConfigError(
-            "exploration.type=noisy_network explores by noisy layers, and the model has none: set policy.noisy=true "
-            "(policy=dqn, rainbow, apex, r2d2), or exploration=epsilon_greedy"
-        )
 
 
 def next_step(batch: SampleBatch) -> SampleBatch:

@@ -29,6 +29,8 @@ from lightning_rl.exploration import (
     strategy_class,
 )
 from lightning_rl.models.catalog import ModelCatalog
+from lightning_rl.policies import PPO
+from lightning_rl.rollouts import EnvCreator
 from lightning_rl.signatures import keywords_of
 from lightning_rl.spaces import ActionTransform
 from tests.exploration.spaces import BOXES, IDS, MIXED, OBSERVATIONS, PAIRS, TAKES, asked, distribution, flat, made
@@ -247,3 +249,9 @@ def test_info_is_empty_without_a_schedule() -> None:
 
 def test_model_catalog_knows_the_distribution_of_every_tested_space() -> None:
     assert all(ModelCatalog.get_action_dist(space)[1] > 0 for _, space in PAIRS)
+
+
+def test_noise_of_a_network_that_has_none_is_refused() -> None:
+    """PPO on a plain network would take its best action every time."""
+    with pytest.raises(ConfigError, match=r"exploration\.type=noisy_network .* the model has none"):
+        PPO(*EnvCreator("CartPole-v1").spaces(), exploration={"type": "noisy_network"})

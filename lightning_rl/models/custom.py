@@ -12,6 +12,7 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.models.before import nothing_before
 from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.spaces import leaf_spaces, packed
@@ -105,6 +106,7 @@ def _check_forward(model: Model) -> None:
         "prev_actions": None,
         "prev_rewards": None,
         "is_training": False,
+        **nothing_before(model, model.action_space, 2, torch.device("cpu")),
     }
     state = [part.unsqueeze(0).expand(2, *part.shape) for part in model.get_initial_state()]
     with torch.no_grad():

@@ -13,10 +13,11 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from lightning_rl.models import Model
+from lightning_rl.models.before import nothing_before
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.noisy import NoisyLinear
 from lightning_rl.models.preprocessors import Preprocessor
-from lightning_rl.policies.inputs import InputDict, leading_shape, mapped, no_actions, row_count
+from lightning_rl.policies.inputs import InputDict, leading_shape, mapped, row_count
 from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, restored
 from lightning_rl.sequences import padding
 from lightning_rl.spaces import ActionTransform
@@ -170,14 +171,7 @@ class Evaluating(LightningModule):
 
     def nothing_before(self, batch_size: int) -> dict[str, Any]:
         """The "prev_actions" and "prev_rewards" that the model reads at an episode's start."""
-        actions, rewards = self.model.prev_actions, self.model.prev_rewards
-        before: dict[str, Any] = {}
-        if actions:
-            leading = (batch_size, actions) if actions > 1 else (batch_size,)
-            before["prev_actions"] = no_actions(self.action_transform.policy_space, leading, self.device)
-        if rewards:
-            before["prev_rewards"] = torch.zeros((batch_size, rewards)[: min(rewards, 2)], device=self.device)
-        return before
+        return nothing_before(self.model, self.action_transform.policy_space, batch_size, self.device)
 
     # -- modes --------------------------------------------------------------------------------------------------------
     @contextmanager

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-from gymnasium import Space, spaces
 from torch import Tensor
 
-from lightning_rl.sample_batch import SampleBatch, nested
-from lightning_rl.spaces import leaf_spaces, packed
+from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["InputDict", "first", "leading_shape", "mapped", "no_actions", "row_count"]
+__all__ = ["InputDict", "first", "leading_shape", "mapped", "row_count"]
 
 
 class InputDict(dict[str, Any]):
@@ -60,18 +57,6 @@ def _first_leaf(value: Any) -> Any:
     while isinstance(value, Mapping | tuple | SampleBatch):
         value = value[0] if isinstance(value, tuple) else value[next(iter(value))]
     return value
-
-
-def no_actions(space: Space[Any], leading: tuple[int, ...], device: torch.device) -> Any:
-    """What stands for the action before an episode's first step, `[*leading, *]`: −1 for discrete leaves, else 0."""
-    leaves = []
-    for _, leaf in leaf_spaces(space):
-        number = isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f"
-        shape = (*leading, *(leaf.shape or ()))
-        leaves.append(
-            torch.zeros(shape, device=device) if number else torch.full(shape, -1, dtype=torch.int64, device=device)
-        )
-    return nested(packed(space, iter(leaves)))
 
 
 def first(value: Any) -> Any:

@@ -28,6 +28,17 @@ class Linear(Model):
         return self.out(self.hidden(input_dict["obs_flat"])), list(state)
 
 
+class LooksBack(Linear):
+    """Reads the two actions and the reward before, without asking whether there are any."""
+
+    prev_actions, prev_rewards = 2, 1
+
+    def forward(self, input_dict, state=(), seq_lens=None):
+        before = input_dict["prev_actions"].float().sum(1) + input_dict["prev_rewards"]
+        outputs, state = super().forward(input_dict, state, seq_lens)
+        return outputs + before.unsqueeze(1), state
+
+
 class Doubled(Preprocessor):
     def _init_shape(self, obs_space, options):
         return (6,)
@@ -221,3 +232,8 @@ def test_every_key_changes_the_model(key):
 def test_no_key_is_left_out():
     """Those of the memory have tests of their own."""
     assert set(CHANGES) == set(MODEL_DEFAULTS) - set(MEMORY_DEFAULTS)
+
+
+def test_a_model_that_reads_what_came_before_is_tried_with_what_stands_for_nothing() -> None:
+    model = ModelCatalog.get_model(OBS, ACTION, 2, {"custom_model": LooksBack})
+    assert (model.prev_actions, model.prev_rewards) == (2, 1)

@@ -1,0 +1,45 @@
+"""What a model with `prev_actions` or `prev_rewards` reads where there was no step yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium import Space, spaces
+
+from lightning_rl.models.model import Model
+from lightning_rl.sample_batch import nested
+from lightning_rl.spaces import leaf_spaces, packed
+
+__all__ = ["no_actions", "nothing_before"]
+
+
+def nothing_before(model: Model, space: Space[Any], batch_size: int, device: torch.device) -> dict[str, Any]:
+    """The "prev_actions" and "prev_rewards" that the model reads at an episode's start.
+
+    Args:
+        model: tells of how many steps before it reads them.
+        space: of the policy's actions.
+        batch_size: rows.
+        device: of the tensors.
+    """
+    actions, rewards = model.prev_actions, model.prev_rewards
+    before: dict[str, Any] = {}
+    if actions:
+        leading = (batch_size, actions) if actions > 1 else (batch_size,)
+        before["prev_actions"] = no_actions(space, leading, device)
+    if rewards:
+        before["prev_rewards"] = torch.zeros((batch_size, rewards)[: min(rewards, 2)], device=device)
+    return before
+
+
+def no_actions(space: Space[Any], leading: tuple[int, ...], device: torch.device) -> Any:
+    """What stands for the action before an episode's first step, `[*leading, *]`: −1 for discrete leaves, else 0."""
+    leaves = []
+    for _, leaf in leaf_spaces(space):
+        number = isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f"
+        shape = (*leading, *(leaf.shape or ()))
+        leaves.append(
+            torch.zeros(shape, device=device) if number else torch.full(shape, -1, dtype=torch.int64, device=device)
+        )
+    return nested(packed(space, iter(leaves)))

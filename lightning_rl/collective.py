@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["gathered", "gathered_on_first", "mean_over_ranks", "sum_over_ranks"]
+__all__ = ["gathered", "gathered_on_first", "mean_over_ranks", "moments_over_ranks", "sum_over_ranks"]
 
 _plain: tuple[Any, Any] | None = None  # the ranks' group, and one of the same ranks for what is in the CPU's memory
 
@@ -46,6 +46,18 @@ def mean_over_ranks(value: torch.Tensor) -> float:
         torch.distributed.all_reduce(value)
         value = value / torch.distributed.get_world_size()
     return float(value)
+
+
+def moments_over_ranks(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and deviation (the population's) of the values of all ranks together."""
+    if not _several():
+        deviation, mean = torch.std_mean(values, correction=0)
+        return mean, deviation
+    exact = values.detach().double()
+    sums = torch.stack((exact.new_tensor(exact.numel()), exact.sum(), exact.square().sum()))
+    torch.distributed.all_reduce(sums)
+    mean, square = sums[1] / sums[0], sums[2] / sums[0]
+    return mean.to(values.dtype), (square - mean.square()).clamp(min=0.0).sqrt().to(values.dtype)
 
 
 def _several() -> bool:

@@ -111,10 +111,17 @@ def penalty_factor(kl: float, kl_target: float) -> float:
     return 1.5 if kl > 2.0 * kl_target else 0.5 if kl < 0.5 * kl_target else 1.0
 
 
-def standardised(advantages: Tensor) -> Tensor:
+def standardised(advantages: Tensor, moments: tuple[Tensor, Tensor] | None = None) -> Tensor:
     """(A − mean) / deviation over the batch, `[N]`; equal advantages become 0.
 
     As RLlib's PPO: the population's deviation, taken as 1e-4 at least.
+
+    Args:
+        advantages: `[N]`.
+        moments: mean and deviation of a larger batch, of which these are a part; `None`: of these.
     """
-    deviation, mean = torch.std_mean(advantages, correction=0)
+    if moments is None:
+        deviation, mean = torch.std_mean(advantages, correction=0)
+    else:
+        mean, deviation = moments
     return (advantages - mean) / deviation.clamp(min=1e-4)

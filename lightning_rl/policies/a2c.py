@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lightning_rl.losses.policy_gradient import policy_gradient, standardised
+from lightning_rl.losses.policy_gradient import policy_gradient
 from lightning_rl.losses.value import explained_variance
 from lightning_rl.models.distributions import ActionDistribution
-from lightning_rl.policies.advantages import advantage_rows, cheap_values
+from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardised_over_ranks
 from lightning_rl.policies.learning import Metrics, mean_entropy
 from lightning_rl.policies.metrics import means
 from lightning_rl.policies.policy import Policy
@@ -37,6 +37,7 @@ class A2C(Policy):
     """
 
     supports_recurrent = True
+    uses_every_parameter = True
 
     def __init__(
         self,
@@ -75,8 +76,9 @@ class A2C(Policy):
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Policy gradient with the advantage, value error, entropy bonus."""
         dist, values = self.evaluate(batch)
-        whole = self.microbatches == 1
-        advantages = standardised(batch.advantages) if self.standardise_advantages and whole else batch.advantages
+        advantages = batch.advantages
+        if self.standardise_advantages and self.microbatches == 1:
+            advantages = standardised_over_ranks(self, advantages)
         policy_loss = policy_gradient(dist.logp(batch.actions), advantages)
         value_loss = F.mse_loss(values, batch.value_targets)
         entropy_coef = schedule_value(self.entropy_coef, self.env_steps)
@@ -91,7 +93,7 @@ class A2C(Policy):
             return super().differentiate(rows)
         if self.standardise_advantages:
             rows = rows.copy()
-            rows["advantages"] = standardised(rows.advantages)
+            rows["advantages"] = standardised_over_ranks(self, rows.advantages)
         totals: Metrics = {}
         for part in rows.minibatches(self.microbatches):
             loss, metrics = self.total_loss(part)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from lightning_rl.collective import moments_over_ranks
+from lightning_rl.losses.policy_gradient import standardised
 from lightning_rl.losses.returns import gae
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
 
-__all__ = ["advantage_rows", "all_values", "cheap_values"]
+__all__ = ["advantage_rows", "all_values", "cheap_values", "standardised_over_ranks"]
 
 
 def cheap_values(policy: Policy) -> dict[str, Tensor]:
@@ -46,3 +48,11 @@ def advantage_rows(policy: Policy, fragment: SampleBatch, lam: float) -> SampleB
     fragment["advantages"] = gae(policy.normalised_rewards(fragment), values, **ends, gamma=policy.gamma, lam=lam)
     fragment["value_targets"] = fragment.advantages + fragment.vf_preds
     return policy.flattened(fragment)
+
+
+def standardised_over_ranks(policy: Policy, advantages: Tensor) -> Tensor:
+    """`standardised` over the rows `[N]` of all ranks: two with half a batch each do what one does with the whole.
+
+    Outside a Trainer, where nobody says that the others ask as well, over these rows alone.
+    """
+    return standardised(advantages, moments_over_ranks(advantages) if policy.in_trainer else None)

@@ -46,6 +46,8 @@ class APPO(IMPALA):
 
     kl_coef: Tensor
 
+    uses_every_parameter = True
+
     def __init__(
         self,
         observation_space: gym.Space[Any],

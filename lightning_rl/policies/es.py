@@ -28,6 +28,8 @@ class ES(Evolving):
             actions, custom_losses, seed.
     """
 
+    uses_every_parameter = True
+
     def __init__(
         self,
         observation_space: gym.Space[Any],

@@ -52,6 +52,7 @@ class Evolving(Policy):
     """
 
     supports_recurrent = True
+    uses_every_parameter = True
     evolves: ClassVar[bool] = True
 
     def __init__(

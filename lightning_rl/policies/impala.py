@@ -44,6 +44,7 @@ class IMPALA(Policy):
     """
 
     supports_recurrent = True
+    uses_every_parameter = True
     learns_in_traces: ClassVar[bool] = True  # a minibatch is made of whole ones
 
     def __init__(

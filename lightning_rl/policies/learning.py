@@ -49,7 +49,7 @@ class Learning(Experiencing):
     max_seq_len: int
     learns_alone: ClassVar[bool]
     evolves: ClassVar[bool] = False  # learns from the returns of perturbed policies
-    uses_every_parameter: ClassVar[bool] = True  # every loss reaches all of them; else DDP has to look which it does
+    uses_every_parameter: ClassVar[bool] = False  # that this class's `loss` reaches all of them; else DDP has to look
     off_policy: ClassVar[bool] = False  # learns from transitions, of any policy, as a replay buffer gives them
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:

@@ -16,11 +16,10 @@ from lightning_rl.losses.policy_gradient import (
     clip_fraction,
     clipped_surrogate,
     penalty_factor,
-    standardised,
 )
 from lightning_rl.losses.value import clipped_square_error, explained_variance, value_change_clipped_error
 from lightning_rl.models.distributions import ActionDistribution
-from lightning_rl.policies.advantages import advantage_rows, cheap_values
+from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardised_over_ranks
 from lightning_rl.policies.learning import Metrics, mean_entropy
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch
@@ -51,6 +50,7 @@ class PPO(Policy):
     """
 
     supports_recurrent = True
+    uses_every_parameter = True
 
     def __init__(
         self,
@@ -95,7 +95,9 @@ class PPO(Policy):
         """Clipped surrogate, value error, entropy bonus (eq. 9), and the KL penalty if there is one (eq. 8)."""
         dist, values = self.evaluate(batch)
         logp = dist.logp(batch.actions)
-        advantages = standardised(batch.advantages) if self.standardise_advantages else batch.advantages
+        advantages = (
+            standardised_over_ranks(self, batch.advantages) if self.standardise_advantages else batch.advantages
+        )
         clip = schedule_value(self.clip, self.env_steps)
 
         policy_loss = clipped_surrogate(logp, batch.action_logp, advantages, clip)

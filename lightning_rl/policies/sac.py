@@ -58,7 +58,6 @@ class SAC(Policy):
     """
 
     off_policy = True
-    uses_every_parameter = False  # not the actor's value head
     log_alpha: Tensor
 
     def __init__(

@@ -42,6 +42,7 @@ class SimpleQ(Policy):
     """
 
     off_policy = True
+    uses_every_parameter = True
     model: QModel
 
     def __init__(

@@ -49,7 +49,6 @@ class TD3(Policy):
     """
 
     off_policy = True
-    uses_every_parameter = False  # not the actor's value head, and not the actor while it waits
     low: Tensor
     high: Tensor
 

@@ -36,7 +36,8 @@ def made_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any
     from lightning_rl.trainer.precision import precision_plugin
 
     options = {**config["trainer"], **place}
-    options["strategy"] = fitting_strategy(options.get("strategy", "auto"), policy, ranks_of(config))
+    look = not reaches_every_parameter(policy, config["model"].get("custom_model"))
+    options["strategy"] = fitting_strategy(options.get("strategy", "auto"), ranks_of(config), look=look)
     precision = precision_plugin(options.get("precision"), "cpu" if on_cpu(options) else "cuda")
     if precision is not None:
         del options["precision"]  # Lightning takes a name or a plugin
@@ -48,11 +49,21 @@ def made_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any
         raise ConfigError(f"Lightning's Trainer refuses {settings}: {error}") from error
 
 
-def fitting_strategy(strategy: Any, policy: Any, ranks: int) -> Any:
-    """The strategy, which under DDP looks for parameters without a gradient where the policy leaves some out."""
+def fitting_strategy(strategy: Any, ranks: int, *, look: bool) -> Any:
+    """The strategy, which under DDP looks for parameters without a gradient where the loss may leave some out."""
     if isinstance(strategy, type):
-        return strategy(find_unused_parameters=not policy.uses_every_parameter)
+        return strategy(find_unused_parameters=look)
     strategy = "ddp" if strategy == "auto" and ranks > 1 else strategy  # as Lightning would choose
-    if strategy in ("ddp", "ddp_fork", "ddp_spawn", "ddp_notebook") and not policy.uses_every_parameter:
+    if strategy in ("ddp", "ddp_fork", "ddp_spawn", "ddp_notebook") and look:
         return f"{strategy}_find_unused_parameters_true"
     return strategy
+
+
+def reaches_every_parameter(policy: Any, custom_model: Any) -> bool:
+    """Whether it is known that every loss does; DDP waits for the gradient of one that it does not, and sums nothing.
+
+    A policy says so of its own `loss`, and not of a subclass's, and with the models that are here.
+    """
+    known = (cls for cls in type(policy).__mro__ if {"loss", "uses_every_parameter"} & vars(cls).keys())
+    says = vars(next(known)).get("uses_every_parameter", False)
+    return says and custom_model is None

@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 import torch
 
+from lightning_rl.policies import APPO, PG, PPO
+from lightning_rl.rollouts import EnvCreator
+from lightning_rl.trainer.making import reaches_every_parameter
+
 PROGRAM = """
     import sys
     import torch
@@ -51,6 +55,7 @@ REPLAYED = ("total_env_steps=120", "data.learning_starts=64", "data.batch_size=1
     ("policy", "env", "overrides"),
     [
         ("ppo", "cartpole", ON_POLICY),
+        ("pg", "cartpole", ("total_env_steps=600",)),  # whose loss does not reach the model's values
         ("impala", "cartpole", ON_POLICY),
         ("appo", "cartpole", (*ON_POLICY, "policy.kl_coef=0.1")),
         ("dqn", "cartpole", REPLAYED),
@@ -72,9 +77,10 @@ def test_ranks_have_the_same_weights(policy: str, env: str, overrides: tuple[str
 @pytest.mark.parametrize(
     ("policy", "overrides"),
     [
-        ("ppo", ("policy.minibatches=1", "policy.passes=3", "policy.standardise_advantages=false")),
-        ("a2c", ()),
-        ("a2c", ("policy.microbatches=3",)),
+        ("ppo", ("policy.minibatches=1", "policy.passes=3")),
+        ("a2c", ("policy.standardise_advantages=true",)),
+        ("a2c", ("policy.microbatches=3", "policy.standardise_advantages=true")),
+        ("pg", ()),
     ],
 )
 def test_two_ranks_take_the_gradient_steps_of_one_with_the_same_workers(
@@ -92,6 +98,21 @@ def test_two_ranks_take_the_gradient_steps_of_one_with_the_same_workers(
         torch.testing.assert_close(both["weights"][name], value, rtol=1e-4, atol=1e-5, msg=name)
         moved = max(moved, float((value - alone["before"][name]).abs().max()))
     assert moved > 1e-3  # a hundred times the tolerance
+
+
+def without_values(policy: Any, model: Any, dist_class: Any, train_batch: Any) -> Any:
+    """A loss of the user's own."""
+    outputs, _ = model(train_batch)
+    return -dist_class(outputs, model).logp(train_batch["actions"]).mean()
+
+
+def test_a_loss_of_one_s_own_is_not_thought_to_reach_every_parameter() -> None:
+    """Else gradients would not be summed, and ranks go their own ways."""
+    spaces = EnvCreator("CartPole-v1").spaces()
+    assert reaches_every_parameter(PPO(*spaces), None) and reaches_every_parameter(APPO(*spaces), None)
+    assert not reaches_every_parameter(PPO(*spaces), "my_pkg.nets:Net")
+    own = PPO.with_updates("WithoutValues", loss_fn=without_values)
+    assert not reaches_every_parameter(own(*spaces), None) and not reaches_every_parameter(PG(*spaces), None)
 
 
 @pytest.mark.parametrize(("policy", "overrides"), [("es", ()), ("ars", ("policy.top_directions=2",))])

@@ -48,11 +48,10 @@ def mean_over_ranks(value: torch.Tensor) -> float:
     return float(value)
 
 
-def moments_over_ranks(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and deviation (the population's) of the values of all ranks together."""
+def moments_over_ranks(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Mean and deviation (the population's) of the values of all ranks together; `None`: these are all."""
     if not _several():
-        deviation, mean = torch.std_mean(values, correction=0)
-        return mean, deviation
+        return None
     exact = values.detach().double()
     sums = torch.stack((exact.new_tensor(exact.numel()), exact.sum(), exact.square().sum()))
     torch.distributed.all_reduce(sums)

@@ -16,6 +16,7 @@ from lightning_rl.data.execution import NOT_READY, concurrently, for_each
 from lightning_rl.data.initial_priorities import ClippedRewards, InitialPriorities
 from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.data.replay_dataset import Draw
+from lightning_rl.data.running_returns import check_no_running_returns
 from lightning_rl.data.shards import ReplayShard, ReplayShards
 from lightning_rl.errors import ConfigError, check_at_least_one
 from lightning_rl.rollouts.gather import Receipt
@@ -133,10 +134,9 @@ class ApexDataModule(ReplayDataModule):
                 "data.initial_priorities=false"
             )
         workers = logical_workers(self._logical, self.num_workers, ranks=1)
-        if workers > 1 and not policy.written_from_scratch and policy.reward_filter.normaliser is not None:
-            raise ConfigError(
-                "policy.reward_filter=return_std follows the return of each environment from one fragment to the next, "
-                f"and data=apex takes those of {workers} workers as they come: use clip or sign, or data=replay"
+        if workers > 1:
+            check_no_running_returns(
+                policy, f"data=apex takes those of {workers} workers as they come: use clip or sign, or data=replay"
             )
 
     @property

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lightning_rl.errors import ConfigError, did_you_mean
 
-__all__ = ["ORDERS", "check_choices", "check_rewards"]
+__all__ = ["ORDERS", "check_choices"]
 
 ORDERS = ("ready", "fixed")
-
-
-def check_rewards(policy: Any) -> None:
-    """Refuse a reward filter that needs fragments which continue each other.
-
-    Raises:
-        ConfigError: says which ones work.
-    """
-    if not policy.written_from_scratch and policy.reward_filter.normaliser is not None:
-        raise ConfigError(
-            "policy.reward_filter=return_std follows the return of each environment from one fragment to the next, and "
-            "data=async takes fragments of all workers as they come, some of them again: use clip or sign, or "
-            "data=on_policy"
-        )
 
 
 def check_choices(

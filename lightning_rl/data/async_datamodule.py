@@ -12,11 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_rl.data.async_checks import check_choices, check_rewards
+from lightning_rl.data.async_checks import check_choices
 from lightning_rl.data.async_dataset import AsyncDataset
 from lightning_rl.data.datamodule import RolloutDataModule, logical_workers
 from lightning_rl.data.demand import Demand
 from lightning_rl.data.fragment_joiner import FragmentJoiner
+from lightning_rl.data.running_returns import check_no_running_returns
 from lightning_rl.data.storage import estimated_bytes
 from lightning_rl.errors import ConfigError, EnvError, check_at_least_one
 from lightning_rl.rollouts.envs import EnvCreator
@@ -133,7 +134,11 @@ class AsyncDataModule(RolloutDataModule):
                 "learns from replay: use data=apex"
             )
         if first:
-            check_rewards(self._policy())
+            check_no_running_returns(
+                self._policy(),
+                "data=async takes fragments of all workers as they come, some of them again: use clip or sign, or "
+                "data=on_policy",
+            )
         super().setup(stage)  # starts Ray where that is needed
         if first:
             self.demand = Demand(

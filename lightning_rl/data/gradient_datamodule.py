@@ -6,6 +6,7 @@ from typing import Any
 
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.gradient_dataset import GradientDataset
+from lightning_rl.data.running_returns import check_no_running_returns
 from lightning_rl.errors import ConfigError, check_at_least_one
 from lightning_rl.rollouts.asking import Answered
 from lightning_rl.rollouts.slices import logical_workers
@@ -79,10 +80,9 @@ class GradientDataModule(RolloutDataModule):
                 f"{type(policy).__name__} learns from what it replays, and data=gradients replays nothing: use "
                 "data=replay"
             )
-        if self._take_turns and not policy.written_from_scratch and policy.reward_filter.normaliser is not None:
-            raise ConfigError(
-                "policy.reward_filter=return_std follows the return of each environment from one fragment to the next, "
-                "and workers of one process take turns: set workers.logical_workers=null, or use clip or sign"
+        if self._take_turns:
+            check_no_running_returns(
+                policy, "workers of one process take turns: set workers.logical_workers=null, or use clip or sign"
             )
         if self.trainer.world_size > 1:
             raise ConfigError(

@@ -183,7 +183,8 @@ class ProcessWorkerSet(AskingThere):
         """
         if self.supervisor.broken is None:
             self._requests.settle()
-        self._requests.forget()
+        else:
+            self._requests.forget()
 
     def forget(self) -> None:
         """Let go what was requested; the processes still do it, before whatever they are asked next."""

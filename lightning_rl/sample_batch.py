@@ -23,6 +23,7 @@ __all__ = [
     "STEP_INPUTS",
     "SampleBatch",
     "concat_samples",
+    "env_steps",
     "flattened",
     "is_fragment",
     "nested",
@@ -31,6 +32,7 @@ __all__ = [
     "restored",
 ]
 
+ARRAYS = (Tensor, np.ndarray)
 STEP_INPUTS = ("obs", "state_in", "prev_actions", "prev_rewards")
 """What a policy reads before a step: fragments have one row more of these, for the value after the last step."""
 
@@ -84,8 +86,9 @@ class SampleBatch:
 
     def __init__(self, columns: Mapping[str, Any] | None = None, /, **named: Any) -> None:
         self._columns: dict[str, Any] = {}
-        for name, value in {**(columns or {}), **named}.items():
-            self[name] = value
+        for given in (columns, named):
+            for name, value in given.items() if given else ():
+                self[name] = value
 
     # -- naming columns -----------------------------------------------------------------------------------------------
     def __getattr__(self, name: str) -> Any:
@@ -106,8 +109,8 @@ class SampleBatch:
         return self.map(lambda column: column[index])
 
     def __setitem__(self, name: str, value: Any) -> None:
-        # Tensors first: the test for an abstract class costs more than all the rest.
-        is_array = isinstance(value, Tensor | np.ndarray)
+        # Arrays first: the test for an abstract class costs more than all the rest.
+        is_array = type(value) in ARRAYS
         self._columns[name] = nested(value) if not is_array and isinstance(value, Mapping | tuple) else value
 
     def __delitem__(self, name: str) -> None:
@@ -296,7 +299,15 @@ def _parts(column: Any, size: int) -> Sequence[Any]:
 
 def is_fragment(batch: SampleBatch) -> bool:
     """Whether the batch is a rollout fragment `[T, B, …]` rather than rows `[N, …]`."""
-    return "valid" in batch and batch.valid.dim() == 2
+    return "valid" in batch and batch.valid.ndim == 2
+
+
+def env_steps(batch: SampleBatch) -> int:
+    """Rows of experience in a batch of rows or in a rollout fragment."""
+    if not is_fragment(batch):
+        return batch.count
+    # Counting by numpy takes a tenth of a tensor's sum, and a fragment may be a single step.
+    return int(np.count_nonzero(batch.valid.numpy(force=True) if isinstance(batch.valid, Tensor) else batch.valid))
 
 
 def new_steps(batch: SampleBatch) -> int:

@@ -72,6 +72,7 @@ def dqn(args: argparse.Namespace) -> dict[str, object]:
         ours("ours", *DQN_WORK, *NO_EVALUATION, f"total_env_steps={args.env_steps}", policy="dqn"),
         loop("torch", *steps, program="dqn_loop"),
         loop("torch, bare", *steps, "--bare", program="dqn_loop"),
+        peer("cleanrl", args.venvs, "sb3_cleanrl_dqn", *steps),
         peer("rllib", args.venvs, "rllib_dqn", *steps, "--same-work"),
     ]
     rounds = alternate([*sides, *peers], args.repeats)
@@ -80,7 +81,7 @@ def dqn(args: argparse.Namespace) -> dict[str, object]:
         numbers["updates"] = int((numbers["env_steps"] - DQN_STARTS) * DQN_INTENSITY)
         numbers["updates_per_s"] = numbers["updates"] / numbers["seconds"]
     fastest = best(rounds, [side.name for side in peers], "updates_per_s")
-    pairs = [("ours", other, "updates_per_s") for other in (fastest, "torch", "rllib", "torch, bare")]
+    pairs = [("ours", other, "updates_per_s") for other in (fastest, "cleanrl", "torch", "rllib", "torch, bare")]
     return report("dqn", rounds, ("updates_per_s", "steps_per_s", "seconds", "return"), pairs)
 
 

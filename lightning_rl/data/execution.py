@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.sample_batch import SampleBatch, concat_samples, is_fragment
+from lightning_rl.sample_batch import SampleBatch, concat_samples, env_steps
 
 __all__ = [
     "NOT_READY",
     "concat_batches",
     "concurrently",
-    "env_steps",
     "for_each",
     "parallel_rollouts",
     "replay",
@@ -88,11 +87,6 @@ def concat_batches(batches: Iterable[SampleBatch], min_size: int) -> Iterator[Sa
         if sum(map(env_steps, held)) >= min_size:
             yield concat_samples(held)
             held = []
-
-
-def env_steps(batch: SampleBatch) -> int:
-    """Rows of experience in a batch of rows or in a rollout fragment."""
-    return int(batch.valid.sum()) if is_fragment(batch) else batch.count
 
 
 def for_each(items: Iterable[Any], fn: Callable[[Any], Any]) -> Iterator[Any]:

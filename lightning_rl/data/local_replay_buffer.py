@@ -14,7 +14,7 @@ from lightning_rl.data.row_fragments import fragment_of_rows
 from lightning_rl.data.sequence_replay import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
 from lightning_rl.errors import ConfigError, check_at_least_one, did_you_mean
 from lightning_rl.multi_agent_batch import MultiAgentBatch
-from lightning_rl.sample_batch import SampleBatch, is_fragment
+from lightning_rl.sample_batch import SampleBatch, env_steps, is_fragment
 
 __all__ = ["DEFAULT_POLICY", "LocalReplayBuffer"]
 
@@ -110,7 +110,7 @@ class LocalReplayBuffer:
         }
         first = next(iter(fragments.values()))
         if self.mode == "lockstep" and not all(torch.equal(f.valid, first.valid) for f in fragments.values()):
-            counts = {name: int(fragment.valid.sum()) for name, fragment in fragments.items()}
+            counts = {name: env_steps(fragment) for name, fragment in fragments.items()}
             raise ConfigError(
                 f"replay_mode='lockstep' needs rows of the same steps for each policy; these are {counts}"
             )
@@ -118,7 +118,7 @@ class LocalReplayBuffer:
             if name not in self.buffers:
                 self.buffers[name] = self._make()
             self.buffers[name].add(fragment)
-        self.num_added += batch.env_steps if isinstance(batch, MultiAgentBatch) else int(first.valid.sum())
+        self.num_added += batch.env_steps if isinstance(batch, MultiAgentBatch) else env_steps(first)
 
     def replay(self, policy_id: str | None = None) -> Any:
         """A batch to learn from; `None` until `learning_starts` steps were added (or rows are too few for a batch).

@@ -112,7 +112,7 @@ class ReplayBuffer:
                 self._vanished(vanished)
             if len(appeared):
                 self._appeared(appeared)
-        self.added += int(steps.valid.sum())
+        self.added += int(np.count_nonzero(steps.valid))
 
     def cut(self) -> None:
         """The next fragment is of other environments, whose observations may be those that are awaited."""

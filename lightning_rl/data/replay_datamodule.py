@@ -92,6 +92,7 @@ class ReplayDataModule(RolloutDataModule):
             seed=seed,
             callbacks=callbacks,
         )
+        self.worker_options.setdefault("record_logp", False)
         check_at_least_one(
             "data.",
             capacity=capacity,

@@ -6,12 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from lightning_rl.data.execution import env_steps
 from lightning_rl.data.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.data.samples_optimizer import SyncSamplesOptimizer
 from lightning_rl.errors import ConfigError, check_at_least_one
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
-from lightning_rl.sample_batch import SampleBatch, is_fragment
+from lightning_rl.sample_batch import SampleBatch, env_steps, is_fragment
 
 __all__ = ["SyncReplayOptimizer"]
 

@@ -117,7 +117,8 @@ class Ring:
         count, num_envs = steps.valid.shape
         same = self._same_obs(steps)
         waiting = self._take_late_masks(steps, same) if self.masked else None
-        if not steps.valid.any():
+        present = np.count_nonzero(steps.valid)
+        if not present:
             return NONE, self._now_sampleable(NONE, waiting)
         follows = self._follows(steps)
         goes_on = same & steps.valid[0] & (self.due >= 0)
@@ -125,7 +126,7 @@ class Ring:
             goes_on &= steps.t[0] == self.due
         start = int(self.heads[0]) % self.length
         in_step = not self.masked and start + count < self.length and bool((self.heads == self.heads[0]).all())
-        if in_step and goes_on.all() and steps.valid.all():
+        if in_step and present == steps.valid.size and goes_on.all():
             return self._add_block(steps, start)
         rows = np.zeros((num_envs, count + 1), bool)
         rows[:, :-1] = steps.valid.T

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lightning_rl.data.datasets import timed
-from lightning_rl.data.execution import concat_batches, env_steps, parallel_rollouts, take
+from lightning_rl.data.execution import concat_batches, parallel_rollouts, take
 from lightning_rl.data.gradient_dataset import async_gradients
 from lightning_rl.errors import check_at_least_one
 from lightning_rl.rollouts.asking import Answered, AskingHere
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import SampleBatch, env_steps
 
 __all__ = ["AsyncGradientsOptimizer", "AsyncSamplesOptimizer", "PolicyOptimizer", "SyncSamplesOptimizer"]
 

@@ -50,7 +50,7 @@ class Steps:
             raise ConfigError(f"the fragment lacks {', '.join(missing)}; a replay buffer needs {', '.join(NEEDED)}")
         leaves = leaves_of(fragment, [name for name in names if name not in IN_FLAGS])
         terminated, truncated, valid = (np.asarray(fragment[name]) for name in IN_FLAGS)
-        if ((terminated | truncated)[:-1] & valid[1:]).any():
+        if len(valid) > 1 and ((terminated | truncated)[:-1] & valid[1:]).any():
             raise ConfigError(
                 "a row of the fragment follows an episode's end directly; a replay buffer needs the row that resets, "
                 "with the final observation and valid=False, between them: pass what RolloutWorker.sample() gives"

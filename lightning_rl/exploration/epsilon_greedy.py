@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
-from gymnasium import Space
+from gymnasium import Space, spaces
 from torch import Tensor
 
 from lightning_rl.exploration.exploration import Exploration, require_discrete_actions
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution, Bernoulli, Categorical, MultiCategorical
+from lightning_rl.models.distributions.discrete import IMPOSSIBLE
 from lightning_rl.schedules import Schedule, check_schedule, schedule_value
 from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, packed
 
 __all__ = ["EpsilonGreedy"]
 
+FEW = 64  # numbers that Python compares faster than torch does
 BUILT_IN = (Categorical, MultiCategorical, Bernoulli)  # whose random actions are uniform over all of the space
 
 
@@ -59,6 +62,7 @@ class EpsilonGreedy(Exploration):
         self.choices = math.prod(float(choices_of(leaf).prod()) for _, leaf in leaf_spaces(action_space))
         self.schedule: Schedule = falling if epsilon_schedule is None else epsilon_schedule
         check_schedule("exploration.epsilon_schedule", self.schedule, low=0.0, high=1.0)
+        self._drawn: Tensor | None = None
 
     def epsilon(self, timestep: int) -> float:
         """ε after `timestep` environment steps."""
@@ -68,15 +72,18 @@ class EpsilonGreedy(Exploration):
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
     ) -> tuple[Any, Tensor]:
         """The best actions, some replaced by random ones, and log(ε · uniform + (1 − ε) · [it is the best])."""
-        best = dist.deterministic_sample()
         if not explore:
-            return best, dist.sampled_action_logp()
-        epsilon, rows, device = self.epsilon(timestep), len(dist.inputs), dist.inputs.device
-        draws = torch.rand(rows, generator=generator, device=device)
+            return dist.deterministic_sample(), dist.sampled_action_logp()
+        epsilon, draws = self.epsilon(timestep), self._draws(dist, generator)
+        if (few := self._few_choices(dist, draws, epsilon, generator)) is not None:
+            greedy, chance = self._greedy_logp(epsilon), self._chance_logp(epsilon)
+            logp = [greedy if action == best else chance for action, best in zip(*few, strict=True)]
+            return torch.from_numpy(np.array(few[0])), torch.from_numpy(np.array(logp, np.float32))
+        best = dist.deterministic_sample()
         free = isinstance(dist, Categorical) and type(dist) in BUILT_IN and not dist.restricted
         if free and draws.min().item() >= epsilon:
             # Most steps of a small ε, at the price of acting greedily.
-            return best, torch.full((rows,), math.log1p(epsilon * (1.0 / self.choices - 1.0)), device=device)
+            return best, torch.full_like(draws, self._greedy_logp(epsilon))
         chosen = draws < epsilon
         if free and type(dist) is Categorical:
             return self._one_choice(best, chosen, epsilon, generator)
@@ -91,15 +98,66 @@ class EpsilonGreedy(Exploration):
         probability = epsilon * uniform_logp.exp() + (1.0 - epsilon) * greedy
         return packed(self.action_space, iter(leaves)), probability.log()
 
+    def get_action(
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+    ) -> Any:
+        """The same actions."""
+        if explore and type(dist) is Categorical:
+            self._drawn = draws = self._draws(dist, generator)
+            few = self._few_choices(dist, draws, self.epsilon(timestep), generator)
+            if few is not None:
+                self._drawn = None
+                return torch.from_numpy(np.array(few[0]))  # not torch.tensor: it takes four times as long
+        return super().get_action(dist, timestep=timestep, explore=explore, generator=generator)
+
+    def blind_action(self, rows: int, *, timestep: int, explore: bool, generator: torch.Generator) -> Tensor | None:
+        """Random actions where ε decides so for all rows: the same as `get_action` would give."""
+        if not explore or not isinstance(self.action_space, spaces.Discrete):
+            return None
+        draws = torch.rand(rows, generator=generator, device=generator.device)
+        if draws.max().item() < self.epsilon(timestep):
+            return torch.randint(int(self.choices), (rows,), generator=generator, device=generator.device)
+        self._drawn = draws
+        return None
+
+    def _draws(self, dist: ActionDistribution, generator: torch.Generator | None) -> Tensor:
+        """A number in [0, 1) for each row: those of this step, if they were drawn already."""
+        drawn, self._drawn = self._drawn, None
+        if drawn is not None and len(drawn) == len(dist.inputs):
+            return drawn
+        return torch.rand(len(dist.inputs), generator=generator, device=dist.inputs.device)
+
     def _one_choice(
         self, best: Tensor, chosen: Tensor, epsilon: float, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor]:
         """The same for one Discrete action without a mask, which most tasks have, in a quarter of the time."""
         random = torch.randint(int(self.choices), best.shape, generator=generator, device=best.device)
         actions = torch.where(chosen, random, best)
-        by_chance = math.log(max(epsilon / self.choices, 1e-38))
-        greedy = math.log1p(epsilon * (1.0 / self.choices - 1.0))
-        return actions, torch.where(actions == best, greedy, by_chance)
+        return actions, torch.where(actions == best, self._greedy_logp(epsilon), self._chance_logp(epsilon))
+
+    def _few_choices(
+        self, dist: ActionDistribution, draws: Tensor, epsilon: float, generator: torch.Generator | None
+    ) -> tuple[list[int], list[int]] | None:
+        """The same of few numbers on a CPU, which cost less than a tensor operation: actions, and the best ones."""
+        if type(dist) is not Categorical or dist.mask is not None or dist.logits.numel() > FEW or not draws.is_cpu:
+            return None
+        scores = dist.logits.tolist()
+        if min(map(min, scores)) < IMPOSSIBLE:
+            return None
+        best = [row.index(max(row)) for row in scores]
+        numbers = draws.tolist()
+        if min(numbers) >= epsilon:
+            return best, best
+        random = torch.randint(int(self.choices), (len(best),), generator=generator).tolist()
+        return [r if draw < epsilon else b for r, b, draw in zip(random, best, numbers, strict=True)], best
+
+    def _greedy_logp(self, epsilon: float) -> float:
+        """Of the best action, taken by choice or by chance."""
+        return math.log1p(epsilon * (1.0 / self.choices - 1.0))
+
+    def _chance_logp(self, epsilon: float) -> float:
+        """Of any other action."""
+        return math.log(max(epsilon / self.choices, 1e-38))
 
     def info(self, timestep: int) -> dict[str, float]:
         """ε."""

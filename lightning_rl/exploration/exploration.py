@@ -72,6 +72,20 @@ class Exploration(nn.Module):
         """
         raise NotImplementedError  # abstract
 
+    def get_action(
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+    ) -> Any:
+        """The actions alone, where nobody asks how likely they were; the same as of `get_exploration_action`."""
+        return self.get_exploration_action(dist, timestep=timestep, explore=explore, generator=generator)[0]
+
+    def blind_action(self, rows: int, *, timestep: int, explore: bool, generator: torch.Generator) -> Any:
+        """Actions `[N, …]` of a step that does not depend on what the model says; `None`: this one does.
+
+        It is asked before the model, if any of its actions are allowed and nobody reads anything else of it; and then
+        `get_action` only where this gave `None`.
+        """
+        return None
+
     disturbs: bool = False
     """Whether acting runs another network than the policy's own, so that its values are not the policy's."""
 

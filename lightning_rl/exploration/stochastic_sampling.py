@@ -32,8 +32,15 @@ class StochasticSampling(Exploration):
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
     ) -> tuple[Any, Tensor]:
         """A sample; the likeliest action with `explore=False`."""
-        if not explore:
-            return dist.deterministic_sample(), dist.sampled_action_logp()
-        if timestep < self.random_timesteps:
+        if explore and timestep < self.random_timesteps:
             return random_actions(self.action_space, dist, generator)
-        return dist.sample(generator), dist.sampled_action_logp()
+        actions = dist.sample(generator) if explore else dist.deterministic_sample()
+        return actions, dist.sampled_action_logp()
+
+    def get_action(
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+    ) -> Any:
+        """The same; a density after tanh costs more than the sample itself."""
+        if explore and timestep < self.random_timesteps:
+            return random_actions(self.action_space, dist, generator)[0]
+        return dist.sample(generator) if explore else dist.deterministic_sample()

@@ -41,6 +41,8 @@ class ComplexInputNetwork(EncodedModel):
         ConfigError: there is no image, or convolutions do not fit it.
     """
 
+    forbids_actions = False
+
     def __init__(
         self,
         obs_space: Space[Any],

@@ -34,6 +34,8 @@ class FullyConnectedNetwork(Model):
         free_columns, free_init: outputs that are learned numbers, see `ActionHead`.
     """
 
+    forbids_actions = False
+
     def __init__(
         self,
         obs_space: Space[Any],

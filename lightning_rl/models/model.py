@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gymnasium import Space
-from torch import Tensor, nn
+from torch import Tensor
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.models.at_hand import AtHand
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["LastForward", "Model"]
 
 
-class Model(nn.Module):
+class Model(AtHand):
     """A network from observations to the parameters of an action distribution, and to values.
 
     A subclass defines `forward`, and `value_function` for algorithms with a critic; everything else has a default.
@@ -29,6 +30,8 @@ class Model(nn.Module):
 
     Attributes:
         preprocessor: its `size` is the width of "obs_flat".
+        forbids_actions: whether outputs may say that a discrete action is not allowed (−∞, or −1e30 and less), as those
+            of a custom model may that looks at a mask. Each class says so for itself; where it does not, they may.
         log_std_clip: log standard deviations are kept within ± this by the Gaussian distributions
             (`log_std_clip_param`).
         values_are_cheap: whether `value_function` costs next to nothing after a forward (shared layers), so that it is
@@ -37,10 +40,15 @@ class Model(nn.Module):
             remember them for it.
     """
 
+    forbids_actions: bool = True
     log_std_clip: float = 20.0
     values_are_cheap: bool = False
     prev_actions: int = 0
     prev_rewards: int = 0
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.forbids_actions = vars(cls).get("forbids_actions", True)
 
     def __init__(
         self,

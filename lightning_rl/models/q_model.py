@@ -80,6 +80,7 @@ class QModel(Delegating, Model):
         super().__init__(wrapped.obs_space, wrapped.action_space, num_actions, preprocessor=wrapped.preprocessor)
         self.wrapped, self.num_actions, self.atoms = wrapped, num_actions, atoms
         self.prev_actions, self.prev_rewards = wrapped.prev_actions, wrapped.prev_rewards
+        self.forbids_actions = wrapped.forbids_actions
         self.values_are_cheap = True
         self.advantages = self.state_value = None
         if hiddens is not None:

@@ -165,6 +165,8 @@ class VisionNetwork(EncodedModel):
         heads: no_final_linear, vf_share_layers, free_columns and free_init of `EncodedModel`.
     """
 
+    forbids_actions = False
+
     def __init__(
         self,
         obs_space: Space[Any],

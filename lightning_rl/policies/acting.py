@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_rl.exploration import Exploration
-from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.models.distributions import ActionDistribution, Categorical
 from lightning_rl.policies.evaluating import Evaluating
 from lightning_rl.policies.from_scratch import act_alone
 from lightning_rl.policies.inputs import first, mapped
@@ -47,6 +47,7 @@ class Acting(Evaluating):
         explore: bool = True,
         timestep: int | None = None,
         action_mask: Any = None,
+        logp: bool = True,
     ) -> tuple[Any, list[Tensor], dict[str, Tensor]]:
         """Actions for a batch of observations, always in eval mode.
 
@@ -58,6 +59,7 @@ class Acting(Evaluating):
             explore: sample through the exploration strategy; False takes the best action.
             timestep: env steps so far, which exploration schedules follow; `None` takes `env_steps`.
             action_mask: `[B, n]`, allowed discrete actions; `None` looks for "action_mask" in a Dict observation.
+            logp: whether "action_logp" is among the columns, how likely the actions were.
 
         Returns:
             actions `[B, …]` in the policy's space (`env_actions` gives the environment's), the state after, and the
@@ -67,22 +69,36 @@ class Acting(Evaluating):
         if training:
             self.eval()
         try:
+            strategy, generator = self.exploration, self._generator(self.device)
+            timestep = self.env_steps if timestep is None else timestep
+            how: dict[str, Any] = {"timestep": timestep, "explore": explore, "generator": generator}
+            if not logp and action_mask is None and self._model_may_rest(obs):
+                blind = strategy.blind_action(len(obs), **how)
+                if blind is not None:
+                    return blind, list(state), {}
             obs = self._tensors(obs)
             inputs = self.input_dict(obs, prev_actions=prev_actions, prev_rewards=prev_rewards)
-            strategy = self.exploration
-            how: dict[str, Any] = {
-                "timestep": self.env_steps if timestep is None else timestep,
-                "explore": explore,
-                "generator": self._generator(self.device),
-            }
             outputs, state_out = strategy.model_outputs(self.model, inputs, self._state(state, obs), **how)
             dist = self.distribution(outputs, self._mask(inputs["obs"], action_mask))
-            actions, logp = strategy.get_exploration_action(dist, **how)
             extra = {**strategy.extra_action_out(outputs), **self.extra_action_out(outputs, dist)}
-            return actions, state_out, {"action_logp": logp, **extra}
+            if not logp:
+                return strategy.get_action(dist, **how), state_out, extra
+            actions, probabilities = strategy.get_exploration_action(dist, **how)
+            return actions, state_out, {"action_logp": probabilities, **extra}
         finally:
             if training:
                 self.train()
+
+    def _model_may_rest(self, obs: Any) -> bool:
+        """Whether actions are all that a forward would be for, and none of them can be forbidden."""
+        return (
+            self.dist_class is Categorical
+            and not self.model.forbids_actions
+            and not self.is_recurrent
+            and isinstance(obs, Tensor | np.ndarray)
+            and type(self).extra_action_out is Acting.extra_action_out
+            and type(self.exploration).extra_action_out is Exploration.extra_action_out
+        )
 
     def compute_single_action(
         self,
@@ -147,7 +163,9 @@ class Acting(Evaluating):
         return {}
 
     def act(self, obs: Any, state: Sequence[Tensor] = (), **arguments: Any) -> tuple[Any, list[Tensor], dict[str, Any]]:
-        """`compute_actions` for workers: one written from scratch is asked only for what it knows."""
+        """`compute_actions` for workers: one of a class's own is asked only for what it knows."""
+        if type(self).compute_actions is not Acting.compute_actions:
+            arguments.pop("logp", None)
         if self.written_from_scratch:
             return act_alone(self, obs, state, arguments)
         if torch.is_autocast_enabled(self.device.type):  # of a gradient step that asked for more experience

@@ -16,7 +16,7 @@ from lightning_rl.models.filters import MeanStdFilter, RunningMoments
 from lightning_rl.policies.from_gradients import learn_on_gradients
 from lightning_rl.policies.loaded_batches import LoadedBatches
 from lightning_rl.policies.metrics import Metrics, means
-from lightning_rl.sample_batch import SampleBatch, is_fragment
+from lightning_rl.sample_batch import SampleBatch, env_steps, is_fragment
 
 __all__ = ["Contributing", "Contribution"]
 
@@ -104,7 +104,7 @@ class Contributing(LoadedBatches):
             if not self.learns_alone:
                 metrics = {**metrics, **self.batch_metrics(rows), **self._exploring()}
                 self._watch(rows)
-            steps = int(samples.valid.sum()) if is_fragment(samples) else samples.count
+            steps = env_steps(samples)
             moments = {name: [_arrays(*new) for new in part.news or ()] for name, part in statistics.items()}
             return Contribution(gradients, metrics, steps, moments, self._changes(before))
         finally:

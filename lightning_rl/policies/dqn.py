@@ -136,6 +136,8 @@ class DQN(SimpleQ):
     @staticmethod
     def chosen(returns: Tensor, actions: Any) -> Tensor:
         """The entries `[N]` or `[N, Z]` of the actions `[N]`."""
+        if returns.dim() == 2:
+            return returns.gather(1, actions.unsqueeze(1)).squeeze(1)
         index = actions.view(-1, *[1] * (returns.dim() - 1))
         return returns.gather(1, index.expand(-1, 1, *returns.shape[2:])).squeeze(1)
 

@@ -13,6 +13,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from lightning_rl.models import Model
+from lightning_rl.models.at_hand import AtHand
 from lightning_rl.models.before import nothing_before
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.noisy import NoisyLinear
@@ -25,7 +26,7 @@ from lightning_rl.spaces import ActionTransform
 __all__ = ["Evaluating"]
 
 
-class Evaluating(LightningModule):
+class Evaluating(AtHand, LightningModule):
     """What `Policy` builds, used on rows; the attributes are made in its constructor.
 
     Attributes:

@@ -27,7 +27,7 @@ from lightning_rl.models.filters import MeanStdFilter, RunningMoments, across_ra
 from lightning_rl.policies.inputs import mapped
 from lightning_rl.policies.metrics import Metrics
 from lightning_rl.policies.policy import Policy
-from lightning_rl.sample_batch import SampleBatch, flattened, restored
+from lightning_rl.sample_batch import SampleBatch, env_steps, flattened, restored
 
 __all__ = ["Evolving"]
 
@@ -101,7 +101,7 @@ class Evolving(Policy):
         row = SampleBatch(
             seeds=torch.tensor([seed]),
             returns=torch.stack(returns).unsqueeze(0),
-            steps=torch.tensor([sum(int(each.valid.sum()) for each in fragments)]),
+            steps=torch.tensor([sum(env_steps(each) for each in fragments)]),
             perturbed=torch.tensor([perturbed]),
         )
         if isinstance(self.observation_filter, MeanStdFilter):

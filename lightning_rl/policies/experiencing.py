@@ -8,7 +8,7 @@ from lightning_rl.collective import sum_over_ranks
 from lightning_rl.exploration import Exploration
 from lightning_rl.models.filters import MeanStdFilter, RewardFilter
 from lightning_rl.policies.acting import Acting
-from lightning_rl.sample_batch import SampleBatch, flattened, restored
+from lightning_rl.sample_batch import SampleBatch, env_steps, flattened, restored
 
 __all__ = ["Experiencing"]
 
@@ -36,7 +36,7 @@ class Experiencing(Acting):
         Rewards are clipped here, before n of them are summed, and what the exploration pays is added; scaled they are
         by the statistics of the gradient step.
         """
-        self.env_steps += sum_over_ranks(int(fragment.valid.sum()))
+        self.env_steps += sum_over_ranks(env_steps(fragment))
         fragment = self.exploration.postprocess_trajectory(self, fragment)
         self.reward_filter.observe(fragment)
         fragment, paid = fragment.copy(), fragment.get("intrinsic_rewards")

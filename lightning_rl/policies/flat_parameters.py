@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["FlatParameters", "adam_step", "is_small"]
+__all__ = ["FlatParameters", "adam_step", "is_plain_adam", "is_small"]
 
 SMALL = 2_000_000  # parameters of a policy that is stepped as one tensor
 
@@ -46,17 +46,25 @@ class FlatParameters:
             parameter.data, parameter.grad = values.view_as(parameter), gradient.view_as(parameter)
 
 
-def adam_step(optimizer: torch.optim.Optimizer) -> bool:
-    """Step Adam or AdamW by torch's fused kernel alone, without sorting its tensors by device first.
-
-    Returns:
-        Whether it was done: not in the first step, which makes the moments, nor in other forms of the optimizer.
-    """
+def is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether `adam_step` is what the optimizer's own step does."""
     if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
         return False
+    return all(
+        group["fused"] and not (group["amsgrad"] or group["capturable"] or group["maximize"])
+        for group in optimizer.param_groups
+    )
+
+
+def adam_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Step a plain Adam or AdamW by torch's fused kernel alone, without sorting its tensors by device first.
+
+    Returns:
+        Whether it was done: not in a first step, which makes the moments.
+    """
     groups = [group for group in optimizer.param_groups if group["params"][0].grad is not None]
     states: list[Any] = [optimizer.state.get(group["params"][0]) for group in groups]
-    if not all(states) or any(g["amsgrad"] or g["capturable"] or not g["fused"] or g["maximize"] for g in groups):
+    if not all(states):
         return False
     for group, state in zip(groups, states, strict=True):
         (parameter,) = group["params"]

@@ -10,7 +10,7 @@ from lightning_rl.collective import sum_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies.learning import Learning
 from lightning_rl.policies.metrics import means
-from lightning_rl.sample_batch import SampleBatch, is_fragment
+from lightning_rl.sample_batch import SampleBatch, env_steps, is_fragment
 
 __all__ = ["LoadedBatches"]
 
@@ -32,7 +32,7 @@ class LoadedBatches(Learning):
         """
         fragment = is_fragment(batch)
         if fragment or not self.off_policy:  # rows that were replayed have been counted when they came
-            self.env_steps += sum_over_ranks(int(batch.valid.sum()) if fragment else batch.count)
+            self.env_steps += sum_over_ranks(env_steps(batch))
         if not self.learns_alone:
             self._begin_iteration()
         rows = self._rows(batch).to(self.device)

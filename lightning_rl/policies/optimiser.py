@@ -19,7 +19,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError, NonFiniteError, did_you_mean, import_object
-from lightning_rl.policies.flat_parameters import FlatParameters, adam_step, is_small
+from lightning_rl.policies.flat_parameters import FlatParameters, adam_step, is_plain_adam, is_small
 from lightning_rl.schedules import Schedule, check_schedule, schedule_value
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class Optimiser:
         self.lr, self.max_grad_norm = lr, max_grad_norm
         self.flat: list[FlatParameters] = []
         self._optimizer: torch.optim.Optimizer | None = None
+        self._bare = self._plain_adam = False  # whether nothing listens to the optimizer's steps; and it is such a one
+        self._takes_turns = False  # whether some group rests in some gradient steps
         self._direct = True  # plain torch calls are all that a step needs
         self._lightning_optimizer: Any = None
         self._scaler: Any = None
@@ -90,6 +92,7 @@ class Optimiser:
                 stepped, lr=schedule_value(self.lr, self.policy.env_steps), **keywords
             )
             self._optimizer = optimizer
+            self._takes_turns = any("every" in group for group in optimizer.param_groups)
         return self._optimizer
 
     def set_lr(self, env_steps: int) -> float:
@@ -109,6 +112,10 @@ class Optimiser:
         self._scaler = None if trainer is None else getattr(trainer.precision_plugin, "scaler", None)
         self.loss_context = getattr(getattr(trainer, "precision_plugin", None), "loss_context", nullcontext)
         self._direct = trainer is None or _nobody_listens(self.policy)
+        optimizer = self.torch_optimizer
+        hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+        self._bare = bool(self.flat) and not hooked
+        self._plain_adam = self._bare and is_plain_adam(optimizer)
 
     def step(self, loss: Tensor) -> Tensor:
         """Step once with the gradients that `backward` left.
@@ -122,7 +129,8 @@ class Optimiser:
         Raises:
             NonFiniteError: the loss or a gradient is NaN or infinite; no parameter was changed.
         """
-        self.rest()
+        if self._takes_turns:
+            self.rest()
         norm = self.clip()
         # A scaler leaves a step out where float16 gradients were too large, and scales the next ones less.
         watched = loss.detach() + norm if self._scaler is None else loss.detach()
@@ -144,7 +152,8 @@ class Optimiser:
         optimizer = self.torch_optimizer  # made here, at the latest
         for flat in self.flat:
             flat.gradient.zero_()
-            flat.parameter.grad = flat.gradient  # again, if the group rested
+            if flat.parameter.grad is None:  # the group rested
+                flat.parameter.grad = flat.gradient
         if not self.flat:
             optimizer.zero_grad(set_to_none=True)
 
@@ -187,13 +196,13 @@ class Optimiser:
 
     def _step(self) -> None:
         optimizer = self.torch_optimizer
-        if self.flat and not (optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks):
-            # Without what torch wraps around each step (a profiler's record, hooks): a third of a small step's time.
-            with torch.no_grad():
-                if not adam_step(optimizer):
-                    inspect.unwrap(type(optimizer).step)(optimizer)
-        else:
+        if not self._bare:
             optimizer.step()
+            return
+        # Without what torch wraps around each step (a profiler's record, hooks): a third of a small step's time.
+        with torch.no_grad():
+            if not (self._plain_adam and adam_step(optimizer)):
+                inspect.unwrap(type(optimizer).step)(optimizer)
 
     def set_gradients(self, gradients: Sequence[Tensor | None]) -> None:
         """Put gradients (in the order of the policy's `parameters()`) where the next `apply` finds them."""

@@ -13,12 +13,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from lightning_rl.errors import ConfigError, EnvError, did_you_mean, import_object
 from lightning_rl.rollouts.atari import Atari, is_atari
 from lightning_rl.rollouts.env_check import check_env
 from lightning_rl.rollouts.registry import EnvContext, call_creator, register_env, registered_env, registered_envs
+from lightning_rl.rollouts.sync_env import SyncEnv
 
 __all__ = ["EnvCreator", "ResetEnded", "autoreset_mode"]
 
@@ -134,7 +135,7 @@ class EnvCreator:
                 creators, autoreset_mode=mode, context="forkserver", copy=False
             )
         else:
-            env = SyncVectorEnv(creators, autoreset_mode=mode, copy=False)
+            env = SyncEnv(creators, mode)
         return ResetEnded(env) if mode == AutoresetMode.DISABLED else env
 
     def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:

@@ -66,18 +66,22 @@ class EpisodeBook:
         """
         experience, steps = np.ones(rewards.shape, dtype=bool), np.empty(rewards.shape, dtype=np.int32)
         start, last = 0, len(rewards) - 1
-        for stop in [*np.flatnonzero(ended[:-1].any(axis=1)).tolist(), last]:
+        stops = [last] if last == 0 else [*np.flatnonzero(ended[:-1].any(axis=1)).tolist(), last]
+        for stop in stops:
             counted = ~self.just_ended  # only the first row after an end can be a reset
-            if not counted.all():
+            if np.count_nonzero(self.just_ended):
                 self._started(np.flatnonzero(self.just_over))
             experience[start] = counted
             steps[start] = self.lengths
-            steps[start + 1 : stop + 1] = self.lengths + counted + np.arange(stop - start)[:, None]
-            self.returns += np.where(counted, rewards[start], 0.0) + rewards[start + 1 : stop + 1].sum(axis=0)
-            self.lengths += counted + (stop - start)
+            self.returns += np.where(counted, rewards[start], 0.0)
+            self.lengths += counted
+            if stop > start:
+                steps[start + 1 : stop + 1] = self.lengths + np.arange(stop - start)[:, None]
+                self.returns += rewards[start + 1 : stop + 1].sum(axis=0)
+                self.lengths += stop - start
             if not self.same_step:
                 self.just_ended, self.just_over = ended[stop], over[stop]
-            if over[stop].any():
+            if np.count_nonzero(over[stop]):
                 self._ended(over[stop])
             start = stop + 1
         return experience, steps

@@ -14,6 +14,7 @@ from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.rollouts.supervision import News
 from lightning_rl.rollouts.watchdog import Watchdog, WatchedEnv, resident_mb
 from lightning_rl.rollouts.weights import unpack
+from lightning_rl.sample_batch import env_steps
 
 __all__ = ["Recipe", "RolloutProcess"]
 
@@ -119,7 +120,7 @@ class RolloutProcess:
     def sample_apart(self, *request: Any) -> tuple[list[Any], list[tuple[int, int, int, Any]]]:
         """As `sample`: the fragments; and, a second object, (worker index, env steps, bytes, metrics) of each."""
         sampled = self.sample(*request)
-        told = [(index, int(fragment.valid.sum()), fragment.nbytes, metrics) for index, fragment, metrics in sampled]
+        told = [(index, env_steps(fragment), fragment.nbytes, metrics) for index, fragment, metrics in sampled]
         return [fragment for _, fragment, _ in sampled], told
 
     def call(self, fn: Callable[[RolloutWorker], Any], *acting: Any) -> list[tuple[int, Any]]:

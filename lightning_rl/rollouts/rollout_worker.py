@@ -34,7 +34,7 @@ from lightning_rl.rollouts.fragments import (
 from lightning_rl.rollouts.gather import split
 from lightning_rl.rollouts.memory import PolicyMemory
 from lightning_rl.rollouts.policy_verbs import PolicyVerbs, made_policy
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import SampleBatch, env_steps
 
 __all__ = ["BATCH_MODES", "RolloutWorker"]
 
@@ -61,6 +61,7 @@ class RolloutWorker(PolicyVerbs):
         callbacks: objects whose `on_episode_start/step/end` and `on_sample_end` are called here.
         mode: autoreset mode asked of sync and async environments; the recorded transitions do not depend on it.
         policy_config: of a policy that is given as a class.
+        record_logp: whether samples have the column "action_logp", which off-policy algorithms do not read.
         max_env_restarts: how often one fragment is begun again, with new environments, when one of them has raised or
             given values that are not finite.
         wrap_env: put around the vector environment whenever one is made.
@@ -90,6 +91,7 @@ class RolloutWorker(PolicyVerbs):
         mode: AutoresetMode = AutoresetMode.NEXT_STEP,
         policy_config: Mapping[str, Any] | None = None,
         postprocess: bool | None = None,
+        record_logp: bool = True,
         max_env_restarts: int = 3,
         wrap_env: Callable[[VectorEnv[Any, Any, Any]], VectorEnv[Any, Any, Any]] | None = None,
     ) -> None:
@@ -103,6 +105,7 @@ class RolloutWorker(PolicyVerbs):
         self.postprocess = made if postprocess is None else postprocess
         self.num_envs, self.fragment_length, self.batch_mode = num_envs, fragment_length, batch_mode
         self.seed, self.stream, self.worker_index, self.explore = seed, stream, worker_index, explore
+        self.record_logp = record_logp
         make = partial(self.env_creator.make, num_envs, vectorization, mode, worker_index, logical_workers)
         self.restarts = EnvRestarts(self, make, max_env_restarts, wrap_env)
         self.env: VectorEnv[Any, Any, Any] = self.restarts.make()
@@ -136,7 +139,7 @@ class RolloutWorker(PolicyVerbs):
         """
         fragment = self.restarts.despite_failures(self._begin_fragment, lambda: self._recorded(self._collect()))
         self.fragment += 1
-        self.env_steps += int(fragment.valid.sum())
+        self.env_steps += env_steps(fragment)
         for hook in self.hooks["on_sample_end"]:
             hook(worker=self, samples=fragment)
         return self.policy.postprocess_trajectory(fragment) if self.postprocess else fragment
@@ -207,7 +210,7 @@ class RolloutWorker(PolicyVerbs):
 
     def _episodes_start(self, starting: np.ndarray) -> None:
         """Tell the exploration in which environments `[B]` the next step is an episode's first."""
-        if self._exploration is not None and starting.any():
+        if self._exploration is not None and np.count_nonzero(starting):
             self._exploration.on_episode_start(np.flatnonzero(starting).tolist())
 
     def _reset(self) -> tuple[Any, dict[str, Any]]:
@@ -226,7 +229,13 @@ class RolloutWorker(PolicyVerbs):
         memory = self._memory
         act = getattr(self.policy, "act", self.policy.compute_actions)
         return act(
-            obs, memory.state, explore=self.explore, timestep=self.policy.env_steps, action_mask=mask, **memory.before
+            obs,
+            memory.state,
+            explore=self.explore,
+            timestep=self.policy.env_steps,
+            action_mask=mask,
+            logp=self.record_logp,
+            **memory.before,
         )
 
     def _step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -253,17 +262,18 @@ class RolloutWorker(PolicyVerbs):
             rows.memory.append(memory.columns())
             rows.actions.append(actions)
             next_obs, rewards, terminated, truncated, info = self._step(actions)
+            ended = terminated | truncated
             for column, value in ((rows.rewards, rewards), (rows.terminated, terminated), (rows.truncated, truncated)):
                 column.append(np.array(value))
             rows.active.append(active)
-            rows.over.append(over := games_over(terminated | truncated, info))
+            rows.over.append(over := games_over(ended, info))
             for name, value in extra.items():
                 rows.extra.setdefault(name, []).append(value)
             memory.advance(state, actions, rewards)
             if self.same_step:
                 rows.next_obs.append(with_final(copied(next_obs), info))
                 rows.next_memory.append(memory.columns())
-            self._episodes_start(memory.begin_next(terminated | truncated))
+            self._episodes_start(memory.begin_next(ended))
             for hook in self.hooks["on_episode_step"]:
                 hook(worker=self, obs=next_obs, rewards=rewards, terminated=terminated, truncated=truncated, info=info)
             if len(rows.rewards) >= self.fragment_length:

@@ -13,7 +13,7 @@ from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.gather import Receipt, joined, merged, split
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.rollouts.supervision import limits_of
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import SampleBatch, env_steps
 
 __all__ = ["WorkerSet", "make_worker_set"]
 
@@ -84,7 +84,7 @@ class WorkerSet(AskingHere):
         """A fragment of the next worker in turn."""
         fragment = self.workers[self._turn].sample()
         self._turn = (self._turn + 1) % len(self.workers)
-        return Receipt([fragment], int(fragment.valid.sum()), self._gradient_steps, nbytes=fragment.nbytes)
+        return Receipt([fragment], env_steps(fragment), self._gradient_steps, nbytes=fragment.nbytes)
 
     def fetch(self, receipt: Receipt) -> list[SampleBatch]:
         """The fragments of a receipt, one of each worker."""

@@ -101,9 +101,9 @@ class Bare:
             self.optimizer.step()
 
 
-def train(args: argparse.Namespace) -> dict[str, float | bool]:
+def train(args: argparse.Namespace, form: type[Plain] | type[Bare]) -> dict[str, float | bool]:
     """Learn; the clock runs from the first reset."""
-    learner = Bare(args) if args.bare else Plain(args)  # before the clock: a process's first Adam imports much
+    learner = form(args)  # before the clock: a process's first Adam imports much
     rng = np.random.default_rng(args.seed)
     start = time.perf_counter()
     env = (Single if args.bare else VectorOfOne)("CartPole-v1", args.seed)
@@ -152,4 +152,4 @@ if __name__ == "__main__":
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     np.random.seed(options.seed)
-    print(json.dumps(train(options)))
+    print(json.dumps(train(options, Bare if options.bare else Plain)))

@@ -132,3 +132,38 @@ def test_rllib_defect_noise_and_epsilon_had_two_formulas() -> None:
 
 def test_a_worker_alone_explores_with_the_first_epsilon() -> None:
     assert per_worker_scale(Actor(0, 1)) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 0.9, 1.0])
+def test_few_rows_and_many_are_treated_alike(epsilon: float) -> None:
+    """Few numbers are compared in Python, many by torch: the same draws give the same actions and probabilities."""
+    exploration = EpsilonGreedy(FOUR, epsilon_schedule=epsilon)
+    for seed in range(40):
+        dist = distribution(FOUR, 8, seed=seed)
+        few = asked(exploration, dist, seed=seed)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("lightning_rl.exploration.epsilon_greedy.FEW", 0)
+            many = asked(exploration, dist, seed=seed)
+        assert torch.equal(few[0], many[0]) and few[0].dtype == many[0].dtype
+        assert_close(*[logp for _, logp in (few, many)])
+
+
+def test_without_the_model_the_same_actions_come_out() -> None:
+    """Where all rows are random the model is not asked; what follows draws the same numbers as if it had been."""
+    exploration = EpsilonGreedy(FOUR, epsilon_schedule=0.6)
+    blind = 0
+    for seed in range(60):
+        dist, generator = distribution(FOUR, 2, seed=seed), torch.Generator().manual_seed(seed)
+        how: dict[str, Any] = {"timestep": 0, "explore": True, "generator": generator}
+        actions = exploration.blind_action(2, **how)
+        blind += actions is not None
+        actions = exploration.get_action(dist, **how) if actions is None else actions
+        assert torch.equal(actions, asked(exploration, dist, seed=seed)[0])
+    assert 10 < blind < 35  # 0.36 of them
+
+
+def test_it_is_not_blind_without_exploring_or_in_nested_spaces() -> None:
+    generator = torch.Generator()
+    assert EpsilonGreedy(FOUR).blind_action(1, timestep=0, explore=False, generator=generator) is None
+    nested = EpsilonGreedy(spaces.Dict(a=FOUR))
+    assert nested.blind_action(1, timestep=0, explore=True, generator=generator) is None

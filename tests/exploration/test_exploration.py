@@ -61,6 +61,20 @@ def test_without_exploring_deterministic_policies_are_not_disturbed(name: str) -
 
 
 @every_pair
+@pytest.mark.parametrize("explore", [True, False])
+@pytest.mark.parametrize("rows", [1, 64])
+def test_actions_alone_are_those_that_come_with_a_probability(
+    name: str, space: Space[Any], explore: bool, rows: int
+) -> None:
+    both, alone = made(name, space), made(name, space)
+    for seed in range(5):
+        generator = torch.Generator().manual_seed(seed)
+        expected, _ = asked(both, distribution(space, rows, seed=seed), explore=explore, seed=seed)
+        given = alone.get_action(distribution(space, rows, seed=seed), timestep=0, explore=explore, generator=generator)
+        assert torch.equal(flat(space, given), flat(space, expected))
+
+
+@every_pair
 def test_explored_actions_are_inside_the_space(name: str, space: Space[Any]) -> None:
     actions, logp = asked(made(name, space), distribution(space))
     single = iterate(batch_space(space, 64), ActionTransform(space).to_env(actions))

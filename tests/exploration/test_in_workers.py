@@ -15,7 +15,8 @@ from gymnasium.vector import AutoresetMode
 from lightning_rl import run
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.exploration import Actor, Exploration
-from lightning_rl.policies import PPO, Policy
+from lightning_rl.models import FullyConnectedNetwork
+from lightning_rl.policies import DQN, PPO, R2D2, SAC, TD3, Policy
 from lightning_rl.rollouts import EnvCreator, RolloutWorker, WorkerSet
 
 CARTPOLE = EnvCreator("CartPole-v1")
@@ -203,3 +204,45 @@ def _curves(run_dir: Path) -> list[dict[str, str]]:
     kept = [key for key in rows[0] if key.startswith("train/exploration/")]
     assert kept, f"nothing of the exploration among {list(rows[0])}"
     return [{key: row[key] for key in (*kept, "env_steps", "train/lr")} for row in rows]
+
+
+POLICIES = {
+    "dqn": (DQN, CARTPOLE, {"exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.5}}),
+    "masked": (DQN, EnvCreator("Taxi-v4"), {"exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.5}}),
+    "recurrent": (R2D2, CARTPOLE, {"exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.5}}),
+    "sac": (SAC, PENDULUM, {}),
+    "random start": (SAC, PENDULUM, {"exploration": {"type": "stochastic_sampling", "random_timesteps": 10**6}}),
+    "td3": (TD3, PENDULUM, {}),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_without_probabilities_the_same_is_recorded(name: str, num_envs: int) -> None:
+    """`record_logp=False` saves work, among it forwards whose actions are random anyhow, and changes no action."""
+    kind, env, keywords = POLICIES[name]
+    fragments = []
+    for record_logp in (True, False):
+        policy = kind(*env.spaces(), **keywords, seed=2)
+        worker = RolloutWorker(env, policy, num_envs=num_envs, fragment_length=25, seed=3, record_logp=record_logp)
+        fragments.append([worker.sample() for _ in range(2)])
+        worker.stop()
+    for whole, short in zip(*fragments, strict=True):
+        assert set(whole) - set(short) == {"action_logp"}
+        assert torch.equal(whole.actions, short.actions) and torch.equal(whole.rewards, short.rewards)
+
+
+def test_the_model_rests_while_all_is_random_unless_it_may_forbid_actions() -> None:
+    """A subclass has to say for itself that it forbids nothing."""
+
+    class Heir(FullyConnectedNetwork):
+        pass
+
+    calls: list[int] = []
+    for model in ({}, {"custom_model": Heir}):
+        policy = DQN(*CARTPOLE.spaces(), model=model, exploration={"type": "epsilon_greedy", "epsilon_schedule": 1.0})
+        policy.model.register_forward_hook(lambda *_: calls.append(1))
+        worker = RolloutWorker(CARTPOLE, policy, fragment_length=20, record_logp=False)
+        worker.sample()
+        worker.stop()
+        assert len(calls) == (20 if model else 0)

@@ -48,10 +48,12 @@ class Least(Fitting):
     nothing = torch.finfo(torch.float32).min
 
 
-def worker(policy: type[DQN], length: int = 200, env: Any = None, **keywords: Any) -> tuple[Any, RolloutWorker]:
+def worker(
+    policy: type[DQN], length: int = 200, env: Any = None, record_logp: bool = True, **keywords: Any
+) -> tuple[Any, RolloutWorker]:
     creator = EnvCreator(ParametricActionsCartPole, {"varying": True, **(env or {})})
     made = policy(*creator.spaces(), **keywords)
-    return made, RolloutWorker(creator, made, num_envs=4, fragment_length=length, seed=1)
+    return made, RolloutWorker(creator, made, num_envs=4, fragment_length=length, seed=1, record_logp=record_logp)
 
 
 def legal(fragment: SampleBatch) -> Tensor:
@@ -72,9 +74,12 @@ def legal(fragment: SampleBatch) -> Tensor:
     ],
     ids=["mask", "mask, dueling", "mask, rainbow", "−∞ of the model", "least number of the model"],
 )
-def test_no_illegal_action_is_ever_taken(policy: type[DQN], env: Any, keywords: Any, exploration: Any) -> None:
+@pytest.mark.parametrize("record_logp", [True, False], ids=["", "no logp"])
+def test_no_illegal_action_is_ever_taken(
+    policy: type[DQN], env: Any, keywords: Any, exploration: Any, record_logp: bool
+) -> None:
     """Acting, at random too, and after gradient steps."""
-    made, rollouts = worker(policy, env=env, exploration=exploration, **keywords)
+    made, rollouts = worker(policy, env=env, exploration=exploration, record_logp=record_logp, **keywords)
     for _ in range(3):
         fragment = rollouts.sample()
         assert bool(legal(fragment).all()) and int(fragment.valid.sum()) > 400

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.losses.value import value_rescale, value_rescale_inverse
+from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.dqn import DQN
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.sequences import in_sequences
@@ -20,9 +21,9 @@ __all__ = ["R2D2"]
 class R2D2(DQN):
     """Recurrent DQN on sequences with stored states and burn-in.
 
-    Kapturowski et al. 2019, openreview.net/forum?id=r1lyTjAqYX. `data.burn_in` rows warm the model's state up: they
-    are in the forward pass, and not in the loss, whose gradient flows back through them (not so in the paper). The
-    target network runs over the next observations of the whole sequence, from the state that was stored there.
+    Kapturowski et al. 2019, openreview.net/forum?id=r1lyTjAqYX. `data.burn_in` rows warm the model's state up:
+    they are not in the loss, and its gradient ends where they do. The target network runs over the next observations
+    of the whole sequence, from the state that was stored there.
 
     Args:
         observation_space, action_space: of one environment; the actions are Discrete.
@@ -78,6 +79,36 @@ class R2D2(DQN):
         rows["discounts"] = torch.full_like(rows.rewards, self.gamma)
         return rows
 
+    def q_values(self, model: QModel, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+        """Those of all rows; the state that burn-in rows leave behind carries no gradient."""
+        if "burn_in" not in batch or not torch.is_grad_enabled() or not bool(batch["burn_in"].any()):
+            return super().q_values(model, batch)
+        warming, lens = batch["burn_in"], batch.seq_lens
+        counts = torch.zeros_like(lens).index_add(0, _sequences(lens), warming.to(lens.dtype))
+        values, state = self._warmed_up(model, batch, counts)
+        returns = values.clone()
+        trained = _read(batch, ~warming, state, lens - counts)
+        values[~warming], returns[~warming] = super().q_values(model, trained)
+        return values, returns
+
+    @torch.no_grad()
+    def _warmed_up(self, model: QModel, batch: SampleBatch, counts: Tensor) -> tuple[Tensor, SampleBatch]:
+        """Q-values `[N, A]` of the burn-in rows, of which each sequence has `counts [S]`; the state after them."""
+        warming, sequence = batch["burn_in"], _sequences(batch.seq_lens)
+        values = torch.zeros(len(warming), model.num_actions, device=warming.device)
+        state = batch.state_in.map(torch.clone)
+        # Equally long ones together: only without padding is the state after a forward that after the last row.
+        for count in counts[counts > 0].unique():
+            chosen = counts == count
+            rows = warming & chosen[sequence]
+            part = _read(batch, rows, batch.state_in[chosen], counts[chosen])
+            before = {name: part.get(name) for name in self.read_before()}
+            inputs = self.input_dict(part.obs, is_training=model.training, **before)
+            values[rows], after = model(inputs, [part.state_in[name] for name in state], part.seq_lens)
+            for name, new in zip(state, after, strict=True):
+                state[name][chosen] = new
+        return values, state
+
     def following_returns(self, batch: SampleBatch) -> Tensor:
         """h⁻¹ of what the target network expects after the last reward that each row sums, `[N]`."""
         following = super().following_returns(batch)
@@ -96,7 +127,7 @@ class R2D2(DQN):
             return super().reduced(errors, td_errors, batch)
         trained = ~batch["burn_in"] if "burn_in" in batch else torch.ones_like(errors, dtype=torch.bool)
         lens = batch.seq_lens
-        sequence = torch.arange(len(lens), device=lens.device).repeat_interleave(lens)[trained]
+        sequence = _sequences(lens)[trained]
         weights = batch.get("weights")
         errors = errors[trained] if weights is None else errors[trained] * weights[sequence]
         size = td_errors[trained].abs()
@@ -104,3 +135,14 @@ class R2D2(DQN):
         mean = empty.scatter_reduce(0, sequence, size, "mean", include_self=False)
         most = empty.scatter_reduce(0, sequence, size, "amax", include_self=False)
         return errors.mean(), self.priority_eta * most + (1.0 - self.priority_eta) * mean
+
+
+def _sequences(lens: Tensor) -> Tensor:
+    """Which sequence each row belongs to, int64 `[N]`."""
+    return torch.arange(len(lens), device=lens.device).repeat_interleave(lens)
+
+
+def _read(batch: SampleBatch, chosen: Tensor, state: SampleBatch, lens: Tensor) -> SampleBatch:
+    """What a model reads of some rows, in sequences of `lens` that begin in `state`."""
+    names = ("obs", "prev_actions", "prev_rewards", "action_mask")
+    return SampleBatch({name: batch[name][chosen] for name in names if name in batch}, state_in=state, seq_lens=lens)

@@ -564,6 +564,41 @@ def test_rows_that_warm_up_reach_the_state() -> None:
     assert not torch.equal(td_errors(policy, plain), td_errors(policy, other))
 
 
+def test_the_gradient_ends_where_the_state_was_warmed_up() -> None:
+    """Against a loop over the LSTM's steps by hand, whose state is detached after the burn-in rows."""
+    policy, batch = recurrent(rescale=False, double=False), sequences()
+    batch["td_targets"] = targets = torch.randn(8)
+    network, lstm = policy.model.wrapped, policy.model.wrapped.rnn
+    found = gradients(policy, batch)
+    policy.zero_grad()
+    losses, start = [], 0
+    for length in batch.seq_lens.tolist():
+        state = (torch.zeros(1, 1, 4), torch.zeros(1, 1, 4))
+        for row in range(start, start + length):
+            features, _ = network.wrapped({"obs_flat": batch.obs[row : row + 1]})
+            hidden, state = lstm(features.unsqueeze(0), state)
+            if batch["burn_in"][row]:
+                state = (state[0].detach(), state[1].detach())
+            else:
+                taken = policy.model.advantages(hidden[0])[0, batch.actions[row]]
+                losses.append(nn.functional.huber_loss(taken, targets[row]))
+        start += length
+    torch.stack(losses).mean().backward()
+    for name, parameter in policy.model.named_parameters():
+        if parameter.grad is not None and bool(parameter.grad.any()):
+            assert_close(found[f"model.{name}"], parameter.grad, rtol=1e-4, atol=1e-7)
+
+
+def test_warming_up_changes_no_value() -> None:
+    """Row by row the Q-values are those of one forward over the whole sequences."""
+    policy, batch = recurrent(), sequences()
+    apart, _ = policy.q_values(policy.model, batch)
+    with torch.no_grad():
+        whole, _ = policy.q_values(policy.model, batch)
+    assert apart.requires_grad
+    assert_close(apart.detach(), whole)
+
+
 def test_the_rescaled_target_is_h_of_the_return() -> None:
     """h⁻¹ of the target's value 3 is 3 again; r + γ V = 1 + ½ · 3 = 2.5; h(2.5) = √3.5 − 1 + 0.0025 = 0.873329."""
     policy = made("r2d2")

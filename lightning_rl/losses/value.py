@@ -77,10 +77,16 @@ def value_change_clipped_error(values: Tensor, old_values: Tensor, targets: Tens
     return torch.max((values - targets).square(), (limited - targets).square()).mean()
 
 
-def huber(errors: Tensor, delta: float = 1.0) -> Tensor:
-    """½e² up to |e| = delta, then delta·(|e| − ½delta); elementwise. Huber 1964, Ann. Math. Statist. 35."""
+def huber(errors: Tensor, delta: float = 1.0, *, mean: bool = False) -> Tensor:
+    """½e² up to |e| = delta, then delta·(|e| − ½delta); elementwise, or their mean. Huber 1964, Ann. Math. Statist. 35.
+
+    Args:
+        errors: of any shape.
+        delta: > 0.
+        mean: a scalar instead, in the same operation.
+    """
     # Not F.huber_loss: for a batch of 64 what it asks in Python costs more than its kernel.
-    return torch.ops.aten.huber_loss.default(errors, torch.zeros_like(errors), 0, delta)
+    return torch.ops.aten.huber_loss.default(errors, torch.zeros_like(errors), int(mean), delta)
 
 
 def expectile(errors: Tensor, tau: float) -> Tensor:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from gymnasium import Space
 from torch import Tensor, nn
 
+from lightning_rl.models.at_hand import AtHand
 from lightning_rl.models.catalog import ModelCatalog, model_config
 from lightning_rl.models.layers import ACTIVATIONS, activation_named, initialise
 from lightning_rl.models.model import Model
@@ -20,7 +21,7 @@ from lightning_rl.models.vision import image_paths
 __all__ = ["CriticEnsemble", "ParallelMLP"]
 
 
-class ParallelMLP(nn.Module):
+class ParallelMLP(AtHand):
     """`count` MLPs of one shape side by side: a layer of all of them is one batched matrix product.
 
     Args:
@@ -47,7 +48,7 @@ class ParallelMLP(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.count, self.dropout = count, dropout
+        self.count, self.dropout, self.scaled = count, dropout, layer_norm
         self.activation = ACTIVATIONS[activation_named(activation)]
         widths = [size, *hiddens, outputs]
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
@@ -72,14 +73,14 @@ class ParallelMLP(nn.Module):
             x = torch.baddbmm(bias, x, weight)
             if self.dropout:
                 x = F.dropout(x, self.dropout, self.training)
-            if len(self.norms):
+            if self.scaled:
                 scale, shift = self.norms[number]
                 x = F.layer_norm(x, x.shape[-1:]) * scale + shift
             x = self.activation(x)
         return torch.baddbmm(last_bias, x, last_weight)
 
 
-class CriticEnsemble(nn.Module):
+class CriticEnsemble(AtHand):
     """K Q-functions of observations and actions.
 
     A flat observation goes straight into the MLPs; an image, a Dict with images, or a custom model goes through one

@@ -65,18 +65,19 @@ class Acting(Evaluating):
             actions `[B, …]` in the policy's space (`env_actions` gives the environment's), the state after, and the
             columns that a worker records.
         """
-        training = self.training
+        training, device = self.training, self.device
         if training:
             self.eval()
         try:
-            strategy, generator = self.exploration, self._generator(self.device)
+            strategy, generator = self.exploration, self._generator(device)
             timestep = self.env_steps if timestep is None else timestep
             how: dict[str, Any] = {"timestep": timestep, "explore": explore, "generator": generator}
             if not logp and action_mask is None and self._model_may_rest(obs):
                 blind = strategy.blind_action(len(obs), **how)
                 if blind is not None:
                     return blind, list(state), {}
-            obs = self._tensors(obs)
+            on_cpu = type(obs) is np.ndarray and device.type == "cpu"  # as nearly always, at a sixth of the price
+            obs = torch.from_numpy(obs) if on_cpu else self._tensors(obs)
             inputs = self.input_dict(obs, prev_actions=prev_actions, prev_rewards=prev_rewards)
             outputs, state_out = strategy.model_outputs(self.model, inputs, self._state(state, obs), **how)
             dist = self.distribution(outputs, self._mask(inputs["obs"], action_mask))

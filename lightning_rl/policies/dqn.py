@@ -103,8 +103,11 @@ class DQN(SimpleQ):
                 following = self.following_returns(batch) if self.distributional else self.targets(batch)
         _, returns = self.q_values(self.model, batch)
         taken = self.chosen(returns, batch.actions)
-        errors, td_errors = self.row_errors(taken, following, batch)
-        loss, batch["td_errors"] = self.reduced(errors, td_errors.detach(), batch)
+        if self.distributional:
+            errors, td_errors = self.row_errors(taken, following, batch)
+            loss, batch["td_errors"] = self.reduced(errors, td_errors.detach(), batch)
+        else:
+            loss, td_errors = self.fitted(taken, following, batch)
         return loss, self.metrics_of(self.model.means(taken), td_errors)
 
     @property
@@ -142,11 +145,11 @@ class DQN(SimpleQ):
         return returns.gather(1, index.expand(-1, 1, *returns.shape[2:])).squeeze(1)
 
     def row_errors(self, taken: Tensor, following: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
-        """What each row's error costs, `[N]`, and how surprising the row was, `[N]`.
+        """What each row's distribution costs, `[N]`, and how surprising the row was, `[N]`.
 
         Args:
-            taken: what the network says of the actions taken.
-            following: the distribution `[N, Z]` of what follows; of means the targets themselves, `[N]`.
+            taken: what the network says of the actions taken, `[N, Z]`.
+            following: what follows, `[N, Z]`.
             batch: rewards, terminated, discounts.
         """
         rewards, terminated, discounts = batch.rewards, batch.terminated, batch.discounts
@@ -155,9 +158,6 @@ class DQN(SimpleQ):
             target = c51_projection(following.softmax(-1), rewards, terminated, discounts, self.model.support)
             errors = -(target * F.log_softmax(taken, -1)).sum(-1)
             return errors, errors
-        if self.num_quantiles > 1:
-            targets = td_targets(rewards, following, terminated, discounts)
-            errors = quantile_huber(taken, self.fractions, targets, self.huber_delta or 1.0)
-            return errors, taken.detach().mean(1) - targets.mean(1)
-        td_errors = taken - following
-        return self.errors(td_errors), td_errors
+        targets = td_targets(rewards, following, terminated, discounts)
+        errors = quantile_huber(taken, self.fractions, targets, self.huber_delta or 1.0)
+        return errors, taken.detach().mean(1) - targets.mean(1)

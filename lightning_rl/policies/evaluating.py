@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 import gymnasium as gym
-import numpy as np
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
@@ -147,8 +146,6 @@ class Evaluating(AtHand, LightningModule):
         if isinstance(value, SampleBatch):
             return value.to(self.device)
         device = self.device
-        if type(value) is np.ndarray and device.type == "cpu":
-            return torch.from_numpy(value)  # as nearly always while acting, at a sixth of the price
         return mapped(lambda leaf: torch.as_tensor(leaf, device=device), value)
 
     # -- what a model reads at an episode's start ---------------------------------------------------------------------

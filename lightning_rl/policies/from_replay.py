@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["learn_on_draws"]
 
+DIAGNOSED = 16  # of so many gradient steps one reports what only a reader of curves needs
+
 
 def learn_on_draws(policy: Learning, draws: Any) -> dict[str, float]:
     """Take the gradient steps that `draws` gives rows for.
@@ -38,8 +40,8 @@ def learn_on_draws(policy: Learning, draws: Any) -> dict[str, float]:
             started = time.perf_counter()
             if not policy.training:  # acting turned evaluation on
                 policy.train()
-            for number, last in enumerate(policy.batches_of(policy.scaled(rows), steps), start=1):
-                policy.diagnosing = number == steps
+            for last in policy.batches_of(policy.scaled(rows), steps):
+                policy.diagnosing = len(taken) % DIAGNOSED == 0
                 taken.append(policy.descended(*policy.total_loss(last)))
             if last is not None and "weights" in last:  # drawn by priority, and so alone
                 draws.update_priorities(last)

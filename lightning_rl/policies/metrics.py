@@ -23,11 +23,12 @@ def means(taken: list[Metrics], minibatches: int) -> dict[str, float]:
 
     `first_kl` is the first approx_kl: 0 when the policy that acted learns.
     """
-    reports = {name: [metrics[name] for metrics in taken if name in metrics] for name in taken[-1]}
+    names = {**taken[-1], **taken[0]}  # the last sweep may report more than the first, or less
+    reports = {name: [metrics[name] for metrics in taken if name in metrics] for name in names}
     reports = {name: list_ if len(list_) == len(taken) else list_[-minibatches:] for name, list_ in reports.items()}
     if "approx_kl" in taken[0]:
         reports["first_kl"] = [taken[0]["approx_kl"]]
     device = reports["loss"][0].device
-    flat = [value.detach().to(device, torch.float32) for values in reports.values() for value in values]
-    numbers = iter(torch.stack(flat).tolist())  # one copy from the device
+    columns = [torch.stack(values).detach().to(device, torch.float32) for values in reports.values()]
+    numbers = iter(torch.cat(columns).tolist())  # one copy from the device
     return {name: sum(next(numbers) for _ in values) / len(values) for name, values in reports.items()}

@@ -133,8 +133,11 @@ class Optimiser:
             self.rest()
         norm = self.clip()
         # A scaler leaves a step out where float16 gradients were too large, and scales the next ones less.
-        watched = loss.detach() + norm if self._scaler is None else loss.detach()
-        if not math.isfinite(watched.item()):
+        if norm.is_cpu and self._scaler is None:  # on a CPU asking twice is cheaper than adding first
+            finite = math.isfinite(loss.item()) and math.isfinite(norm.item())
+        else:
+            finite = math.isfinite((loss.detach() + norm if self._scaler is None else loss.detach()).item())
+        if not finite:
             raise NonFiniteError(self._culprit(loss))
         self.apply()
         return norm

@@ -153,8 +153,10 @@ class SAC(Policy):
         policy_loss, entropy = self.policy_loss(batch, alpha)
         loss = critic_loss + policy_loss
         batch["td_errors"] = td_errors.detach()
-        metrics = {"value_loss": critic_loss, "policy_loss": policy_loss, "entropy": entropy.detach().mean()}
-        metrics |= {"alpha": alpha.detach(), "q_mean": q_values.detach().mean()}
+        metrics = {"value_loss": critic_loss, "policy_loss": policy_loss}
+        if self.diagnosing:
+            metrics |= {"entropy": entropy.detach().mean(), "alpha": alpha.detach()}
+            metrics["q_mean"] = q_values.detach().mean()
         if self.target_entropy is not None:
             loss = loss + temperature_loss(self.log_alpha, entropy, self.target_entropy)
         return loss, metrics

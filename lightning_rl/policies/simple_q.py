@@ -145,9 +145,17 @@ class SimpleQ(Policy):
         """Huber loss of Q(s, a) − (r + γ maxₐ Q_target(s', a))."""
         targets = batch["td_targets"] if "td_targets" in batch else self.targets(batch)
         values = self.q_values(self.model, batch)[0].gather(1, batch.actions.unsqueeze(1)).squeeze(1)
-        td_errors = values - targets
-        loss, batch["td_errors"] = self.reduced(self.errors(td_errors), td_errors.detach(), batch)
+        loss, td_errors = self.fitted(values, targets, batch)
         return loss, self.metrics_of(values, td_errors)
+
+    def fitted(self, values: Tensor, targets: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+        """The loss of values `[N]` that shall be the targets `[N]`; TD errors `[N]`, which become a column, too."""
+        td_errors = values - targets
+        if self.huber_delta is None or "weights" in batch or "seq_lens" in batch:
+            loss, batch["td_errors"] = self.reduced(self.errors(td_errors), td_errors.detach(), batch)
+            return loss, td_errors
+        batch["td_errors"] = td_errors.detach()
+        return huber(td_errors, self.huber_delta, mean=True), td_errors
 
     def reduced(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """Of errors `[N]`: the loss, weighted where rows were drawn by priority, and what priorities are made of."""

@@ -106,6 +106,7 @@ class RolloutWorker(PolicyVerbs):
         self.num_envs, self.fragment_length, self.batch_mode = num_envs, fragment_length, batch_mode
         self.seed, self.stream, self.worker_index, self.explore = seed, stream, worker_index, explore
         self.record_logp = record_logp
+        self._policy_acts = getattr(policy, "act", policy.compute_actions)
         make = partial(self.env_creator.make, num_envs, vectorization, mode, worker_index, logical_workers)
         self.restarts = EnvRestarts(self, make, max_env_restarts, wrap_env)
         self.env: VectorEnv[Any, Any, Any] = self.restarts.make()
@@ -227,8 +228,7 @@ class RolloutWorker(PolicyVerbs):
     def _act(self, obs: Any) -> tuple[Any, Any, dict[str, Any]]:
         mask = self._info.get("action_mask")
         memory = self._memory
-        act = getattr(self.policy, "act", self.policy.compute_actions)
-        return act(
+        return self._policy_acts(
             obs,
             memory.state,
             explore=self.explore,

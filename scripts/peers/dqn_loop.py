@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -101,34 +102,55 @@ class Bare:
             self.optimizer.step()
 
 
+class Loop:
+    """A learner in its environment.
+
+    Args:
+        args: the command line.
+        form: of the learner.
+    """
+
+    def __init__(self, args: argparse.Namespace, form: type[Plain] | type[Bare]) -> None:
+        self.args, self.learner = args, form(args)
+        self.env = (Single if form is Bare else VectorOfOne)("CartPole-v1", args.seed)
+        self.rng = np.random.default_rng(args.seed)
+        self.step = self.updates = 0
+        self.solved = False
+
+    def advance(self, steps: int) -> None:
+        """Act and learn for so many env steps, or until it is solved."""
+        args, learner, env = self.args, self.learner, self.env
+        for _ in range(steps):
+            epsilon = max(FINAL_EPSILON, 1 - (1 - FINAL_EPSILON) * self.step / EXPLORATION_STEPS)
+            explore = self.step < args.learning_starts or self.rng.random() < epsilon
+            action = env.random_action() if explore else learner.best(env.obs)
+            obs, next_obs, reward, terminated = env.step(action)
+            learner.replay.add(obs, action, next_obs, reward, terminated)
+            self.step += 1
+            if self.step % args.target_update == 0:
+                learner.copy_target()
+            if self.step > args.learning_starts and self.step % args.train_freq == 0:
+                learner.learn()
+                self.updates += args.gradient_steps
+            if env.ended and args.stop_return is not None:
+                self.solved = len(env.returns) == 100 and float(np.mean(env.returns)) >= args.stop_return
+                if self.solved:
+                    return
+
+
 def train(args: argparse.Namespace, form: type[Plain] | type[Bare]) -> dict[str, float | bool]:
-    """Learn; the clock runs from the first reset."""
-    learner = form(args)  # before the clock: a process's first Adam imports much
-    rng = np.random.default_rng(args.seed)
+    """Learn; the clock runs when the first Adam is made, for that imports much."""
+    loop = Loop(args, form)
     start = time.perf_counter()
-    env = (Single if args.bare else VectorOfOne)("CartPole-v1", args.seed)
-    step, updates, solved = 0, 0, False
-    while step < args.env_steps and not solved:
-        epsilon = max(FINAL_EPSILON, 1 - (1 - FINAL_EPSILON) * step / EXPLORATION_STEPS)
-        explore = step < args.learning_starts or rng.random() < epsilon
-        action = env.random_action() if explore else learner.best(env.obs)
-        obs, next_obs, reward, terminated = env.step(action)
-        learner.replay.add(obs, action, next_obs, reward, terminated)
-        step += 1
-        if step % args.target_update == 0:
-            learner.copy_target()
-        if step > args.learning_starts and step % args.train_freq == 0:
-            learner.learn()
-            updates += args.gradient_steps
-        if env.ended and args.stop_return is not None:
-            solved = len(env.returns) == 100 and float(np.mean(env.returns)) >= args.stop_return
-    seconds = time.perf_counter() - start
-    rates = {"updates_per_s": updates / seconds, "steps_per_s": step / seconds}
-    mean = float(np.mean(env.returns)) if env.returns else 0.0
-    return {"env_steps": step, "updates": updates, "seconds": seconds, **rates, "return": mean, "solved": solved}
+    loop.advance(args.env_steps)
+    seconds, returns = time.perf_counter() - start, loop.env.returns
+    rates = {"updates_per_s": loop.updates / seconds, "steps_per_s": loop.step / seconds}
+    mean = float(np.mean(returns)) if returns else 0.0
+    counts = {"env_steps": loop.step, "updates": loop.updates, "seconds": seconds}
+    return {**counts, **rates, "return": mean, "solved": loop.solved}
 
 
-def arguments() -> argparse.Namespace:
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env-steps", type=int, default=50_000)
@@ -144,7 +166,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gradient-steps", type=int, default=128, help="updates in a block")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args()
+    return parser.parse_args(given)
 
 
 if __name__ == "__main__":

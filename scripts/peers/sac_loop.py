@@ -183,25 +183,44 @@ class Bare:
         self.updates += 1
 
 
+class Loop:
+    """A learner in its environment.
+
+    Args:
+        args: the command line.
+        form: of the learner.
+    """
+
+    def __init__(self, args: argparse.Namespace, form: type[Plain] | type[Bare]) -> None:
+        self.args, self.learner = args, form(args)
+        self.env = (Single if form is Bare else VectorOfOne)("Pendulum-v1", args.seed)
+        self.scale = 1 / BOUND if form is Bare else 1.0
+        self.step = 0
+
+    def advance(self, steps: int) -> None:
+        """Act and learn for so many env steps."""
+        learner, env, starts = self.learner, self.env, self.args.learning_starts
+        for _ in range(steps):
+            action = env.random_action() if self.step < starts else learner.action(env.obs)
+            obs, next_obs, reward, terminated = env.step(action)
+            learner.replay.add(obs, action * self.scale, next_obs, reward, terminated)
+            if self.step >= starts:
+                learner.learn()
+            self.step += 1
+
+
 def train(args: argparse.Namespace) -> dict[str, float]:
-    """Learn; the clock runs from the first reset."""
-    learner = Bare(args) if args.bare else Plain(args)  # before the clock: a process's first Adam imports much
+    """Learn; the clock runs when the first Adam is made, for that imports much."""
+    loop = Loop(args, Bare if args.bare else Plain)
     start = time.perf_counter()
-    env = (Single if args.bare else VectorOfOne)("Pendulum-v1", args.seed)
-    scale = 1 / BOUND if args.bare else 1.0
-    for step in range(args.env_steps):
-        action = env.random_action() if step < args.learning_starts else learner.action(env.obs)
-        obs, next_obs, reward, terminated = env.step(action)
-        learner.replay.add(obs, action * scale, next_obs, reward, terminated)
-        if step >= args.learning_starts:
-            learner.learn()
-    seconds = time.perf_counter() - start
-    rates = {"updates_per_s": learner.updates / seconds, "steps_per_s": args.env_steps / seconds}
-    mean = float(np.mean(list(env.returns)[-20:])) if env.returns else 0.0
-    return {"env_steps": args.env_steps, "updates": learner.updates, "seconds": seconds, **rates, "return": mean}
+    loop.advance(args.env_steps)
+    seconds, returns, updates = time.perf_counter() - start, list(loop.env.returns), loop.learner.updates
+    rates = {"updates_per_s": updates / seconds, "steps_per_s": args.env_steps / seconds}
+    mean = float(np.mean(returns[-20:])) if returns else 0.0
+    return {"env_steps": args.env_steps, "updates": updates, "seconds": seconds, **rates, "return": mean}
 
 
-def arguments() -> argparse.Namespace:
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env-steps", type=int, default=5_000)
@@ -217,7 +236,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args()
+    return parser.parse_args(given)
 
 
 if __name__ == "__main__":

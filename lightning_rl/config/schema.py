@@ -34,6 +34,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "fragment_length": int,
         "batch_mode": str,
         "vectorization": str,
+        "record_logp": bool | None,
         "act_on": str,
         "max_env_restarts": int,
         "max_restarts": int,

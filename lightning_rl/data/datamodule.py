@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -75,8 +75,9 @@ class RolloutDataModule(LightningDataModule):
         env: the training environments: an `EnvCreator`, or its keywords.
         workers: num_workers (0: in this process, without Ray), logical_workers (how many workers there are, wherever
             they run, the same number for each rank; `None`: one per process and rank), envs_per_worker,
-            fragment_length, batch_mode, vectorization, act_on ("cpu": a copy of the policy there; "learner": the policy
-            itself where it learns, for networks that are slow on a CPU), ray (keywords of `ray_workers.start_ray`).
+            fragment_length, batch_mode, vectorization, record_logp (`None`: where the algorithm reads it), act_on
+            ("cpu": a copy of the policy there; "learner": the policy itself where it learns, for networks that are slow
+            on a CPU), ray (keywords of `ray_workers.start_ray`).
         evaluation: episodes per evaluation, explore, env (keywords of another `EnvCreator`; `None`: as in training),
             num_workers (Ray processes of its own; 0: in this process), parallel (training goes on while they play).
         iterations_per_epoch: iterations (= Lightning batches) per Lightning epoch, which is when evaluation and
@@ -90,6 +91,8 @@ class RolloutDataModule(LightningDataModule):
     Raises:
         ConfigError: a number is out of range, or a key is unknown.
     """
+
+    reads_logp: ClassVar[bool] = True  # whether losses on these rollouts read how likely their actions were
 
     def __init__(
         self,
@@ -115,6 +118,13 @@ class RolloutDataModule(LightningDataModule):
                 "every process needs at least one"
             )
         self.act_on: str = self.worker_options.pop("act_on", "cpu")
+        if self.worker_options.get("record_logp") is None:
+            self.worker_options["record_logp"] = self.reads_logp
+        elif self.reads_logp and not self.worker_options["record_logp"]:
+            raise ConfigError(
+                "workers.record_logp=false: on-policy losses read how likely actions were; leave it null, or use "
+                "data=replay"
+            )
         self.worker_options["num_envs"] = int(self.worker_options.pop("envs_per_worker", 1))
         self.evaluation = {**EVALUATION, **(evaluation or {})}
         self.iterations_per_epoch, self.seed, self.callbacks = iterations_per_epoch, seed, tuple(callbacks)

@@ -17,6 +17,7 @@ __all__ = [
     "NOT_READY",
     "concat_batches",
     "concurrently",
+    "env_steps",
     "for_each",
     "parallel_rollouts",
     "replay",

@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 
 from lightning_rl.data.prioritized import PrioritizedReplayBuffer
-from lightning_rl.data.replay import COLUMNS, ReplayBuffer
+from lightning_rl.data.replay import ReplayBuffer
 from lightning_rl.data.row_fragments import fragment_of_rows
 from lightning_rl.data.sequence_replay import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
 from lightning_rl.errors import ConfigError, check_at_least_one, did_you_mean
@@ -34,8 +34,7 @@ class LocalReplayBuffer:
         replay_mode: "independent" draws for each policy by itself, "lockstep" the same environment steps for all of
             them, uniformly.
         replay_sequence_length: more than 1 replays stretches of episodes (`SequenceReplayBuffer`).
-        keywords: of the rings: n_step, gamma, storage, seed, columns (those of `ReplayBuffer`, and previous actions and
-            rewards where fragments have them) …
+        keywords: of the rings: n_step, gamma, storage, seed, columns …
 
     Attributes:
         num_added: environment steps added so far, which is what `learning_starts` counts.
@@ -83,8 +82,6 @@ class LocalReplayBuffer:
             self._keywords |= names
         if replay_sequence_length > 1:
             self._keywords |= {"burn_in": 0, "length": replay_sequence_length}
-        else:
-            self._keywords.setdefault("columns", (*COLUMNS, "prev_actions", "prev_rewards"))
 
     @classmethod
     def as_remote(cls, **options: Any) -> Any:

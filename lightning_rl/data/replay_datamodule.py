@@ -55,6 +55,8 @@ class ReplayDataModule(RolloutDataModule):
         ConfigError: a number is out of range, or two do not fit together.
     """
 
+    reads_logp = False
+
     def __init__(
         self,
         env: Any,
@@ -92,7 +94,6 @@ class ReplayDataModule(RolloutDataModule):
             seed=seed,
             callbacks=callbacks,
         )
-        self.worker_options.setdefault("record_logp", False)
         check_at_least_one(
             "data.",
             capacity=capacity,

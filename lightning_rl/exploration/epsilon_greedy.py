@@ -10,7 +10,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from lightning_rl.exploration.exploration import Exploration, require_discrete_actions
+from lightning_rl.exploration.exploration import Actor, Exploration, require_discrete_actions
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution, Bernoulli, Categorical, MultiCategorical
 from lightning_rl.models.distributions.discrete import IMPOSSIBLE
@@ -119,6 +119,11 @@ class EpsilonGreedy(Exploration):
             return torch.randint(int(self.choices), (rows,), generator=generator, device=generator.device)
         self._drawn = draws
         return None
+
+    def begin_fragment(self, actor: Actor) -> None:
+        """As `Exploration`."""
+        super().begin_fragment(actor)
+        self._drawn = None  # of a step that came to nothing
 
     def _draws(self, dist: ActionDistribution, generator: torch.Generator | None) -> Tensor:
         """A number in [0, 1) for each row: those of this step, if they were drawn already."""

@@ -53,6 +53,14 @@ class Exploration(nn.Module):
         actor: who acts now.
     """
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        # A class that chooses in its own way has not the short ways to its parents' choices.
+        if "get_exploration_action" in vars(cls):
+            for name in ("get_action", "blind_action"):
+                if name not in vars(cls):
+                    setattr(cls, name, vars(Exploration)[name])
+
     def __init__(self, action_space: Space[Any]) -> None:
         super().__init__()
         self.action_space = action_space

@@ -15,12 +15,15 @@ __all__ = [
     "expectile",
     "explained_variance",
     "huber",
+    "mean_huber",
     "quantile_huber",
     "td_targets",
     "value_change_clipped_error",
     "value_rescale",
     "value_rescale_inverse",
 ]
+
+ELEMENTWISE, MEAN = 0, 1  # how torch's kernels reduce
 
 
 @torch.no_grad()
@@ -77,16 +80,15 @@ def value_change_clipped_error(values: Tensor, old_values: Tensor, targets: Tens
     return torch.max((values - targets).square(), (limited - targets).square()).mean()
 
 
-def huber(errors: Tensor, delta: float = 1.0, *, mean: bool = False) -> Tensor:
-    """½e² up to |e| = delta, then delta·(|e| − ½delta); elementwise, or their mean. Huber 1964, Ann. Math. Statist. 35.
-
-    Args:
-        errors: of any shape.
-        delta: > 0.
-        mean: a scalar instead, in the same operation.
-    """
+def huber(errors: Tensor, delta: float = 1.0) -> Tensor:
+    """½e² up to |e| = delta, then delta·(|e| − ½delta); elementwise. Huber 1964, Ann. Math. Statist. 35."""
     # Not F.huber_loss: for a batch of 64 what it asks in Python costs more than its kernel.
-    return torch.ops.aten.huber_loss.default(errors, torch.zeros_like(errors), int(mean), delta)
+    return torch.ops.aten.huber_loss.default(errors, torch.zeros_like(errors), ELEMENTWISE, delta)
+
+
+def mean_huber(errors: Tensor, delta: float = 1.0) -> Tensor:
+    """The mean of `huber`, a scalar, in the same operation."""
+    return torch.ops.aten.huber_loss.default(errors, torch.zeros_like(errors), MEAN, delta)
 
 
 def expectile(errors: Tensor, tau: float) -> Tensor:

@@ -80,7 +80,6 @@ class QModel(Delegating, Model):
         super().__init__(wrapped.obs_space, wrapped.action_space, num_actions, preprocessor=wrapped.preprocessor)
         self.wrapped, self.num_actions, self.atoms = wrapped, num_actions, atoms
         self.prev_actions, self.prev_rewards = wrapped.prev_actions, wrapped.prev_rewards
-        self.forbids_actions = wrapped.forbids_actions
         self.values_are_cheap = True
         self.advantages = self.state_value = None
         if hiddens is not None:
@@ -112,6 +111,11 @@ class QModel(Delegating, Model):
         if self.atoms == 1:
             return values
         return values.mean(-1) if self.support is None else values.softmax(-1) @ self.support
+
+    @property
+    def forbids_actions(self) -> bool:  # type: ignore[override]
+        """As the wrapped model."""
+        return self.wrapped.forbids_actions
 
     def returns(self) -> Tensor:
         """Of the last forward: logits or quantiles `[N, A, Z]`, or the Q-values `[N, A]` themselves."""

@@ -18,6 +18,9 @@ from lightning_rl.sample_batch import nested
 
 __all__ = ["Acting"]
 
+READS_OUTPUTS = ("extra_action_out", "distribution", "_mask")  # methods by which a policy may use a model's outputs
+EXPLORES_BY_OUTPUTS = ("extra_action_out", "model_outputs")  # and a strategy
+
 
 class Acting(Evaluating):
     """What `Policy` builds, used for acting; the attributes are made in its constructor.
@@ -97,8 +100,8 @@ class Acting(Evaluating):
             and not self.model.forbids_actions
             and not self.is_recurrent
             and isinstance(obs, Tensor | np.ndarray)
-            and type(self).extra_action_out is Acting.extra_action_out
-            and type(self.exploration).extra_action_out is Exploration.extra_action_out
+            and all(getattr(type(self), name) is getattr(Acting, name) for name in READS_OUTPUTS)
+            and all(getattr(type(self.exploration), name) is getattr(Exploration, name) for name in EXPLORES_BY_OUTPUTS)
         )
 
     def compute_single_action(

@@ -28,7 +28,8 @@ def learn_on_draws(policy: Learning, draws: Any) -> dict[str, float]:
         draws: an iterable of pairs (rows, how many gradient steps they are for), with `update_priorities(batch)`.
 
     Returns:
-        Means of the metrics over the gradient steps; no more than the learning rate where there were none yet.
+        Means of the metrics over the gradient steps (every 16th, of what only a reader of curves needs); no more than
+        the learning rate where there were none yet.
     """
     policy._begin_iteration()
     lr = policy.optimiser.set_lr(policy.env_steps)
@@ -46,6 +47,7 @@ def learn_on_draws(policy: Learning, draws: Any) -> dict[str, float]:
             if last is not None and "weights" in last:  # drawn by priority, and so alone
                 draws.update_priorities(last)
             policy.learn_seconds += time.perf_counter() - started
+    policy.diagnosing = True
     learned = means(taken, len(taken)) if taken else {}
     policy.iteration_metrics = {**learned, **policy._exploring(), "lr": lr}
     policy.after_iteration(policy.iteration_metrics)

@@ -92,7 +92,6 @@ class Optimiser:
                 stepped, lr=schedule_value(self.lr, self.policy.env_steps), **keywords
             )
             self._optimizer = optimizer
-            self._takes_turns = any("every" in group for group in optimizer.param_groups)
         return self._optimizer
 
     def set_lr(self, env_steps: int) -> float:
@@ -106,13 +105,14 @@ class Optimiser:
         return rate
 
     def _look_around(self) -> None:
-        """Who runs the steps of this iteration; asked once, for Lightning's answers cost as much as small tensors."""
+        """Who runs the steps of this iteration, and who listens; asked once, for Lightning's answers cost much."""
         trainer: Any = self.policy.trainer if self.policy.in_trainer else None
         self._lightning_optimizer = None if trainer is None else self.policy.optimizers()
         self._scaler = None if trainer is None else getattr(trainer.precision_plugin, "scaler", None)
         self.loss_context = getattr(getattr(trainer, "precision_plugin", None), "loss_context", nullcontext)
         self._direct = trainer is None or _nobody_listens(self.policy)
         optimizer = self.torch_optimizer
+        self._takes_turns = any("every" in group for group in optimizer.param_groups)
         hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
         self._bare = bool(self.flat) and not hooked
         self._plain_adam = self._bare and is_plain_adam(optimizer)
@@ -155,7 +155,7 @@ class Optimiser:
         optimizer = self.torch_optimizer  # made here, at the latest
         for flat in self.flat:
             flat.gradient.zero_()
-            if flat.parameter.grad is None:  # the group rested
+            if flat.parameter.grad is not flat.gradient:  # the group rested, or a hook put another one there
                 flat.parameter.grad = flat.gradient
         if not self.flat:
             optimizer.zero_grad(set_to_none=True)

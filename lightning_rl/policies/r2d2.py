@@ -85,7 +85,10 @@ class R2D2(DQN):
             return super().q_values(model, batch)
         warming, lens = batch["burn_in"], batch.seq_lens
         counts = torch.zeros_like(lens).index_add(0, _sequences(lens), warming.to(lens.dtype))
+        training = model.training
+        model.eval()  # batch statistics belong to the rows that are trained
         values, state = self._warmed_up(model, batch, counts)
+        model.train(training)
         returns = values.clone()
         trained = _read(batch, ~warming, state, lens - counts)
         values[~warming], returns[~warming] = super().q_values(model, trained)
@@ -104,9 +107,10 @@ class R2D2(DQN):
             part = _read(batch, rows, batch.state_in[chosen], counts[chosen])
             before = {name: part.get(name) for name in self.read_before()}
             inputs = self.input_dict(part.obs, is_training=model.training, **before)
-            values[rows], after = model(inputs, [part.state_in[name] for name in state], part.seq_lens)
+            outputs, after = model(inputs, [part.state_in[name] for name in state], part.seq_lens)
+            values[rows] = outputs.to(values.dtype)
             for name, new in zip(state, after, strict=True):
-                state[name][chosen] = new
+                state[name][chosen] = new.to(state[name].dtype)  # under autocast an LSTM's is of another
         return values, state
 
     def following_returns(self, batch: SampleBatch) -> Tensor:

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
-from lightning_rl.losses.value import huber, td_targets
+from lightning_rl.losses.value import huber, mean_huber, td_targets
 from lightning_rl.models.catalog import ModelCatalog, model_config
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.q_model import QModel
@@ -151,11 +151,12 @@ class SimpleQ(Policy):
     def fitted(self, values: Tensor, targets: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """The loss of values `[N]` that shall be the targets `[N]`; TD errors `[N]`, which become a column, too."""
         td_errors = values - targets
-        if self.huber_delta is None or "weights" in batch or "seq_lens" in batch:
+        own = type(self).errors is not SimpleQ.errors or type(self).reduced is not SimpleQ.reduced
+        if own or self.huber_delta is None or "weights" in batch:
             loss, batch["td_errors"] = self.reduced(self.errors(td_errors), td_errors.detach(), batch)
             return loss, td_errors
         batch["td_errors"] = td_errors.detach()
-        return huber(td_errors, self.huber_delta, mean=True), td_errors
+        return mean_huber(td_errors, self.huber_delta), td_errors
 
     def reduced(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """Of errors `[N]`: the loss, weighted where rows were drawn by priority, and what priorities are made of."""

@@ -61,7 +61,8 @@ class RolloutWorker(PolicyVerbs):
         callbacks: objects whose `on_episode_start/step/end` and `on_sample_end` are called here.
         mode: autoreset mode asked of sync and async environments; the recorded transitions do not depend on it.
         policy_config: of a policy that is given as a class.
-        record_logp: whether samples have the column "action_logp", which off-policy algorithms do not read.
+        record_logp: whether samples have the column "action_logp", which off-policy algorithms do not read (a
+            policy with `compute_actions` of its own gives what it gives).
         max_env_restarts: how often one fragment is begun again, with new environments, when one of them has raised or
             given values that are not finite.
         wrap_env: put around the vector environment whenever one is made.
@@ -106,7 +107,7 @@ class RolloutWorker(PolicyVerbs):
         self.num_envs, self.fragment_length, self.batch_mode = num_envs, fragment_length, batch_mode
         self.seed, self.stream, self.worker_index, self.explore = seed, stream, worker_index, explore
         self.record_logp = record_logp
-        self._policy_acts = getattr(policy, "act", policy.compute_actions)
+        self._unread = {} if record_logp else {"logp": False}
         make = partial(self.env_creator.make, num_envs, vectorization, mode, worker_index, logical_workers)
         self.restarts = EnvRestarts(self, make, max_env_restarts, wrap_env)
         self.env: VectorEnv[Any, Any, Any] = self.restarts.make()
@@ -197,6 +198,7 @@ class RolloutWorker(PolicyVerbs):
         if getattr(self.policy, "training", True):
             self.policy.eval()
         self.policy.seed_exploration(self.restarts.seed())
+        self._policy_acts = getattr(self.policy, "act", self.policy.compute_actions)
         exploration = getattr(self.policy, "exploration", None)  # a policy from scratch has none
         self._exploration = exploration if isinstance(exploration, Exploration) else None
         if self._exploration is not None:
@@ -234,8 +236,8 @@ class RolloutWorker(PolicyVerbs):
             explore=self.explore,
             timestep=self.policy.env_steps,
             action_mask=mask,
-            logp=self.record_logp,
             **memory.before,
+            **self._unread,
         )
 
     def _step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

@@ -36,10 +36,12 @@ class SyncEnv(SyncVectorEnv):
         """Step all of them, reset those whose episode had ended.
 
         Raises:
-            ValueError: an observation has not the shape that its space promises.
+            ValueError: an observation has not the shape that its space promises, or there are not as many actions.
         """
         if not self._plain:
             return super().step(actions)
+        if len(actions) != self.num_envs:
+            raise ValueError(f"{len(actions)} actions for {self.num_envs} environments")
         rewards = np.zeros(self.num_envs)
         terminated, truncated = np.zeros(self.num_envs, dtype=bool), np.zeros(self.num_envs, dtype=bool)
         infos: dict[str, Any] = {}
@@ -49,6 +51,7 @@ class SyncEnv(SyncVectorEnv):
                 obs, info = env.reset()
             else:
                 obs, rewards[index], terminated[index], truncated[index], info = env.step(actions[index])
+            self._env_obs[index] = obs  # for a reset of some environments
             place = observations[index : index + 1]
             if np.shape(obs) != place.shape[1:]:  # it would be spread over its place without a word
                 raise ValueError(f"an observation of shape {np.shape(obs)}; the space has {place.shape[1:]}")

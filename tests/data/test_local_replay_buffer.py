@@ -144,20 +144,6 @@ def test_fragments_of_a_worker_are_taken_as_they_are() -> None:
 
 
 # -- when learning starts ---------------------------------------------------------------------------------------------
-def test_what_came_before_a_step_is_replayed_with_it() -> None:
-    """For models that read previous actions and rewards; two-dimensional, so that neither is mistaken for the other."""
-    stream, buffer = Stream(2, seed=1), LocalReplayBuffer(learning_starts=0, replay_batch_size=16)
-    fragment = stream.fragment(30)
-    number = torch.arange(31 * 2).view(31, 2)
-    fragment["prev_actions"], fragment["prev_rewards"] = number, -number.float()
-    fragment["priorities"] = number[:-1].float() + 1.0
-    buffer.add_batch(fragment)
-    batch = buffer.replay()
-    assert_close(batch["prev_rewards"], -batch["prev_actions"].float())
-    assert_close(batch["next_prev_actions"], batch["prev_actions"] + 2)  # two environments side by side
-    assert set(batch["prev_actions"].tolist()) <= set(number[:-1][fragment.valid].tolist())
-
-
 def test_there_is_nothing_to_replay_until_learning_starts() -> None:
     """It counts steps that were added, not those that a small buffer still holds."""
     buffer = LocalReplayBuffer(learning_starts=40, buffer_size=20, replay_batch_size=8)

@@ -74,6 +74,22 @@ def test_actions_alone_are_those_that_come_with_a_probability(
         assert torch.equal(flat(space, given), flat(space, expected))
 
 
+@pytest.mark.parametrize("parent", [EpsilonGreedy, StochasticSampling, GaussianNoise])
+def test_a_choice_of_one_s_own_is_asked_however_it_is_asked(parent: type[Exploration]) -> None:
+    """Subclasses that define `get_exploration_action` alone do not inherit shorter ways to their parents' choice."""
+    space = BOXES[0] if parent is GaussianNoise else spaces.Discrete(3)
+
+    class Mine(parent):  # type: ignore[misc,valid-type]
+        def get_exploration_action(self, dist: Any, **how: Any) -> Any:
+            actions = dist.deterministic_sample()
+            return torch.full_like(actions, 2), torch.zeros(len(actions))
+
+    mine, how = Mine(ActionTransform(space).policy_space), {"timestep": 0, "explore": True}
+    generator = torch.Generator()
+    assert mine.blind_action(4, generator=generator, **how) is None
+    assert bool((mine.get_action(distribution(space, 4), generator=generator, **how) == 2).all())
+
+
 @every_pair
 def test_explored_actions_are_inside_the_space(name: str, space: Space[Any]) -> None:
     actions, logp = asked(made(name, space), distribution(space))

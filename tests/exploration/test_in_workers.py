@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from lightning_rl import run
 from lightning_rl.config import check_config, compose_config
-from lightning_rl.exploration import Actor, Exploration
+from lightning_rl.exploration import Actor, EpsilonGreedy, Exploration
 from lightning_rl.models import FullyConnectedNetwork
 from lightning_rl.policies import DQN, PPO, R2D2, SAC, TD3, Policy
 from lightning_rl.rollouts import EnvCreator, RolloutWorker, WorkerSet
@@ -234,10 +234,6 @@ def test_without_probabilities_the_same_is_recorded(name: str, num_envs: int) ->
 
 def test_the_model_rests_while_all_is_random_unless_it_may_forbid_actions() -> None:
     """A subclass has to say for itself that it forbids nothing."""
-
-    class Heir(FullyConnectedNetwork):
-        pass
-
     calls: list[int] = []
     for model in ({}, {"custom_model": Heir}):
         policy = DQN(*CARTPOLE.spaces(), model=model, exploration={"type": "epsilon_greedy", "epsilon_schedule": 1.0})
@@ -246,3 +242,52 @@ def test_the_model_rests_while_all_is_random_unless_it_may_forbid_actions() -> N
         worker.sample()
         worker.stop()
         assert len(calls) == (20 if model else 0)
+
+
+class OwnMask(DQN):
+    def _mask(self, obs: Any, mask: Any) -> Any:
+        return torch.tensor([[True, False]])
+
+
+class OwnDistribution(DQN):
+    def distribution(self, outputs: Any, mask: Any = None) -> Any:
+        return super().distribution(outputs, torch.tensor([[True, False]]))
+
+
+class OwnOutputs(EpsilonGreedy):
+    def model_outputs(self, model: Any, inputs: Any, state: Any, **how: Any) -> Any:
+        outputs, state = super().model_outputs(model, inputs, state, **how)
+        return outputs + torch.tensor([0.0, -torch.inf]), state
+
+
+class Heir(FullyConnectedNetwork):
+    """May forbid actions, for it does not say that it does not."""
+
+
+@pytest.mark.parametrize("way", ["mask", "distribution", "strategy", "swapped"])
+def test_however_an_action_is_forbidden_it_is_not_taken_at_random(way: str) -> None:
+    kind = {"mask": OwnMask, "distribution": OwnDistribution}.get(way, DQN)
+    exploration: dict[str, Any] = {"type": OwnOutputs if way == "strategy" else "epsilon_greedy", "epsilon_schedule": 1}
+    policy = kind(*CARTPOLE.spaces(), exploration=exploration)
+    if way == "swapped":
+        policy.model.wrapped = Heir(*CARTPOLE.spaces(), 0)
+        assert policy.model.forbids_actions and not policy._model_may_rest(np.zeros((1, 4)))
+        return
+    worker = RolloutWorker(CARTPOLE, policy, fragment_length=30, record_logp=False)
+    assert not worker.sample().actions.any()
+    worker.stop()
+
+
+def test_what_a_step_that_failed_has_drawn_is_forgotten() -> None:
+    """Randomness of a fragment follows from its seed alone."""
+    actions = []
+    for fails in (False, True):
+        policy = DQN(*CARTPOLE.spaces(), exploration={"type": "epsilon_greedy", "epsilon_schedule": 0.5}, seed=1)
+        worker = RolloutWorker(CARTPOLE, policy, fragment_length=30, record_logp=False, seed=5)
+        if fails:
+            policy.seed_exploration(9)
+            while policy.exploration._drawn is None:
+                policy.exploration.blind_action(1, timestep=0, explore=True, generator=policy._generator(policy.device))
+        actions.append(worker.sample().actions)
+        worker.stop()
+    assert torch.equal(*actions)

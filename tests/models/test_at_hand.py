@@ -57,3 +57,9 @@ def test_a_number_takes_a_numbers_place_and_a_module_too() -> None:
     assert "count.weight" in pair.state_dict() and same(pair)
     with pytest.raises(TypeError, match="cannot assign"):
         pair.first = 3  # type: ignore[assignment]
+
+
+def test_a_module_that_is_added_takes_the_place_of_the_old_one() -> None:
+    pair, other = Pair(), nn.Linear(3, 3)
+    pair.register_module("first", other)
+    assert pair.first is other and same(pair)

@@ -589,6 +589,26 @@ def test_the_gradient_ends_where_the_state_was_warmed_up() -> None:
             assert_close(found[f"model.{name}"], parameter.grad, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("memory", ["use_lstm", "use_gru", "use_attention"])
+def test_states_are_warmed_up_under_autocast_too(memory: str) -> None:
+    policy = R2D2(OBS, TWO, model={"fcnet_hiddens": [8], memory: True})
+    batch = sequences()
+    initial = [part.expand(2, *part.shape) for part in policy.model.get_initial_state()]
+    batch["state_in"] = batch["next_state_in"] = SampleBatch({str(i): part for i, part in enumerate(initial)})
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, _ = policy.loss(batch)
+    assert bool(loss.isfinite())
+
+
+def test_losses_of_a_subclass_count_without_priorities_too() -> None:
+    class Doubled(DQN):
+        def errors(self, td_errors: Tensor) -> Tensor:
+            return 2.0 * super().errors(td_errors)
+
+    plain, doubled = (kind(OBS, TWO, seed=1) for kind in (DQN, Doubled))
+    assert_close(2.0 * plain.loss(rows(count=6))[0], doubled.loss(rows(count=6))[0])
+
+
 def test_warming_up_changes_no_value() -> None:
     """Row by row the Q-values are those of one forward over the whole sequences."""
     policy, batch = recurrent(), sequences()
@@ -642,3 +662,13 @@ def test_noise_is_drawn_anew_for_every_gradient_step_and_targets_have_their_own(
         seen[-1].append(policy.target_model(policy.input_dict(rows().obs), (), None)[0].detach().clone())
     assert not torch.equal(seen[0][0], seen[1][0]) and not torch.equal(seen[0][1], seen[1][1])
     assert not torch.equal(seen[0][0], seen[0][1])
+
+
+def test_a_gradient_that_a_hook_put_there_is_not_kept() -> None:
+    """Who clips by `parameter.grad = …` shall not learn from that one for ever."""
+    policy = made("dqn")
+    policy.learn_on_batch(rows("dqn"))
+    (flat,) = policy.optimiser.flat
+    flat.parameter.grad = torch.full_like(flat.gradient, 7.0)
+    policy.optimiser.backward(policy.loss(rows("dqn"))[0])
+    assert flat.parameter.grad is flat.gradient and bool((flat.gradient != 7.0).all())

@@ -100,3 +100,10 @@ def test_an_observation_of_another_kind_is_refused() -> None:
     env.step = lambda action: (np.full((4, 4, 1), 0.5), 0.0, False, False, {})  # type: ignore[method-assign]
     with pytest.raises(TypeError, match="Cannot cast"):
         vector.step(vector.action_space.sample())
+
+
+def test_too_many_actions_are_refused() -> None:
+    vector = SyncEnv([lambda: Told("box")], AutoresetMode.NEXT_STEP)
+    vector.reset(seed=0)
+    with pytest.raises(ValueError, match="2 actions for 1 environments"):
+        vector.step(np.zeros((2, 2), np.float32))

@@ -98,18 +98,6 @@ class EpsilonGreedy(Exploration):
         probability = epsilon * uniform_logp.exp() + (1.0 - epsilon) * greedy
         return packed(self.action_space, iter(leaves)), probability.log()
 
-    def get_action(
-        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
-    ) -> Any:
-        """The same actions."""
-        if explore and type(dist) is Categorical:
-            self._drawn = draws = self._draws(dist, generator)
-            few = self._few_choices(dist, draws, self.epsilon(timestep), generator)
-            if few is not None:
-                self._drawn = None
-                return torch.from_numpy(np.array(few[0]))  # not torch.tensor: it takes four times as long
-        return super().get_action(dist, timestep=timestep, explore=explore, generator=generator)
-
     def blind_action(self, rows: int, *, timestep: int, explore: bool, generator: torch.Generator) -> Tensor | None:
         """Random actions where ε decides so for all rows: the same as `get_action` would give."""
         if not explore or not isinstance(self.action_space, spaces.Discrete):

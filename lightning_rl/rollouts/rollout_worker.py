@@ -106,7 +106,6 @@ class RolloutWorker(PolicyVerbs):
         self.postprocess = made if postprocess is None else postprocess
         self.num_envs, self.fragment_length, self.batch_mode = num_envs, fragment_length, batch_mode
         self.seed, self.stream, self.worker_index, self.explore = seed, stream, worker_index, explore
-        self.record_logp = record_logp
         self._unread = {} if record_logp else {"logp": False}
         make = partial(self.env_creator.make, num_envs, vectorization, mode, worker_index, logical_workers)
         self.restarts = EnvRestarts(self, make, max_env_restarts, wrap_env)

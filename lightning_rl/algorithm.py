@@ -143,11 +143,12 @@ class Algorithm:
     def _build(self, config: dict[str, Any]) -> None:
         self.config = config
         own = copy.copy(config)
-        # Evaluation, checkpoints and the end come when they are asked for.
-        own["data"] = {**config["data"], "iterations_per_epoch": 1}
-        own["evaluation"] = {**config["evaluation"], "interval": 2**31, "parallel": False}
+        own["evaluation"] = {**config["evaluation"], "parallel": False}
         own["trainer"] = {**config["trainer"], "enable_progress_bar": False}
         self.policy, self.datamodule, self.trainer = run.build(own)
+        # Evaluation, checkpoints and the end come when they are asked for; an epoch is one iteration.
+        self.trainer.limit_train_batches, self.trainer.check_val_every_n_epoch = 1, 2**31
+        self.trainer.limit_val_batches = 1.0
         unwanted = ("RLCheckpoint", "StopCallback", "StatusCallback", "ProgressBar")
         kept = [callback for callback in self.trainer.callbacks if type(callback).__name__ not in unwanted]  # type: ignore[attr-defined]
         self.trainer.callbacks = [*kept, KeepsConfig(config)]  # type: ignore[attr-defined]

@@ -19,6 +19,7 @@ import yaml
 from lightning_rl.config.keys import dotted, value_at
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.ranks.local import is_first_rank
+from lightning_rl.schedules import in_env_steps
 from lightning_rl.trainer.making import made_trainer
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ def build(
     observation_space, action_space = env.spaces()
     policy = made(config["policy"], "_target_", observation_space, action_space)
     users = [made(entry, "callback") for entry in config["callbacks"]]
-    evaluation = dict(config["evaluation"])
-    interval = evaluation.pop("interval")
+    every = in_env_steps(config["evaluation"]["every_env_steps"], config["total_env_steps"])
+    evaluation = {**config["evaluation"], "every_env_steps": every}
     data = {**config["data"], "seed": config["seed"], "callbacks": worker_hooks(users)}
     datamodule: RolloutDataModule = made(data, "_target_", env, config["workers"], evaluation)
     if config["workers"]["vectorization"] == "native":
@@ -82,8 +83,7 @@ def build(
         logger=loggers(config) or False,
         callbacks=callbacks(config, env, users, signals),
         default_root_dir=config["run_dir"],
-        check_val_every_n_epoch=max(1, interval),
-        limit_val_batches=None if interval else 0,
+        limit_val_batches=None if every else 0,
         log_every_n_steps=1,  # MetricsCallback logs; this only keeps Lightning from advising about it
         num_sanity_val_steps=0,
         enable_model_summary=False,

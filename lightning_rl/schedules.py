@@ -7,6 +7,7 @@ resumed run goes on exactly where the other stopped, and every worker has the va
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -14,9 +15,30 @@ from typing import Any
 
 from lightning_rl.errors import ConfigError, did_you_mean
 
-__all__ = ["SCHEDULES", "Schedule", "check_schedule", "schedule_points", "schedule_value"]
+__all__ = [
+    "SCHEDULES",
+    "EnvSteps",
+    "Schedule",
+    "Share",
+    "check_schedule",
+    "in_env_steps",
+    "is_share",
+    "schedule_points",
+    "schedule_value",
+]
 
 Schedule = float | Sequence[Sequence[float]] | Mapping[str, Any]
+
+ASSUMED_ENV_STEPS = 100_000
+"""What a share is a share of where no run says how long it is: `total_env_steps` of conf/train.yaml."""
+
+
+class Share(str):
+    """Text such as "10%": that share of a run's `total_env_steps`. For annotations; a config holds plain text."""
+
+
+EnvSteps = int | Share
+"""A number of environment steps, or the share of the run's that it is."""
 
 # How much of the way from `initial` to `final` is still to go, by the share of `steps` that is done.
 CURVES: dict[str, Callable[[float], float]] = {
@@ -117,6 +139,22 @@ def _check_mapping(name: str, schedule: Mapping[str, Any]) -> None:
             f"{name}: exponential from {schedule['initial']!r} to {schedule['final']!r} needs two numbers of one sign, "
             "neither of them 0: use linear or cosine"
         )
+
+
+def is_share(value: Any) -> bool:
+    """Whether a value is text such as "10%"."""
+    return isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?%", value) is not None
+
+
+def in_env_steps(value: Any, total_env_steps: int = ASSUMED_ENV_STEPS) -> Any:
+    """A number of environment steps where `value` is a share of a run ("10%"); any other value as it is.
+
+    Only "0%" is 0 env steps; a smaller share than an env step is one.
+    """
+    if not is_share(value):
+        return value
+    share = float(value.rstrip("%")) / 100
+    return max(1, round(share * total_env_steps)) if share else 0
 
 
 def _curve(schedule: Mapping[str, Any], env_steps: int) -> float:

@@ -7,6 +7,8 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from lightning_rl.schedules import Share, is_share
+
 __all__ = ["Keyword", "called", "fits", "keywords_of", "spelled"]
 
 Keyword = inspect.Parameter
@@ -58,6 +60,8 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
     if kind in (str, bool):
         return isinstance(value, kind)
+    if kind is Share:
+        return is_share(value)
     if kind in (list, tuple, Sequence):
         # A string is a sequence too, but never what a list keyword means.
         inner = next((argument for argument in arguments if argument is not Ellipsis), Any)
@@ -70,6 +74,7 @@ WORDS = {
     int: "integer",
     str: "text",
     bool: "true or false",
+    Share: "a share of the run such as 10%",
     type(None): "null",
     list: "list",
     tuple: "list",

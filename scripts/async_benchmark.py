@@ -17,9 +17,8 @@ IMPALA_WORK = (
     "policy.value_coef=0.05",
     "policy.entropy_coef=0.0",
     "policy.max_grad_norm=0.08",
-    "data.iterations_per_epoch=50",
 )
-NO_EVALUATION = ("evaluation.interval=0", "stop.return=null")
+NO_EVALUATION = ("evaluation.every_env_steps=0", "stop.return=null")
 SOLVE_STEPS = 1_000_000  # who has not solved it by then is reported as it stands: its `wall` is then a lower bound
 SOLVE_SECONDS = 400
 
@@ -45,7 +44,7 @@ def impala(args: argparse.Namespace) -> dict[str, object]:
 def appo_solve(args: argparse.Namespace) -> dict[str, object]:
     """Whole process, from its start to a mean return ≥ 475 over the last 100 training episodes."""
     goal = ("--env-steps", str(SOLVE_STEPS), "--stop-return", "475", "--seconds", str(SOLVE_SECONDS))
-    own = ("stop.return=475", "evaluation.interval=0")
+    own = ("stop.return=475", "evaluation.every_env_steps=0")
     sides = [
         ours("ours", *own, policy="appo"),
         ours("ours, 1 worker", *own, "workers.num_workers=1", policy="appo"),

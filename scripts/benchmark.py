@@ -70,7 +70,7 @@ RLLIB_WORK = (
     "model.vf_share_layers=true",
     "workers.num_workers=2",
 )
-NO_EVALUATION = ("evaluation.interval=0", "stop.return=null")
+NO_EVALUATION = ("evaluation.every_env_steps=0", "stop.return=null")
 THROUGHPUT_LOOP = ("--native", "--no-schedule", "--envs=64", "--fragment=128", "--passes=4", "--minibatches=4")
 
 

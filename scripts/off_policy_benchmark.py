@@ -49,7 +49,7 @@ SAC_WORK = (
     "model.fcnet_activation=relu",
     "model.fcnet_weights_initializer=default",
 )
-NO_EVALUATION = ("evaluation.interval=0", "stop.return=null")
+NO_EVALUATION = ("evaluation.every_env_steps=0", "stop.return=null")
 SOLVE_STEPS = 200_000  # who has not solved it by then is reported as it stands: its `wall` is then a lower bound
 
 
@@ -93,7 +93,9 @@ def dqn_solve(args: argparse.Namespace) -> dict[str, object]:
         loop("torch", *goal, program="dqn_loop"),
         peer("rllib", args.venvs, "rllib_dqn", *goal),
     ]
-    own = ours("ours", "stop.return=475", f"total_env_steps={SOLVE_STEPS}", "evaluation.interval=0", policy="dqn")
+    own = ours(
+        "ours", "stop.return=475", f"total_env_steps={SOLVE_STEPS}", "evaluation.every_env_steps=0", policy="dqn"
+    )
     rounds = alternate([own, *peers], args.repeats)
     pairs = [("ours", side.name, "wall") for side in peers]
     return report("dqn_solve", rounds, ("wall", "env_steps", "return"), pairs)

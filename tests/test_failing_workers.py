@@ -29,11 +29,11 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 SMALL = [
     *("policy=ppo", "env=cartpole", "experiment=none", "policy.passes=2", "policy.observation_filter=mean_std"),
     *("workers.logical_workers=3", "workers.envs_per_worker=2", "workers.fragment_length=64"),
-    *("workers.batch_mode=complete_episodes", "evaluation.episodes=1", "data.iterations_per_epoch=3"),
+    *("workers.batch_mode=complete_episodes", "evaluation.episodes=1", "evaluation.every_env_steps=1200"),
 ]
 CRASHING = [
     *("env.id=tests.rollouts.crashing:CrashingCartPole", "env.check=false", "workers.vectorization=sync"),
-    *("workers.num_workers=2", "evaluation.interval=0", "trainer.enable_progress_bar=false"),
+    *("workers.num_workers=2", "evaluation.every_env_steps=0", "trainer.enable_progress_bar=false"),
 ]
 
 
@@ -157,7 +157,7 @@ def test_a_run_ends_on_sigterm_although_all_its_workers_hang(tmp_path: Path) -> 
     started = Started(
         tmp_path / "run",
         *("policy=ppo", "env=cartpole", "total_env_steps=1000000", *CRASHING, "+env.kwargs.at=300"),
-        *("+env.kwargs.how=hang", "workers.fragment_length=64", "data.iterations_per_epoch=2"),
+        *("+env.kwargs.how=hang", "workers.fragment_length=64"),
     )
     started.wait_until_it_trains()
     time.sleep(10)

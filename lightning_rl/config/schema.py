@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lightning_rl.schedules import EnvSteps
+
 __all__ = ["NAMES", "RANGES", "SECTIONS", "TRAINER_KEYS_WITH_A_HOME"]
 
 SECTIONS: dict[str, dict[str, Any]] = {
@@ -49,7 +51,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "ray": Mapping,
     },
     "evaluation": {
-        "interval": int,
+        "every_env_steps": EnvSteps,
         "episodes": int,
         "explore": bool,
         "env": Mapping | None,
@@ -70,8 +72,7 @@ RANGES: dict[str, tuple[float, float | None]] = {  # lowest and highest value al
     "workers.envs_per_worker": (1, None),
     "workers.fragment_length": (1, None),
     "workers.max_env_restarts": (0, None),
-    "data.iterations_per_epoch": (1, None),
-    "evaluation.interval": (0, None),
+    "evaluation.every_env_steps": (0, None),
     "evaluation.episodes": (1, None),
     "evaluation.num_workers": (0, None),
     "checkpoint.every_env_steps": (1, None),
@@ -101,10 +102,10 @@ TRAINER_KEYS_WITH_A_HOME = {
     "max_steps": "total_env_steps",
     "min_epochs": "total_env_steps",
     "min_steps": "total_env_steps",
-    "check_val_every_n_epoch": "evaluation.interval",
-    "val_check_interval": "evaluation.interval",
+    "check_val_every_n_epoch": "evaluation.every_env_steps",
+    "val_check_interval": "evaluation.every_env_steps",
     "limit_val_batches": "evaluation.episodes",
-    "limit_train_batches": "data.iterations_per_epoch",
+    "limit_train_batches": "evaluation.every_env_steps",
     "gradient_clip_val": "policy.max_grad_norm",
     "gradient_clip_algorithm": "policy.max_grad_norm",
     "accumulate_grad_batches": "policy.minibatches",
@@ -113,7 +114,7 @@ TRAINER_KEYS_WITH_A_HOME = {
     "enable_model_summary": "callbacks=[lightning.pytorch.callbacks.ModelSummary]",
     "logger": "logger",
     "callbacks": "callbacks",
-    "num_sanity_val_steps": "evaluation.interval",
+    "num_sanity_val_steps": "evaluation.every_env_steps",
     "log_every_n_steps": "logger",
     "plugins": "trainer.precision",
     "use_distributed_sampler": "workers.logical_workers",

@@ -66,7 +66,7 @@ class AsyncDataModule(RolloutDataModule):
         replay_slots: the latest so many fragments are kept for that, over all aggregators; a checkpoint holds none.
         num_aggregators: processes that join fragments, ahead of the learner, over all ranks; 0: the learner does.
         plan: `plan(workers, policy, fragments)`; `None`: `batches_as_they_come`.
-        env, workers, evaluation, iterations_per_epoch, seed, callbacks: as `RolloutDataModule`.
+        env, workers, evaluation, seed, callbacks: as `RolloutDataModule`.
 
     Raises:
         ConfigError: a number is out of range, or two do not fit together.
@@ -86,7 +86,6 @@ class AsyncDataModule(RolloutDataModule):
         replay_proportion: float = 0.0,
         replay_slots: int = 100,
         num_aggregators: int = 0,
-        iterations_per_epoch: int = 20,
         plan: Any = None,
         seed: int = 0,
         callbacks: Sequence[Any] = (),
@@ -95,7 +94,6 @@ class AsyncDataModule(RolloutDataModule):
             env,
             workers,
             evaluation,
-            iterations_per_epoch=iterations_per_epoch,
             dataset=AsyncDataset,
             plan=plan,
             seed=seed,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import IterableDataset
-
 from lightning_rl.data.datasets import timed
-from lightning_rl.data.execution import take
+from lightning_rl.data.epochs import Iterations
 from lightning_rl.sample_batch import SampleBatch
 
 if TYPE_CHECKING:
@@ -28,24 +26,17 @@ def batches_as_they_come(workers: Any, policy: Any, fragments: AsyncDataModule) 
         yield from fragments.next_batch()
 
 
-class AsyncDataset(IterableDataset[SampleBatch]):
+class AsyncDataset(Iterations):
     """Training batches of fragments that were asked for ahead.
 
     Args:
         datamodule: holds the workers, and what came of them.
         policy: that learns.
-        iterations: items per pass, which is Lightning's epoch.
         plan: `plan(workers, policy, datamodule)` gives the batches without end.
     """
 
-    def __init__(
-        self, datamodule: AsyncDataModule, policy: Any, iterations: int, plan: Plan = batches_as_they_come
-    ) -> None:
-        self.datamodule, self.policy, self.iterations, self.plan = datamodule, policy, iterations, plan
-
-    def __len__(self) -> int:
-        return self.iterations
+    def __init__(self, datamodule: AsyncDataModule, policy: Any, plan: Plan = batches_as_they_come) -> None:
+        self.datamodule, self.policy, self.plan = datamodule, policy, plan
 
     def __iter__(self) -> Iterator[SampleBatch]:
-        batches = self.plan(self.datamodule.workers, self.policy, self.datamodule)
-        return timed(take(batches, self.iterations), self.datamodule.took)
+        return timed(self.plan(self.datamodule.workers, self.policy, self.datamodule), self.datamodule.took)

@@ -16,17 +16,26 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_rl.collective import gathered, sum_over_ranks
 from lightning_rl.data.datasets import EvaluationDataset, OnPolicyDataset
+from lightning_rl.data.epochs import UNEVALUATED_EPOCH, Epochs
 from lightning_rl.data.evaluator import Evaluator, evaluation_workers
 from lightning_rl.data.transfer import moved
-from lightning_rl.errors import ConfigError, check_at_least_one, import_object
+from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.slices import logical_workers
 from lightning_rl.rollouts.worker_set import make_worker_set
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schedules import in_env_steps
 
 __all__ = ["EpisodeWindow", "RolloutDataModule"]
 
-EVALUATION = {"episodes": 10, "explore": False, "env": None, "num_workers": 0, "parallel": False}
+EVALUATION = {
+    "every_env_steps": "5%",
+    "episodes": 10,
+    "explore": False,
+    "env": None,
+    "num_workers": 0,
+    "parallel": False,
+}
 
 
 class EpisodeWindow:
@@ -78,11 +87,12 @@ class RolloutDataModule(LightningDataModule):
             fragment_length, batch_mode, vectorization, record_logp (`None`: where the algorithm reads it), act_on
             ("cpu": a copy of the policy there; "learner": the policy itself where it learns, for networks that are slow
             on a CPU), ray (keywords of `ray_workers.start_ray`).
-        evaluation: episodes per evaluation, explore, env (keywords of another `EnvCreator`; `None`: as in training),
-            num_workers (Ray processes of its own; 0: in this process), parallel (training goes on while they play).
-        iterations_per_epoch: iterations (= Lightning batches) per Lightning epoch, which is when evaluation and
-            reports happen.
-        dataset: import path or class of the training dataset, called with (datamodule, policy, iterations).
+        evaluation: every_env_steps (an evaluation, and so an end of Lightning's epoch, after the iteration that passes
+            a multiple of this; a share such as "5%" is one of 100,000 here, and of `total_env_steps` in a run; 0:
+            never, and epochs are 100,000 env steps), episodes per evaluation, explore, env (keywords of another
+            `EnvCreator`; `None`: as in training), num_workers (Ray processes of its own; 0: in this process), parallel
+            (training goes on while they play).
+        dataset: import path or class of the training dataset, called with (datamodule, policy).
         plan: import path or generator function `plan(workers, policy)` of an execution plan of your own; `None` takes
             the dataset's.
         seed: names the randomness of all workers.
@@ -100,14 +110,12 @@ class RolloutDataModule(LightningDataModule):
         workers: Mapping[str, Any] | None = None,
         evaluation: Mapping[str, Any] | None = None,
         *,
-        iterations_per_epoch: int = 10,
         dataset: Any = OnPolicyDataset,
         plan: Any = None,
         seed: int = 0,
         callbacks: Sequence[Any] = (),
     ) -> None:
         super().__init__()
-        check_at_least_one("data.", iterations_per_epoch=iterations_per_epoch)
         self.env = env if isinstance(env, EnvCreator) else EnvCreator(**env)
         self.worker_options = dict(workers or {})
         self.num_workers = int(self.worker_options.pop("num_workers", 0))
@@ -127,7 +135,8 @@ class RolloutDataModule(LightningDataModule):
             )
         self.worker_options["num_envs"] = int(self.worker_options.pop("envs_per_worker", 1))
         self.evaluation = {**EVALUATION, **(evaluation or {})}
-        self.iterations_per_epoch, self.seed, self.callbacks = iterations_per_epoch, seed, tuple(callbacks)
+        self.seed, self.callbacks = seed, tuple(callbacks)
+        self.epochs = Epochs(in_env_steps(self.evaluation["every_env_steps"]) or UNEVALUATED_EPOCH)
         self.dataset = import_object(dataset) if isinstance(dataset, str) else dataset
         self.plan = import_object(plan) if isinstance(plan, str) else plan
         self.workers: Any = None
@@ -143,6 +152,9 @@ class RolloutDataModule(LightningDataModule):
         policy: Any = self.trainer.lightning_module
         if stage == "fit" and self.workers is None:
             self.workers = self._training_workers(policy)
+        callbacks: list[Any] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+        if stage == "fit" and self.epochs not in callbacks:
+            callbacks.insert(0, self.epochs)
         evaluates = stage != "fit" or self.trainer.limit_val_batches != 0
         if self.evaluator is None and evaluates:
             self.evaluator = self._make_evaluator(policy)
@@ -150,7 +162,7 @@ class RolloutDataModule(LightningDataModule):
     def train_dataloader(self) -> Any:
         """The sized dataset itself: a DataLoader would draw from the global generator at each `iter`."""
         keywords = {} if self.plan is None else {"plan": self.plan}
-        return self.dataset(self, self._policy(), self.iterations_per_epoch, **keywords)
+        return self.dataset(self, self._policy(), **keywords)
 
     def val_dataloader(self) -> Any:
         """One evaluation."""

@@ -1,8 +1,4 @@
-"""Sized IterableDatasets whose `__iter__` is an execution plan: one item = one Lightning batch = one iteration.
-
-Sized, because Lightning prefetches one batch from a dataset without a length, and on-policy data would be one update
-old.
-"""
+"""IterableDatasets whose `__iter__` is an execution plan: one item = one Lightning batch = one iteration."""
 
 from __future__ import annotations
 
@@ -13,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import IterableDataset
 
-from lightning_rl.data.execution import parallel_rollouts, take
+from lightning_rl.data.epochs import Iterations
+from lightning_rl.data.execution import parallel_rollouts
 from lightning_rl.sample_batch import SampleBatch
 
 if TYPE_CHECKING:
@@ -24,27 +21,20 @@ __all__ = ["EvaluationDataset", "OnPolicyDataset", "timed"]
 Plan = Callable[[Any, Any], Iterator[SampleBatch]]
 
 
-class OnPolicyDataset(IterableDataset[SampleBatch]):
+class OnPolicyDataset(Iterations):
     """Synchronous rollouts: newest weights, a fragment of every worker, side by side in worker order.
 
     Args:
         datamodule: holds the workers and takes the metrics.
         policy: whose weights act.
-        iterations: items per pass, which is Lightning's epoch.
         plan: `plan(workers, policy)` gives the batches without end.
     """
 
-    def __init__(
-        self, datamodule: RolloutDataModule, policy: Any, iterations: int, plan: Plan = parallel_rollouts
-    ) -> None:
-        self.datamodule, self.policy, self.iterations, self.plan = datamodule, policy, iterations, plan
-
-    def __len__(self) -> int:
-        return self.iterations
+    def __init__(self, datamodule: RolloutDataModule, policy: Any, plan: Plan = parallel_rollouts) -> None:
+        self.datamodule, self.policy, self.plan = datamodule, policy, plan
 
     def __iter__(self) -> Iterator[SampleBatch]:
-        batches = self.plan(self.datamodule.workers, self.policy)
-        return timed(take(batches, self.iterations), self.datamodule.took)
+        return timed(self.plan(self.datamodule.workers, self.policy), self.datamodule.took)
 
 
 class EvaluationDataset(IterableDataset[SampleBatch]):

@@ -23,7 +23,7 @@ class GradientDataModule(RolloutDataModule):
         gradients_per_iteration: gradient steps (or dropped gradients) in one iteration (= Lightning batch), ≥ 1.
         max_staleness: gradient steps that the learner may have taken since it sent a worker its weights; a gradient
             from older ones is counted and dropped. `None`: four times the number of workers.
-        env, workers, evaluation, iterations_per_epoch, plan, seed, callbacks: as `RolloutDataModule`.
+        env, workers, evaluation, plan, seed, callbacks: as `RolloutDataModule`.
 
     Raises:
         ConfigError: a number is out of range.
@@ -37,7 +37,6 @@ class GradientDataModule(RolloutDataModule):
         *,
         gradients_per_iteration: int = 10,
         max_staleness: int | None = None,
-        iterations_per_epoch: int = 10,
         plan: Any = None,
         seed: int = 0,
         callbacks: Any = (),
@@ -46,7 +45,6 @@ class GradientDataModule(RolloutDataModule):
             env,
             workers,
             evaluation,
-            iterations_per_epoch=iterations_per_epoch,
             dataset=GradientDataset,
             plan=plan,
             seed=seed,

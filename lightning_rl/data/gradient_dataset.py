@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import IterableDataset
-
 from lightning_rl.data.datasets import timed
+from lightning_rl.data.epochs import Iterations
 from lightning_rl.data.execution import for_each, take
 from lightning_rl.rollouts.asking import Answered
 
@@ -33,27 +32,21 @@ def async_gradients(workers: Any, policy: Any) -> Iterator[Answered]:
             yield answered
 
 
-class GradientDataset(IterableDataset[Any]):
+class GradientDataset(Iterations):
     """Items are calls that let the policy step with the next gradients: one Lightning batch is several of them.
 
     Args:
         datamodule: holds the workers, and judges what is too old.
         policy: that learns.
-        iterations: items per pass, which is Lightning's epoch.
         plan: `plan(workers, policy)` gives contributions without end, as `Answered`.
     """
 
-    def __init__(
-        self, datamodule: GradientDataModule, policy: Any, iterations: int, plan: Any = async_gradients
-    ) -> None:
-        self.datamodule, self.policy, self.iterations, self.plan = datamodule, policy, iterations, plan
-
-    def __len__(self) -> int:
-        return self.iterations
+    def __init__(self, datamodule: GradientDataModule, policy: Any, plan: Any = async_gradients) -> None:
+        self.datamodule, self.policy, self.plan = datamodule, policy, plan
 
     def __iter__(self) -> Iterator[Callable[[], Any]]:
         data = self.datamodule
         answers = timed(self.plan(data.workers, self.policy), data.took)
         contributions = for_each(answers, data.judged)
-        for _ in range(self.iterations):
+        while True:
             yield functools.partial(self.policy.learn_on_gradients, take(contributions, data.gradients_per_iteration))

@@ -24,7 +24,7 @@ class PopulationDataModule(RolloutDataModule):
         eval_prob: in [0, 1]; how often, for each direction, two more episodes of each environment show how the policy
             itself does (`train/own_return`).
         explore: whether perturbed policies explore, too; else they take their best actions.
-        env, workers, evaluation, iterations_per_epoch, plan, seed, callbacks: as `RolloutDataModule`.
+        env, workers, evaluation, plan, seed, callbacks: as `RolloutDataModule`.
 
     Raises:
         ConfigError: a number is out of range, or workers do not give whole episodes.
@@ -39,7 +39,6 @@ class PopulationDataModule(RolloutDataModule):
         directions: int = 16,
         eval_prob: float = 0.0,
         explore: bool = False,
-        iterations_per_epoch: int = 10,
         plan: Any = None,
         seed: int = 0,
         callbacks: Any = (),
@@ -48,7 +47,6 @@ class PopulationDataModule(RolloutDataModule):
             env,
             workers,
             evaluation,
-            iterations_per_epoch=iterations_per_epoch,
             dataset=PopulationDataset,
             plan=plan,
             seed=seed,

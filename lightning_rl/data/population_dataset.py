@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import IterableDataset
-
 from lightning_rl.data.datasets import timed
-from lightning_rl.data.execution import take
+from lightning_rl.data.epochs import Iterations
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, concat_samples
 
@@ -49,22 +47,17 @@ def populations(workers: Any, policy: Any, population: PopulationDataModule) -> 
         yield concat_samples([answers[worker_index] for worker_index in sorted(answers)]).torch()
 
 
-class PopulationDataset(IterableDataset[SampleBatch]):
+class PopulationDataset(Iterations):
     """One item is one population: one step.
 
     Args:
         datamodule: holds the workers, and says who tries what.
         policy: that is perturbed.
-        iterations: items per pass, which is Lightning's epoch.
         plan: `plan(workers, policy, datamodule)` gives populations without end.
     """
 
-    def __init__(self, datamodule: PopulationDataModule, policy: Any, iterations: int, plan: Any = populations) -> None:
-        self.datamodule, self.policy, self.iterations, self.plan = datamodule, policy, iterations, plan
-
-    def __len__(self) -> int:
-        return self.iterations
+    def __init__(self, datamodule: PopulationDataModule, policy: Any, plan: Any = populations) -> None:
+        self.datamodule, self.policy, self.plan = datamodule, policy, plan
 
     def __iter__(self) -> Iterator[SampleBatch]:
-        batches = self.plan(self.datamodule.workers, self.policy, self.datamodule)
-        return timed(take(batches, self.iterations), self.datamodule.took)
+        return timed(self.plan(self.datamodule.workers, self.policy, self.datamodule), self.datamodule.took)

@@ -49,7 +49,7 @@ class ReplayDataModule(RolloutDataModule):
             `learning_starts` steps again.
         plan: `plan(workers, policy, replay)`, which gives stored fragments and draws in turn; `None`:
             `store_and_replay`.
-        env, workers, evaluation, iterations_per_epoch, seed, callbacks: as `RolloutDataModule`.
+        env, workers, evaluation, seed, callbacks: as `RolloutDataModule`.
 
     Raises:
         ConfigError: a number is out of range, or two do not fit together.
@@ -63,7 +63,6 @@ class ReplayDataModule(RolloutDataModule):
         workers: Any = None,
         evaluation: Any = None,
         *,
-        iterations_per_epoch: int = 10,
         capacity: int = 100_000,
         batch_size: int = 256,
         learning_starts: int = 1000,
@@ -88,7 +87,6 @@ class ReplayDataModule(RolloutDataModule):
             env,
             workers,
             evaluation,
-            iterations_per_epoch=iterations_per_epoch,
             dataset=ReplayDataset,
             plan=plan,
             seed=seed,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
-from torch.utils.data import IterableDataset
 
 from lightning_rl.data.datasets import timed
+from lightning_rl.data.epochs import Iterations
 from lightning_rl.data.execution import concurrently, for_each, parallel_rollouts
 from lightning_rl.data.transfer import moved
 from lightning_rl.sample_batch import SampleBatch, is_fragment
@@ -73,26 +73,20 @@ class ReplayDraws:
         self.replay.update_priorities(batch)
 
 
-class ReplayDataset(IterableDataset[Any]):
+class ReplayDataset(Iterations):
     """Items are `ReplayDraws`: one Lightning batch is the gradient steps of `fragments_per_iteration` fragments.
 
     Args:
         datamodule: holds workers and buffer.
         policy: whose weights act.
-        iterations: items per pass, which is Lightning's epoch.
         plan: `plan(workers, policy, datamodule)`.
     """
 
-    def __init__(
-        self, datamodule: ReplayDataModule, policy: Any, iterations: int, plan: Any = store_and_replay
-    ) -> None:
-        self.datamodule, self.policy, self.iterations, self.plan = datamodule, policy, iterations, plan
-
-    def __len__(self) -> int:
-        return self.iterations
+    def __init__(self, datamodule: ReplayDataModule, policy: Any, plan: Any = store_and_replay) -> None:
+        self.datamodule, self.policy, self.plan = datamodule, policy, plan
 
     def __iter__(self) -> Iterator[ReplayDraws]:
         replay = self.datamodule
         plan = self.plan(replay.workers, self.policy, replay)
-        for _ in range(self.iterations):
+        while True:
             yield ReplayDraws(plan, replay, replay.fragments_per_iteration)

@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from torch.utils.data import IterableDataset
-
+from lightning_rl.data.epochs import Iterations
 from lightning_rl.data.execution import (
     NOT_READY,
     concat_batches,
@@ -263,23 +262,19 @@ class PlanWorkers:
         return fragment
 
 
-class PlannedDataset(IterableDataset[Any]):
+class PlannedDataset(Iterations):
     """Items are calls that go on with a plan until its next item: the plan learns by itself.
 
     Args:
         datamodule: holds the workers.
         policy: that learns.
-        iterations: items per pass, which is Lightning's epoch.
         plan: the plan.
     """
 
-    def __init__(self, datamodule: Any, policy: Any, iterations: int, plan: ClassicPlan) -> None:
-        self.datamodule, self.iterations = datamodule, iterations
+    def __init__(self, datamodule: Any, policy: Any, plan: ClassicPlan) -> None:
+        self.datamodule = datamodule
         self.plan, self.workers = plan, PlanWorkers(datamodule.workers, policy, datamodule)
 
-    def __len__(self) -> int:
-        return self.iterations
-
     def __iter__(self) -> Iterator[Callable[[], Any]]:
-        for _ in range(self.iterations):
+        while True:
             yield functools.partial(next, self.plan.running(self.workers))

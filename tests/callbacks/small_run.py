@@ -13,6 +13,7 @@ from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
 from lightning_rl.callbacks import AtomicCheckpointIO
+from lightning_rl.data.epochs import ENDLESS, Epochs
 
 STEPS = 100  # environment steps per iteration
 COUNTERS = ("env_steps", "iterations", "gradient_steps")
@@ -64,22 +65,27 @@ class SmallPolicy(LightningModule):
 
 
 class SmallData(LightningDataModule):
-    """Fragment k of an environment that has run for `phase` fragments since its last reset."""
+    """Fragment k of an environment that has run for `phase` fragments since its last reset; epochs of 4 iterations."""
 
-    def __init__(self, iterations_per_epoch: int = 4, evaluations: Sequence[float] = ()) -> None:
+    def __init__(self, every_env_steps: int = 4 * STEPS, evaluations: Sequence[float] = ()) -> None:
         super().__init__()
-        self.iterations_per_epoch, self.evaluations = iterations_per_epoch, evaluations
+        self.epochs, self.evaluations = Epochs(every_env_steps), evaluations
         self.fragment = self.phase = self.evaluation = self.cuts = 0
         self.episode_window = SimpleNamespace(returns=deque(maxlen=100))
 
+    def setup(self, stage: str) -> None:
+        trainer: Any = self.trainer
+        if self.epochs not in trainer.callbacks:
+            trainer.callbacks.insert(0, self.epochs)
+
     def train_dataloader(self) -> Any:
-        return Sized(self.fragments, self.iterations_per_epoch)
+        return Sized(self.fragments, ENDLESS)
 
     def val_dataloader(self) -> Any:
         return Sized(self.evaluate, 1) if self.evaluations else []
 
     def fragments(self) -> Iterator[torch.Tensor]:
-        for _ in range(self.iterations_per_epoch):
+        while True:
             item = torch.tensor([self.fragment, self.phase])
             self.fragment, self.phase = self.fragment + 1, self.phase + 1
             self.episode_window.returns.append(float(self.fragment))

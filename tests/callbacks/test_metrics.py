@@ -18,7 +18,10 @@ from tests.callbacks.test_loggers import curve, rows
 
 
 def test_a_row_per_iteration_at_env_steps_in_both_files(tmp_path: Path):
-    """Starts at 2^24 − 100: the second iteration ends above what float32 can count."""
+    """Starts at 2^24 − 100: the second iteration ends above what float32 can count.
+
+    400 divides 2^24 − 16 and 2^24 + 384.
+    """
     start = 2**24 - 100
     loggers = [TensorBoardLogger(tmp_path / "tb"), CSVLogger(tmp_path / "metrics.csv")]
     callbacks = [MetricsCallback(), StopCallback(start + 6 * STEPS)]
@@ -27,7 +30,7 @@ def test_a_row_per_iteration_at_env_steps_in_both_files(tmp_path: Path):
     assert [step for step, _ in curve(tmp_path / "tb", "train/loss")] == expected
     table = rows(tmp_path / "metrics.csv")
     assert [int(row["env_steps"]) for row in table] == expected
-    assert [row["eval/ep_rew_mean"] for row in table] == ["", "", "", "5.0", "", "5.0"]
+    assert [row["eval/ep_rew_mean"] for row in table] == ["5.0", "", "", "", "5.0", "5.0"]
     assert set(table[0]) - {"env_steps"} <= set(METRICS)
     assert not any(row["train/loss"] == "" for row in table)
 
@@ -86,7 +89,7 @@ def test_on_train_result_may_add_numbers_that_are_logged_and_watched(tmp_path: P
 
 def test_fit_called_again_goes_on_in_the_same_files(tmp_path: Path):
     """As `Algorithm.train()` does: one more epoch per call."""
-    logger, policy, data = CSVLogger(tmp_path / "metrics.csv"), SmallPolicy(), SmallData(iterations_per_epoch=1)
+    logger, policy, data = CSVLogger(tmp_path / "metrics.csv"), SmallPolicy(), SmallData(every_env_steps=STEPS)
     trainer = small_trainer(tmp_path, [MetricsCallback()], [logger, TensorBoardLogger(tmp_path / "tb")], max_epochs=1)
     for call in range(3):
         trainer.fit_loop.max_epochs = call + 1

@@ -193,7 +193,7 @@ def test_ranks_that_were_started_with_different_configs_all_refuse(tmp_path: Pat
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_is_killed_takes_the_others_with_it(rank: int, processes: int, tmp_path: Path):
     """kill −9 in the middle of training; 15 s are what a person waits for the message. Ray's processes go, too."""
-    endless = ("total_env_steps=100_000_000", "evaluation.interval=0", "run_dir=out")
+    endless = ("total_env_steps=100_000_000", "evaluation.every_env_steps=0", "run_dir=out")
     with Run("train", *TWO_RANKS, *endless, f"workers.num_workers={processes}", cwd=tmp_path) as run:
         run.until(lambda: (tmp_path / "out" / "metrics.csv").is_file(), 400)
         (other,) = run.ranks()
@@ -212,7 +212,7 @@ def test_a_rank_that_is_killed_takes_the_others_with_it(rank: int, processes: in
 @pytest.mark.timeout(300)
 def test_ctrl_c_ends_all_ranks_with_one_checkpoint(tmp_path: Path):
     """A terminal sends it to the first rank only: the others hear of it between two iterations."""
-    endless = ("total_env_steps=100_000_000", "evaluation.interval=0", "run_dir=out")
+    endless = ("total_env_steps=100_000_000", "evaluation.every_env_steps=0", "run_dir=out")
     with Run("train", *TWO_RANKS, *endless, cwd=tmp_path) as run:
         run.until(lambda: (tmp_path / "out" / "metrics.csv").is_file(), 200)
         os.kill(run.process.pid, 2)

@@ -21,7 +21,7 @@ from lightning_rl.errors import import_object
 from lightning_rl.evaluation import confidence_interval, student_t
 from tests.cli.conftest import Command
 
-SHORT = ("total_env_steps=600", "evaluation.episodes=2", "workers.fragment_length=32", "data.iterations_per_epoch=2")
+SHORT = ("total_env_steps=600", "evaluation.episodes=2", "workers.fragment_length=32", "evaluation.every_env_steps=500")
 
 
 def test_help_names_every_verb_and_what_it_takes(command: Command, capfd: pytest.CaptureFixture[str]):

@@ -30,7 +30,7 @@ SMALL = [
     "env=cartpole",
     "experiment=none",
     "logger=none",
-    "evaluation.interval=0",
+    "evaluation.every_env_steps=0",
     "workers.logical_workers=2",
     "workers.fragment_length=8",
     "data.num_shards=2",
@@ -38,7 +38,6 @@ SMALL = [
     "data.learning_starts=32",
     "data.capacity=200",
     "data.training_intensity=0.25",
-    "data.iterations_per_epoch=2",
     "data.fragments_per_iteration=1",
     "model.fcnet_hiddens=[8]",
 ]

@@ -32,11 +32,10 @@ SMALL = [
     "env=cartpole",
     "experiment=none",
     "logger=none",
-    "evaluation.interval=0",
+    "evaluation.every_env_steps=0",
     "workers.logical_workers=2",
     "workers.envs_per_worker=2",
     "workers.fragment_length=8",
-    "data.iterations_per_epoch=3",
     "model.fcnet_hiddens=[8]",
 ]
 

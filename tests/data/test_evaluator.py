@@ -28,7 +28,7 @@ SHORT = (
     "workers.fragment_length=16",
     "workers.envs_per_worker=4",
     "policy.minibatches=2",
-    "data.iterations_per_epoch=2",
+    "evaluation.every_env_steps=128",
     "total_env_steps=512",
     "evaluation.episodes=5",
     "checkpoint.keep=20",
@@ -123,7 +123,7 @@ def test_the_deadline_for_fragments_is_not_one_for_episodes(monkeypatch: pytest.
 @pytest.mark.ray
 @pytest.mark.timeout(400)
 def test_training_is_bit_equal_with_an_evaluation_beside_it_with_one_in_between_and_with_none(tmp_path: Path) -> None:
-    how = {"none": ("evaluation.interval=0",), "between": (), "beside": BESIDE}
+    how = {"none": ("evaluation.every_env_steps=0",), "between": (), "beside": BESIDE}
     for name, overrides in how.items():
         assert trained(tmp_path / name, *overrides)["state"] == "ok"
     none, *others = (torch.load(tmp_path / name / "checkpoints" / "last.ckpt") for name in how)

@@ -23,7 +23,7 @@ SMALL = [
     "evaluation.episodes=2",
     "workers.logical_workers=2",
     "data.directions=5",
-    "data.iterations_per_epoch=2",
+    "evaluation.every_env_steps=200",
 ]
 SLOWER = {"es": ["policy.lr=[[0,0.05],[2000,0.0]]"], "ars": ["policy.top_directions=3"]}
 POLICIES = pytest.mark.parametrize("policy", ["es", "ars"])

@@ -23,11 +23,10 @@ from tests.policies.test_off_policy_models import ReadsBefore
 SMALL = [
     "experiment=none",
     "logger=none",
-    "evaluation.interval=0",
+    "evaluation.every_env_steps=0",
     "data.batch_size=16",
     "data.learning_starts=32",
     "data.capacity=200",
-    "data.iterations_per_epoch=2",
     "model.fcnet_hiddens=[8]",
 ]
 

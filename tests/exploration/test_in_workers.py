@@ -168,7 +168,7 @@ SMALL = [
     "workers.envs_per_worker=2",
     "workers.fragment_length=16",
     "evaluation.episodes=1",
-    "data.iterations_per_epoch=3",
+    "evaluation.every_env_steps=192",
 ]
 RUNS = {
     "epsilon_greedy": ["exploration=epsilon_greedy", "exploration.epsilon_timesteps=400"],

@@ -35,6 +35,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )
 def test_the_best_actions_reach_the_score(overrides: list[str], score: float, tmp_path: Path) -> None:
-    config = compose_config([*overrides, "seed=1", "evaluation.interval=0", f"run_dir={tmp_path / 'run'}"])
+    config = compose_config([*overrides, "seed=1", "evaluation.every_env_steps=0", f"run_dir={tmp_path / 'run'}"])
     run.train(config)
     assert evaluate(tmp_path / "run", episodes=30)["mean"] >= score

@@ -17,7 +17,7 @@ def test_crashing_cartpole_is_learned(tmp_path: Path) -> None:
     """PPO with 32 environments in two processes; about thirty failures, of which half cost a process."""
     config = compose_config(
         [
-            *("policy=ppo", "env=cartpole", "seed=1", "evaluation.interval=0", f"run_dir={tmp_path / 'run'}"),
+            *("policy=ppo", "env=cartpole", "seed=1", "evaluation.every_env_steps=0", f"run_dir={tmp_path / 'run'}"),
             *("env.id=tests.rollouts.crashing:CrashingCartPole", "env.check=false", "workers.vectorization=sync"),
             *("+env.kwargs.chance=0.0002", "+env.kwargs.how=[raise,nan,kill,hang]", "workers.step_timeout_s=3"),
             *("workers.num_workers=2", "workers.envs_per_worker=16", "workers.max_failures=30"),

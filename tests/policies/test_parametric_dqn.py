@@ -189,6 +189,6 @@ def test_the_best_legal_action_is_learned(dueling: bool) -> None:
     ids=["mask, dueling", "mask", "−∞ of the model"],
 )
 def test_parametric_cartpole_is_learned(tmp_path: Path, overrides: list[str]) -> None:
-    config = ["policy=dqn", "env=parametric_cartpole", "seed=1", "evaluation.interval=0", *overrides]
+    config = ["policy=dqn", "env=parametric_cartpole", "seed=1", "evaluation.every_env_steps=0", *overrides]
     run.train(compose_config([*config, f"run_dir={tmp_path / 'run'}"]))
     assert evaluate(tmp_path / "run", episodes=30)["mean"] >= 150

@@ -35,7 +35,7 @@ PROGRAM = """
             torch.save(found, f"rank{trainer.global_rank}.pt")
 
     config = compose_config(["trainer=ddp", "trainer.accelerator=cpu", "workers.logical_workers=2", "logger=none",
-                             "evaluation.interval=0", "experiment=none", "model.fcnet_hiddens=[8]", "run_dir=run",
+                             "experiment=none", "model.fcnet_hiddens=[8]", "run_dir=run", "evaluation=none",
                              *sys.argv[1:]])
     check_config(config)
     if config["trainer"]["devices"] > 1:

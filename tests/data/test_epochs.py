@@ -1,0 +1,116 @@
+"""Epochs, and evaluations with them, come at multiples of environment steps, whatever an iteration is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+from lightning.pytorch import Callback, Trainer
+
+from lightning_rl import run
+from lightning_rl.config import check_config, compose_config
+from lightning_rl.data.datamodule import RolloutDataModule
+from lightning_rl.errors import ConfigError
+from lightning_rl.policies import PPO
+from lightning_rl.rollouts import EnvCreator
+
+SMALL = ("experiment=none", "logger=none", "model.fcnet_hiddens=[8]", "evaluation.episodes=1")
+TINY_REPLAY = ("data.learning_starts=32", "data.capacity=400", "data.batch_size=16")
+PIPELINES = {
+    "on_policy": ("policy=ppo", "workers.envs_per_worker=2", "workers.fragment_length=16"),
+    "replay": ("policy=dqn", *TINY_REPLAY),
+    "async": ("policy=impala", "workers.envs_per_worker=2", "workers.fragment_length=16"),
+    "gradients": ("policy=a3c", "data.gradients_per_iteration=1"),
+    "population": ("policy=es", "data.directions=2", "env.max_episode_steps=10", "workers.logical_workers=1"),
+    "apex": (
+        *("policy=apex", *TINY_REPLAY, "data.num_shards=2", "data.fragments_per_iteration=1"),
+        *("workers.logical_workers=2", "workers.fragment_length=8"),
+    ),
+}
+
+
+class Diary(Callback):
+    """At which environment steps iterations, evaluations and epochs ended."""
+
+    def __init__(self) -> None:
+        self.iterations: list[int] = []
+        self.evaluations: list[int] = []
+        self.epochs: list[int] = []
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
+        self.iterations.append(pl_module.env_steps)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        self.evaluations.append(pl_module.env_steps)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        self.epochs.append(pl_module.env_steps)
+
+
+def after_multiples(iterations: list[int], every: int) -> list[int]:
+    """The env steps of the iterations that passed a multiple of `every`."""
+    return [
+        after for before, after in zip([0, *iterations], iterations, strict=False) if after // every > before // every
+    ]
+
+
+def fitted(run_dir: Path, *overrides: str) -> Diary:
+    diary = Diary()
+    config = compose_config(["env=cartpole", *SMALL, f"run_dir={run_dir}", *overrides])
+    config["callbacks"] = [diary]
+    check_config(config)
+    run.fit(*run.build(config))
+    return diary
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_evaluations_come_after_multiples_of_env_steps_in_every_pipeline(tmp_path: Path, pipeline: str) -> None:
+    diary = fitted(tmp_path, *PIPELINES[pipeline], "total_env_steps=500", "evaluation.every_env_steps=110")
+    expected = after_multiples(diary.iterations, 110)
+    assert len(expected) >= 3
+    assert diary.evaluations == [*expected, *([] if expected[-1] == diary.iterations[-1] else [diary.iterations[-1]])]
+    assert diary.epochs == diary.evaluations
+
+
+def test_a_share_is_one_of_the_run(tmp_path: Path) -> None:
+    """5 % of 640 are 32 env steps, half an iteration."""
+    diary = fitted(tmp_path, *PIPELINES["on_policy"], "total_env_steps=640", "workers.fragment_length=32")
+    assert diary.evaluations == diary.iterations
+    assert len(diary.iterations) >= 10
+
+
+def test_without_evaluation_a_run_ends_at_its_steps(tmp_path: Path) -> None:
+    diary = fitted(tmp_path, *PIPELINES["on_policy"], "total_env_steps=200", "evaluation.every_env_steps=0")
+    assert diary.evaluations == []
+    assert 200 <= diary.iterations[-1] < 232
+
+
+def test_a_hand_made_trainer_counts_epochs_the_same_way() -> None:
+    """5 % of the 100,000 that are assumed where no run is; here 100 env steps are asked for."""
+    env, diary = EnvCreator("CartPole-v1"), Diary()
+    assert RolloutDataModule(env).epochs.every_env_steps == 5000
+    workers = {"envs_per_worker": 2, "fragment_length": 16}
+    module = RolloutDataModule(env, workers, {"every_env_steps": 100, "episodes": 1})
+    trainer = L.Trainer(
+        max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, callbacks=[diary],
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
+    )  # fmt: skip
+    trainer.fit(PPO(*env.spaces(), model={"fcnet_hiddens": [8]}), datamodule=module)
+    assert diary.evaluations == diary.epochs == after_multiples(diary.iterations, 100)
+    assert len(diary.epochs) == 2
+
+
+@pytest.mark.parametrize("value", ["5", "5 percent", "-5%", True, 1.5, -1])
+def test_what_is_no_number_of_env_steps_is_refused(value: Any) -> None:
+    config = compose_config(["env=cartpole"])
+    config["evaluation"]["every_env_steps"] = value
+    with pytest.raises(ConfigError, match=r"evaluation.every_env_steps="):
+        check_config(config)
+
+
+@pytest.mark.parametrize("key", ["evaluation.interval=1", "data.iterations_per_epoch=3"])
+def test_a_key_of_earlier_versions_names_the_new_one(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"no key '{key.split('=')[0]}' any more: use evaluation.every_env_steps"):
+        compose_config([key])

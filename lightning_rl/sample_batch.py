@@ -22,6 +22,7 @@ from lightning_rl.sequences import PER_SEQUENCE, in_sequences, pad_time, sequenc
 __all__ = [
     "STEP_INPUTS",
     "SampleBatch",
+    "action_mask_of",
     "concat_samples",
     "env_steps",
     "flattened",
@@ -338,6 +339,21 @@ def flattened(fragment: SampleBatch, max_seq_len: int | None = None) -> SampleBa
     rows = fragment.without("valid").map(lambda column: column[:steps].flatten(0, 1))
     valid = fragment.valid.flatten()
     return rows if bool(valid.all()) else rows[valid.nonzero().squeeze(1)]
+
+
+def action_mask_of(obs: Any, column: Any = None) -> Any:
+    """Which alternatives of discrete actions are allowed with these observations; `None`: all.
+
+    The one place that knows where a mask is: a column of its own (what the environment's info held), else the entry
+    "action_mask" of a Dict observation.
+
+    Args:
+        obs: nested as the environment's, or as a batch's.
+        column: "action_mask" beside the observations; `None` where there is none.
+    """
+    if column is None and isinstance(obs, Mapping | SampleBatch):
+        return obs.get("action_mask")
+    return column
 
 
 def nested(value: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from gymnasium import Space
+from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from lightning_rl.collective import mean_over_ranks
@@ -18,18 +18,19 @@ from lightning_rl.models.distributions import ActionDistribution
 if TYPE_CHECKING:
     from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["ParameterNoise", "distance_of"]
+__all__ = ["ParameterNoise", "row_distances"]
 
+ADAPTED_EVERY = 50  # rows, over which the distance is measured: Plappert et al. 2018, appendix C
 NORMALISING = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)  # their weights are not disturbed
 
 
 class ParameterNoise(LayeredExploration):
     """Acts with weights θ + N(0, σ²), drawn for each environment when an episode starts and kept until it ends.
 
-    Plappert et al. 2018, arXiv:1706.01905. σ is adapted after every rollout (eq. 4): it grows by 1 % while the
-    disturbed policy stays within `distance` of the undisturbed one, and shrinks by 1 % else. The distance is that of
-    the best continuous actions (root mean square, in the policy's units), else the mean KL(undisturbed‖disturbed) in
-    nats.
+    Plappert et al. 2018, arXiv:1706.01905. σ is adapted after every rollout of 50 steps or more, and after as many
+    shorter ones as have 50 (eq. 4): it grows by 1 % while the disturbed policy stays within `distance` of the
+    undisturbed one, and shrinks by 1 % else. The distance is that of the best continuous actions (root mean square, in
+    the policy's units), else the mean KL(undisturbed‖disturbed) in nats.
     Layers are equally sensitive to one σ only if they are normalised: use it with `model.layer_norm=true`.
 
     The weights themselves are never changed: every step of acting makes disturbed ones for itself, at the price of one
@@ -46,6 +47,7 @@ class ParameterNoise(LayeredExploration):
     """
 
     stddev: Tensor
+    measured: Tensor  # since σ was last adapted: the sum of the rows' distances, and how many rows these are
 
     def __init__(
         self,
@@ -59,6 +61,8 @@ class ParameterNoise(LayeredExploration):
         super().__init__(action_space, observation_space, sub_exploration)
         self.distance, self.random_timesteps = distance, random_timesteps
         self.register_buffer("stddev", torch.tensor(float(initial_stddev)))
+        self.register_buffer("measured", torch.zeros(2))
+        self._real = isinstance(action_space, spaces.Box) and action_space.dtype.kind == "f"
         # Of each actor, by environment: standard normal numbers for every weight; `None`: the next step draws them.
         self._noise: dict[tuple[str, int], list[dict[str, Tensor] | None]] = {}
 
@@ -129,26 +133,45 @@ class ParameterNoise(LayeredExploration):
 
     # -- learning -----------------------------------------------------------------------------------------------------
     def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
-        """Adapt σ to how far the disturbed policy was from the one that learns now."""
+        """Adapt σ to how far the disturbed policy was from the one that learns now, once enough rows tell."""
         if policy.env_steps > self.random_timesteps:
-            rows = policy.flattened(batch)
-            undisturbed = policy.distribution_of(rows)
-            disturbed = policy.distribution(rows.action_dist_inputs, rows.get("action_mask"))
-            near = mean_over_ranks(distance_of(undisturbed, disturbed)) <= self.distance
-            self.stddev.mul_(1.01 if near else 1.0 / 1.01)
+            self._measure(policy, batch)
         return super().postprocess_trajectory(policy, batch)
+
+    @torch.no_grad()
+    def _measure(self, policy: Any, batch: SampleBatch) -> None:
+        if self.measured[1] < 0:  # copies that learn on their own each took away what they had started from
+            self.measured.zero_()
+        if bool(batch.valid.any()):  # a fragment of one step may be a reset alone
+            rows = policy.flattened(batch)
+            undisturbed, disturbed = policy.distribution_of(rows), policy.acting_distribution(rows)
+            distances = row_distances(undisturbed, disturbed, best_actions=self._real)
+            self.measured += torch.stack((distances.sum(), distances.new_tensor(len(distances))))
+        total, rows = (mean_over_ranks(number) for number in self.measured)
+        if rows < ADAPTED_EVERY:
+            return
+        distance = total / rows
+        if self._real:
+            distance = distance**0.5
+        self.stddev.mul_(1.01 if distance <= self.distance else 1.0 / 1.01)
+        self.measured.zero_()
 
     def info(self, timestep: int) -> dict[str, float]:
         """σ."""
         return {**super().info(timestep), "stddev": float(self.stddev)}
 
 
-def distance_of(undisturbed: ActionDistribution, disturbed: ActionDistribution) -> Tensor:
-    """How differently two policies act on the same rows, a scalar: Plappert et al. 2018, appendix C."""
-    best = undisturbed.deterministic_sample()
-    if isinstance(best, Tensor) and best.is_floating_point():
-        return (best - disturbed.deterministic_sample()).square().mean().sqrt()
-    return undisturbed.kl(disturbed).mean()
+def row_distances(undisturbed: ActionDistribution, disturbed: ActionDistribution, *, best_actions: bool) -> Tensor:
+    """How differently two policies act on each row, `[N]`: Plappert et al. 2018, appendix C.
+
+    Args:
+        undisturbed, disturbed: of the same rows.
+        best_actions: compare these, which are real numbers, by the mean square over their entries; else
+            KL(undisturbed‖disturbed) in nats.
+    """
+    if best_actions:
+        return (undisturbed.deterministic_sample() - disturbed.deterministic_sample()).square().flatten(1).mean(1)
+    return undisturbed.kl(disturbed)
 
 
 def _disturbable(model: nn.Module) -> dict[str, Tensor]:

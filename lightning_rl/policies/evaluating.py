@@ -18,7 +18,7 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.noisy import NoisyLinear
 from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.policies.inputs import InputDict, leading_shape, mapped, row_count
-from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, restored
+from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, action_mask_of, restored
 from lightning_rl.sequences import padding
 from lightning_rl.spaces import ActionTransform
 
@@ -66,10 +66,10 @@ class Evaluating(AtHand, LightningModule):
         obs, seq_lens = batch.obs, batch.get("seq_lens") if self.is_recurrent else None
         if seq_lens is None and not (model.prev_actions or model.prev_rewards):  # most of the time
             inputs = self.input_dict(obs, is_training=model.training)
-            return model(inputs, (), None)[0], self._mask(inputs["obs"], batch.get("action_mask")), None
+            return model(inputs, (), None)[0], self.mask_of(batch), None
         gaps = None if seq_lens is None else padding(seq_lens)
         before: dict[str, Any] = {name: batch.get(name) for name in ("prev_actions", "prev_rewards")}
-        mask = self._mask(self._original(obs), batch.get("action_mask"))
+        mask = self.mask_of(batch)
         if gaps is not None:
             obs, before = (
                 obs[gaps.rows],
@@ -102,6 +102,10 @@ class Evaluating(AtHand, LightningModule):
     def distribution(self, outputs: Tensor, mask: Tensor | None = None) -> ActionDistribution:
         """The action distribution that `outputs [N, K]` parametrise, restricted to `mask`."""
         return self.dist_class(outputs, self.model, mask)
+
+    def acting_distribution(self, rows: SampleBatch) -> ActionDistribution:
+        """The distribution that the rows' actions were drawn from: of "action_dist_inputs", masked as it was then."""
+        return self.distribution(rows.action_dist_inputs, self.mask_of(rows))
 
     def input_dict(
         self, obs: Any, *, prev_actions: Any = None, prev_rewards: Any = None, is_training: bool | None = None
@@ -137,9 +141,13 @@ class Evaluating(AtHand, LightningModule):
         """Observations `[N, *]`, nested as the environment's, preprocessed and filtered: `[N, size]`."""
         return self.observation_filter(self.preprocessor.transform_batch(obs))
 
-    def _mask(self, obs: Any, mask: Any) -> Tensor | None:
-        if mask is None and isinstance(obs, Mapping):
-            mask = obs.get("action_mask")
+    def mask_of(self, rows: SampleBatch, *, following: bool = False) -> Tensor | None:
+        """The action mask `[N, …]` of the rows, or of what follows them; `None`: everything is allowed."""
+        prefix = "next_" if following else ""
+        return self._mask(rows[f"{prefix}obs"], rows.get(f"{prefix}action_mask"))
+
+    def _mask(self, obs: Any, column: Any) -> Tensor | None:
+        mask = action_mask_of(obs, column)
         return None if mask is None else torch.as_tensor(mask, dtype=torch.bool, device=self.device)
 
     def _tensors(self, value: Any) -> Any:

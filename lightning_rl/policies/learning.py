@@ -186,7 +186,7 @@ class Learning(Experiencing):
 
     def stepped(self, loss: Tensor, metrics: Metrics) -> Metrics:
         """The second half of that: gradients of `loss` are there."""
-        metrics["grad_norm"] = self.optimiser.step(loss)
+        metrics["grad_norm"] = self.optimiser.step(loss, metrics)
         self.gradient_steps += 1
         self.after_step()
         return {name: value.detach() for name, value in metrics.items()}

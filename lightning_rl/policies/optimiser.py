@@ -117,11 +117,12 @@ class Optimiser:
         self._bare = bool(self.flat) and not hooked
         self._plain_adam = self._bare and is_plain_adam(optimizer)
 
-    def step(self, loss: Tensor) -> Tensor:
+    def step(self, loss: Tensor, parts: Mapping[str, Tensor] | None = None) -> Tensor:
         """Step once with the gradients that `backward` left.
 
         Args:
             loss: what they are of, for the check and its message.
+            parts: what the loss is made of and other metrics, for the message.
 
         Returns:
             The gradients' 2-norm before clipping.
@@ -138,7 +139,7 @@ class Optimiser:
         else:
             finite = math.isfinite((loss.detach() + norm if self._scaler is None else loss.detach()).item())
         if not finite:
-            raise NonFiniteError(self._culprit(loss))
+            raise NonFiniteError(self._culprit(loss, parts or {}))
         self.apply()
         return norm
 
@@ -216,18 +217,25 @@ class Optimiser:
             elif gradient is not None:
                 parameter.grad = gradient.to(parameter.device, parameter.dtype, copy=True)
 
-    def _culprit(self, loss: Tensor) -> str:
+    def _culprit(self, loss: Tensor, parts: Mapping[str, Tensor]) -> str:
         bad = [
             name
             for name, p in self.policy.named_parameters()
             if p.grad is not None and not bool(torch.isfinite(p.grad).all())
         ]
         where = f"; gradients not finite: {', '.join(bad[:5])}" if bad else ""
-        return (
-            f"loss is {float(loss.detach())} in gradient step {self.policy.gradient_steps}{where}. "
-            "Nothing was stepped: "
-            "lower policy.lr, set policy.max_grad_norm, or look for NaN in observations and rewards"
-        )
+        values = {name: float(part.detach()) for name, part in parts.items() if name != "loss"}
+        odd = [f"{name} {value}" for name, value in values.items() if not math.isfinite(value)]
+        of = f" ({', '.join(odd)})" if odd else ""
+        size, steps = float(loss.detach()), self.policy.gradient_steps
+        weights = "lower policy.lr, set policy.max_grad_norm"
+        if not math.isinf(size):
+            advice = f"{weights}, or look for NaN in observations and rewards"
+        else:  # before the first step no learning rate can be to blame
+            advice = "look for infinite rewards, and for actions that one distribution allows and another excludes " + (
+                f"(action masks), or {weights}" if steps else "(action masks)"
+            )
+        return f"loss is {size}{of} in gradient step {steps}{where}. Nothing was stepped: {advice}"
 
 
 @contextmanager

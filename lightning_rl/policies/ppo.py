@@ -42,7 +42,8 @@ class PPO(Policy):
         value_loss_clip: `None`; or the largest squared error of one row (RLlib's `vf_clip_param`).
         entropy_coef: weight of the entropy bonus; a number or a schedule.
         kl_coef: start of the adaptive penalty on KL(π_old‖π) (section 4 of the paper); 0 turns it off.
-        kl_target: what the penalty steers KL(π_old‖π) to; it grows by half above 2 ×, halves below ½ ×.
+        kl_target: what the penalty steers KL(π_old‖π) after an iteration's last gradient step to; it grows by half
+            above 2 ×, halves below ½ ×.
         target_kl: stop an iteration's gradient steps when approx_kl passes 1.5 × this; `None` never.
         standardise_advantages: over each minibatch, to mean 0 and deviation 1.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
@@ -112,7 +113,7 @@ class PPO(Policy):
             metrics["approx_kl"] = approx_kl(logp, batch.action_logp)
             metrics["clip_fraction"] = clip_fraction(logp, batch.action_logp, clip)
         if self.penalised:
-            kl = self.distribution(batch.action_dist_inputs, batch.get("action_mask")).kl(dist).mean()
+            kl = self.acting_distribution(batch).kl(dist).mean()
             loss = loss + self.kl_coef * kl
             metrics |= {"kl": kl, "kl_coef": self.kl_coef}
         return loss, metrics
@@ -136,8 +137,21 @@ class PPO(Policy):
             self.kl_coef *= penalty_factor(kl, self.kl_target)
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
-        """How much of the returns' variance the values explained before this iteration's steps."""
-        return {"explained_variance": float(explained_variance(rows.vf_preds, rows.value_targets))}
+        """How much of the returns' variance the values explained before this iteration's steps; what steers a penalty.
+
+        "kl" is that of the updated policy (section 4 of the paper), in place of the mean over steps on the way to it.
+        """
+        explained = {"explained_variance": float(explained_variance(rows.vf_preds, rows.value_targets))}
+        return {**explained, "kl": self.moved(rows)} if self.penalised else explained
+
+    @torch.no_grad()
+    def moved(self, rows: SampleBatch) -> float:
+        """KL(π_old‖π), the mean over all rows in nats, of the policy that acts next: one forward in eval mode."""
+        total = torch.zeros((), device=self.device)
+        with self.in_eval_mode():
+            for part in rows.minibatches(self.minibatches, torch.Generator().manual_seed(0)):
+                total += self.acting_distribution(part).kl(self.distribution_of(part)).sum()
+        return float(total) / rows.count
 
 
 def check_penalty(kl_coef: float, kl_target: float) -> None:

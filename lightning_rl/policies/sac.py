@@ -197,10 +197,9 @@ class SAC(Policy):
 
     def acting(self, batch: SampleBatch, following: bool = False) -> tuple[InputDict, ActionDistribution]:
         """The model's inputs and action distribution in the rows' observations, or in those that follow."""
-        prefix = "next_" if following else ""
         inputs = self.inputs_of(batch, following=following)
         outputs, _ = self.model(inputs, (), None)
-        mask = self._mask(inputs["obs"], batch.get(f"{prefix}action_mask")) if self.discrete else None
+        mask = self.mask_of(batch, following=following) if self.discrete else None
         return inputs, self.distribution(outputs, mask)
 
     def lowest(self, q_values: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from lightning_rl.errors import EnvError
+from lightning_rl.sample_batch import action_mask_of
 
 __all__ = ["check_env"]
 
@@ -55,8 +56,7 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
 
 def _allowed_action(space: gym.Space[Any], obs: Any, info: Mapping[str, Any]) -> Any:
     """A random action; of a Discrete space one that the mask in the observation or the info allows."""
-    mask = obs.get("action_mask") if isinstance(obs, Mapping) else None
-    mask = info.get("action_mask") if mask is None else mask
+    mask = action_mask_of(obs, info.get("action_mask"))
     if mask is None or not isinstance(space, gym.spaces.Discrete) or not np.any(mask):
         return space.sample()
     return space.sample(np.asarray(mask, dtype=bool).astype(np.int8))

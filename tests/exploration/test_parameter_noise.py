@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from lightning_rl.algorithm import Algorithm
 from lightning_rl.exploration import ParameterNoise
-from lightning_rl.exploration.parameter_noise import distance_of
+from lightning_rl.exploration.parameter_noise import row_distances
 from lightning_rl.models.distributions import Categorical, DiagGaussian
 from lightning_rl.policies import PPO, Policy
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
@@ -136,16 +136,50 @@ def test_an_evaluation_between_two_fragments_changes_nothing() -> None:
 def test_the_deviation_is_steered_by_the_distance(env: EnvCreator, distance: float, factor: float) -> None:
     """Too far from the undisturbed policy: σ shrinks by 1 %; near enough: it grows by 1 %."""
     policy = noisy(env, noise={"distance": distance})
-    metrics = policy.learn_on_batch(RolloutWorker(env, policy, num_envs=2, fragment_length=8).sample())
+    metrics = policy.learn_on_batch(RolloutWorker(env, policy, num_envs=2, fragment_length=32).sample())
     assert metrics["exploration/stddev"] == pytest.approx(0.5 * factor)
+    assert not policy.exploration.measured.any()
+
+
+def test_short_fragments_are_measured_together_and_resets_tell_nothing() -> None:
+    """24 fragments of one step in two environments are 48 rows; the next one makes 50, at which σ is adapted once."""
+    policy = noisy()
+    policy.env_steps = 1
+    exploration: Any = policy.exploration
+    fragment = RolloutWorker(CARTPOLE, policy, num_envs=2, fragment_length=1).sample()
+    reset = fragment.copy()
+    reset["valid"] = torch.zeros_like(fragment.valid)
+    for _ in range(24):
+        exploration.postprocess_trajectory(policy, fragment)
+        exploration.postprocess_trajectory(policy, reset)
+    assert exploration.stddev.item() == 0.5 and exploration.measured[1].item() == 48
+    exploration.postprocess_trajectory(policy, fragment)
+    assert exploration.stddev.item() in (pytest.approx(0.505), pytest.approx(0.5 / 1.01))
+    assert not exploration.measured.any()
+
+
+def test_short_fragments_are_judged_by_the_mean_of_their_distances() -> None:
+    """One row of two is 3 away: √(9/2) = 2.12 over both, which is beyond a distance of 2, though one row is not."""
+    for distance, factor in ((2.2, 1.01), (2.0, 1 / 1.01)):
+        policy = noisy(PENDULUM, noise={"distance": distance})
+        policy.env_steps = 1
+        exploration: Any = policy.exploration
+        fragment = RolloutWorker(PENDULUM, policy, num_envs=1, fragment_length=1).sample()
+        for number in range(50):
+            undisturbed = policy.distribution_of(policy.flattened(fragment)).inputs.detach()
+            away = torch.tensor([3.0 * (number % 2), 0.0])
+            shown = fragment.copy()
+            shown["action_dist_inputs"] = (undisturbed + away).unsqueeze(0)
+            exploration.postprocess_trajectory(policy, shown)
+        assert exploration.stddev.item() == pytest.approx(0.5 * factor)
 
 
 def test_distances_of_policies() -> None:
-    """Means 1 and 3 apart: √((1 + 9)/2); probabilities (½, ½) and (¼, ¾): ½ ln 2 + ½ ln ⅔ nats."""
+    """Means 1 and 3 apart: (1 + 9)/2; probabilities (½, ½) and (¼, ¾): ½ ln 2 + ½ ln ⅔ nats."""
     wide = DiagGaussian(torch.tensor([[0.0, 0.0, 2.0, 2.0]])), DiagGaussian(torch.tensor([[1.0, 3.0, 0.0, 0.0]]))
-    assert_close(distance_of(*wide), torch.tensor(5.0).sqrt())
+    assert_close(row_distances(*wide, best_actions=True), torch.tensor([5.0]))
     two = Categorical(torch.zeros(1, 2)), Categorical(torch.tensor([[0.25, 0.75]]).log())
-    assert_close(distance_of(*two), torch.tensor([2.0, 2 / 3]).log().sum() / 2)
+    assert_close(row_distances(*two, best_actions=False), torch.tensor([2.0, 2 / 3]).log().sum(0, keepdim=True) / 2)
 
 
 def test_learning_with_parameter_noise_starts_on_policy() -> None:

@@ -195,6 +195,29 @@ def test_the_kl_penalty_is_steered_to_its_target(lr: float, grows: bool) -> None
     assert (metrics["kl"] > 0.02) is grows
 
 
+def test_the_penalty_is_steered_by_the_kl_after_the_last_step() -> None:
+    """Before an iteration's only gradient step the KL is 0; after it it is beyond 2 × 0.01, so the coefficient grows."""
+    policy = PPO(*PENDULUM.spaces(), kl_coef=0.2, kl_target=0.01, lr=3e-2, passes=1, minibatches=1, seed=1)
+    fragment = worker(policy, PENDULUM).sample()
+    rows = policy._rows(fragment)
+    metrics = policy.learn_on_batch(fragment)
+    with torch.no_grad():
+        moved = policy.distribution(rows.action_dist_inputs).kl(policy.distribution_of(rows)).mean().item()
+    assert moved > 0.02 and metrics["kl"] == pytest.approx(moved, rel=1e-5)
+    assert policy.kl_coef.item() == pytest.approx(0.3)
+
+
+def test_the_kl_after_the_last_step_is_the_mean_over_all_rows() -> None:
+    """Of sequences too, which minibatches keep whole: their sizes differ."""
+    policy = PPO(*CARTPOLE.spaces(), kl_coef=0.2, lr=3e-2, model={"use_lstm": True, "lstm_cell_size": 8}, seed=1)
+    rows = policy._rows(worker(policy).sample())
+    before = policy.moved(rows)
+    policy.learn_on_batch(rows)
+    with torch.no_grad(), policy.in_eval_mode():
+        moved = policy.distribution(rows.action_dist_inputs).kl(policy.distribution_of(rows)).mean().item()
+    assert abs(before) < 1e-6 and moved > 1e-4 and policy.moved(rows) == pytest.approx(moved, rel=1e-4)
+
+
 class NaNLoss(PPO):
     def loss(self, batch: SampleBatch) -> tuple[Tensor, dict[str, Tensor]]:
         loss, metrics = super().loss(batch)

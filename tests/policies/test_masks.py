@@ -1,0 +1,124 @@
+"""Forbidden actions: wherever a row's mask is, everyone who reads the row's distribution finds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from lightning_rl.errors import NonFiniteError
+from lightning_rl.policies import DQN, PPO, SAC, Policy
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.sample_batch import SampleBatch, action_mask_of
+
+MASK = spaces.MultiBinary(3)
+VECTOR = spaces.Box(-1.0, 1.0, (2,), np.float32)
+SPACES: dict[str, spaces.Space[Any]] = {
+    "in info": VECTOR,
+    "in obs": spaces.Dict(action_mask=MASK, x=VECTOR),
+    "in nested obs": spaces.Dict(action_mask=MASK, parts=spaces.Dict(x=VECTOR, y=spaces.Tuple((VECTOR, VECTOR)))),
+}
+NOISE = {"type": "parameter_noise", "random_timesteps": 0, "initial_stddev": 1e-3}
+
+
+class Forbidding(gym.Env[Any, int]):
+    """Episodes of 5 random steps; one of three actions is forbidden at each, another one each time."""
+
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, kind: str) -> None:
+        self.kind, self.observation_space = kind, SPACES[kind]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.steps = 0
+        return self._shown()
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.mask[action], f"action {action} is forbidden by {self.mask}"
+        self.steps += 1
+        obs, info = self._shown()
+        return obs, float(action), False, self.steps == 5, info
+
+    def _shown(self) -> tuple[Any, dict[str, Any]]:
+        self.mask = np.ones(3, np.int8)
+        self.mask[self.np_random.integers(3)] = 0
+        obs = self.observation_space.sample()
+        if self.kind == "in info":
+            return obs, {"action_mask": self.mask.astype(bool)}
+        return {**obs, "action_mask": self.mask}, {}
+
+
+def made(kind: str, policy_class: type[Policy] = PPO, **keywords: Any) -> tuple[Policy, RolloutWorker]:
+    env = EnvCreator(Forbidding, {"kind": kind}, check=False)
+    policy = policy_class(SPACES[kind], Forbidding.action_space, model={"fcnet_hiddens": [8]}, seed=1, **keywords)
+    return policy, RolloutWorker(env, policy, num_envs=2, fragment_length=32, vectorization="sync", seed=2)
+
+
+def test_a_mask_of_its_own_comes_before_one_in_the_observation() -> None:
+    inside, beside = torch.tensor([[True, False]]), torch.tensor([[False, True]])
+    obs = SampleBatch(action_mask=inside, x=torch.zeros(1))
+    assert action_mask_of(obs) is inside and action_mask_of({"action_mask": inside}) is inside
+    assert action_mask_of(obs, beside) is beside and action_mask_of(torch.zeros(1), beside) is beside
+    assert action_mask_of(torch.zeros(1)) is None and action_mask_of({"x": inside}) is None
+
+
+@pytest.mark.parametrize("kind", SPACES)
+@pytest.mark.parametrize("memory", [False, True], ids=["feed-forward", "lstm"])
+def test_the_kl_penalty_compares_two_masked_policies(kind: str, memory: bool) -> None:
+    """Before the first gradient step the policy is the one that acted: KL(π_old‖π) = 0."""
+    policy, worker = made(kind, kl_coef=0.2)
+    if memory:
+        policy = PPO(SPACES[kind], Forbidding.action_space, model={"use_lstm": True, "lstm_cell_size": 8}, kl_coef=0.2)
+        env = EnvCreator(Forbidding, {"kind": kind}, check=False)
+        worker = RolloutWorker(env, policy, num_envs=2, fragment_length=32, vectorization="sync", seed=2)
+    rows = policy._rows(worker.sample())
+    _, metrics = policy.loss(rows)
+    assert abs(metrics["kl"].item()) < 1e-6
+    assert torch.isfinite(policy.acting_distribution(rows).logp(rows.actions)).all()
+    assert policy.acting_distribution(rows).log_probs().exp().eq(0.0).sum(1).eq(1).all()
+
+
+@pytest.mark.parametrize("kind", SPACES)
+@pytest.mark.parametrize("policy_class", [PPO, DQN])
+def test_parameter_noise_measures_the_distance_of_masked_policies(kind: str, policy_class: type[Policy]) -> None:
+    """Noise of σ = 0.001 hardly changes the policy, so σ grows; masked against unmasked it would be ln 2 away."""
+    policy, worker = made(kind, policy_class, exploration=NOISE)
+    policy.env_steps = 1
+    policy.exploration.postprocess_trajectory(policy, worker.sample())
+    assert policy.exploration.stddev.item() == pytest.approx(1.01e-3)
+
+
+@pytest.mark.parametrize("kind", SPACES)
+@pytest.mark.parametrize("policy_class", [DQN, SAC])
+def test_what_follows_a_row_is_masked_too(kind: str, policy_class: type[Policy]) -> None:
+    policy, worker = made(kind, policy_class)
+    rows = policy.postprocess_trajectory(worker.sample())
+    if kind == "in info":
+        rows["next_action_mask"] = ~rows.action_mask
+    for following, expected in ((False, policy.mask_of(rows)), (True, policy.mask_of(rows, following=True))):
+        prefix = "next_" if following else ""
+        given = rows.get(f"{prefix}action_mask")
+        given = rows[f"{prefix}obs"].action_mask.bool() if given is None else given
+        assert expected is not None and torch.equal(expected, given)
+
+
+def test_an_infinite_penalty_points_at_the_masks_and_not_at_the_learning_rate() -> None:
+    """π excludes an action that π_old allows: KL(π_old‖π) = inf, before a learning rate could do any harm."""
+
+    class Forgetful(PPO):
+        """Reads the distribution that acted without its mask."""
+
+        def acting_distribution(self, rows: SampleBatch) -> Any:
+            return self.distribution(rows.action_dist_inputs)
+
+    policy, worker = made("in obs", Forgetful, kl_coef=0.2)
+    with pytest.raises(NonFiniteError, match=r"loss is inf \(kl inf.*in gradient step 0.*action masks\)$") as refusal:
+        policy.learn_on_batch(worker.sample())
+    assert "policy.lr" not in str(refusal.value)

@@ -136,7 +136,7 @@ class ApexDataModule(ReplayDataModule):
         workers = logical_workers(self._logical, self.num_workers, ranks=1)
         if workers > 1:
             check_no_running_returns(
-                policy, f"data=apex takes those of {workers} workers as they come: use clip or sign, or data=replay"
+                policy, f"data=apex takes those of {workers} workers as they come", "take data=replay"
             )
 
     @property

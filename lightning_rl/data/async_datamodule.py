@@ -134,8 +134,8 @@ class AsyncDataModule(RolloutDataModule):
         if first:
             check_no_running_returns(
                 self._policy(),
-                "data=async takes fragments of all workers as they come, some of them again: use clip or sign, or "
-                "data=on_policy",
+                "data=async takes fragments of all workers as they come, some of them again",
+                "take data=on_policy",
             )
         super().setup(stage)  # starts Ray where that is needed
         if first:

@@ -79,9 +79,7 @@ class GradientDataModule(RolloutDataModule):
                 "data=replay"
             )
         if self._take_turns:
-            check_no_running_returns(
-                policy, "workers of one process take turns: set workers.logical_workers=null, or use clip or sign"
-            )
+            check_no_running_returns(policy, "workers of one process take turns", "set workers.logical_workers=null")
         if self.trainer.world_size > 1:
             raise ConfigError(
                 f"data=gradients has one learner, and there are {self.trainer.world_size} ranks: set trainer.devices=1"

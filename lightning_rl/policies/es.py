@@ -23,7 +23,8 @@ class ES(Evolving):
     Args:
         observation_space, action_space: of one environment.
         sigma: deviation σ > 0 of the perturbations.
-        weight_decay: λ of λ/2 ‖θ‖², which is descended, too.
+        weight_decay: λ of λ/2σ ‖θ‖², which is descended, too: it weighs against the gradient before that is divided by
+            σ, as `l2_coeff` of the authors' program and of RLlib.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """
@@ -55,4 +56,5 @@ class ES(Evolving):
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """The step along the estimated gradient, and weight decay."""
         loss, metrics = super().loss(batch)
-        return loss + 0.5 * self.weight_decay * sum(p.square().sum() for p in self.evolved()), metrics
+        decay = 0.5 * self.weight_decay / self.sigma
+        return loss + decay * sum(p.square().sum() for p in self.evolved()), metrics

@@ -124,6 +124,9 @@ def test_scaled_rewards_are_refused(tmp_path: Path) -> None:
     """Fragments of several workers, and old ones, do not continue each other."""
     with pytest.raises(ConfigError, match=r"reward_filter=return_std .*data=async .*use clip or sign"):
         trained(tmp_path, "policy.reward_filter=return_std", "total_env_steps=60")
+    with pytest.raises(ConfigError, match=r"Curiosity .*data=async .*set exploration\.normalize=false"):
+        trained(tmp_path, "exploration=curiosity", "total_env_steps=60")
+    trained(tmp_path / "raw", "exploration=curiosity", "exploration.normalize=false", "total_env_steps=60")
 
 
 def test_a_batch_with_nothing_but_resets_is_not_learned_from(tmp_path: Path) -> None:

@@ -141,14 +141,14 @@ def test_rows_without_a_perturbation_tell_how_the_policy_itself_does() -> None:
 
 # -- learning ---------------------------------------------------------------------------------------------------------
 def test_an_es_step_is_the_estimate_of_its_paper_and_decay() -> None:
-    """SGD with rate 1: θ + Σ (rank⁺ − rank⁻) ε / 2nσ − λθ. Two rows: ranks ½ −½ and −1/6 1/6 as in the losses' test."""
+    """SGD with rate 1: θ + Σ (rank⁺ − rank⁻) ε / 2nσ − λθ/σ. Two rows: ranks ½ −½, −1/6 1/6 (the losses' test)."""
     policy = made(ES, sigma=0.25, weight_decay=0.1, lr=1.0, optimizer="sgd", observation_filter="none")
     rows = population(policy, [4, 5], lambda weights: 0.0)
     rows["returns"] = torch.tensor([[9.0, 1.0], [3.0, 5.0]], dtype=torch.float64)
     before = theta(policy)
     noise = [torch.randn(len(before), generator=torch.Generator().manual_seed(seed)) for seed in (4, 5)]
     policy.learn_on_batch(rows)
-    torch.testing.assert_close(theta(policy), before + noise[0] - noise[1] / 3 - 0.1 * before)
+    torch.testing.assert_close(theta(policy), before + noise[0] - noise[1] / 3 - 0.4 * before)
 
 
 def test_an_ars_step_is_that_of_its_paper() -> None:

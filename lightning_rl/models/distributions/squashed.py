@@ -106,7 +106,7 @@ class SquashedGaussian(Bounded, DiagGaussian):
         """H of the Gaussian + Σ E[log(1 − tanh² u)] + Σ log((high − low) / 2), `[N]`.
 
         The expectation has no closed form; Gauss-Hermite quadrature gives it without noise, and so its gradient: within
-        1e-3 nats an entry for σ ≤ 2, 1 % above, where actions are at the bounds most of the time.
+        1e-3 nats an entry for σ ≤ 2, and within 3 % above, where actions are at the bounds most of the time.
         """
         points, weights = _quadrature(self.mean.device)
         raw = self.mean.unsqueeze(-1) + self.log_std.exp().unsqueeze(-1) * points

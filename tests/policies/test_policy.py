@@ -196,7 +196,7 @@ def test_the_kl_penalty_is_steered_to_its_target(lr: float, grows: bool) -> None
 
 
 def test_the_penalty_is_steered_by_the_kl_after_the_last_step() -> None:
-    """Before an iteration's only gradient step the KL is 0; after it it is beyond 2 × 0.01, so the coefficient grows."""
+    """Before an only gradient step the KL is 0; after it it is beyond 2 × 0.01, so the coefficient grows."""
     policy = PPO(*PENDULUM.spaces(), kl_coef=0.2, kl_target=0.01, lr=3e-2, passes=1, minibatches=1, seed=1)
     fragment = worker(policy, PENDULUM).sample()
     rows = policy._rows(fragment)

@@ -9,7 +9,6 @@ import gymnasium as gym
 import numpy as np
 
 from lightning_rl.errors import EnvError
-from lightning_rl.sample_batch import action_mask_of
 
 __all__ = ["check_env"]
 
@@ -56,7 +55,9 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
 
 def _allowed_action(space: gym.Space[Any], obs: Any, info: Mapping[str, Any]) -> Any:
     """A random action; of a Discrete space one that the mask in the observation or the info allows."""
-    mask = action_mask_of(obs, info.get("action_mask"))
+    # As `sample_batch.action_mask_of`, whose module needs torch: a process that only has an environment does not.
+    mask = info.get("action_mask")
+    mask = obs.get("action_mask") if mask is None and isinstance(obs, Mapping) else mask
     if mask is None or not isinstance(space, gym.spaces.Discrete) or not np.any(mask):
         return space.sample()
     return space.sample(np.asarray(mask, dtype=bool).astype(np.int8))

@@ -41,14 +41,14 @@ MODEL_DEFAULTS: dict[str, Any] = {
     "conv_filters": None,  # [[out_channels, kernel, stride], …]; None: found for the image size
     "conv_activation": "relu",
     "conv_residual_channels": None,  # widths of IMPALA's residual stacks, instead of conv_filters
-    "post_fcnet_hiddens": None,  # None: [512] behind found convolutions, [256] behind residual ones, else none
+    "post_fcnet_hiddens": None,  # None: 128 to 512 behind found convolutions, 256 behind a Dict's parts, else none
     "post_fcnet_activation": "relu",
     "free_log_std": False,  # log σ of Gaussian actions: parameters instead of functions of the observation
     "log_std_init": 0.0,  # their first value
     "log_std_clip_param": 20.0,  # log σ stays within ± this
     "no_final_linear": False,
     "layer_norm": False,  # before the activation of every fully connected hidden layer
-    "vf_share_layers": False,
+    "vf_share_layers": None,  # None: where there is an image
     **MEMORY_DEFAULTS,
     "custom_model": None,  # registered name, import path or class
     "custom_model_config": {},  # keywords of its __init__

@@ -18,6 +18,8 @@ from lightning_rl.spaces import leaf_spaces, leaf_values
 
 __all__ = ["ComplexInputNetwork"]
 
+PARTS_POST_HIDDENS = (256,)
+
 
 class ComplexInputNetwork(EncodedModel):
     """Each part of the observation through an encoder of its own, their features side by side, then shared layers.
@@ -32,7 +34,8 @@ class ComplexInputNetwork(EncodedModel):
         fcnet_weights_initializer: as `initialise`.
         conv_filters, conv_activation, conv_residual_channels: as `ImageEncoder`, for each image; behind found filters
             and residual stacks each image has its own fully connected layer, with `conv_activation`.
-        post_fcnet_hiddens: widths of the layers behind all parts; `None`: none.
+        post_fcnet_hiddens: widths of the layers behind all parts; `None`: 256. Without any, outputs are sums of what
+            each part says alone.
         post_fcnet_activation: of these.
         layer_norm: as `MLP`, in all fully connected layers.
         heads: no_final_linear, vf_share_layers, free_columns and free_init of `EncodedModel`.
@@ -90,7 +93,7 @@ class ComplexInputNetwork(EncodedModel):
             action_space,
             num_outputs,
             make_encoder,
-            post_fcnet_hiddens or (),
+            PARTS_POST_HIDDENS if post_fcnet_hiddens is None else post_fcnet_hiddens,
             preprocessor=preprocessor,
             initializer=initializer,
             **heads,

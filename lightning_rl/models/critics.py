@@ -108,7 +108,8 @@ class CriticEnsemble(AtHand):
     ) -> None:
         super().__init__()
         config = model_config(config)
-        encoded = config["custom_model"] is not None or image_paths(obs_space, config["conv_filters"] is not None)
+        given = config["conv_filters"] is not None or config["conv_residual_channels"] is not None
+        encoded = config["custom_model"] is not None or image_paths(obs_space, given)
         self.encoder: Model | None = None
         if encoded:
             self.encoder = ModelCatalog.get_model(obs_space, action_space, 0, config)

@@ -23,14 +23,16 @@ __all__ = ["NATURE_FILTERS", "Filters", "ImageEncoder", "VisionNetwork", "filter
 Filters = Sequence[Sequence[Any]]
 
 NATURE_FILTERS: Filters = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih et al. 2015, doi:10.1038/nature14236
-# Smallest image side → filters; the last entry is the largest side that is served.
-FILTERS_BY_SIDE: tuple[tuple[int, Filters], ...] = (
-    (8, ((32, 3, 1), (64, 3, 1))),
-    (16, ((32, 4, 2), (64, 3, 2), (64, 3, 1))),
-    (36, NATURE_FILTERS),
+# From this smaller side of an image on → filters, and the width of the layer behind them, which reads at least as many
+# numbers as it has units.
+NETWORKS_BY_SIDE: tuple[tuple[int, Filters, int], ...] = (
+    (8, ((16, 3, 1),), 128),  # MinAtar's, for 10 × 10: Young and Tian 2019, arXiv:1903.03176
+    (12, ((16, 4, 2), (32, 3, 1)), 128),
+    (24, ((16, 4, 2), (32, 4, 2)), 256),
+    (36, ((16, 4, 2), (32, 4, 2), (64, 3, 2)), 256),
+    (64, NATURE_FILTERS, 512),
 )
-SMALLEST_SIDE, LARGEST_SIDE = FILTERS_BY_SIDE[0][0], 128
-DEFAULT_POST_HIDDENS = (512,)  # the Nature network's fully connected layer
+SMALLEST_SIDE, LARGEST_SIDE = NETWORKS_BY_SIDE[0][0], 128
 RESIDUAL_POST_HIDDENS = (256,)  # IMPALA's
 
 
@@ -72,6 +74,11 @@ def filters_for(height: int, width: int) -> Filters:
     Raises:
         ConfigError: none fit; the message says what to do.
     """
+    return _network_for(height, width)[0]
+
+
+def _network_for(height: int, width: int) -> tuple[Filters, int]:
+    """Filters for an image of that size, and the width of the fully connected layer behind them."""
     side = min(height, width)
     if side < SMALLEST_SIDE or max(height, width) > LARGEST_SIDE:
         raise ConfigError(
@@ -79,7 +86,7 @@ def filters_for(height: int, width: int) -> Filters:
             "them): set model.conv_filters=[[out_channels, kernel, stride], …], take model=impala_resnet (any size) "
             "or resize in a wrapper (Atari: AtariPreprocessing gives 84×84)"
         )
-    return next(filters for smallest, filters in reversed(FILTERS_BY_SIDE) if side >= smallest)
+    return next((filters, behind) for smallest, filters, behind in reversed(NETWORKS_BY_SIDE) if side >= smallest)
 
 
 class ImageEncoder(nn.Module):
@@ -90,8 +97,8 @@ class ImageEncoder(nn.Module):
         conv_filters: `[out channels, kernel, stride]` of each convolution (without padding; a fourth entry "same" pads,
             `SameConv2d`); `None` finds them for the size.
         conv_activation: of the convolutions; one of `ACTIVATIONS`.
-        post_fcnet_hiddens: widths of the layers after them; `None`: 512 behind found filters, 256 behind residual
-            stacks, none behind given filters.
+        post_fcnet_hiddens: widths of the layers after them; `None`: one as wide as found filters need (128 to 512), 256
+            behind residual stacks, none behind given filters.
         post_fcnet_activation: of these.
         initializer: as in `initialise`.
         conv_residual_channels: widths of residual stacks instead of `conv_filters`; they take images of any size.
@@ -126,7 +133,7 @@ class ImageEncoder(nn.Module):
         else:
             layers, flat = _residual(shape, conv_residual_channels, self.activation, initializer)
         self.convolutions = nn.ModuleList(layers)
-        hiddens = post_hiddens(post_fcnet_hiddens, conv_filters, conv_residual_channels)
+        hiddens = post_hiddens(shape, post_fcnet_hiddens, conv_filters, conv_residual_channels)
         behind = activation_named(post_fcnet_activation, "post_fcnet_activation")
         self.post = MLP(flat, hiddens, behind, initializer, layer_norm=layer_norm)
         self.size = self.post.size
@@ -207,7 +214,7 @@ class VisionNetwork(EncodedModel):
             action_space,
             num_outputs,
             make_encoder,
-            post_hiddens(post_fcnet_hiddens, conv_filters, conv_residual_channels),
+            post_hiddens(image_shape, post_fcnet_hiddens, conv_filters, conv_residual_channels),
             preprocessor=preprocessor,
             initializer=fcnet_weights_initializer,
             **heads,
@@ -220,14 +227,20 @@ class VisionNetwork(EncodedModel):
 
 
 def post_hiddens(
-    given: Sequence[int] | None, conv_filters: Filters | None, conv_residual_channels: Sequence[int] | None
+    shape: Sequence[int],
+    given: Sequence[int] | None,
+    conv_filters: Filters | None,
+    conv_residual_channels: Sequence[int] | None,
 ) -> Sequence[int]:
-    """Widths of the layers behind convolutions: the given ones, else what these convolutions are known with."""
+    """Widths of the layers behind convolutions of images: the given ones, else what these are known with."""
     if given is not None:
         return given
     if conv_residual_channels is not None:
         return RESIDUAL_POST_HIDDENS
-    return DEFAULT_POST_HIDDENS if conv_filters is None else ()
+    if conv_filters is not None:
+        return ()
+    height, width, _ = image_size(shape)
+    return (_network_for(height, width)[1],)
 
 
 class SameConv2d(nn.Conv2d):

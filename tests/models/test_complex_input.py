@@ -88,12 +88,17 @@ def test_outputs_and_values_send_gradients_to_every_encoder(share):
         assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
 
 
+def test_without_layers_behind_the_parts_their_features_stand_side_by_side():
+    """12 × 12 pixels have a layer of 128 behind their convolutions."""
+    assert made(num_outputs=0, post_fcnet_hiddens=[], fcnet_hiddens=[6]).num_outputs == 128 + 4 * 6
+
+
 @pytest.mark.parametrize("post", [None, [7], [9, 5]])
 def test_the_width_of_the_features_is_what_it_says(post):
     """RLlib's network gives the width of the concatenation even with layers behind it."""
     model = made(num_outputs=0, post_fcnet_hiddens=post, fcnet_hiddens=[6])
     outputs, _ = model(inputs(model))
-    assert model.num_outputs == outputs.shape[1] == (post[-1] if post else 512 + 4 * 6)
+    assert model.num_outputs == outputs.shape[1] == (post[-1] if post else 256)
     with pytest.raises(ConfigError, match="value_function"):
         model.value_function()
 
@@ -109,7 +114,7 @@ def test_no_final_linear_makes_the_last_layer_behind_the_parts_the_output():
     outputs, _ = model(inputs(model))
     assert outputs.shape == (5, 4) and bool((outputs.abs() <= 1).all()) and model.head.linear is None
     with pytest.raises(ConfigError, match=r"set model\.post_fcnet_hiddens"):
-        made(no_final_linear=True)
+        made(no_final_linear=True, post_fcnet_hiddens=[])
 
 
 def test_free_log_std_is_one_vector_for_all_observations():
@@ -264,6 +269,31 @@ def test_every_part_decides_what_it_alone_can_tell(share):
         hits.append(action == single.signs)
         obs, *_ = single.step(action)
     assert np.mean(hits, axis=0).tolist() == [1.0, 1.0, 1.0]
+    worker.stop()
+
+
+class Agreement(ThreeSigns):
+    """One step: whether the camera's bright half and the sign of the speed are the same side has to be told.
+
+    What each part says alone, added up, is right half of the time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Discrete(2)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = float(action == int(self.signs[0] == self.signs[1]))
+        return self.observe(), reward, True, False, {}
+
+
+def test_by_default_actions_can_depend_on_a_picture_and_a_number_together():
+    env = EnvCreator(Agreement)
+    policy = PPO(*env.spaces(), lr=1e-3, gamma=0.0, seed=1)
+    worker = RolloutWorker(env, policy, num_envs=16, fragment_length=16, vectorization="sync", seed=1)
+    for _ in range(10):
+        policy.learn_on_batch(worker.sample())
+    assert worker.sample().rewards.mean() > 0.45  # half of the rows are resets, which pay nothing
     worker.stop()
 
 

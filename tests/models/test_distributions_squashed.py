@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from torch.testing import assert_close
 
 from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.models.catalog import ModelCatalog
-from lightning_rl.models.distributions import SquashedGaussian
+from lightning_rl.models.distributions import DiagGaussian, SquashedGaussian
 from tests.models.distribution_cases import generator
 
 GOLDEN = torch.tensor([[0.3, math.log(0.5)]])  # μ and log σ; the raw action is 0.1
@@ -129,9 +131,18 @@ def test_the_entropy_of_a_wide_gaussian_falls_with_its_width() -> None:
     assert float(wide) < float(narrow)
 
 
+def test_a_squashed_gaussian_is_no_wider_than_e_squared() -> None:
+    """Beyond, nearly all actions are at the bounds, and the gradient that would bring σ back is nearly 0."""
+    inputs = torch.tensor([[0.0, 5.0], [0.0, 1.0], [0.0, -30.0]])
+    assert SquashedGaussian(inputs).log_std.flatten().tolist() == [2.0, 1.0, -20.0]
+    assert DiagGaussian(inputs).log_std.flatten().tolist() == [5.0, 1.0, -20.0]
+    narrow: Any = SimpleNamespace(log_std_clip=0.5)
+    assert SquashedGaussian(inputs, narrow).log_std.flatten().tolist() == [0.5, 0.5, -0.5]
+
+
 def test_kl_is_that_of_the_gaussians_because_both_are_squashed_alike() -> None:
     """In closed form, and in every space that the actions are stretched to."""
-    p, q = torch.randn(20, 6, generator=generator()), torch.randn(20, 6, generator=generator(1))
+    p, q = torch.randn(20, 6, generator=generator()).clamp(max=2.0), torch.randn(20, 6, generator=generator(1))
     expected = sum(
         reference.kl_divergence(
             reference.Normal(p[:, i], p[:, 3 + i].exp()), reference.Normal(q[:, i], q[:, 3 + i].exp())

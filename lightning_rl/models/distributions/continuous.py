@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from gymnasium import Space, spaces
@@ -23,9 +23,11 @@ class DiagGaussian(ActionDistribution):
     """Independent normal distributions; the inputs are A means and then the A logarithms of the deviations.
 
     Args:
-        inputs, model, mask: as `ActionDistribution`; `model.log_std_clip` bounds the logarithms.
+        inputs, model, mask: as `ActionDistribution`; `model.log_std_clip` bounds the logarithms on both sides.
         shape: of one action; `None`: `(A,)`.
     """
+
+    highest_log_std: ClassVar[float] = math.inf
 
     def __init__(
         self, inputs: Tensor, model: Any = None, mask: Tensor | None = None, *, shape: Sequence[int] | None = None
@@ -34,7 +36,7 @@ class DiagGaussian(ActionDistribution):
         self.shape = shape
         self.mean, log_std = inputs.chunk(2, dim=1)
         clip = getattr(model, "log_std_clip", 20.0)
-        self.log_std = log_std.clamp(-clip, clip)
+        self.log_std = log_std.clamp(-clip, min(clip, self.highest_log_std))
         self._noise: Tensor | None = None
 
     @staticmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -30,9 +30,12 @@ class SquashedGaussian(Bounded, DiagGaussian):
     gives actions for a loss: they go all the way, and their density comes from before tanh, which is never inverted.
 
     Args:
-        inputs, model, mask, shape: as `DiagGaussian`, of the Gaussian before tanh.
+        inputs, model, mask, shape: as `DiagGaussian`, of the Gaussian before tanh; log σ is at most 2, as in SB3 and
+            RLlib: beyond, nearly all actions are at the bounds.
         low, high: bounds of the actions, in the policy's space.
     """
+
+    highest_log_std: ClassVar[float] = 2.0
 
     def __init__(
         self,

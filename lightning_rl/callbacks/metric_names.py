@@ -35,6 +35,7 @@ METRICS: dict[str, str] = {
     "train/explained_variance": "1 − Var(target − value) / Var(target)",
     "train/q_mean": "mean Q-value of the batches: of the best actions (DQN), of the replayed ones (SAC, TD3)",
     "train/td_error": "mean |TD error| of the batches",
+    "train/support_clipped": "C51: share of the targets' mass beyond policy.v_min and policy.v_max",
     "train/alpha": "temperature of SAC",
     "train/grad_norm": "global norm of the gradients before clipping",
     "train/lr": "learning rate",

@@ -23,6 +23,7 @@ from lightning_rl.losses.policy_gradient import (
 )
 from lightning_rl.losses.returns import discounted_returns, gae, lambda_returns, n_step_returns, vtrace
 from lightning_rl.losses.value import (
+    c51_clipped,
     c51_projection,
     clipped_square_error,
     double_q_values,
@@ -40,6 +41,7 @@ from lightning_rl.losses.value import (
 
 __all__ = [
     "approx_kl",
+    "c51_clipped",
     "c51_projection",
     "centred_ranks",
     "clip_fraction",

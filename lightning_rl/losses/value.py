@@ -8,6 +8,7 @@ from torch import Tensor
 from lightning_rl.losses.policy_gradient import same_shape
 
 __all__ = [
+    "c51_clipped",
     "c51_projection",
     "clipped_square_error",
     "double_q_values",
@@ -194,6 +195,23 @@ def c51_projection(
     moved = (rewards[:, None] + discounts[:, None] * atoms).clamp(atoms[0], atoms[-1])  # [N, Z]
     distance = (moved[:, :, None] - atoms).abs() / (atoms[1] - atoms[0])  # [N, from, to]
     return torch.bmm(next_probabilities[:, None], (1.0 - distance).clamp(min=0.0)).squeeze(1)
+
+
+@torch.no_grad()
+def c51_clipped(
+    next_probabilities: Tensor, rewards: Tensor, terminated: Tensor, discount: float | Tensor, atoms: Tensor
+) -> Tensor:
+    """Share of the mass of r + γ Z(s') that lies beyond the atoms by more than half the distance of two, `[N]`.
+
+    `c51_projection` puts it on the ends, where returns can no longer be told apart.
+
+    Args:
+        next_probabilities, rewards, terminated, discount, atoms: as `c51_projection`.
+    """
+    discounts = torch.as_tensor(discount, dtype=rewards.dtype, device=rewards.device) * ~terminated  # [N]
+    moved = rewards[:, None] + discounts[:, None] * atoms  # [N, Z]
+    beyond = (moved - moved.clamp(atoms[0], atoms[-1])).abs() > 0.5 * (atoms[1] - atoms[0])
+    return (next_probabilities * beyond).sum(-1)
 
 
 def quantile_huber(quantiles: Tensor, taus: Tensor, targets: Tensor, kappa: float = 1.0) -> Tensor:

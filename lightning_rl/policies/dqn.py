@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import gymnasium as gym
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.losses.value import c51_projection, double_q_values, quantile_huber, td_targets
+from lightning_rl.losses.value import c51_clipped, c51_projection, double_q_values, quantile_huber, td_targets
 from lightning_rl.models.noisy import resample_noise
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.learning import Metrics
@@ -18,6 +19,10 @@ from lightning_rl.policies.simple_q import SimpleQ, next_step
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["DQN"]
+
+log = logging.getLogger(__name__)
+
+MOST_CLIPPED = 0.3  # share of the targets' mass beyond the support; untrained atoms with 3 rewards of 1 have 0.14
 
 
 class DQN(SimpleQ):
@@ -78,6 +83,7 @@ class DQN(SimpleQ):
         super().__init__(observation_space, action_space, **keywords)
         middles = (torch.arange(num_quantiles) + 0.5) / num_quantiles
         self.register_buffer("fractions", middles, persistent=False)
+        self._support_reported = False
 
     def q_model(self, config: Any, num_actions: int, **head: Any) -> QModel:
         """With the parts that are switched on."""
@@ -108,7 +114,32 @@ class DQN(SimpleQ):
             loss, batch["td_errors"] = self.reduced(errors, td_errors.detach(), batch)
         else:
             loss, td_errors = self.fitted(taken, following, batch)
-        return loss, self.metrics_of(self.model.means(taken), td_errors)
+        metrics = self.metrics_of(self.model.means(taken), td_errors)
+        if self.num_atoms > 1 and self.diagnosing:
+            metrics["support_clipped"] = self.support_clipped(following, batch)
+        return loss, metrics
+
+    def support_clipped(self, following: Tensor, batch: SampleBatch) -> Tensor:
+        """Share of the targets' mass that lies beyond the atoms; `following`: logits `[N, Z]` of what follows."""
+        assert self.model.support is not None
+        shares = c51_clipped(
+            following.softmax(-1), batch.rewards, batch.terminated, batch.discounts, self.model.support
+        )
+        return shares.mean()
+
+    def after_iteration(self, metrics: dict[str, float]) -> None:
+        """Say once when the returns have left the support of C51."""
+        share = metrics.get("support_clipped", 0.0)
+        if share > MOST_CLIPPED and not self._support_reported:
+            self._support_reported = True
+            log.warning(
+                "%.0f %% of the targets' returns lie outside the support [%g, %g] and count as its ends: set "
+                "policy.v_min and policy.v_max to the lowest and the highest discounted return, or "
+                "policy.reward_filter=return_std (train/support_clipped shows the share)",
+                100.0 * share,
+                self.v_min,
+                self.v_max,
+            )
 
     @property
     def distributional(self) -> bool:
@@ -157,7 +188,8 @@ class DQN(SimpleQ):
             assert self.model.support is not None
             target = c51_projection(following.softmax(-1), rewards, terminated, discounts, self.model.support)
             errors = -(target * F.log_softmax(taken, -1)).sum(-1)
-            return errors, errors
+            # KL(target‖Z), by which Rainbow draws (section 4): cross-entropy ranks rows by how random they are, too.
+            return errors, (errors.detach() - torch.special.entr(target).sum(-1)).clamp(min=0.0)
         targets = td_targets(rewards, following, terminated, discounts)
         errors = quantile_huber(taken, self.fractions, targets, self.huber_delta or 1.0)
         return errors, taken.detach().mean(1) - targets.mean(1)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from lightning_rl.losses import (
+    c51_clipped,
     c51_projection,
     clipped_square_error,
     double_q_values,
@@ -113,6 +114,15 @@ def test_c51_projection_keeps_the_mass_and_the_mean(seed: int, count: int, rewar
     assert_close(projected.sum(-1), torch.ones(3, dtype=torch.float64))
     kept = (discounts * torch.tensor([1, 0, 1]))[:, None] * atoms + reward
     assert_close((projected * atoms).sum(-1), (mass * kept.clamp(-10, 10)).sum(-1), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("reward", "terminated", "beyond"), [(0.5, False, 0.0), (1.0, False, 0.1), (2.4, True, 0.0), (-5.0, True, 1.0)]
+)
+def test_the_mass_beyond_the_atoms_is_measured(reward: float, terminated: bool, beyond: float) -> None:
+    """Atoms −2 … 2, γ = .9. From r = 1 the last lands on 2.8 with its .1; 2.3 and 2.4 are within half an atom of 2."""
+    got = c51_clipped(NEXT, torch.tensor([reward]), torch.tensor([terminated]), 0.9, ATOMS)
+    assert_close(got, torch.tensor([beyond]))
 
 
 def test_quantile_huber_of_a_batch_worked_by_hand() -> None:

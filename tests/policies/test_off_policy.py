@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from lightning_rl.callbacks.metric_names import METRICS
 from lightning_rl.exploration import Exploration
 from lightning_rl.losses.value import value_rescale
 from lightning_rl.policies import DDPG, DQN, R2D2, SAC, TD3, TQC, Policy, Rainbow, SimpleQ
@@ -320,6 +322,32 @@ def test_c51_learns_the_projected_distribution() -> None:
     assert_close(policy.model.advantages.linear.bias.grad[:3], torch.tensor([1 / 3, 1 / 3 - 0.5, 1 / 3 - 0.5]))
 
 
+def test_c51_draws_by_how_far_a_row_is_from_its_target_not_by_how_random_it_is() -> None:
+    """Rainbow's KL(target‖Z). The target is (0, ½, ½): cross-entropy log 3 against (⅓, ⅓, ⅓), less its entropy log 2;
+    a network that says the target itself has a cross-entropy of log 2, and nothing to learn."""
+    policy = made("c51", num_atoms=3, v_min=0.0, v_max=2.0, double=False)
+    constant_q(policy.model, *[0.0] * 3, -50.0, 0.0, 0.0)
+    constant_q(policy.target_model, -50.0, 0.0, -50.0, -50.0, 0.0, -50.0)
+    batch = rows(rewards=torch.full((6,), 0.5), discounts=torch.ones(6), actions=torch.tensor([0, 1, 0, 1, 0, 1]))
+    policy.loss(batch)
+    assert_close(batch["td_errors"], torch.tensor([math.log(1.5), 0.0]).repeat(3), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("reward", "warned"), [(1.0, 0), (30.0, 1)])
+def test_c51_warns_once_when_returns_leave_its_support(reward: float, warned: int, caplog: Any) -> None:
+    """Half of 11 even atoms from −10 to 10 at γ = 0.9: with r = 1 none lands half an atom outside, with r = 30 all."""
+    policy = made("c51", gamma=0.9)
+    constant_q(policy.model, *[0.0] * 22)
+    constant_q(policy.target_model, *[0.0] * 22)
+    batch = rows(rewards=torch.full((6,), reward), terminated=torch.zeros(6, dtype=torch.bool))
+    for _ in range(3):
+        metrics = policy.learn_on_batch(batch)
+    assert metrics["support_clipped"] == pytest.approx(float(warned), abs=0.05)
+    messages = [record.getMessage() for record in caplog.records if "policy.v_min" in record.getMessage()]
+    assert len(messages) == warned and all("100 %" in message and "[-10, 10]" in message for message in messages)
+    assert "train/support_clipped" in METRICS
+
+
 # -- who learns from what ---------------------------------------------------------------------------------------------
 def gradients(policy: Any, batch: SampleBatch) -> dict[str, Tensor]:
     """By parameter, of one loss, on TD3's turn to train the actor."""
@@ -566,7 +594,7 @@ def test_rows_that_warm_up_reach_the_state() -> None:
 
 def test_the_gradient_ends_where_the_state_was_warmed_up() -> None:
     """Against a loop over the LSTM's steps by hand, whose state is detached after the burn-in rows."""
-    policy, batch = recurrent(rescale=False, double=False), sequences()
+    policy, batch = recurrent(rescale=False, double=False, dueling=False), sequences()
     batch["td_targets"] = targets = torch.randn(8)
     network, lstm = policy.model.wrapped, policy.model.wrapped.rnn
     found = gradients(policy, batch)
@@ -621,12 +649,12 @@ def test_warming_up_changes_no_value() -> None:
 
 def test_the_rescaled_target_is_h_of_the_return() -> None:
     """h⁻¹ of the target's value 3 is 3 again; r + γ V = 1 + ½ · 3 = 2.5; h(2.5) = √3.5 − 1 + 0.0025 = 0.873329."""
-    policy = made("r2d2")
+    policy = made("r2d2", dueling=False)
     constant_q(policy.model, 0.0, 0.0)
     constant_q(policy.target_model, *[value_rescale(torch.tensor(3.0)).item()] * 2)
     batch = rows("r2d2", rewards=torch.ones(6), discounts=torch.full((6,), 0.5))
     assert_close(td_errors(policy, batch), torch.full((6,), -0.873329), rtol=0, atol=1e-5)
-    plain = made("r2d2", rescale=False)
+    plain = made("r2d2", rescale=False, dueling=False)
     constant_q(plain.model, 0.0, 0.0)
     constant_q(plain.target_model, 3.0, 3.0)
     assert_close(td_errors(plain, batch), torch.full((6,), -2.5))

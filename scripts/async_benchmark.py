@@ -16,6 +16,8 @@ IMPALA_WORK = (
     "model.vf_share_layers=true",
     "policy.value_coef=0.05",
     "policy.entropy_coef=0.0",
+    "policy.passes=1",
+    "policy.minibatches=1",
     "policy.max_grad_norm=0.08",
 )
 NO_EVALUATION = ("evaluation.every_env_steps=0", "stop.return=null")

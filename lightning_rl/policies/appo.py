@@ -33,15 +33,16 @@ class APPO(IMPALA):
     that acted: fragments of many policies share one anchor.
 
     Args:
-        observation_space, action_space, keywords: as `IMPALA`.
+        observation_space, action_space, passes, lr, keywords: as `IMPALA`.
         clip: ε, half-width of the interval around ratio 1; a number or a schedule over env steps, as `lr`.
         kl_coef: start of the adaptive penalty on KL(π_target‖π); 0 turns it off.
         kl_target: what the penalty steers KL(π_target‖π) to; it grows by half above 2 ×, halves below ½ ×.
-        target_update_interval: gradient steps between two updates of the target network.
+        target_update_interval: gradient steps between two updates of the target network; `None`: once a batch, after
+            all its passes.
         tau: how far an update moves it, in (0, 1]; 1 copies.
 
     Raises:
-        ConfigError: a number is out of range.
+        ConfigError: a number is out of range, or `kl_coef` penalises a distance that is 0 in every gradient step.
     """
 
     kl_coef: Tensor
@@ -53,22 +54,31 @@ class APPO(IMPALA):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
+        passes: int = 5,
         clip: Schedule = 0.4,
         kl_coef: float = 0.0,
         kl_target: float = 0.01,
-        target_update_interval: int = 1,
+        target_update_interval: int | None = None,
         tau: float = 1.0,
-        max_grad_norm: float | None = 40.0,
+        lr: Schedule = 5e-4,
         **keywords: Any,
     ) -> None:
-        super().__init__(observation_space, action_space, max_grad_norm=max_grad_norm, **keywords)
+        super().__init__(observation_space, action_space, passes=passes, lr=lr, **keywords)
         check_schedule("policy.clip", clip)
-        if target_update_interval < 1 or not 0 < tau <= 1:
+        if (target_update_interval is not None and target_update_interval < 1) or not 0 < tau <= 1:
             raise ConfigError(
-                f"policy.target_update_interval={target_update_interval}, policy.tau={tau}; expected at least 1, and "
-                "0 < tau ≤ 1"
+                f"policy.target_update_interval={target_update_interval}, policy.tau={tau}; expected at least 1 or "
+                "null, and 0 < tau ≤ 1"
             )
         check_penalty(kl_coef, kl_target)
+        steps = self.passes * self.minibatches if target_update_interval is None else target_update_interval
+        if kl_coef > 0 and tau == 1.0 and steps == 1:
+            raise ConfigError(
+                f"policy.kl_coef={kl_coef}: the target network is copied after every gradient step "
+                f"(policy.target_update_interval={target_update_interval}, passes={self.passes}, minibatches="
+                f"{self.minibatches}), so KL(π_target‖π) and its gradient are always 0: raise passes, minibatches or "
+                "target_update_interval, lower tau, or set kl_coef=0"
+            )
         self.clip, self.kl_target, self.penalised = clip, kl_target, kl_coef > 0
         self.target_update_interval, self.tau = target_update_interval, tau
         self.register_buffer("kl_coef", torch.tensor(float(kl_coef)))
@@ -106,11 +116,13 @@ class APPO(IMPALA):
 
     def after_step(self) -> None:
         """Move the target network when it is time."""
-        if self.gradient_steps % self.target_update_interval == 0:
+        if self.target_update_interval is not None and self.gradient_steps % self.target_update_interval == 0:
             self._follow(self.tau)
 
     def after_iteration(self, metrics: dict[str, float]) -> None:
-        """Steer the KL penalty."""
+        """Move the target network if it moves once a batch; steer the KL penalty."""
+        if self.target_update_interval is None:
+            self._follow(self.tau)
         if self.penalised:
             kl = mean_over_ranks(torch.tensor(metrics["kl"], device=self.device))
             self.kl_coef *= penalty_factor(kl, self.kl_target)

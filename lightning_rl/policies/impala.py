@@ -56,12 +56,12 @@ class IMPALA(Policy):
         clip_c: float = 1.0,
         clip_pg_rho: float = 1.0,
         vtrace_lambda: float = 1.0,
-        passes: int = 1,
-        minibatches: int = 1,
+        passes: int = 4,
+        minibatches: int = 4,
         value_coef: float = 0.5,
         entropy_coef: Schedule = 0.01,
-        lr: Schedule = 5e-4,
-        max_grad_norm: float | None = 0.08,
+        lr: Schedule = 7e-4,
+        max_grad_norm: float | None = 0.5,
         **keywords: Any,
     ) -> None:
         super().__init__(observation_space, action_space, lr=lr, max_grad_norm=max_grad_norm, **keywords)

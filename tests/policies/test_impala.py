@@ -130,7 +130,9 @@ def test_padding_changes_neither_loss_nor_gradients(algorithm: type[IMPALA], mem
 def test_on_its_own_experience_impala_is_a2c() -> None:
     """ρ = 1: v is the n-step return, and the value loss ½ (V − v)² with weight 1 is A2C's with weight ½."""
     shared = {"gamma": 0.9, "entropy_coef": 0.01, "lr": 0.1, "optimizer": "sgd", "max_grad_norm": None, "seed": 4}
-    ours, theirs = (cls(*CARTPOLE.spaces(), **shared, value_coef=c) for cls, c in ((IMPALA, 1.0), (A2C, 0.5)))
+    whole = {"passes": 1, "minibatches": 1}
+    ours = IMPALA(*CARTPOLE.spaces(), **shared, **whole, value_coef=1.0)
+    theirs = A2C(*CARTPOLE.spaces(), **shared, value_coef=0.5)
     fragment = sampled(ours)
     assert torch.equal(weights(ours), weights(theirs))
     for policy in (ours, theirs):
@@ -139,7 +141,7 @@ def test_on_its_own_experience_impala_is_a2c() -> None:
 
 
 def test_targets_follow_the_values_of_now_in_every_gradient_step() -> None:
-    policy = IMPALA(*CARTPOLE.spaces(), passes=2, lr=0.05, max_grad_norm=None)
+    policy = IMPALA(*CARTPOLE.spaces(), passes=2, minibatches=1, lr=0.05, max_grad_norm=None)
     seen = []
 
     def noted(rows: SampleBatch, logp: Tensor, values: Tensor, following: Tensor) -> tuple[Tensor, Tensor]:
@@ -190,7 +192,7 @@ def test_replayed_rows_are_learned_from_and_not_counted_again() -> None:
 # -- APPO -------------------------------------------------------------------------------------------------------------
 def test_the_first_step_on_its_own_experience_is_impala_s() -> None:
     """Target, acting and learning policy are the same: all ratios are 1, and the surrogate's gradient is −A ∇log π."""
-    shared = {"lr": 0.1, "optimizer": "sgd", "max_grad_norm": None, "seed": 4}
+    shared: dict[str, Any] = {"passes": 1, "minibatches": 1, "lr": 0.1, "optimizer": "sgd", "max_grad_norm": None}
     ours, theirs = (cls(*CARTPOLE.spaces(), **shared) for cls in (APPO, IMPALA))
     fragment = sampled(ours)
     for policy in (ours, theirs):
@@ -245,8 +247,47 @@ def test_the_surrogate_is_clipped_around_the_target_network(
     assert abs(surrogate_gradient(ratio, advantage, acted) - gradient) < 1e-4
 
 
+@pytest.mark.parametrize(("change", "least"), [({"clip": 1e-9}, 1e-3), ({"kl_coef": 10.0}, 1e-3)], ids=["clip", "KL"])
+def test_clip_and_penalty_of_the_defaults_act(change: dict[str, float], least: float) -> None:
+    """The target network stands still during a batch; one that followed every gradient step would keep all ratios at 1
+    and the KL at 0, whatever these numbers are (weights then differ by 1e-7)."""
+    policies = [APPO(*CARTPOLE.spaces(), seed=4, **changes) for changes in ({}, change)]
+    fragment = sampled(policies[0])
+    for policy in policies:
+        metrics = [policy.learn_on_batch(fragment) for _ in range(2)]  # of which the second is of an older policy
+    assert (weights(policies[0]) - weights(policies[1])).abs().max() > least
+    if "clip" in change:
+        assert metrics[-1]["clip_fraction"] > 0.5
+    else:
+        assert 0.0 < metrics[-1]["kl"] < 0.1 and metrics[-1]["kl_coef"] != 10.0
+
+
+def test_the_target_network_moves_once_a_batch_by_default() -> None:
+    policy = APPO(*CARTPOLE.spaces())
+    assert policy.passes * policy.minibatches > 1
+    fragment, seen = sampled(policy), []
+    policy.after_step = lambda: seen.append(weights(policy) - target_weights(policy))  # type: ignore[method-assign]
+    first = target_weights(policy)
+    policy.learn_on_batch(fragment)
+    assert len(seen) == policy.passes * policy.minibatches and all(bool(gap.abs().max() > 0) for gap in seen)
+    assert torch.equal(target_weights(policy), weights(policy)) and not torch.equal(first, weights(policy))
+
+
+@pytest.mark.parametrize(
+    "change", [{"target_update_interval": 1}, {"passes": 1, "minibatches": 1}], ids=["each step", "one step a batch"]
+)
+def test_a_penalty_on_a_distance_that_is_always_0_is_refused(change: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=r"KL\(π_target‖π\) and its gradient are always 0: raise passes"):
+        APPO(*CARTPOLE.spaces(), kl_coef=0.2, **change)
+    APPO(*CARTPOLE.spaces(), kl_coef=0.2, tau=0.5, **change)
+
+
+def target_weights(policy: APPO) -> Tensor:
+    return torch.cat([p.flatten() for p in policy.target_model.parameters()])
+
+
 def test_the_target_network_moves_when_it_is_time() -> None:
-    policy = APPO(*CARTPOLE.spaces(), target_update_interval=3, lr=0.05)
+    policy = APPO(*CARTPOLE.spaces(), passes=1, minibatches=1, target_update_interval=3, lr=0.05)
     first, fragment = [p.clone() for p in policy.target_model.parameters()], sampled(policy)
     for step in range(1, 4):
         policy.learn_on_batch(fragment)
@@ -296,7 +337,7 @@ def test_targets_are_v_trace_of_the_target_network_s_policy() -> None:
 
 @pytest.mark.parametrize("change", [{"target_update_interval": 0}, {"tau": 0.0}])
 def test_a_target_network_that_cannot_move_is_refused(change: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="expected at least 1, and 0 < tau ≤ 1"):
+    with pytest.raises(ConfigError, match="expected at least 1 or null, and 0 < tau ≤ 1"):
         APPO(*CARTPOLE.spaces(), **change)
 
 

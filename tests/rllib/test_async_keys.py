@@ -55,16 +55,23 @@ def test_the_keys_of_impala_reach_their_places() -> None:
 @pytest.mark.parametrize(("used", "coefficient"), [(True, 0.7), (False, 0.0)])
 def test_appo_s_penalty_is_there_only_where_it_is_used(used: bool, coefficient: float) -> None:
     keys = {"use_kl_loss": used, "kl_coeff": 0.7, "kl_target": 0.02, "clip_param": 0.3, "grad_clip": 40.0}
-    made = config("APPO", **keys, target_update_frequency=4, tau=0.5, **{"lambda": 1.0})
+    made = config("APPO", **keys, tau=0.5, **{"lambda": 1.0})
     policy = made["policy"]
     assert policy["kl_coef"] == coefficient and policy["kl_target"] == 0.02 and policy["clip"] == 0.3
-    assert policy["max_grad_norm"] == 40.0 and policy["target_update_interval"] == 4 and policy["tau"] == 0.5
+    assert policy["max_grad_norm"] == 40.0 and policy["tau"] == 0.5
+
+
+@pytest.mark.parametrize(("frequency", "steps"), [(1, None), (4, 4 * 3 * 2)])
+def test_appo_s_target_moves_after_training_steps_not_after_gradient_steps(frequency: int, steps: int | None) -> None:
+    """RLlib counts batches, which here are 3 passes of 2 minibatches."""
+    sizes = {"train_batch_size": 500, "sgd_minibatch_size": 250, "num_sgd_iter": 3}
+    assert config("APPO", **sizes, target_update_frequency=frequency)["policy"]["target_update_interval"] == steps
 
 
 def test_without_keys_the_defaults_are_this_package_s() -> None:
     made = config("APPO")
     assert made["policy"]["kl_coef"] == 0.0 and made["policy"]["clip"] == 0.4
-    assert config("IMPALA")["policy"]["max_grad_norm"] == 0.08
+    assert config("IMPALA")["policy"]["max_grad_norm"] == 0.5
 
 
 @pytest.mark.parametrize(

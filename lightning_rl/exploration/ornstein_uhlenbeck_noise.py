@@ -20,15 +20,16 @@ __all__ = ["OrnsteinUhlenbeckNoise"]
 class OrnsteinUhlenbeckNoise(AdditiveNoise):
     """The best action plus scale · base · (high − low) · x, with x ← x − θ x + σ N(0, 1).
 
-    Lillicrap et al. 2016, arXiv:1509.02971, section 3. Every environment has an x of its own, which is 0 when an
-    episode starts. (high − low) is 2 for bounded actions as the policy has them, and 1 where there is no bound.
+    Lillicrap et al. 2016, arXiv:1509.02971, section 3; with its θ and σ, x comes to a deviation of 0.38. Every
+    environment has an x of its own, which is 0 when an episode starts. (high − low) is 2 for bounded actions as the
+    policy has them, and 1 where there is no bound.
 
     Args:
         action_space: float Boxes, or nested of them.
         random_timesteps: before this many environment steps, actions are uniformly random instead.
         ou_theta: θ, how fast x returns to 0, in [0, 1].
         ou_sigma: σ, what is added per step.
-        ou_base_noise: noise per x, as a share of the range.
+        ou_base_noise: noise per x, as a share of the range; ½ adds x itself to actions in [−1, 1], as in the paper.
         initial_scale: of the noise, at the beginning.
         final_scale: after `scale_timesteps` environment steps and later; linear between.
         scale_timesteps: environment steps over which it changes.
@@ -45,9 +46,9 @@ class OrnsteinUhlenbeckNoise(AdditiveNoise):
         random_timesteps: int = 1000,
         ou_theta: float = 0.15,
         ou_sigma: float = 0.2,
-        ou_base_noise: float = 0.1,
+        ou_base_noise: float = 0.5,
         initial_scale: float = 1.0,
-        final_scale: float = 0.02,
+        final_scale: float = 1.0,
         scale_timesteps: int = 10_000,
         scale_schedule: Schedule | None = None,
     ) -> None:

@@ -46,7 +46,7 @@ class Optimiser:
         max_grad_norm: clip the gradients' global 2-norm to this; `None` measures the norm only.
 
     Raises:
-        ConfigError: the name is unknown, or `lr` is not a schedule.
+        ConfigError: the name is unknown, or it has no such keyword, or `lr` is not a schedule.
     """
 
     def __init__(
@@ -57,6 +57,12 @@ class Optimiser:
             raise ConfigError(
                 f"policy.optimizer={name!r} is unknown.{did_you_mean(name, OPTIMIZERS)} "
                 f"Use {', '.join(OPTIMIZERS)} or an import path"
+            )
+        own = inspect.signature(OPTIMIZERS[name]).parameters if name in OPTIMIZERS else keywords
+        if unknown := [key for key in keywords if key not in own]:
+            raise ConfigError(
+                f"policy.optimizer_kwargs={dict(keywords)}: {name} has no {', '.join(unknown)}. Leave it out "
+                "(policy.optimizer_kwargs=null); its keywords: " + ", ".join(list(own)[2:])
             )
         self.policy, self.name, self.keywords = policy, name, dict(keywords)
         self.lr, self.max_grad_norm = lr, max_grad_norm

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -17,6 +19,8 @@ from lightning_rl.sequences import in_sequences
 
 __all__ = ["R2D2"]
 
+ADAM = MappingProxyType({"eps": 1e-3})
+
 
 class R2D2(DQN):
     """Recurrent DQN on sequences with stored states and burn-in.
@@ -27,9 +31,11 @@ class R2D2(DQN):
 
     Args:
         observation_space, action_space: of one environment; the actions are Discrete.
+        dueling: as `DQN`.
         rescale: learn h(Q) with h(x) = sign(x)(√(|x| + 1) − 1) + εx, so that large returns need no clipped rewards.
         rescale_epsilon: ε.
         priority_eta: η of a sequence's priority η max |δ| + (1 − η) mean |δ|, in [0, 1].
+        optimizer_kwargs: as `Policy`; the paper's ε of Adam.
         keywords: as `DQN`; without distributions of returns.
 
     Raises:
@@ -44,9 +50,11 @@ class R2D2(DQN):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
+        dueling: bool = True,
         rescale: bool = True,
         rescale_epsilon: float = 1e-3,
         priority_eta: float = 0.9,
+        optimizer_kwargs: Mapping[str, Any] | None = ADAM,
         **keywords: Any,
     ) -> None:
         if not 0 <= priority_eta <= 1 or rescale_epsilon <= 0:
@@ -55,7 +63,9 @@ class R2D2(DQN):
                 "more than 0"
             )
         self.rescale, self.rescale_epsilon, self.priority_eta = rescale, rescale_epsilon, priority_eta
-        super().__init__(observation_space, action_space, **keywords)
+        super().__init__(
+            observation_space, action_space, dueling=dueling, optimizer_kwargs=optimizer_kwargs, **keywords
+        )
         if self.distributional:
             raise ConfigError(
                 f"policy.num_atoms={self.num_atoms}, policy.num_quantiles={self.num_quantiles}: R2D2 learns means; set "

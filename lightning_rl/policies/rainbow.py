@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -9,6 +11,8 @@ import gymnasium as gym
 from lightning_rl.policies.dqn import DQN
 
 __all__ = ["Rainbow"]
+
+ADAM = MappingProxyType({"eps": 1.5e-4})
 
 
 class Rainbow(DQN):
@@ -18,6 +22,7 @@ class Rainbow(DQN):
 
     Args:
         observation_space, action_space, dueling, noisy, num_atoms, keywords: as `DQN`.
+        optimizer_kwargs: as `Policy`; the paper's ε of Adam.
     """
 
     def __init__(
@@ -28,6 +33,15 @@ class Rainbow(DQN):
         dueling: bool = True,
         noisy: bool = True,
         num_atoms: int = 51,
+        optimizer_kwargs: Mapping[str, Any] | None = ADAM,
         **keywords: Any,
     ) -> None:
-        super().__init__(observation_space, action_space, dueling=dueling, noisy=noisy, num_atoms=num_atoms, **keywords)
+        super().__init__(
+            observation_space,
+            action_space,
+            dueling=dueling,
+            noisy=noisy,
+            num_atoms=num_atoms,
+            optimizer_kwargs=optimizer_kwargs,
+            **keywords,
+        )

@@ -15,6 +15,7 @@ from lightning_rl.config.check import check_config
 from lightning_rl.config.compose import compose_config, store_policy
 from lightning_rl.config.groups import group_options, is_path, option_text
 from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, import_path
+from lightning_rl.run_directory.lock import refuse_live_run
 
 __all__ = ["Algorithm", "policy_choice"]
 
@@ -89,7 +90,12 @@ class Algorithm:
 
         Args:
             path: file to write; `None` takes RUN_DIR/checkpoints/last.ckpt.
+
+        Raises:
+            ConfigError: a process trains in that RUN_DIR. An Algorithm itself holds no lock: it writes only here.
         """
+        if path is None:
+            refuse_live_run(Path(self.config["run_dir"]))
         path = Path(path) if path is not None else Path(self.config["run_dir"]) / "checkpoints" / "last.ckpt"
         path.parent.mkdir(parents=True, exist_ok=True)
         if self.datamodule.workers is None:

@@ -30,9 +30,11 @@ from lightning_rl.errors import (
     EnvError,
     NonFiniteError,
     RankError,
+    SaveError,
     UnsupportedSpaceError,
     did_you_mean,
 )
+from lightning_rl.run_directory.listing import runs_below
 
 __all__ = ["main", "run_verb"]
 
@@ -86,7 +88,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
         if not isinstance(error, (*USER_ERRORS, RankError)):
             traceback.print_exc()
         print(f"error: {one_line(error)}", file=sys.stderr)
-        return 2 if isinstance(error, USER_ERRORS) else EXIT_CODES["failed"]
+        return 2 if isinstance(error, USER_ERRORS) and not isinstance(error, SaveError) else EXIT_CODES["failed"]
 
 
 def train(arguments: Sequence[str]) -> int:
@@ -185,15 +187,27 @@ def evaluate(arguments: Sequence[str]) -> int:
 
 
 def list_choices(arguments: Sequence[str]) -> int:
-    """Name what there is: list [policies|envs|experiments|models|explorations|metrics]."""
+    """Name what there is: list [policies|envs|experiments|models|explorations|metrics], list runs [DIR]."""
     parser = Parser(prog="lightning-rl list", description=list_choices.__doc__)
-    parser.add_argument("kind", nargs="?", choices=[*LISTS, "metrics"])
+    parser.add_argument("kind", nargs="?", choices=[*LISTS, "metrics", "runs"])
+    parser.add_argument("directory", nargs="?", type=Path, help="of runs, at any depth; default ./runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
+    if options.kind == "runs":
+        return list_runs(options.directory or Path("runs"), options.json)
+    if options.directory is not None:
+        raise ConfigError(f"list {options.kind} takes no directory; `list runs {options.directory}` does")
     kinds = [options.kind] if options.kind else [*LISTS, "metrics"]
     found = {kind: descriptions.metrics() if kind == "metrics" else descriptions.choices(LISTS[kind]) for kind in kinds}
     listings = [descriptions.listing(kind, names) for kind, names in found.items()]
     print(json.dumps(found) if options.json else "\n\n".join(listings))
+    return 0
+
+
+def list_runs(directory: Path, as_json: bool) -> int:
+    """The runs below a directory, newest first."""
+    rows = runs_below(directory)
+    print(json.dumps({"runs": rows}) if as_json else descriptions.run_table(rows, directory))
     return 0
 
 

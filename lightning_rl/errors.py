@@ -15,6 +15,7 @@ __all__ = [
     "EnvError",
     "NonFiniteError",
     "RankError",
+    "SaveError",
     "UnsupportedSpaceError",
     "check_at_least_one",
     "did_you_mean",
@@ -37,6 +38,10 @@ class EnvError(RuntimeError):
 
 class CheckpointError(RuntimeError):
     """A checkpoint that is missing, damaged, or of something else."""
+
+
+class SaveError(CheckpointError):
+    """Something of a run that could not be written; the message names the file, the reason and what there is."""
 
 
 class NonFiniteError(FloatingPointError):

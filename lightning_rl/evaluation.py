@@ -7,9 +7,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
+from lightning_rl.run_directory.config_file import read_config
 
 __all__ = ["confidence_interval", "evaluate"]
 
@@ -80,7 +79,7 @@ def environment(checkpoint: Path, env: str | None) -> dict[str, Any]:
     file = checkpoint.absolute().parent.parent / "config.yaml"
     if not file.is_file():
         raise ConfigError(f"{checkpoint} is not in a run directory (no {file}): say which environment with --env ID")
-    config = yaml.safe_load(file.read_text(encoding="utf-8"))
+    config = read_config(file.parent)
     return config["evaluation"]["env"] or config["env"]
 
 

@@ -6,19 +6,20 @@ Torch and Lightning are imported where they are needed, so that a mistake in the
 from __future__ import annotations
 
 import inspect
-import json
+import logging
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from lightning_rl.config.keys import dotted, value_at
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.ranks.local import is_first_rank
+from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config
+from lightning_rl.run_directory.lock import LOCK_FILE, RunLock, refuse_live_run
+from lightning_rl.run_directory.status import STATUS_FILE, read_status, status_or_nothing, write_status
 from lightning_rl.schedules import in_env_steps
 from lightning_rl.trainer.making import made_trainer
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from lightning_rl.rollouts.envs import EnvCreator
 
 __all__ = ["RESUMABLE", "build", "fit", "recorded", "resumed_config", "train"]
+
+log = logging.getLogger(__name__)
 
 # What may change when a run goes on; all else would make it another run.
 RESUMABLE = (
@@ -154,15 +157,18 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str,
         What status.json holds: state ("ok" or "interrupted"), env_steps, return, best_return, seconds.
 
     Raises:
-        ConfigError: `run_dir` holds a run already.
+        ConfigError: `run_dir` holds a run already, or another process trains there.
         Exception: what stopped the run; its traceback is in RUN_DIR/train.log, and status.json says "failed".
     """
-    run_dir = Path(config["run_dir"]).absolute()
-    if is_first_rank() and ckpt_path is None and (run_dir / "config.yaml").exists():
-        raise ConfigError(f"run_dir={run_dir} holds a run: continue it with `lightning-rl resume`, or choose another")
-    with recorded(run_dir):
-        made(config["launcher"], "_target_").launch(config, ckpt_path)
-    return json.loads((run_dir / "status.json").read_text(encoding="utf-8"))
+    run_dir, first = Path(config["run_dir"]).absolute(), is_first_rank()
+    with RunLock(run_dir) if first else nullcontext():
+        if first and ckpt_path is None and (run_dir / CONFIG_FILE).exists():
+            raise ConfigError(
+                f"run_dir={run_dir} holds a run: continue it with `lightning-rl resume`, or choose another"
+            )
+        with recorded(run_dir):
+            made(config["launcher"], "_target_").launch(config, ckpt_path)
+        return read_status(run_dir / STATUS_FILE)
 
 
 def fit(policy: Policy, datamodule: RolloutDataModule, trainer: Trainer, ckpt_path: Path | None = None) -> None:
@@ -177,22 +183,49 @@ def fit(policy: Policy, datamodule: RolloutDataModule, trainer: Trainer, ckpt_pa
 
 @contextmanager
 def recorded(run_dir: str | Path) -> Iterator[None]:
-    """Leave what goes wrong in RUN_DIR: its traceback in train.log, "failed" in status.json."""
+    """Leave in RUN_DIR how a run ended that could not write it itself.
+
+    Of an error, the traceback is added to train.log, and status.json says "failed"; of an interrupt before training,
+    status.json says "interrupted". A directory that holds no run yet gets neither.
+    """
     run_dir = Path(run_dir)
+    before = status_or_nothing(run_dir / STATUS_FILE)
     try:
         yield
     except Exception as error:
-        if run_dir.is_dir():
-            from lightning_rl.callbacks.status import read_status, write_status
-
-            with (run_dir / "train.log").open("a", encoding="utf-8") as log:
-                log.write("".join(traceback.format_exception(error)))
-            status_file = run_dir / "status.json"
-            status = read_status(status_file)
-            # One that a callback wrote knows only the echo of what happened in another rank.
-            if status.pop("state", None) != "failed" or str(error).startswith("rank "):
-                write_status(status_file, "failed", **{**status, "error": f"{type(error).__name__}: {error}"})
+        if holds_something(run_dir):
+            record_failure(run_dir, error, before)
         raise
+    except KeyboardInterrupt:
+        status = status_or_nothing(run_dir / STATUS_FILE)
+        if (run_dir / CONFIG_FILE).exists() and status.get("state", "running") == "running":
+            write_status(run_dir / STATUS_FILE, **{**status, "state": "interrupted"})
+        raise
+
+
+def holds_something(run_dir: Path) -> bool:
+    """Whether there is anything in the directory beside the lock of the run that is being started."""
+    return run_dir.is_dir() and any(path.name != LOCK_FILE for path in run_dir.iterdir())
+
+
+def record_failure(run_dir: Path, error: Exception, before: Mapping[str, Any]) -> None:
+    """Write train.log and status.json; what cannot be written is said, and does not hide the error itself.
+
+    Args:
+        run_dir: of the run.
+        error: that ended it.
+        before: what status.json said when the run began.
+    """
+    log_file, status_file = run_dir / "train.log", run_dir / STATUS_FILE
+    try:
+        with log_file.open("a", encoding="utf-8") as file:
+            file.write("".join(traceback.format_exception(error)))
+    except OSError as problem:
+        log.error("%s could not be written (%s); the run failed with the error below", log_file, problem)
+    status = status_or_nothing(status_file)
+    # What a callback of this run wrote stays, unless it knows only the echo of what happened in another rank.
+    if status == before or status["state"] != "failed" or str(error).startswith("rank "):
+        write_status(status_file, **{**status, "state": "failed", "error": f"{type(error).__name__}: {error}"})
 
 
 def resumed_config(run_dir: Path, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,12 +236,10 @@ def resumed_config(run_dir: Path, changes: Mapping[str, Any]) -> dict[str, Any]:
         changes: dotted key → value.
 
     Raises:
-        ConfigError: there is no run, it is complete, or a change would make it another run.
+        ConfigError: there is no run, it is damaged, complete or going on, or a change would make it another run.
     """
-    file = run_dir / "config.yaml"
-    if not file.is_file():
-        raise ConfigError(f"{run_dir} holds no run (no config.yaml): give a directory that `lightning-rl train` wrote")
-    config = moved(yaml.safe_load(file.read_text(encoding="utf-8")), run_dir)
+    refuse_live_run(run_dir)
+    config = read_config(run_dir)
     known = list(dotted(config))
     for key, value in changes.items():
         if key not in known:
@@ -218,22 +249,8 @@ def resumed_config(run_dir: Path, changes: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"{key}={value!r} would make it another run; a resumed run can change {allowed}")
         section, _, name = key.rpartition(".")
         (value_at(config, section) if section else config)[name] = value
-    status_file = run_dir / "status.json"
-    taken = json.loads(status_file.read_text(encoding="utf-8"))["env_steps"] if status_file.is_file() else 0
-    if taken >= config["total_env_steps"]:
+    status = read_status(run_dir / STATUS_FILE)
+    taken = status.get("env_steps", 0)
+    if status.get("state") == "ok" and taken >= config["total_env_steps"]:
         raise ConfigError(f"{run_dir} has taken {taken} of total_env_steps={config['total_env_steps']}: give it more")
     return config
-
-
-def moved(config: dict[str, Any], run_dir: Path) -> dict[str, Any]:
-    """The config with its run directory, and every path inside it, where the run is now."""
-    before = config["run_dir"]
-
-    def rebased(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: rebased(child) for key, child in value.items()}
-        if isinstance(value, str) and (value == before or value.startswith(f"{before}/")):
-            return f"{run_dir}{value[len(before) :]}"
-        return value
-
-    return rebased(config)

@@ -22,6 +22,7 @@ FLOORS = {
     "models": 1,
     "exploration": 1,
     "multi_agent_batch": 1,
+    "run_directory": 1,
     "sample_batch": 1,
     "schedules": 1,
     "seeding": 1,

@@ -31,11 +31,11 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_rl.callbacks.checkpoint_io import duplicate, remove_staging
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, check_metric
 from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.callbacks.signals import HardStop
 from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.run_directory.atomic import duplicate, remove_staging
 
 __all__ = ["RLCheckpoint"]
 

@@ -1,9 +1,8 @@
-"""Checkpoint files are whole or not there: a crash, a kill or a full disk at any moment leaves the previous file."""
+"""Checkpoint files are written whole or not at all, and are read without running code from them."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,10 +13,9 @@ from lightning.fabric.plugins import TorchCheckpointIO
 
 from lightning_rl.checkpoint_files import read_file
 from lightning_rl.errors import CheckpointError
+from lightning_rl.run_directory.atomic import write_atomically
 
-__all__ = ["AtomicCheckpointIO", "check_plain", "duplicate", "remove_staging", "write_atomically"]
-
-STAGING = ".staging"
+__all__ = ["AtomicCheckpointIO", "check_plain"]
 
 SCALARS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 
@@ -96,61 +94,6 @@ class _Watched:
         self.file.flush()
 
 
-def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], None], *, durable: bool = True) -> None:
-    """Put `content` under `path`: readers see the old file or the whole new one.
-
-    Args:
-        path: where to; its directory is made if needed.
-        content: all bytes, or what writes them into a file.
-        durable: also survive a power cut (syncs file and directory, some milliseconds).
-
-    Raises:
-        OSError: the content could not be written; `path` is untouched.
-    """
-
-    def write(staging: Path) -> None:
-        with staging.open("wb") as file:
-            if callable(content):
-                content(file)
-            else:
-                file.write(content)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _replace(path, write)
-    if durable:
-        _sync_directory(path.parent)
-
-
-def duplicate(source: Path, target: Path) -> None:
-    """Give the file `source` a second name; nothing is written where the file system has hard links.
-
-    Sharing is safe because checkpoint files are replaced, never written into.
-
-    Raises:
-        OSError: it could not be done; a `target` that was there before is untouched.
-    """
-
-    def link_or_copy(staging: Path) -> None:
-        try:
-            os.link(source, staging)
-        except OSError:  # no hard links on this file system
-            shutil.copyfile(source, staging)
-            with staging.open("rb+") as file:
-                os.fsync(file.fileno())
-
-    _replace(target, link_or_copy)
-    _sync_directory(target.parent)
-
-
-def remove_staging(directory: Path) -> None:
-    """Delete what a process that was killed while writing left behind."""
-    for leftover in directory.glob(f".*{STAGING}"):
-        leftover.unlink(missing_ok=True)
-
-
 def check_plain(value: Any, where: str = "checkpoint") -> None:
     """Refuse what `torch.load(weights_only=True)` could not read back.
 
@@ -186,22 +129,3 @@ def _owned(value: Any) -> Any:
 def _is_weights(checkpoint: dict[str, Any]) -> bool:
     # What Lightning's spawn and fork strategies hand from the first rank to the parent process, through this same door.
     return all(isinstance(value, torch.Tensor) for value in checkpoint.values())
-
-
-def _replace(path: Path, make: Callable[[Path], None]) -> None:
-    # In the same directory: os.replace is atomic only within one file system.
-    staging = path.with_name(f".{path.name}.{os.getpid()}{STAGING}")
-    try:
-        staging.unlink(missing_ok=True)
-        make(staging)
-        os.replace(staging, path)
-    finally:
-        staging.unlink(missing_ok=True)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -17,8 +17,8 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.loggers import TensorBoardLogger as LightningTensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from lightning_rl.callbacks.checkpoint_io import write_atomically
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
+from lightning_rl.run_directory.atomic import write_atomically
 
 __all__ = ["CSVLogger", "TensorBoardLogger"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,9 +15,10 @@ from lightning_rl.config.groups import GROUPS, group_options, option_text
 from lightning_rl.config.keys import dotted, value_at
 from lightning_rl.config.refusals import no_choice
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.run_directory.status import STATUS_FILE, status_or_nothing
 from lightning_rl.signatures import keywords_of, spelled
 
-__all__ = ["choices", "describe", "evaluation", "listing", "metrics", "sweep_results", "table"]
+__all__ = ["choices", "describe", "evaluation", "listing", "metrics", "run_table", "sweep_results", "table"]
 
 # The class whose constructor takes a group's keys, where it does not name one itself.
 TAKEN_BY = {
@@ -175,9 +175,9 @@ def sweep_results(directory: Path) -> list[dict[str, Any]]:
     folders = [folder for folder in directory.iterdir() if folder.is_dir() and folder.name.split("_")[0].isdigit()]
     rows = []
     for folder in sorted(folders, key=lambda folder: int(folder.name.split("_")[0])):
-        overrides, status = folder / ".hydra" / "overrides.yaml", folder / "status.json"
+        overrides, status = folder / ".hydra" / "overrides.yaml", folder / STATUS_FILE
         own = yaml.safe_load(overrides.read_text()) if overrides.is_file() else []
-        told = json.loads(status.read_text()) if status.is_file() else {}
+        told = status_or_nothing(status)
         rows.append(
             {
                 "job": folder.name.split("_")[0],
@@ -190,6 +190,28 @@ def sweep_results(directory: Path) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def run_table(rows: Sequence[Mapping[str, Any]], directory: Path) -> str:
+    """Runs under headings, and what a state means that needs explaining."""
+    if not rows:
+        return f"no runs below {directory}"
+    shown = table([{**row, "age": duration(row["age"])} for row in rows])
+    meanings = {
+        "dead": "dead: its process ended without a word; `lightning-rl resume DIRECTORY` goes on from its checkpoint",
+        "silent": "silent: its process is there, but has written nothing for minutes",
+        "damaged": "damaged: its status.json cannot be read; delete that file, a run goes on without it",
+    }
+    notes = [text for state, text in meanings.items() if any(row["state"] == state for row in rows)]
+    return "\n".join([shown, *(["", *notes] if notes else [])])
+
+
+def duration(seconds: float) -> str:
+    """A time in its largest unit: "12 s", "3 min", "5 h", "2 d"."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

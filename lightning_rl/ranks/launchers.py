@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from lightning_rl.errors import ConfigError, check_at_least_one
+from lightning_rl.errors import check_at_least_one
 from lightning_rl.ranks.local import is_first_rank, local_ranks, meeting, ranks_of
+from lightning_rl.run_directory.config_file import write_config
 
 __all__ = ["LocalLauncher", "RayTrainLauncher"]
 
@@ -36,7 +35,7 @@ class LocalLauncher:
         with StopSignals() as signals, meeting(local_ranks(config), run_dir) as launch:
             built = build(config, signals)
             if is_first_rank():
-                write_config(config, run_dir)
+                write_config(config, run_dir, env_steps_of(ckpt_path))
             launch(run_dir / "config.yaml", ckpt_path)
             fit(*built, ckpt_path)
 
@@ -95,7 +94,7 @@ class RayTrainLauncher:
             placement=self.placement,
             timeout_s=self.timeout_s,
             storage=run_dir / "ray_train",
-            ready=lambda: write_config(config, run_dir),
+            ready=lambda: write_config(config, run_dir, env_steps_of(ckpt_path)),
         )
 
 
@@ -108,15 +107,14 @@ def train_rank(job: Mapping[str, Any]) -> None:
     fit(*build(job["config"], place=place_of_rank()), None if path is None else Path(path))
 
 
-def write_config(config: Config, run_dir: Path) -> None:
-    """Leave the resolved config in the run directory.
+def env_steps_of(ckpt_path: Path | None) -> int:
+    """Environment steps of the checkpoint that a run goes on from; 0 without one.
 
     Raises:
-        ConfigError: it holds objects, which no file can give back.
+        CheckpointError: the file is missing, damaged or no checkpoint.
     """
-    try:
-        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"the config holds what is no plain data ({error}): give import paths") from error
-    run_dir.mkdir(parents=True, exist_ok=True)
-    (run_dir / "config.yaml").write_text(text, encoding="utf-8")
+    if ckpt_path is None:
+        return 0
+    from lightning_rl.checkpoint_files import counters_in
+
+    return counters_in(ckpt_path)["env_steps"]

@@ -16,6 +16,7 @@ from lightning_rl import errors
 from lightning_rl.errors import RankError
 from lightning_rl.ranks.rendezvous import Store
 from lightning_rl.ranks.watch import Watch, ended
+from lightning_rl.run_directory.status import STATUS_FILE, status_or_nothing, write_status
 
 __all__ = ["OtherRanks", "report_failure"]
 
@@ -132,7 +133,5 @@ class OtherRanks:
 
 def report_failure(run_dir: Path, error: str) -> None:
     """Write into status.json that the run failed; what it says of the run's progress stays."""
-    from lightning_rl.callbacks.status import read_status, write_status
-
-    status_file = run_dir / "status.json"
-    write_status(status_file, **{**read_status(status_file), "state": "failed", "error": error})
+    status_file = run_dir / STATUS_FILE
+    write_status(status_file, **{**status_or_nothing(status_file), "state": "failed", "error": error})

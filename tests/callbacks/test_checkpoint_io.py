@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ import pytest
 import torch
 
 from lightning_rl.callbacks import AtomicCheckpointIO
-from lightning_rl.callbacks.checkpoint_io import duplicate, remove_staging, write_atomically
 from lightning_rl.errors import CheckpointError
+from lightning_rl.run_directory.atomic import duplicate, remove_staging, write_atomically
 
 
 def whole(size: int = 1000, value: float = 1.0) -> dict[str, Any]:
@@ -252,3 +253,15 @@ def test_what_could_not_be_loaded_again_is_not_written(tmp_path: Path, value: An
     with pytest.raises(CheckpointError, match=place):
         AtomicCheckpointIO().save_checkpoint({"callbacks": {"Mine": value}}, tmp_path / "last.ckpt")
     assert not list(tmp_path.iterdir())
+
+
+def test_two_threads_that_write_one_file_leave_the_whole_content_of_one(tmp_path: Path):
+    contents = [bytes([number]) * 100_000 for number in range(4)]
+    writes = [
+        lambda content=content: write_atomically(tmp_path / "file", content, durable=False) for content in contents
+    ]
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(write) for write in writes * 50]:
+            done.result()
+    assert (tmp_path / "file").read_bytes() in contents
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

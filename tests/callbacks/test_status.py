@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lightning_rl.callbacks import MetricsCallback, StatusCallback, StopCallback
+from lightning_rl.run_directory import owner
+from lightning_rl.run_directory.owner import age
 from tests.callbacks.small_run import At, SmallData, SmallPolicy, small_trainer
 
 
@@ -25,7 +30,28 @@ def run(tmp_path: Path, *callbacks: Any, reason: str | None = None) -> dict[str,
 def test_a_run_that_ended_has_its_numbers(tmp_path: Path):
     status = run(tmp_path)
     assert status.pop("seconds") > 0
-    assert status == {"state": "ok", "env_steps": 600, "return": 6.0, "best_return": 5.0, "error": None}
+    assert 0 <= age(status.pop("heartbeat")) < 60
+    numbers = {"env_steps": 600, "return": 6.0, "best_return": 5.0}
+    assert status == {"state": "ok", **numbers, "error": None, "pid": os.getpid(), "host": socket.gethostname()}
+
+
+def test_the_status_is_renewed_while_an_iteration_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Iteration 2 waits until a heartbeat has been written since it began; `running` is never written after the end."""
+    monkeypatch.setattr(owner, "HEARTBEAT_SECONDS", 0.02)
+    file, seen = tmp_path / "status.json", []
+
+    def wait(trainer: object) -> None:
+        before = file.stat().st_mtime_ns
+        deadline = time.monotonic() + 30
+        while file.stat().st_mtime_ns == before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        seen.append(file.stat().st_mtime_ns > before)
+
+    assert run(tmp_path, At(2, wait))["state"] == "ok"
+    assert seen == [True]
+    written = file.stat().st_mtime_ns
+    time.sleep(0.1)
+    assert file.stat().st_mtime_ns == written
 
 
 def test_an_interrupted_run_says_so(tmp_path: Path):

@@ -1,0 +1,88 @@
+"""Files are whole or not there: a crash, a kill or a full disk at any moment leaves the previous content."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["duplicate", "remove_staging", "write_atomically"]
+
+STAGING = ".staging"
+
+
+def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], None], *, durable: bool = True) -> None:
+    """Put `content` under `path`: readers see the old file or the whole new one.
+
+    Args:
+        path: where to; its directory is made if needed.
+        content: all bytes, or what writes them into a file.
+        durable: also survive a power cut (syncs file and directory, some milliseconds).
+
+    Raises:
+        OSError: the content could not be written; `path` is untouched.
+    """
+
+    def write(staging: Path) -> None:
+        with staging.open("wb") as file:
+            if callable(content):
+                content(file)
+            else:
+                file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _replace(path, write)
+    if durable:
+        _sync_directory(path.parent)
+
+
+def duplicate(source: Path, target: Path) -> None:
+    """Give the file `source` a second name; nothing is written where the file system has hard links.
+
+    Sharing is safe because checkpoint files are replaced, never written into.
+
+    Raises:
+        OSError: it could not be done; a `target` that was there before is untouched.
+    """
+
+    def link_or_copy(staging: Path) -> None:
+        try:
+            os.link(source, staging)
+        except OSError:  # no hard links on this file system
+            shutil.copyfile(source, staging)
+            with staging.open("rb+") as file:
+                os.fsync(file.fileno())
+
+    _replace(target, link_or_copy)
+    _sync_directory(target.parent)
+
+
+def remove_staging(directory: Path) -> None:
+    """Delete what a process that was killed while writing left behind."""
+    for leftover in directory.glob(f".*{STAGING}"):
+        leftover.unlink(missing_ok=True)
+
+
+def _replace(path: Path, make: Callable[[Path], None]) -> None:
+    # In the same directory: os.replace is atomic only within one file system. Two threads have two names.
+    staging = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}{STAGING}")
+    try:
+        staging.unlink(missing_ok=True)
+        make(staging)
+        os.replace(staging, path)
+    finally:
+        staging.unlink(missing_ok=True)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,135 @@
+"""config.yaml, the resolved configuration of a run, and config_history.yaml, what a resumed run changed in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lightning_rl.errors import ConfigError, SaveError
+from lightning_rl.run_directory.atomic import write_atomically
+from lightning_rl.run_directory.owner import now
+
+__all__ = ["CONFIG_FILE", "HISTORY_FILE", "read_config", "relocated", "write_config"]
+
+CONFIG_FILE = "config.yaml"
+HISTORY_FILE = "config_history.yaml"
+
+HEAD = "# The resolved configuration of this run; it ends with a line of three dots.\n"
+SECTIONS = (
+    "seed",
+    "total_env_steps",
+    "run_dir",
+    "stop",
+    "env",
+    "policy",
+    "workers",
+    "data",
+    "evaluation",
+    "checkpoint",
+)
+
+ABSENT = "(absent)"
+
+
+def read_config(run_dir: Path) -> dict[str, Any]:
+    """The configuration in a run directory; it may be a directory of another name than when it was written.
+
+    Raises:
+        ConfigError: there is none, or it is damaged; names file and reason.
+    """
+    file = run_dir / CONFIG_FILE
+    if not file.is_file():
+        raise ConfigError(f"{run_dir} holds no run (no config.yaml): give a directory that `lightning-rl train` wrote")
+    remedy = "take it from a copy of the run; its checkpoints hold the policy, and are not touched"
+    try:
+        text = file.read_text(encoding="utf-8")
+        config = yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{file} is damaged ({reason}): {remedy}") from error
+    missing = [name for name in SECTIONS if name not in config] if isinstance(config, dict) else ["run_dir"]
+    if missing or not isinstance(config["run_dir"], str):
+        raise ConfigError(f"{file} is damaged (it has no {missing[0] if missing else 'run_dir'}): {remedy}")
+    if text.startswith(HEAD) and not text.endswith("\n...\n"):
+        raise ConfigError(f"{file} is damaged (its end is missing): {remedy}")
+    return relocated(config, run_dir)
+
+
+def relocated(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
+    """The config with its run directory, and every path inside it, where the run is now."""
+    before = config["run_dir"]
+
+    def rebased(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: rebased(child) for key, child in value.items()}
+        if isinstance(value, list):
+            return [rebased(child) for child in value]
+        if isinstance(value, str) and (value == before or value.startswith(f"{before}/")):
+            return f"{run_dir}{value[len(before) :]}"
+        return value
+
+    return rebased(config)
+
+
+def write_config(config: Mapping[str, Any], run_dir: Path, env_steps: int = 0) -> None:
+    """Leave the resolved config in the run directory; a file that says the same already stays as it is.
+
+    What differs from the file there goes to config_history.yaml first.
+
+    Args:
+        config: plain containers.
+        run_dir: of the run.
+        env_steps: of the checkpoint that the run goes on from.
+
+    Raises:
+        ConfigError: it holds objects, which no file can give back.
+        SaveError: it could not be written; the files there are as they were.
+    """
+    try:
+        text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, explicit_end=True)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"the config holds what is no plain data ({error}): give import paths") from error
+    file = run_dir / CONFIG_FILE
+    try:
+        if file.exists():
+            before = yaml.safe_load(file.read_text(encoding="utf-8"))
+            if before == yaml.safe_load(text):
+                return
+            _record(run_dir / HISTORY_FILE, changes(before, config, run_dir), env_steps)
+        write_atomically(file, f"{HEAD}{text}".encode())
+    except OSError as error:
+        raise SaveError(
+            f"{file} could not be written ({error.strerror or error}): it is as it was, and so are the checkpoints; "
+            "free some space there and try again"
+        ) from error
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any], run_dir: Path) -> dict[str, list[Any]]:
+    """Dotted key → [before, after] where two configs differ, paths inside the run directory aside.
+
+    A value of a key that one of them does not have is "(absent)".
+    """
+    moved = {} if before["run_dir"] == after["run_dir"] else {"run_dir": [before["run_dir"], after["run_dir"]]}
+    old, new = dict(_leaves(relocated(before, run_dir))), dict(_leaves(relocated(after, run_dir)))
+    pairs = {key: [old.get(key, ABSENT), new.get(key, ABSENT)] for key in dict.fromkeys([*old, *new])}
+    return moved | {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _record(file: Path, changed: Mapping[str, list[Any]], env_steps: int) -> None:
+    """Add an entry to the history; the file is replaced, so that it is whole at any time."""
+    written = file.read_text(encoding="utf-8") if file.exists() else ""
+    entry = yaml.safe_dump(
+        [{"at": now(), "env_steps": env_steps, "changes": dict(changed)}], sort_keys=False, allow_unicode=True
+    )
+    write_atomically(file, f"{written}{entry}".encode())
+
+
+def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,71 @@
+"""The runs below a directory, and how each is doing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.run_directory.config_file import CONFIG_FILE
+from lightning_rl.run_directory.lock import LOCK_FILE, live_owner
+from lightning_rl.run_directory.owner import SILENT_SECONDS, age, is_alive
+from lightning_rl.run_directory.status import STATUS_FILE, read_status
+
+__all__ = ["runs_below", "state_of"]
+
+FILES = (CONFIG_FILE, STATUS_FILE, LOCK_FILE)
+
+
+def runs_below(directory: Path) -> list[dict[str, Any]]:
+    """One row per run, newest first: state, env_steps, return, best, age (seconds since it last wrote), directory.
+
+    Raises:
+        ConfigError: there is no such directory.
+    """
+    if not directory.is_dir():
+        raise ConfigError(f"{directory} is no directory: give one that holds runs, such as runs")
+    return sorted((row_of(run) for run in run_directories(directory)), key=lambda row: row["age"])
+
+
+def run_directories(directory: Path) -> Iterator[Path]:
+    """Directories that hold a run; nothing inside a run is looked at."""
+    for parent, children, files in os.walk(directory):
+        if any(name in files for name in FILES):
+            children.clear()
+            yield Path(parent)
+        children.sort()
+
+
+def row_of(run_dir: Path) -> dict[str, Any]:
+    """What `list runs` shows of a run."""
+    try:
+        status = read_status(run_dir / STATUS_FILE)
+    except ConfigError:
+        status = {"state": "damaged"}
+    written = [(run_dir / name).stat().st_mtime for name in FILES if (run_dir / name).exists()]
+    return {
+        "state": state_of(run_dir, status),
+        "env_steps": status.get("env_steps"),
+        "return": status.get("return"),
+        "best": status.get("best_return"),
+        "age": max(0.0, time.time() - max(written, default=0.0)),
+        "directory": str(run_dir),
+    }
+
+
+def state_of(run_dir: Path, status: Mapping[str, Any]) -> str:
+    """How a run is doing.
+
+    "starting" and "running" have a process; "silent": its process is there, but gives no sign of life; "dead": the
+    process ended without a word; "ok", "failed" and "interrupted" are what the run itself said last.
+    """
+    told, silent_for = status.get("state", "starting"), age(status.get("heartbeat"))
+    works, running = live_owner(run_dir) is not None, told == "running" and is_alive(status, silent_for)
+    if works and not running:
+        return "starting"
+    if running and (works or silent_for < SILENT_SECONDS):  # without a lock, the number may be a later process's
+        return "silent" if silent_for >= SILENT_SECONDS else "running"
+    return "dead" if told in ("running", "starting") else told

@@ -1,0 +1,143 @@
+"""One process at a time trains in a run directory.
+
+RUN_DIR/run.lock names it. The file is made exclusively, and its time is renewed while the process lives, so that other
+machines, which cannot look at the process, see that it does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+from lightning_rl.errors import ConfigError, SaveError
+from lightning_rl.run_directory.owner import SILENT_SECONDS, Heartbeat, is_alive, now, this_process
+
+__all__ = ["LOCK_FILE", "RunLock", "live_owner", "refuse_live_run"]
+
+LOCK_FILE = "run.lock"
+
+log = logging.getLogger(__name__)
+
+
+class RunLock:
+    """`with RunLock(run_dir): …`: no other process trains in that directory meanwhile.
+
+    A lock whose process is dead is taken over, with a warning. The directory is made if needed, and removed again if
+    nothing was put into it.
+
+    Args:
+        run_dir: of the run.
+
+    Raises:
+        ConfigError: a living process holds the lock; names it.
+        SaveError: nothing can be written there.
+    """
+
+    def __init__(self, run_dir: str | Path) -> None:
+        self.file = Path(run_dir).absolute() / LOCK_FILE
+        self._owner = {**this_process(), "since": now()}
+        self._made: list[Path] = []
+        self._heartbeat: Heartbeat | None = None
+
+    def __enter__(self) -> Self:
+        directory = self.file.parent
+        try:
+            self._made = [each for each in (directory, *directory.parents) if not each.exists()]
+            directory.mkdir(parents=True, exist_ok=True)
+            with _alone(directory):
+                self._take()
+        except OSError as error:
+            self._remove_what_was_made()
+            reason = error.strerror or error
+            raise SaveError(f"run_dir={directory} cannot be written to ({reason}): free some space there, or choose "
+                            "another") from error  # fmt: skip
+        self._heartbeat = Heartbeat(self._renew)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        if _content(self.file) == self._owner:
+            self.file.unlink(missing_ok=True)
+        self._remove_what_was_made()
+
+    def _take(self) -> None:
+        refuse_live_run(self.file.parent)
+        if self.file.exists():
+            before = _content(self.file)
+            who = f"process {before['pid']} on {before['host']}, which is gone" if before else "a process that is gone"
+            log.warning("%s was left by %s: it is taken over", self.file, who)
+            self.file.unlink()
+        try:
+            with self.file.open("x", encoding="utf-8") as file:
+                json.dump(self._owner, file)
+        except FileExistsError:  # where the directory cannot be locked, two may come so far
+            refuse_live_run(self.file.parent)
+            raise
+        except OSError:
+            self.file.unlink(missing_ok=True)
+            raise
+
+    def _renew(self) -> None:
+        with suppress(OSError):  # the file was removed, or its file system has gone away
+            os.utime(self.file)
+
+    def _remove_what_was_made(self) -> None:
+        for directory in self._made:
+            with suppress(OSError):  # something is in it
+                directory.rmdir()
+
+
+def live_owner(run_dir: Path) -> dict[str, Any] | None:
+    """Who trains in the directory now: pid, host, since; `None` if no process does."""
+    file = run_dir / LOCK_FILE
+    try:
+        silent_for = time.time() - file.stat().st_mtime
+    except OSError:
+        return None
+    owner = _content(file)
+    if owner is None:  # a lock that is being written, or was when its machine stopped
+        return {"pid": None, "host": None, "since": None} if silent_for < SILENT_SECONDS else None
+    return owner if is_alive(owner, silent_for) else None
+
+
+def refuse_live_run(run_dir: Path) -> None:
+    """Refuse to write into the directory of a run that another process, or another part of this one, trains.
+
+    Raises:
+        ConfigError: names process and machine.
+    """
+    owner = live_owner(run_dir)
+    if owner is not None:
+        raise ConfigError(
+            f"{run_dir} is in use: process {owner['pid']} on {owner['host']} trains there since {owner['since']}; wait "
+            f"until it ends, or stop it (`kill {owner['pid']}` lets it save a checkpoint)"
+        )
+
+
+def _content(file: Path) -> dict[str, Any] | None:
+    """What a lock says; `None` for a missing or damaged one."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and {"pid", "host", "since"} <= found.keys() else None
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """No other process is in here with the same directory; without that where its file system has no locks."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,96 @@
+"""The process that works in a run directory: how a file names it, and whether it still lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+__all__ = ["HEARTBEAT_SECONDS", "SILENT_SECONDS", "Heartbeat", "age", "is_alive", "now", "this_process"]
+
+HEARTBEAT_SECONDS = 15.0
+SILENT_SECONDS = 120.0  # a process of another machine that has written nothing for so long is taken for dead
+
+
+def now() -> str:
+    """The time as files of a run have it: "2025-06-30T12:00:00+00:00"."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def age(moment: Any) -> float:
+    """Seconds since a time that `now` gave; infinite for anything else."""
+    try:
+        return (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
+    except (TypeError, ValueError):
+        return float("inf")
+
+
+def this_process() -> dict[str, Any]:
+    """Number, machine and birth of this process; `born` tells it from a later one of the same number."""
+    return {"pid": os.getpid(), "host": socket.gethostname(), "born": _birth(os.getpid())}
+
+
+def is_alive(owner: Mapping[str, Any], silent_for: float) -> bool:
+    """Whether the process that `this_process` described lives.
+
+    Args:
+        owner: pid, host and, where it is known, born.
+        silent_for: seconds since its last heartbeat; decides about a process of another machine.
+    """
+    pid = owner.get("pid")
+    if owner.get("host") != socket.gethostname() or not isinstance(pid, int):
+        return silent_for < SILENT_SECONDS
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    birth = _birth(pid)
+    return birth != "ended" and owner.get("born") in (None, birth)
+
+
+def _birth(pid: int) -> str | None:
+    """When a process was started, in ticks since the system was; "ended" for one that only waits to be reaped.
+
+    `None` where there is no /proc, as on macOS.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    state, *fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
+    return "ended" if state in "ZX" else fields[18]
+
+
+class Heartbeat:
+    """Calls a function every few seconds from a thread of its own, until it is stopped.
+
+    Args:
+        beat: what to call; it raises nothing.
+    """
+
+    def __init__(self, beat: Callable[[], None]) -> None:
+        self._beat = beat
+        self._over = threading.Event()
+        self._one_at_a_time = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No call begins after this, and none is going on."""
+        self._over.set()
+        with self._one_at_a_time:  # not a join: a signal's handler may stop it within a call of the main thread
+            pass
+
+    def _run(self) -> None:
+        while not self._over.wait(HEARTBEAT_SECONDS):
+            with self._one_at_a_time:
+                if not self._over.is_set():
+                    self._beat()

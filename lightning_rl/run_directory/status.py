@@ -1,0 +1,61 @@
+"""status.json: how a run is doing, for people and programs that look at its directory."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.run_directory.atomic import write_atomically
+from lightning_rl.run_directory.owner import now, this_process
+
+__all__ = ["STATUS_FILE", "read_status", "status_or_nothing", "write_status"]
+
+STATUS_FILE = "status.json"
+
+log = logging.getLogger(__name__)
+
+
+def write_status(path: Path, state: str, **fields: Any) -> None:
+    """Replace the status file; pid, host and heartbeat are those of this process, now.
+
+    Args:
+        path: RUN_DIR/status.json.
+        state: "running", "ok", "failed" or "interrupted".
+        fields: of env_steps, return, best_return, seconds, error; the ones left out are null.
+    """
+    status = {"env_steps": 0, "return": None, "best_return": None, "seconds": 0.0, "error": None, **fields}
+    process = this_process()
+    status |= {"pid": process["pid"], "host": process["host"], "heartbeat": now()}
+    try:
+        write_atomically(path, json.dumps({"state": state, **status}, indent=1).encode(), durable=False)
+    except OSError as error:
+        log.error("%s could not be written (%s)", path, error)
+
+
+def read_status(path: Path) -> dict[str, Any]:
+    """What `write_status` wrote; nothing where there is no file.
+
+    Raises:
+        ConfigError: the file is damaged; names it, and says that a run does without.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        status = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"{path} is damaged ({reason}): delete it, a run goes on without it") from error
+    if not isinstance(status, dict) or not isinstance(status.get("state"), str):
+        raise ConfigError(f"{path} is damaged (it holds no state): delete it, a run goes on without it")
+    return status
+
+
+def status_or_nothing(path: Path) -> dict[str, Any]:
+    """What `write_status` wrote; nothing where there is no file, or a damaged one."""
+    try:
+        return read_status(path)
+    except ConfigError:
+        return {}

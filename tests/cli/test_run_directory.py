@@ -1,0 +1,162 @@
+"""A run directory through the command line: who may write there, what damage is named, which runs there are."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lightning_rl import run
+from lightning_rl.cli import main
+from lightning_rl.run_directory import listing
+from lightning_rl.run_directory.lock import RunLock
+from tests.cli.conftest import Command
+
+SHORT = ("policy=pg", "env=cartpole", "workers.fragment_length=16", "evaluation=none", "model.fcnet_hiddens=[8]")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("trained") / "run"
+    assert main(["train", *SHORT, "total_env_steps=256", f"run_dir={run_dir}"]) == 0
+    return run_dir
+
+
+@pytest.fixture
+def out(trained: Path, tmp_path: Path) -> Path:
+    """A copy of a run that has ended."""
+    return shutil.copytree(trained, tmp_path / "out")
+
+
+def contents(run_dir: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(run_dir)): path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("verb", ["train", "resume"])
+def test_a_run_that_lives_is_not_joined_by_another(verb: str, command: Command, out: Path):
+    before = contents(out)
+    asked = ("train", *SHORT, "run_dir=out") if verb == "train" else ("resume", "out", "total_env_steps=999")
+    with RunLock(out):
+        told = command(*asked)
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert f"out is in use: process {os.getpid()} on " in told.err
+    assert contents(out) == before
+
+
+def test_the_run_holds_its_lock_until_it_ends(out: Path, command: Command, tmp_path: Path):
+    (tmp_path / "looks.py").write_text(
+        "from pathlib import Path\n"
+        "from lightning_rl.callbacks import RLCallback\n"
+        "from lightning_rl.run_directory.lock import live_owner\n"
+        "class Looks(RLCallback):\n"
+        "    def on_train_batch_end(self, *args):\n"
+        "        Path('seen').write_text(str(live_owner(Path('new')) is not None))\n"
+    )
+    assert command("train", *SHORT, "total_env_steps=64", "run_dir=new", "callbacks=[looks:Looks]").code == 0
+    assert (tmp_path / "seen").read_text() == "True"
+    assert not (tmp_path / "new" / "run.lock").exists()
+
+
+def test_resume_keeps_the_changes_it_made_in_the_history(command: Command, out: Path):
+    config = (out / "config.yaml").read_bytes()
+    taken = json.loads((out / "status.json").read_text())["env_steps"]
+    assert command("resume", "out", "total_env_steps=512").code == 0
+    (entry,) = yaml.safe_load((out / "config_history.yaml").read_text())
+    assert entry["env_steps"] == taken
+    assert entry["changes"]["total_env_steps"] == [256, 512]
+    assert (out / "config.yaml").read_bytes() != config
+
+
+def test_resume_on_a_full_disk_leaves_the_run_as_it_was(
+    command: Command, out: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = contents(out)
+    monkeypatch.setattr(os, "fsync", full)
+    told = command("resume", "out", "total_env_steps=512")
+    monkeypatch.undo()
+    assert told.code == 1
+    assert told.err.splitlines()[-1].startswith(f"error: {out}/config.yaml could not be written (No space left on dev")
+    after = contents(out)
+    assert "could not be written" in after.pop("train.log").decode()
+    assert json.loads(after.pop("status.json"))["state"] == "failed"
+    assert after == {name: content for name, content in before.items() if name != "status.json"}
+    os.chdir(tmp_path)
+    assert command("resume", "out", "total_env_steps=512").code == 0
+
+
+@pytest.mark.parametrize("file", ["status.json", "config.yaml"])
+@pytest.mark.parametrize("part", [0.0, 0.5])
+def test_a_damaged_file_is_one_line(file: str, part: float, command: Command, out: Path):
+    content = (out / file).read_bytes()
+    (out / file).write_bytes(content[: int(part * len(content))])
+    told = command("resume", "out", "total_env_steps=512")
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert f"{file} is damaged" in told.err
+    if file == "config.yaml":
+        told = command("evaluate", "out", "--episodes", "1")
+        assert (told.code, told.err.count("\n")) == (2, 1)
+        assert f"{file} is damaged" in told.err
+
+
+def test_a_log_that_cannot_be_written_does_not_hide_why_the_run_failed(
+    command: Command, out: Path, caplog: pytest.LogCaptureFixture
+):
+    (out / "train.log").mkdir()
+    (out / "checkpoints" / "last.ckpt").write_bytes(b"PK")
+    told = command("resume", "out", "total_env_steps=512")
+    assert told.code == 2
+    assert "train.log could not be written" in caplog.text
+    assert told.err.splitlines()[-1].startswith(f"error: checkpoint {Path('out/checkpoints/last.ckpt')} cannot be read")
+    assert "cannot be read" in json.loads((out / "status.json").read_text())["error"]
+
+
+def test_the_error_of_a_resumed_run_replaces_the_one_it_failed_with_before(out: Path):
+    config = run.resumed_config(out, {"total_env_steps": 512})
+    run.write_status(out / "status.json", "failed", error="OSError: long ago")
+    with pytest.raises(ValueError, match="of today"), run.recorded(config["run_dir"]):
+        raise ValueError("of today")
+    assert json.loads((out / "status.json").read_text())["error"] == "ValueError: of today"
+
+
+def test_list_runs_shows_how_each_is_doing(command: Command, out: Path, tmp_path: Path):
+    killed = shutil.copytree(out, tmp_path / "runs" / "killed")
+    shutil.copytree(out, tmp_path / "runs" / "2025-01-01" / "done")
+    status = json.loads((killed / "status.json").read_text())
+    (killed / "status.json").write_text(json.dumps({**status, "state": "running", "pid": 2**30, "return": None}))
+    told = command("list", "runs")
+    assert told.code == 0
+    heading, first, second, _, note = told.out.splitlines()
+    assert heading.split() == ["state", "env", "steps", "return", "best", "age", "directory"]
+    assert first.split()[0] == "dead" and first.endswith(f"{Path('runs/killed')}")
+    assert second.split()[0] == "ok" and second.endswith(f"{Path('runs/2025-01-01/done')}")
+    assert note.startswith("dead: its process ended without a word; `lightning-rl resume")
+    rows = json.loads(command("list", "runs", "runs/2025-01-01", "--json").out)["runs"]
+    assert [(row["state"], row["env_steps"]) for row in rows] == [("ok", status["env_steps"])]
+
+
+def test_list_refuses_directories_that_are_not_there_or_make_no_sense(command: Command, tmp_path: Path):
+    assert command("list", "runs").err.startswith("error: runs is no directory")
+    assert command("list", "policies", "runs").err.startswith("error: list policies takes no directory; `list runs")
+    (tmp_path / "empty").mkdir()
+    assert command("list", "runs", "empty").out == "no runs below empty\n"
+
+
+def test_a_thousand_runs_are_listed_at_once(tmp_path: Path, out: Path):
+    for number in range(1000):
+        run_dir = tmp_path / "runs" / str(number)
+        run_dir.mkdir(parents=True)
+        for name in ("config.yaml", "status.json"):
+            os.link(out / name, run_dir / name)
+    begun = time.perf_counter()
+    assert len(listing.runs_below(tmp_path / "runs")) == 1000
+    assert time.perf_counter() - begun < 5

@@ -1,0 +1,96 @@
+"""What `list runs` says of a run: from its files, and from whether its process lives."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.run_directory.listing import runs_below
+from lightning_rl.run_directory.lock import LOCK_FILE, RunLock
+from lightning_rl.run_directory.owner import SILENT_SECONDS, this_process
+from lightning_rl.run_directory.status import read_status, write_status
+
+SILENT = (datetime.now(UTC) - timedelta(seconds=SILENT_SECONDS + 60)).isoformat()
+
+
+def run(directory: Path, state: str | None = "running", **fields: Any) -> Path:
+    """A run directory whose status was written by this process, unless `fields` say otherwise."""
+    directory.mkdir(parents=True)
+    (directory / "config.yaml").touch()
+    if state is not None:
+        write_status(directory / "status.json", state, env_steps=5, **{"return": 1.5})
+        status = read_status(directory / "status.json")
+        (directory / "status.json").write_text(json.dumps({**status, **fields}))
+    return directory
+
+
+def dead_lock(directory: Path) -> None:
+    (directory / LOCK_FILE).write_text(json.dumps({**this_process(), "born": "1", "since": "2025"}))
+
+
+def state(directory: Path) -> str:
+    (row,) = runs_below(directory)
+    return row["state"]
+
+
+def test_a_run_is_what_it_said_last(tmp_path: Path):
+    for told in ("ok", "failed", "interrupted"):
+        assert state(run(tmp_path / told, told)) == told
+
+
+def test_a_run_that_runs_holds_the_lock_and_gives_signs_of_life(tmp_path: Path):
+    with RunLock(run(tmp_path / "run")):
+        assert state(tmp_path) == "running"
+
+
+def test_a_run_whose_process_is_there_but_gives_no_sign_of_life_is_silent(tmp_path: Path):
+    with RunLock(run(tmp_path / "run", heartbeat=SILENT)):
+        assert state(tmp_path) == "silent"
+
+
+@pytest.mark.parametrize("told", ["ok", "failed", "interrupted", None])
+def test_a_run_that_is_being_started_or_resumed_is_starting(tmp_path: Path, told: str | None):
+    with RunLock(run(tmp_path / "run", told)):
+        assert state(tmp_path) == "starting"
+
+
+def test_a_run_whose_process_is_gone_is_dead(tmp_path: Path):
+    dead_lock(run(tmp_path / "killed", heartbeat=SILENT))
+    dead_lock(run(tmp_path / "killed while it started", None))
+    run(tmp_path / "number of no process", pid=2**30)
+    run(tmp_path / "another machine", host="elsewhere", heartbeat=SILENT)
+    assert [row["state"] for row in runs_below(tmp_path)] == ["dead"] * 4
+
+
+def test_a_run_of_another_machine_runs_while_its_heartbeat_is_young(tmp_path: Path):
+    assert state(run(tmp_path / "run", host="elsewhere", pid=2**30)) == "running"
+
+
+def test_a_damaged_status_is_called_so(tmp_path: Path):
+    (run(tmp_path / "run") / "status.json").write_text("")
+    assert state(tmp_path) == "damaged"
+
+
+def test_runs_come_newest_first_from_any_depth_and_nothing_inside_them_is_a_run(tmp_path: Path):
+    for age, name in ((300, "a/old"), (10, "b/c/new"), (100, "middle")):
+        directory = run(tmp_path / name, "ok")
+        (directory / "ray_train").mkdir()
+        (directory / "ray_train" / "config.yaml").touch()
+        moment = datetime.now().timestamp() - age
+        for file in ("config.yaml", "status.json"):
+            os.utime(directory / file, (moment, moment))
+    rows = runs_below(tmp_path)
+    assert [row["directory"] for row in rows] == [str(tmp_path / name) for name in ("b/c/new", "middle", "a/old")]
+    assert rows[0]["age"] == pytest.approx(10, abs=5)
+    assert (rows[0]["env_steps"], rows[0]["return"], rows[0]["best"]) == (5, 1.5, None)
+
+
+def test_a_directory_that_is_not_there_is_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match="is no directory"):
+        runs_below(tmp_path / "runs")

@@ -1,0 +1,172 @@
+"""One process at a time trains in a run directory; a lock that a dead one left does not keep others out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightning_rl.algorithm import Algorithm
+from lightning_rl.errors import ConfigError, SaveError
+from lightning_rl.run_directory import lock
+from lightning_rl.run_directory.lock import LOCK_FILE, RunLock, live_owner, refuse_live_run
+from lightning_rl.run_directory.owner import SILENT_SECONDS, this_process
+
+HOLDS = """
+    import sys, time
+    from lightning_rl.run_directory.lock import RunLock
+    with RunLock(sys.argv[1]):
+        print("locked", flush=True)
+        time.sleep(600)
+"""
+
+
+def holder(directory: Path) -> subprocess.Popen[str]:
+    """Another process that holds the lock."""
+    command = [sys.executable, "-c", textwrap.dedent(HOLDS), str(directory)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "locked\n"
+    return process
+
+
+def left_behind(directory: Path, **owner: Any) -> Path:
+    """A lock as another process would have left it."""
+    file = directory / LOCK_FILE
+    file.write_text(json.dumps({**this_process(), "since": "2025-01-01T00:00:00+00:00", **owner}))
+    return file
+
+
+def test_a_second_process_is_refused_while_the_first_lives_and_takes_over_when_it_was_killed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    process = holder(tmp_path)
+    try:
+        with pytest.raises(ConfigError, match=f"in use: process {process.pid} on .* trains there since 20"):
+            RunLock(tmp_path).__enter__()
+        assert live_owner(tmp_path) is not None
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert live_owner(tmp_path) is None
+    with caplog.at_level(logging.WARNING), RunLock(tmp_path):
+        refused = pytest.raises(ConfigError, match=f"process {os.getpid()} ")
+        with refused:
+            refuse_live_run(tmp_path)
+    assert f"left by process {process.pid}" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_was_not_reaped_yet_holds_no_lock(tmp_path: Path):
+    process = holder(tmp_path)
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays as a zombie
+    assert live_owner(tmp_path) is None
+    process.wait()
+
+
+def test_another_process_of_the_same_number_holds_no_lock(tmp_path: Path):
+    left_behind(tmp_path, born="1")
+    assert live_owner(tmp_path) is None
+
+
+@pytest.mark.parametrize(("silent_for", "alive"), [(SILENT_SECONDS - 30, True), (SILENT_SECONDS + 30, False)])
+def test_a_process_of_another_machine_lives_as_long_as_it_renews_its_lock(
+    tmp_path: Path, silent_for: float, alive: bool
+):
+    file = left_behind(tmp_path, host="elsewhere", pid=7)
+    moment = file.stat().st_mtime - silent_for
+    os.utime(file, (moment, moment))
+    assert (live_owner(tmp_path) is not None) == alive
+
+
+def test_the_lock_is_renewed_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lock.Heartbeat, "__init__", lambda self, beat: (setattr(self, "beat", beat), None)[1])
+    monkeypatch.setattr(lock.Heartbeat, "stop", lambda self: None)
+    with RunLock(tmp_path) as held:
+        os.utime(held.file, (1.0, 1.0))
+        held._heartbeat.beat()  # type: ignore[union-attr]
+        assert held.file.stat().st_mtime > 1.0
+
+
+def test_the_lock_is_released_whatever_ends_the_run(tmp_path: Path):
+    for error in (ValueError, KeyboardInterrupt, SystemExit):
+        with pytest.raises(error), RunLock(tmp_path / "run"):
+            raise error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_directories_that_were_made_for_the_lock_alone_go_with_it(tmp_path: Path):
+    with RunLock(tmp_path / "a" / "b"):
+        assert (tmp_path / "a" / "b" / LOCK_FILE).is_file()
+    assert list(tmp_path.iterdir()) == []
+    with RunLock(tmp_path / "a" / "b"):
+        (tmp_path / "a" / "b" / "config.yaml").touch()
+    assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["config.yaml"]
+
+
+def test_a_lock_that_was_taken_over_is_not_removed_by_its_former_owner(tmp_path: Path):
+    with RunLock(tmp_path):
+        left_behind(tmp_path, pid=1, host="elsewhere")
+    assert json.loads((tmp_path / LOCK_FILE).read_text())["host"] == "elsewhere"
+
+
+def test_one_of_many_that_come_at_once_gets_the_lock(tmp_path: Path):
+    """Twelve threads meet a stale lock: taking it over twice would let two of them in."""
+    left_behind(tmp_path, born="1")
+    start, inside, done = threading.Barrier(12), [], threading.Event()
+
+    def come() -> None:
+        start.wait()
+        try:
+            with RunLock(tmp_path):
+                inside.append(1)
+                done.wait(30)
+        except ConfigError:
+            inside.append(0)
+        if len(inside) == 12:
+            done.set()
+
+    threads = [threading.Thread(target=come) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    while len(inside) < 12:
+        done.wait(0.01)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert sum(inside) == 1
+
+
+def test_a_damaged_lock_keeps_others_out_only_while_it_may_be_being_written(tmp_path: Path):
+    file = tmp_path / LOCK_FILE
+    file.write_bytes(b"")
+    assert live_owner(tmp_path) is not None
+    os.utime(file, (1.0, 1.0))
+    assert live_owner(tmp_path) is None
+
+
+@pytest.mark.parametrize("taken", ["file", "file/run"])
+def test_a_run_directory_that_cannot_be_made_is_refused_in_a_line(tmp_path: Path, taken: str):
+    (tmp_path / "file").touch()
+    with pytest.raises(SaveError, match=r"run_dir=.* cannot be written to \(.*choose another"):
+        RunLock(tmp_path / taken).__enter__()
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_algorithm_does_not_save_into_the_directory_of_a_live_run(tmp_path: Path):
+    algorithm = Algorithm("pg", "cartpole", overrides=[f"run_dir={tmp_path / 'run'}", "workers.fragment_length=8"])
+    try:
+        with RunLock(tmp_path / "run"), pytest.raises(ConfigError, match="in use"):
+            algorithm.save()
+        assert algorithm.save().is_file()
+    finally:
+        algorithm.stop()

@@ -14,7 +14,7 @@ from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.rollouts.watchdog import resident_mb
 
-__all__ = ["MetricsCallback", "latest_metrics", "resident_mb"]
+__all__ = ["MetricsCallback", "latest_metrics", "log_metrics_of", "resident_mb"]
 
 FLUSH_SECONDS = 10.0  # epochs may be long: a killed run loses at most this much of its curves
 
@@ -124,6 +124,7 @@ class MetricsCallback(Callback):
             name: float(value) for name, value in result.items()
         }  # users' hooks may add numpy numbers and tensors
         self.latest.update(result)
+        show_to_callbacks(trainer, result)
         for name in (TRAIN_RETURN, EVAL_RETURN):
             if name in result:
                 self._best[name] = max(result[name], self._best.get(name, result[name]))
@@ -139,12 +140,31 @@ class MetricsCallback(Callback):
                 logger.save()
 
 
+def show_to_callbacks(trainer: Trainer, result: Mapping[str, float]) -> None:
+    """Put numbers into `trainer.callback_metrics`, where EarlyStopping, ModelCheckpoint and the like look for theirs.
+
+    `self.log` would do so too, for 0.25 ms a number and with float32's 24 bits. That property returns the dict that
+    Lightning keeps, after bringing it up to date, and all that Lightning does with it is to add numbers (2.6.6).
+    """
+    numbers = torch.tensor([*result.values()], dtype=torch.float64).unbind()  # 25 at once: a fifth of the time
+    trainer.callback_metrics.update(zip(result, numbers, strict=True))
+
+
+def log_metrics_of(trainer: Trainer) -> None:
+    """Give a Trainer that was made by hand the callback that logs; one that it has already stays the only one."""
+    if not any(isinstance(callback, MetricsCallback) for callback in trainer.callbacks):  # pyright: ignore[reportAttributeAccessIssue]
+        trainer.callbacks.insert(0, MetricsCallback())  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def latest_metrics(trainer: Trainer) -> dict[str, float]:
     """The newest value of every metric, the ones that were logged through Lightning (`self.log`) among them."""
-    logged = {
-        name: float(value) for name, value in trainer.callback_metrics.items() if torch.as_tensor(value).numel() == 1
-    }
+    latest: dict[str, float] = {}
     for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(callback, MetricsCallback):
-            return {**logged, **callback.latest}
-    return logged
+            latest = callback.latest
+    logged = {
+        name: float(value)
+        for name, value in trainer.callback_metrics.items()
+        if name not in latest and torch.as_tensor(value).numel() == 1
+    }
+    return {**logged, **latest}

@@ -14,6 +14,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_rl.callbacks.metrics import log_metrics_of
 from lightning_rl.collective import gathered, sum_over_ranks
 from lightning_rl.data.datasets import EvaluationDataset, OnPolicyDataset
 from lightning_rl.data.epochs import UNEVALUATED_EPOCH, Epochs
@@ -150,11 +151,13 @@ class RolloutDataModule(LightningDataModule):
         """Make the workers that `stage` needs, once; each rank has its own slice of the logical workers."""
         assert self.trainer is not None
         policy: Any = self.trainer.lightning_module
-        if stage == "fit" and self.workers is None:
-            self.workers = self._training_workers(policy)
-        callbacks: list[Any] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
-        if stage == "fit" and self.epochs not in callbacks:
-            callbacks.insert(0, self.epochs)
+        if stage == "fit":
+            log_metrics_of(self.trainer)
+            if self.workers is None:
+                self.workers = self._training_workers(policy)
+            callbacks: list[Any] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+            if self.epochs not in callbacks:
+                callbacks.insert(0, self.epochs)
         evaluates = stage != "fit" or self.trainer.limit_val_batches != 0
         if self.evaluator is None and evaluates:
             self.evaluator = self._make_evaluator(policy)
@@ -165,6 +168,10 @@ class RolloutDataModule(LightningDataModule):
         return self.dataset(self, self._policy(), **keywords)
 
     def val_dataloader(self) -> Any:
+        """One evaluation."""
+        return EvaluationDataset(self.evaluate)
+
+    def test_dataloader(self) -> Any:
         """One evaluation."""
         return EvaluationDataset(self.evaluate)
 

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from lightning_rl.checkpoint_files import read_file
-from lightning_rl.errors import CheckpointError, ConfigError, import_object, import_path
+from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, import_object, import_path
+from lightning_rl.signatures import keywords_of
 from lightning_rl.spaces import space_difference, space_from_json, space_to_json
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "check_fits",
     "counters",
+    "load_as",
     "load_policy",
     "policy_spec",
     "read_checkpoint",
@@ -75,7 +77,6 @@ def load_policy(path: str | Path, policy_class: type[Policy] | None = None) -> P
     """Build the policy that a checkpoint holds and give it its weights."""
     checkpoint = read_checkpoint(path)
     spec = checkpoint["policy"]
-    spaces = {name: space_from_json(spec[name]) for name in ("observation_space", "action_space")}
     if policy_class is None:
         try:
             policy_class = import_object(spec["class"])
@@ -84,8 +85,52 @@ def load_policy(path: str | Path, policy_class: type[Policy] | None = None) -> P
                 f"checkpoint {path} holds a policy of class {spec['class']!r}, which is not there: {error} "
                 "Make it at the top level of that module again, or pass it: Policy.load(path, policy_class=…)"
             ) from error
-    policy: Policy = policy_class(**spaces, **spec["kwargs"])  # type: ignore[misc]
-    policy.load_state_dict(checkpoint["state_dict"])
+    return rebuilt(policy_class, checkpoint)  # type: ignore[arg-type]
+
+
+def load_as(
+    policy_class: type[Policy], path: str | Path, changes: Mapping[str, Any], *, strict: bool | None = None
+) -> Policy:
+    """Build a policy of this class from a checkpoint; nothing is imported to find the class.
+
+    Args:
+        policy_class: whose name the file must hold; the module may be another one by now.
+        path: the file.
+        changes: keywords that replace those in the file.
+        strict: whether the weights in the file must be exactly those of the policy; `None`: they must.
+
+    Raises:
+        CheckpointError: the file is missing, damaged or foreign, or holds a policy of another class or other weights.
+        ConfigError: the class does not take a keyword.
+    """
+    checkpoint = read_checkpoint(path)
+    held = str(checkpoint["policy"]["class"])
+    if held.rpartition(":")[2] != import_path(policy_class).rpartition(":")[2]:
+        raise CheckpointError(
+            f"checkpoint {path} holds a {held}, not a {import_path(policy_class)}: load it by that class, "
+            "or with Policy.load(path)"
+        )
+    known = keywords_of(policy_class)
+    for name in changes:
+        if name not in known:
+            raise ConfigError(f"{policy_class.__name__} takes no keyword {name!r}.{did_you_mean(name, known)}")
+    return rebuilt(policy_class, checkpoint, changes, strict=strict is not False)
+
+
+def rebuilt(
+    policy_class: type[Policy],
+    checkpoint: Mapping[str, Any],
+    changes: Mapping[str, Any] | None = None,
+    *,
+    strict: bool = True,
+) -> Policy:
+    """A policy as the checkpoint says, but for `changes`, with its weights, ready to act."""
+    spec = checkpoint["policy"]
+    spaces = {name: space_from_json(spec[name]) for name in ("observation_space", "action_space")}
+    policy = policy_class(**{**spaces, **spec["kwargs"], **(changes or {})})
+    if strict:
+        check_weights(policy, checkpoint)
+    policy.load_state_dict(checkpoint["state_dict"], strict=strict)
     restore(policy, checkpoint)
     return policy.eval()
 
@@ -120,6 +165,15 @@ def check_fits(policy: Policy, checkpoint: Mapping[str, Any]) -> None:
                 f"the checkpoint's {name} is not this environment's: {difference}; "
                 "use the environment it was trained on"
             )
+    check_weights(policy, checkpoint)
+
+
+def check_weights(policy: Policy, checkpoint: Mapping[str, Any]) -> None:
+    """Refuse weights of other names or shapes, naming what differs.
+
+    Raises:
+        CheckpointError: they are another model's.
+    """
     ours, theirs = policy.state_dict(), checkpoint["state_dict"]
     odd = [
         f"{name} {_shape(theirs.get(name))} against {_shape(ours.get(name))}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -24,6 +25,7 @@ from lightning_rl.models.model import Model
 from lightning_rl.policies.checkpoints import (
     check_fits,
     counters,
+    load_as,
     load_policy,
     policy_spec,
     restore,
@@ -156,6 +158,18 @@ class Policy(Contributing):
         """The one optimizer; its learning rate follows env steps, not Lightning's steps."""
         return None if self.written_from_scratch else self.optimiser.torch_optimizer
 
+    def on_fit_start(self) -> None:
+        """Warn where no number will reach the loggers; this package's DataModules bring the callback that logs."""
+        callbacks: Any = self.trainer.callbacks  # type: ignore[attr-defined]
+        if self.trainer.loggers and "MetricsCallback" not in {
+            cls.__name__ for c in callbacks for cls in type(c).__mro__
+        }:
+            warnings.warn(
+                "nothing is logged: no RolloutDataModule feeds this policy, so give the Trainer "
+                "callbacks=[lightning_rl.callbacks.MetricsCallback()]",
+                stacklevel=2,
+            )
+
     def validation_step(self, batch: SampleBatch, batch_idx: int = 0) -> None:
         """One evaluation: `batch` holds `episode_returns [E]` and `episode_lengths [E]`."""
         # During fit MetricsCallback writes them, at env steps; Lightning's own x-axis would be optimizer steps.
@@ -165,6 +179,14 @@ class Policy(Contributing):
             ("eval/ep_len_mean", batch["episode_lengths"]),
         ):
             self.log(name, column.double().mean(), on_epoch=True, logger=alone, batch_size=len(column), sync_dist=True)
+
+    def test_step(self, batch: SampleBatch, batch_idx: int = 0) -> None:
+        """As `validation_step`: `trainer.test` plays the same kind of episodes."""
+        self.validation_step(batch, batch_idx)
+
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> Any:
+        """The best actions for observations `[B, *]`, as the environment takes them."""
+        return self.env_actions(self.act(batch, explore=False)[0])
 
     # -- weights and state -------------------------------------------------------------------------------------------
     def get_weights(self) -> dict[str, np.ndarray]:
@@ -256,3 +278,45 @@ class Policy(Contributing):
                 where it was.
         """
         return load_policy(path, policy_class)
+
+    @classmethod
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: Any,
+        map_location: Any = None,
+        hparams_file: Any = None,
+        strict: bool | None = None,
+        weights_only: bool | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Lightning's name for `load`: this class with the keywords, spaces, weights and counters in a checkpoint.
+
+        The class is the one that this is called on, so none is imported; `Policy` itself imports the one in the file.
+
+        Args:
+            checkpoint_path: a file of this package's or of Lightning's ModelCheckpoint.
+            map_location: device for the policy; `None` is the CPU.
+            hparams_file: must be `None`: the checkpoint holds the keywords.
+            strict: whether the weights in the file must be exactly those of the policy; `None`: they must.
+            weights_only: must not be False: nothing but plain data is ever loaded.
+            kwargs: constructor's keywords that replace those in the file.
+
+        Raises:
+            CheckpointError: the file is missing, damaged or foreign, or holds a policy of another class or other
+                weights.
+            ConfigError: the class does not take a keyword, or an argument asks for what is not done here.
+        """
+        if hparams_file is not None or weights_only is False:
+            raise ConfigError(
+                f"hparams_file={hparams_file!r}, weights_only={weights_only}: leave both out; a checkpoint of a policy "
+                "holds its keywords, as plain data, and nothing else is loaded"
+            )
+        if not isinstance(map_location, str | int | torch.device | None):
+            raise ConfigError(f"map_location={map_location!r}; expected a device, such as 'cuda:0'")
+        if cls is Policy:
+            if kwargs or strict is False:
+                raise ConfigError("Policy.load_from_checkpoint takes a file as it is: call it on the class in the file")
+            policy = load_policy(checkpoint_path)
+        else:
+            policy = load_as(cls, checkpoint_path, kwargs, strict=strict)
+        return policy if map_location is None else policy.to(map_location)  # type: ignore[return-value]

@@ -1,0 +1,217 @@
+"""`Trainer.fit(policy, datamodule)` by hand logs what a run logs, and Lightning's own parts work with a policy."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from torch.utils.data import DataLoader
+
+from lightning_rl import run
+from lightning_rl.callbacks import MetricsCallback, RLCheckpoint
+from lightning_rl.callbacks.metric_names import METRICS
+from lightning_rl.config import check_config, compose_config
+from lightning_rl.data import RolloutDataModule
+from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.errors import CheckpointError, ConfigError, import_path
+from lightning_rl.policies import A2C, DQN, PPO, Policy, build_policy
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from tests.callbacks.test_loggers import curve
+
+CARTPOLE = EnvCreator("CartPole-v1")
+WORKERS = {"envs_per_worker": 4, "fragment_length": 32}
+
+
+def by_hand(directory: Path, **keywords: Any) -> Trainer:
+    """A Trainer as a user of Lightning makes it, two epochs long and silent."""
+    options = {"max_epochs": 2, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    return Trainer(default_root_dir=directory, accelerator="cpu", **{**options, **keywords})
+
+
+def rollouts(iterations: int = 3) -> RolloutDataModule:
+    return RolloutDataModule(CARTPOLE, WORKERS, {"episodes": 2}, iterations_per_epoch=iterations)
+
+
+def policy(**keywords: Any) -> PPO:
+    return PPO(*CARTPOLE.spaces(), passes=1, minibatches=1, **keywords)
+
+
+def table(directory: Path) -> list[dict[str, str]]:
+    (file,) = directory.rglob("metrics.csv")
+    return list(csv.DictReader(file.open()))
+
+
+def same_weights(one: Policy, other: Policy) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+# -- logging -----------------------------------------------------------------------------------------------------------
+def test_lightning_s_loggers_get_the_metrics_of_a_run_at_env_steps(tmp_path: Path) -> None:
+    """Six iterations and two evaluations, each a row of Lightning's file."""
+    learner = policy()
+    loggers = [TensorBoardLogger(tmp_path / "tensorboard"), CSVLogger(tmp_path / "csv")]
+    by_hand(tmp_path, logger=loggers).fit(learner, rollouts())
+    rows = table(tmp_path / "csv")
+    steps = [int(row["step"]) for row in rows]
+    assert steps == sorted(steps) and steps[-1] == learner.env_steps
+    assert len(set(steps)) == 6 and len(steps) == 8
+    assert set(rows[0]) - {"step"} <= set(METRICS)
+    common = {"rollout/ep_rew_mean", "train/loss", "train/approx_kl", "time/fps", "sys/rss_mb", "eval/ep_rew_mean"}
+    assert common <= set(rows[0])
+    assert [row["eval/ep_rew_mean"] != "" for row in rows] == [False, False, False, True] * 2
+    (events,) = (tmp_path / "tensorboard").rglob("events*")
+    assert [step for step, _ in curve(events.parent, "train/loss")] == sorted(set(steps))
+
+
+def test_replay_is_logged_too(tmp_path: Path) -> None:
+    small: dict[str, Any] = {"batch_size": 4, "learning_starts": 16, "iterations_per_epoch": 8}
+    data = ReplayDataModule(CARTPOLE, {"fragment_length": 8}, {"episodes": 1}, **small)
+    by_hand(tmp_path, logger=CSVLogger(tmp_path)).fit(DQN(*CARTPOLE.spaces()), data)
+    assert {"replay/rows", "train/loss", "train/q_mean"} <= set(table(tmp_path)[0])
+
+
+def test_there_is_one_callback_that_logs_whoever_brings_it(tmp_path: Path) -> None:
+    own = MetricsCallback()
+    trainer, learner, data = by_hand(tmp_path, callbacks=[own], logger=CSVLogger(tmp_path)), policy(), rollouts()
+    trainer.fit(learner, data)
+    trainer.fit_loop.max_epochs = 3
+    trainer.fit(learner, data)
+    assert [callback for callback in trainer.callbacks if isinstance(callback, MetricsCallback)] == [own]  # type: ignore[attr-defined]
+    assert len({row["step"] for row in table(tmp_path)}) == 9
+    again = by_hand(tmp_path)
+    again.fit(learner, data)
+    again.fit(learner, data)
+    assert [type(callback) for callback in again.callbacks].count(MetricsCallback) == 1  # type: ignore[attr-defined]
+
+
+def test_without_a_datamodule_the_user_hears_that_nothing_is_logged(tmp_path: Path) -> None:
+    learner = policy()
+    fragment = RolloutWorker(CARTPOLE, learner, num_envs=4, fragment_length=8).sample()
+    fragments = DataLoader([fragment], batch_size=None)  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match=r"callbacks=\[lightning_rl.callbacks.MetricsCallback\(\)\]"):
+        by_hand(tmp_path, max_epochs=1, logger=CSVLogger(tmp_path / "empty")).fit(learner, fragments)
+    logger = CSVLogger(tmp_path / "full")
+    by_hand(tmp_path, max_epochs=2, logger=logger, callbacks=[MetricsCallback()]).fit(policy(), fragments)
+    assert [int(row["step"]) for row in table(tmp_path / "full")] == [32, 64]
+
+
+def test_every_metric_can_be_watched(tmp_path: Path) -> None:
+    """As exactly as the loggers get it: float32 knows no 2^24 + 1."""
+    trainer, learner = by_hand(tmp_path), policy()
+    learner.env_steps = 2**24
+    trainer.fit(learner, rollouts())
+    (metrics,) = (callback for callback in trainer.callbacks if isinstance(callback, MetricsCallback))  # type: ignore[attr-defined]
+    watched = {name: value.item() for name, value in trainer.callback_metrics.items()}
+    assert {"rollout/ep_rew_mean", "train/loss", "time/total_s", "eval/ep_rew_mean"} <= set(watched)
+    assert watched == metrics.latest
+
+
+@pytest.mark.parametrize("name", ["rollout/episodes", "train/entropy", "eval/ep_len_mean"])
+def test_early_stopping_and_model_checkpoint_watch_it(name: str, tmp_path: Path) -> None:
+    """Stops at the second epoch's end: nothing rises by 1e9."""
+    stopping = EarlyStopping(name, mode="max", min_delta=1e9, patience=1)
+    best = ModelCheckpoint(tmp_path, monitor=name, mode="max", filename="best")
+    trainer = by_hand(tmp_path, max_epochs=9, callbacks=[stopping, best])
+    trainer.fit(policy(), rollouts())
+    assert trainer.current_epoch == 2
+    assert best.best_model_score is not None and torch.isfinite(best.best_model_score)
+    assert Path(best.best_model_path).is_file()
+
+
+def test_they_do_so_in_a_run_as_well(tmp_path: Path) -> None:
+    """`callbacks=[…]` of a config; the run ends before its steps are taken."""
+    watched = {"monitor": "rollout/ep_rew_mean", "mode": "max"}
+    stopping = {"callback": EarlyStopping, **watched, "min_delta": 1e9, "patience": 1}
+    best = {"callback": ModelCheckpoint, **watched, "dirpath": str(tmp_path / "best")}
+    names = ["policy=ppo", "env=cartpole", "experiment=none", "logger=none", f"run_dir={tmp_path}/run"]
+    short = ["workers.fragment_length=32", "evaluation=none", "data.iterations_per_epoch=2"]
+    config = compose_config([*names, *short, "total_env_steps=100_000"])
+    config["callbacks"] = [{**each, "callback": import_path(each["callback"])} for each in (stopping, best)]
+    check_config(config)
+    status = run.train(config)
+    assert status["state"] == "ok" and status["env_steps"] < 100_000
+    assert len(list((tmp_path / "best").glob("*.ckpt"))) == 1
+
+
+# -- test and predict --------------------------------------------------------------------------------------------------
+def test_test_plays_episodes_as_validate_does(tmp_path: Path) -> None:
+    learner = policy()
+    (tested,) = by_hand(tmp_path).test(learner, rollouts(), verbose=False)
+    (validated,) = by_hand(tmp_path).validate(learner, rollouts(), verbose=False)
+    assert tested == validated and set(tested) == {"eval/ep_rew_mean", "eval/ep_len_mean"}
+
+
+def test_predict_gives_the_best_actions(tmp_path: Path) -> None:
+    learner, observations = policy(), torch.randn(6, 4)
+    predicted = by_hand(tmp_path).predict(learner, DataLoader(observations, batch_size=3))  # type: ignore[arg-type]
+    assert predicted is not None
+    expected = [learner.compute_single_action(row.numpy()) for row in observations]
+    assert [int(action) for batch in predicted for action in batch] == [int(action) for action in expected]
+
+
+# -- load_from_checkpoint ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("weights_only", [False, True])
+def test_load_from_checkpoint_takes_what_model_checkpoint_wrote(weights_only: bool, tmp_path: Path) -> None:
+    kept = ModelCheckpoint(tmp_path, monitor="rollout/episodes", mode="max", save_weights_only=weights_only)
+    learner = policy(lr=1e-4, model={"fcnet_hiddens": [8]})
+    by_hand(tmp_path, callbacks=[kept]).fit(learner, rollouts())
+    loaded = PPO.load_from_checkpoint(kept.best_model_path)
+    assert type(loaded) is PPO and same_weights(loaded, learner) and loaded.env_steps == learner.env_steps
+    assert loaded.constructor_arguments()["lr"] == 1e-4
+
+
+def test_load_from_checkpoint_takes_what_the_trainer_and_this_package_wrote(tmp_path: Path) -> None:
+    learner, trainer = policy(), by_hand(tmp_path, callbacks=[RLCheckpoint(tmp_path)])
+    trainer.fit(learner, rollouts())
+    trainer.save_checkpoint(tmp_path / "by_hand.ckpt")
+    for file in ("last.ckpt", "by_hand.ckpt"):
+        for loaded in (PPO.load_from_checkpoint(tmp_path / file), Policy.load_from_checkpoint(str(tmp_path / file))):
+            assert type(loaded) is PPO and same_weights(loaded, learner) and not loaded.training
+
+
+def saved(learner: Policy, path: Path) -> Path:
+    checkpoint: dict[str, Any] = {"state_dict": learner.state_dict()}
+    learner.on_save_checkpoint(checkpoint)
+    torch.save(checkpoint, path)
+    return path
+
+
+def test_load_from_checkpoint_takes_keywords_that_replace_the_file_s(tmp_path: Path) -> None:
+    file = saved(policy(lr=1e-4), tmp_path / "policy.ckpt")
+    assert PPO.load_from_checkpoint(file, lr=5e-4, gamma=0.5).constructor_arguments()["lr"] == 5e-4
+    with pytest.raises(ConfigError, match=r"PPO takes no keyword 'gama'. Did you mean 'gamma'\?"):
+        PPO.load_from_checkpoint(file, gama=0.5)
+    with pytest.raises(CheckpointError, match="weights do not fit"):
+        PPO.load_from_checkpoint(file, model={"fcnet_hiddens": [3]})
+
+
+def test_load_from_checkpoint_refuses_another_class_and_what_it_does_not_do(tmp_path: Path) -> None:
+    file = saved(policy(), tmp_path / "policy.ckpt")
+    with pytest.raises(CheckpointError, match=r"holds a lightning_rl\.policies\.ppo:PPO, not a .*a2c:A2C"):
+        A2C.load_from_checkpoint(file)
+    with pytest.raises(ConfigError, match=r"hparams_file='h\.yaml'"):
+        PPO.load_from_checkpoint(file, hparams_file="h.yaml")
+    with pytest.raises(ConfigError, match="weights_only=False"):
+        PPO.load_from_checkpoint(file, weights_only=False)
+    with pytest.raises(ConfigError, match="expected a device"):
+        PPO.load_from_checkpoint(file, map_location=lambda storage, location: storage)
+    with pytest.raises(ConfigError, match="call it on the class in the file"):
+        Policy.load_from_checkpoint(file, lr=1e-3)
+    assert PPO.load_from_checkpoint(file, map_location="cpu", strict=False, weights_only=True).device.type == "cpu"
+
+
+def test_load_from_checkpoint_takes_a_class_that_cannot_be_imported_where_it_was(tmp_path: Path) -> None:
+    class Local(PPO):
+        pass
+
+    Hooked = build_policy("Hooked", base=PPO, loss_fn=lambda policy, model, dist_class, train_batch: model)  # noqa: N806
+    for cls in (Local, Hooked):
+        learner = cls(*CARTPOLE.spaces(), seed=3)
+        loaded = cls.load_from_checkpoint(saved(learner, tmp_path / "policy.ckpt"))
+        assert type(loaded) is cls and same_weights(loaded, learner)

@@ -34,6 +34,7 @@ from lightning_rl.rollouts.fragments import (
 from lightning_rl.rollouts.gather import split
 from lightning_rl.rollouts.memory import PolicyMemory
 from lightning_rl.rollouts.policy_verbs import PolicyVerbs, made_policy
+from lightning_rl.rollouts.space_watch import SpaceWatch
 from lightning_rl.sample_batch import SampleBatch, env_steps
 
 __all__ = ["BATCH_MODES", "RolloutWorker"]
@@ -111,6 +112,9 @@ class RolloutWorker(PolicyVerbs):
         self.restarts = EnvRestarts(self, make, max_env_restarts, wrap_env)
         self.env: VectorEnv[Any, Any, Any] = self.restarts.make()
         self.same_step = autoreset_mode(self.env) == AutoresetMode.SAME_STEP
+        self._space_watch = SpaceWatch(
+            self.env.single_observation_space, f"environment {self.env_creator.name!r} of worker {worker_index}"
+        )
         self.hooks: dict[str, list[Callable[..., None]]] = {
             name: [getattr(callback, name) for callback in callbacks if hasattr(callback, name)]
             for name in WORKER_HOOKS
@@ -141,6 +145,8 @@ class RolloutWorker(PolicyVerbs):
         fragment = self.restarts.despite_failures(self._begin_fragment, lambda: self._recorded(self._collect()))
         self.fragment += 1
         self.env_steps += env_steps(fragment)
+        if self.env_steps >= self._space_watch.due:
+            self._space_watch.look(self._obs, self.env_steps)
         for hook in self.hooks["on_sample_end"]:
             hook(worker=self, samples=fragment)
         return self.policy.postprocess_trajectory(fragment) if self.postprocess else fragment

@@ -1,0 +1,82 @@
+"""Notices an environment that leaves its observation space after the check before the run, which takes 20 steps."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from lightning_rl.spaces import leaf_spaces, leaf_values
+
+__all__ = ["SpaceWatch"]
+
+log = logging.getLogger(__name__)
+
+EVERY = 1000  # env steps of a worker between two looks
+
+
+class SpaceWatch:
+    """Compares a worker's latest observations with the bounds of their space, once in 1000 env steps.
+
+    Bounds alone: vector environments bring observations into the space's shape and dtype, or fail.
+
+    Args:
+        space: of one environment's observations.
+        where: names environment and worker in the warning.
+
+    Attributes:
+        due: the env steps from which on `look` is wanted; never after it has found something, which is said once.
+    """
+
+    def __init__(self, space: Space[Any], where: str) -> None:
+        self.space, self.where = space, where
+        bounds = [(path, bounds_of(leaf)) for path, leaf in leaf_spaces(space)]
+        self.bounds = [(place, path, *found) for place, (path, found) in enumerate(bounds) if found is not None]
+        self.due = 0.0 if self.bounds else float("inf")
+
+    def look(self, obs: Any, env_steps: int) -> None:
+        """Warn if an observation of `[B, *]` is out of bounds."""
+        self.due = env_steps + EVERY
+        leaves = leaf_values(self.space, obs)
+        for place, path, low, high in self.bounds:
+            values = np.asarray(leaves[place])
+            outside = (values < low) | (values > high)
+            if outside.any():
+                self.due = float("inf")
+                env, *index = np.argwhere(outside)[0].tolist()
+                within = f"[{limit(low, index)}, {limit(high, index)}]"
+                log.warning(
+                    "%s left its observation_space: %s of sub-environment %d is %s%s, outside %s; mend the space or "
+                    "the environment (said once)",
+                    self.where,
+                    f"observation {path!r}" if path else "the observation",
+                    env,
+                    values[(env, *index)],
+                    f" at index {index}" if index else "",
+                    within,
+                )
+                return
+
+
+def bounds_of(space: Space[Any]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Lowest and highest values of a leaf, `[*]`; `None` where no value of its dtype can be outside."""
+    if isinstance(space, spaces.Box):
+        kind = np.dtype(space.dtype)
+        info: Any = np.iinfo(kind) if np.issubdtype(kind, np.integer) else None
+        least, most = (-np.inf, np.inf) if info is None else (info.min, info.max)
+        free = bool((space.low <= least).all() and (space.high >= most).all())
+        return None if free or kind.kind == "b" else (space.low, space.high)
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(space.start), np.asarray(space.start + space.n - 1)
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start, space.start + space.nvec - 1
+    if isinstance(space, spaces.MultiBinary):
+        return np.zeros(space.shape, space.dtype), np.ones(space.shape, space.dtype)
+    return None
+
+
+def limit(bound: np.ndarray, index: list[int]) -> Any:
+    """One value of a bound."""
+    return bound[tuple(index)] if bound.shape else bound

@@ -1,0 +1,74 @@
+"""An environment that leaves its observation space after the check before the run is noticed, once, and runs on."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from lightning_rl.policies import PPO
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts.env_check import check_env
+from lightning_rl.rollouts.space_watch import EVERY, SpaceWatch
+
+
+class Leaves(gym.Env[np.ndarray, int]):
+    """Counts its steps in a space that ends at 50."""
+
+    observation_space = spaces.Box(0, 50, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        return np.array([self.count], np.float32), 1.0, False, False, {}
+
+
+def test_an_environment_that_leaves_its_space_after_step_50_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    check_env(Leaves(), "leaves")  # 20 steps: nothing to see yet
+    creator = EnvCreator(Leaves)
+    worker = RolloutWorker(creator, PPO(*creator.spaces()), num_envs=2, fragment_length=64)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3 * EVERY // 128):
+            assert worker.sample().count > 0
+    (record,) = caplog.records
+    assert "Leaves" in record.message and "of worker 0 left its observation_space" in record.message
+    assert "the observation of sub-environment 0 is 64.0 at index [0], outside [0.0, 50.0]" in record.message
+
+
+@pytest.mark.parametrize(
+    ("space", "inside", "outside"),
+    [
+        (spaces.Box(-1, 1, (2,)), [[1.0, -1.0]], [[1.0, -1.5]]),
+        (spaces.Discrete(3, start=1), [3], [0]),
+        (spaces.MultiDiscrete([2, 3]), [[1, 2]], [[1, 3]]),
+        (spaces.MultiBinary(2), [[0, 1]], [[0, 2]]),
+        (
+            spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(0, 1, (1,))),
+            {"a": [1], "b": [[1.0]]},
+            {"a": [1], "b": [[2.0]]},
+        ),
+        (spaces.Tuple([spaces.Discrete(2), spaces.Discrete(9)]), ([1], [8]), ([1], [9])),
+    ],
+)
+def test_every_kind_of_space_has_bounds(
+    space: Any, inside: Any, outside: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = SpaceWatch(space, "it")
+    watch.look(inside, 10)
+    assert watch.due == 10 + EVERY and not caplog.records
+    watch.look(outside, 10)
+    assert watch.due == float("inf") and len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("space", [spaces.Box(0, 255, (2, 2), np.uint8), spaces.Box(-np.inf, np.inf, (3,))])
+def test_what_cannot_be_left_is_never_looked_at(space: Any) -> None:
+    assert SpaceWatch(space, "it").due == float("inf")

@@ -76,6 +76,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
     try:
         if verb not in VERBS:
             raise ConfigError(f"no verb {verb!r}.{did_you_mean(verb, VERBS)} Verbs: {', '.join(VERBS)}")
+        find_own_modules()
         return VERBS[verb](arguments)
     except KeyboardInterrupt:
         return EXIT_CODES["interrupted"]
@@ -89,6 +90,16 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
             traceback.print_exc()
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 2 if isinstance(error, USER_ERRORS) and not isinstance(error, SaveError) else EXIT_CODES["failed"]
+
+
+def find_own_modules() -> None:
+    """Let `env.id=my_envs:MyEnv` find my_envs.py in the working directory, wherever the program itself lies.
+
+    Behind the installed packages: a file there shall not take the place of one of them. Ray's processes and other ranks
+    have the working directory on their path anyway.
+    """
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def train(arguments: Sequence[str]) -> int:

@@ -176,3 +176,43 @@ def test_students_quantiles_are_those_of_the_tables(freedom: int, quantile: floa
 def test_tables_put_numbers_to_the_right():
     rows = [{"job": "0", "return": 20.0}, {"job": "10", "return": None}]
     assert descriptions.table(rows) == "job  return\n0      20.0\n10        -"
+
+
+OWN_ENV = """
+import gymnasium as gym
+
+
+class Mine(gym.Wrapper):
+    def __init__(self):
+        super().__init__(gym.make("CartPole-v1"))
+"""
+
+
+def console(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`lightning-rl …` as the installed program runs it: its own directory is on the path, the working one is not."""
+    program = folder / "bin" / "lightning-rl"
+    program.parent.mkdir()
+    program.write_text(
+        "import sys\nfrom lightning_rl.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, str(program), *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+
+
+def test_the_program_finds_modules_of_the_working_directory(tmp_path: Path):
+    """In the environments' processes too; and a file there does not take the place of an installed package."""
+    (tmp_path / "my_envs.py").write_text(OWN_ENV)
+    (tmp_path / "torch.py").write_text("raise RuntimeError('the wrong one')")
+    how = ("workers.vectorization=async", "workers.envs_per_worker=2", *SHORT, "run_dir=run")
+    done = console(tmp_path, "train", "env.id=my_envs:Mine", *how)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "ok"
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("how", ["workers.num_workers=1", "trainer.devices=2"])
+def test_worker_processes_and_ranks_find_them_too(tmp_path: Path, how: str):
+    (tmp_path / "my_envs.py").write_text(OWN_ENV)
+    done = console(tmp_path, "train", "env.id=my_envs:Mine", how, *SHORT, "run_dir=run")
+    assert done.returncode == 0, done.stderr

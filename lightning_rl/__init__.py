@@ -12,12 +12,33 @@ if TYPE_CHECKING:
     from lightning_rl.algorithm import Algorithm
     from lightning_rl.callbacks import RLCallback
     from lightning_rl.data.datamodule import RolloutDataModule
+    from lightning_rl.data.replay_datamodule import ReplayDataModule
     from lightning_rl.exploration import Exploration
     from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog
     from lightning_rl.models.distributions import ActionDistribution
     from lightning_rl.models.model import Model
     from lightning_rl.multi_agent_batch import MultiAgentBatch
-    from lightning_rl.policies import A2C, PG, PPO, Policy, build_policy
+    from lightning_rl.policies import (
+        A2C,
+        A3C,
+        APPO,
+        ARS,
+        DDPG,
+        DQN,
+        ES,
+        IMPALA,
+        PG,
+        PPO,
+        R2D2,
+        SAC,
+        TD3,
+        TQC,
+        ApexDQN,
+        Policy,
+        Rainbow,
+        SimpleQ,
+        build_policy,
+    )
     from lightning_rl.rollouts.envs import EnvCreator
     from lightning_rl.rollouts.registry import EnvContext, register_env
     from lightning_rl.rollouts.rollout_worker import RolloutWorker
@@ -26,11 +47,23 @@ if TYPE_CHECKING:
 
 __all__ = [
     "A2C",
+    "A3C",
+    "APPO",
+    "ARS",
+    "DDPG",
+    "DQN",
+    "ES",
+    "IMPALA",
     "MODEL_DEFAULTS",
     "PG",
     "PPO",
+    "R2D2",
+    "SAC",
+    "TD3",
+    "TQC",
     "ActionDistribution",
     "Algorithm",
+    "ApexDQN",
     "EnvContext",
     "EnvCreator",
     "Exploration",
@@ -39,9 +72,12 @@ __all__ = [
     "MultiAgentBatch",
     "Policy",
     "RLCallback",
+    "Rainbow",
+    "ReplayDataModule",
     "RolloutDataModule",
     "RolloutWorker",
     "SampleBatch",
+    "SimpleQ",
     "WorkerSet",
     "build_policy",
     "concat_samples",
@@ -52,22 +88,37 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "A2C": "policies",
-    "MODEL_DEFAULTS": "models.catalog",
-    "PG": "policies",
-    "PPO": "policies",
+    "A3C": "policies",
+    "APPO": "policies",
+    "ARS": "policies",
     "ActionDistribution": "models.distributions",
     "Algorithm": "algorithm",
+    "ApexDQN": "policies",
+    "DDPG": "policies",
+    "DQN": "policies",
+    "ES": "policies",
     "EnvContext": "rollouts.registry",
     "EnvCreator": "rollouts.envs",
     "Exploration": "exploration",
+    "IMPALA": "policies",
+    "MODEL_DEFAULTS": "models.catalog",
     "Model": "models.model",
     "ModelCatalog": "models.catalog",
     "MultiAgentBatch": "multi_agent_batch",
+    "PG": "policies",
+    "PPO": "policies",
     "Policy": "policies",
+    "R2D2": "policies",
     "RLCallback": "callbacks",
+    "Rainbow": "policies",
+    "ReplayDataModule": "data.replay_datamodule",
     "RolloutDataModule": "data.datamodule",
     "RolloutWorker": "rollouts.rollout_worker",
+    "SAC": "policies",
     "SampleBatch": "sample_batch",
+    "SimpleQ": "policies",
+    "TD3": "policies",
+    "TQC": "policies",
     "WorkerSet": "rollouts.worker_set",
     "build_policy": "policies",
     "concat_samples": "sample_batch",

@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+import lightning_rl
 from lightning_rl.algorithm import Algorithm
 from lightning_rl.config import compose_config
 from lightning_rl.config.check import NOT_POLICY, check_config
@@ -75,6 +76,13 @@ def test_the_yaml_is_the_constructor(name: str) -> None:
         default = keywords[key]
         same = value == (list(default) if isinstance(default, tuple) else default) or float_of(value) == default
         assert same or value == FROM_ELSEWHERE.get(key), f"{key}: {value!r} in the YAML, {default!r} in the constructor"
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_class_is_a_public_name_of_the_package(name: str) -> None:
+    file = Path(__file__).parents[1] / "conf" / "policy" / f"{name}.yaml"
+    found = import_object(yaml.safe_load(file.read_text())["_target_"])
+    assert getattr(lightning_rl, found.__name__) is found and found.__name__ in lightning_rl.__all__
 
 
 def float_of(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -18,11 +19,35 @@ __all__ = ["ProgressBar"]
 
 REDRAW_SECONDS = 0.1
 LINE_SECONDS = 1.0
+RECENT_SECONDS = 20.0  # time constant of the pace that the time left is computed from
 ERASE = "\r\x1b[2K"
+
+# What a narrow terminal goes without, in this order; what stays is how far the run is, its return, and the best one.
+DISPENSABLE = ("eval", "total", "fps", "phase", "bar", "steps", "eta")
+
+
+class Pace:
+    """Seconds per environment step of the recent past: sums over which the past fades by the second."""
+
+    def __init__(self) -> None:
+        self._seconds = self._steps = 0.0
+
+    def add(self, seconds: float, steps: int) -> None:
+        """An iteration took this long for so many steps."""
+        left = math.exp(-seconds / RECENT_SECONDS)
+        self._seconds, self._steps = left * self._seconds + seconds, left * self._steps + steps
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """`None` until a step was taken."""
+        return self._seconds / self._steps if self._steps else None
 
 
 class ProgressBar(LightningProgressBar):
     """Env steps of the total, steps per second now, time left, mean return of the window, best return, the phase.
+
+    The time left follows from the pace of the recent past, and what evaluation has taken so far per step. While a
+    replay buffer warms up, without gradient steps, it says nothing: how fast learning will be is not known then.
 
     Args:
         metrics: whose numbers are shown.
@@ -37,11 +62,13 @@ class ProgressBar(LightningProgressBar):
         self.metrics, self.total, self.stream = metrics, total_env_steps, stream
         self._enabled = True
         self._phase = "collect"
-        self._env_steps = 0
-        self._rate = 0.0  # env steps per second of wall time, everything included
+        self._env_steps = self._first_step = self._first_gradient_step = 0
+        self._warming_up = False
+        self._pace = Pace()
+        self._evaluation_seconds = 0.0
         self._shown = False
         self._line = ""
-        self._drawn_at = self._counted_at = 0.0
+        self._drawn_at = self._counted_at = self._evaluation_began = 0.0
 
     def enable(self) -> None:
         """Show progress."""
@@ -59,31 +86,40 @@ class ProgressBar(LightningProgressBar):
     # -- hooks ---------------------------------------------------------------------------------------------------------
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Start counting; a resumed run starts where it stopped."""
-        self._env_steps, self._counted_at, self._phase = int(pl_module.env_steps), time.monotonic(), "collect"
+        self._env_steps = self._first_step = int(pl_module.env_steps)
+        self._first_gradient_step = int(pl_module.gradient_steps)
+        self._warming_up = hasattr(getattr(trainer, "datamodule", None), "ratio")  # of a replay buffer
+        self._pace, self._evaluation_seconds, self._counted_at = Pace(), 0.0, time.monotonic()
+        self._phase = self._acting
         if self._is_terminal():
             self._draw(force=True)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """The experience is there."""
-        self._enter("learn")
+        self._enter(self._acting if self._warming_up else "learn")
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """An iteration is over."""
+        if self._warming_up and pl_module.gradient_steps != self._first_gradient_step:
+            self._warming_up, self._pace = False, Pace()
         now, steps = time.monotonic(), int(pl_module.env_steps)
-        rate = (steps - self._env_steps) / max(now - self._counted_at, 1e-9)
-        self._rate = rate if not self._rate else 0.9 * self._rate + 0.1 * rate
+        self._pace.add(now - self._counted_at, steps - self._env_steps)
         self._env_steps, self._counted_at = steps, now
-        self._enter("collect")
+        self._enter(self._acting)
         if not self._is_terminal():
             self._draw(force=not self._shown)
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Evaluation starts."""
+        self._evaluation_began = time.monotonic()
         self._enter("evaluate")
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Evaluation is over."""
-        self._enter("collect")
+        now = time.monotonic()
+        self._evaluation_seconds += now - self._evaluation_began
+        self._counted_at += now - self._evaluation_began
+        self._enter(self._acting)
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Leave the last state on the screen."""
@@ -117,35 +153,64 @@ class ProgressBar(LightningProgressBar):
         if not terminal:
             self._write(f"{self._line}\n")
             return
-        columns = shutil.get_terminal_size().columns - 1
-        line = f"{self._bar(20)}{self._line}  {self._phase}"
+        self._write(ERASE + self._fitting(shutil.get_terminal_size().columns - 1))
+
+    def _text(self) -> str:
+        """The numbers, as a line that is not redrawn has them."""
+        parts = self._parts()
+        return "  ".join(text for name, text in parts.items() if name not in ("bar", "percent", "phase"))
+
+    def _fitting(self, columns: int) -> str:
+        """As much as fits: all of it, else without what can be dispensed with, one thing after another."""
+        parts = self._parts()
+        line = "  ".join(parts.values())
         if len(line) > columns:
-            line = f"{self._bar(8)}{self._text(short=True)} {self._phase}"
-        self._write(ERASE + line[:columns])
+            parts = self._parts(short=True)
+            line = " ".join(parts.values())
+        for name in DISPENSABLE:
+            if len(line) <= columns:
+                break
+            if name == "total":
+                parts["steps"] = f"{self._env_steps:,}"
+            else:
+                parts.pop(name, None)
+            line = " ".join(parts.values())
+        return line[:columns]
 
-    def _text(self, short: bool = False) -> str:
-        """The numbers; `short` fits into 80 columns."""
-        latest, unit = self.metrics.latest, "" if short else " env steps"
-        parts = [f"{self._env_steps:,}{'' if self.total is None else f'/{self.total:,}'}{unit}"]
+    def _parts(self, short: bool = False) -> dict[str, str]:
+        """What there is to show, by name, in the order in which it is shown."""
+        latest, parts = self.metrics.latest, {}
+        if self.total:
+            width, done = 8 if short else 20, min(1.0, self._env_steps / self.total)
+            full = int(width * done)
+            parts["bar"] = f"{'█' * full}{'░' * (width - full)}"
+            parts["percent"] = f"{int(100 * done)}%"
+        total = "" if self.total is None else f"/{self.total:,}"
+        parts["steps"] = f"{self._env_steps:,}{total}{'' if short else ' env steps'}"
         if "time/fps" in latest:
-            parts.append(f"{latest['time/fps']:,.0f} fps")
-        if self.total is not None and self._rate:
-            parts.append(f"ETA {_clock(max(self.total - self._env_steps, 0) / self._rate)}")
-        returns = {
-            "return": latest.get(TRAIN_RETURN),
-            "eval": latest.get(EVAL_RETURN),
-            "best": self.metrics.best_return,
-        }
-        if short:
-            del returns["eval"]
-        parts += [f"{label} {value:.1f}" for label, value in returns.items() if value is not None]
-        return (" " if short else "  ").join(parts)
+            parts["fps"] = f"{latest['time/fps']:,.0f} fps"
+        if (left := self._seconds_left()) is not None:
+            parts["eta"] = f"ETA {_clock(left)}"
+        if TRAIN_RETURN in latest:
+            parts["return"] = f"return {latest[TRAIN_RETURN]:.1f}"
+        if EVAL_RETURN in latest:
+            parts["eval"] = f"eval {latest[EVAL_RETURN]:.1f}"
+        if (best := self.metrics.best_return) is not None:
+            parts["best"] = f"best {'eval' if EVAL_RETURN in latest else 'return'} {best:.1f}"
+        parts["phase"] = self._phase
+        return parts
 
-    def _bar(self, width: int) -> str:
-        if not self.total:
-            return ""
-        full = min(width, width * self._env_steps // self.total)
-        return f"{'█' * full}{'░' * (width - full)} {min(100, 100 * self._env_steps // self.total)}% "
+    @property
+    def _acting(self) -> str:
+        return "warm-up" if self._warming_up else "collect"
+
+    def _seconds_left(self) -> float | None:
+        """At the pace of now; `None` where that says nothing of what is to come, and at the end."""
+        pace = self._pace.seconds_per_step
+        if self.total is None or pace is None or self._warming_up or self._env_steps >= self.total:
+            return None
+        evaluating = self._evaluation_seconds / max(self._env_steps - self._first_step, 1)
+        return (self.total - self._env_steps) * (pace + evaluating)
 
     def _erase(self) -> None:
         if self._line and self._is_terminal():

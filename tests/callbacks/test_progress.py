@@ -10,6 +10,8 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -37,7 +39,7 @@ def test_without_a_terminal_there_are_the_first_and_the_last_line_of_a_short_run
     assert len(lines) == 2
     assert lines[0].startswith("100/600 env steps")
     assert lines[1].startswith("600/600 env steps")
-    assert re.search(r"[\d,]+ fps  ETA 0:00  return 6.0  eval 5.0  best 5.0$", lines[1])
+    assert re.search(r"[\d,]+ fps  return 6.0  eval 5.0  best eval 5.0$", lines[1])
 
 
 def test_without_a_terminal_there_is_no_control_character(tmp_path: Path):
@@ -61,23 +63,99 @@ def test_in_a_terminal_one_line_is_redrawn_and_ended(tmp_path: Path):
     assert text.count("\n") == 1 and text.endswith("done\n")
     last = text.split("\r")[-1]
     assert last.startswith("\x1b[2K████████ 100% 600/600 ")
-    assert "return 6.0 best 5.0 done" in last
+    assert "return 6.0 eval 5.0 best eval 5.0 done" in last
 
 
 def test_a_wide_terminal_shows_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "120")
     last = shown(tmp_path, Terminal()).split("\r")[-1]
-    assert last.startswith("\x1b[2K████████████████████ 100% 600/600 env steps  ")
-    assert "return 6.0  eval 5.0  best 5.0  done" in last
+    assert last.startswith("\x1b[2K████████████████████  100%  600/600 env steps  ")
+    assert "return 6.0  eval 5.0  best eval 5.0  done" in last
 
 
-def test_the_short_line_of_a_common_run_fits_into_80_columns(tmp_path: Path):
+def bar_of(latest: dict[str, float], best: dict[str, float], total: int = 100_000) -> ProgressBar:
     metrics = MetricsCallback()
-    metrics.latest |= {"time/fps": 5_321.0, "rollout/ep_rew_mean": 203.1, "eval/ep_rew_mean": 475.0}
-    metrics._best = {"eval/ep_rew_mean": 475.0}
-    bar = ProgressBar(metrics, 100_000, stream=Terminal())
-    bar._env_steps, bar._rate = 45_056, 4_500.0
-    assert len(f"{bar._bar(8)}{bar._text(short=True)} evaluate") < 80
+    metrics.latest |= {"time/fps": 5_321.0, **latest}
+    metrics._best = best
+    bar = ProgressBar(metrics, total, stream=Terminal())
+    bar._env_steps = 45_056
+    bar._pace.add(1.0, 2_000)
+    return bar
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        (
+            130,
+            "█████████░░░░░░░░░░░  45%  45,056/100,000 env steps  5,321 fps  ETA 0:27  "
+            "return 203.1  eval 470.0  best eval 475.0  collect",
+        ),
+        (100, "███░░░░░ 45% 45,056/100,000 5,321 fps ETA 0:27 return 203.1 eval 470.0 best eval 475.0 collect"),
+        (80, "███░░░░░ 45% 45,056 5,321 fps ETA 0:27 return 203.1 best eval 475.0 collect"),
+        (40, "45% return 203.1 best eval 475.0"),
+    ],
+)
+def test_a_narrow_terminal_goes_without_what_matters_least(columns: int, line: str):
+    """Returns come last; 55,000 steps at 2,000 a second are 27.5 s."""
+    bar = bar_of({"rollout/ep_rew_mean": 203.1, "eval/ep_rew_mean": 470.0}, {"eval/ep_rew_mean": 475.0})
+    assert bar._fitting(columns - 1) == line
+    assert len(line) < columns
+
+
+def test_returns_of_pendulum_fit_into_40_columns_too():
+    returns = {"rollout/ep_rew_mean": -1203.1, "eval/ep_rew_mean": -1170.0}
+    line = bar_of(returns, {"eval/ep_rew_mean": -1001.25}, total=10_000_000)._fitting(39)
+    assert line == "0% return -1203.1 best eval -1001.2"
+
+
+def test_the_best_return_is_that_of_training_until_the_first_evaluation():
+    line = bar_of({"rollout/ep_rew_mean": 20.0}, {"rollout/ep_rew_mean": 25.0})._fitting(39)
+    assert line == "45% return 20.0 best return 25.0"
+
+
+class Clock:
+    """Seconds that pass only when told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("lightning_rl.callbacks.progress.time.monotonic", lambda: self.now)
+
+
+def test_the_time_left_follows_learning_and_not_the_fast_warm_up(monkeypatch: pytest.MonkeyPatch):
+    """1,000 env steps without learning take 1 s, each of the next ones 14 ms: at 1,294 of 3,000, 23.9 s are left."""
+    clock, policy = Clock(monkeypatch), SmallPolicy()
+    bar, replay = ProgressBar(MetricsCallback(), 3_000, stream=io.StringIO()), SimpleNamespace(ratio=None)
+    trainer: Any = SimpleNamespace(datamodule=replay)
+    bar.on_train_start(trainer, policy)
+    for step in range(1, 1_295):
+        clock.now += 1e-3 if step <= 1_000 else 14e-3
+        policy.env_steps, policy.gradient_steps = step, max(0, step - 1_000)
+        bar.on_train_batch_end(trainer, policy, None, None, 0)
+        if step == 1_000:
+            assert bar._seconds_left() is None and bar._phase == "warm-up"
+    assert bar._seconds_left() == pytest.approx(1_706 * 14e-3, rel=0.01)
+    assert bar._phase == "collect"
+
+
+def test_the_time_left_counts_evaluations_and_forgets_an_old_pace(monkeypatch: pytest.MonkeyPatch):
+    """Ten times slower for the last minute; evaluation took 10 s in 20,000 steps."""
+    clock, policy, trainer = Clock(monkeypatch), SmallPolicy(), SimpleNamespace(datamodule=None)
+    bar = ProgressBar(MetricsCallback(), 40_000, stream=io.StringIO())
+    bar.on_train_start(trainer, policy)  # type: ignore[arg-type]
+    for _ in range(140):  # 14,000 steps of 1 ms, then 6,000 of 10 ms
+        clock.now += 0.1
+        policy.env_steps += 100
+        bar.on_train_batch_end(trainer, policy, None, None, 0)  # type: ignore[arg-type]
+    bar.on_validation_start(trainer, policy)  # type: ignore[arg-type]
+    clock.now += 10.0
+    bar.on_validation_end(trainer, policy)  # type: ignore[arg-type]
+    for _ in range(60):
+        clock.now += 1.0
+        policy.env_steps += 100
+        bar.on_train_batch_end(trainer, policy, None, None, 0)  # type: ignore[arg-type]
+    assert bar._seconds_left() == pytest.approx(20_000 * (10e-3 + 10 / 20_000), rel=0.25)
+    assert bar._seconds_left() > 20_000 * 5e-3  # type: ignore[operator]
 
 
 def test_in_a_terminal_the_phases_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

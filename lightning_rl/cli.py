@@ -10,6 +10,7 @@ import gc
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import traceback
@@ -20,7 +21,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from lightning_rl import evaluation, run
+from lightning_rl import __version__, evaluation, run
 from lightning_rl.config import check_config, compose_config, descriptions
 from lightning_rl.config.compose import parsed_overrides
 from lightning_rl.config.sweeps import sweep, sweep_jobs
@@ -79,6 +80,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
         find_own_modules()
         return VERBS[verb](arguments)
     except KeyboardInterrupt:
+        print("interrupted: ended at once, nothing was saved by this", file=sys.stderr)
         return EXIT_CODES["interrupted"]
     except BrokenPipeError:  # the reader of a pipe (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -119,9 +121,17 @@ def train(arguments: Sequence[str]) -> int:
     if options.cfg:
         print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), end="")
         return 0
+    print(start_line(config), flush=True)  # what follows imports torch and Lightning, which may take seconds
     with no_collection():
         check_config(config)  # imports what the run needs
     return reported(run.train(config), config["run_dir"])
+
+
+def start_line(config: Mapping[str, Any]) -> str:
+    """What a run is going to be."""
+    policy = re.split(r"[.:]", config["policy"]["_target_"])[-1]
+    steps = f"{config['total_env_steps']:,}" if isinstance(config["total_env_steps"], int) else "unlimited"
+    return f"lightning_rl {__version__}: {policy} on {config['env']['id']}, {steps} env steps → {config['run_dir']}"
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -176,6 +177,25 @@ def test_students_quantiles_are_those_of_the_tables(freedom: int, quantile: floa
 def test_tables_put_numbers_to_the_right():
     rows = [{"job": "0", "return": 20.0}, {"job": "10", "return": None}]
     assert descriptions.table(rows) == "job  return\n0      20.0\n10        -"
+
+
+def test_train_says_at_once_what_the_run_is_going_to_be(tmp_path: Path):
+    """Before the imports that take seconds: torch and Lightning cannot be imported here."""
+    for package in ("torch", "lightning"):
+        (tmp_path / f"{package}.py").write_text("raise ImportError('not yet')")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])}
+    command = [sys.executable, "-m", "lightning_rl", "train", "policy=dqn", "env=cartpole", "run_dir=here"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    assert re.fullmatch(r"lightning_rl [\d.]+: DQN on CartPole-v1, [\d,]+ env steps → here\n", done.stdout)
+
+
+def test_ctrl_c_before_training_leaves_a_word(command: Command, monkeypatch: pytest.MonkeyPatch):
+    def interrupted(config: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lightning_rl.cli.check_config", interrupted)
+    told = command("train", "policy=ppo", "env=cartpole")
+    assert (told.code, told.err) == (130, "interrupted: ended at once, nothing was saved by this\n")
 
 
 OWN_ENV = """

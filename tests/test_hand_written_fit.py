@@ -34,8 +34,9 @@ def by_hand(directory: Path, **keywords: Any) -> Trainer:
     return Trainer(default_root_dir=directory, accelerator="cpu", **{**options, **keywords})
 
 
-def rollouts(iterations: int = 3) -> RolloutDataModule:
-    return RolloutDataModule(CARTPOLE, WORKERS, {"episodes": 2}, iterations_per_epoch=iterations)
+def rollouts() -> RolloutDataModule:
+    """Epochs of three iterations: they bring some 122 env steps each."""
+    return RolloutDataModule(CARTPOLE, WORKERS, {"episodes": 2, "every_env_steps": 360})
 
 
 def policy(**keywords: Any) -> PPO:
@@ -70,8 +71,8 @@ def test_lightning_s_loggers_get_the_metrics_of_a_run_at_env_steps(tmp_path: Pat
 
 
 def test_replay_is_logged_too(tmp_path: Path) -> None:
-    small: dict[str, Any] = {"batch_size": 4, "learning_starts": 16, "iterations_per_epoch": 8}
-    data = ReplayDataModule(CARTPOLE, {"fragment_length": 8}, {"episodes": 1}, **small)
+    often = {"episodes": 1, "every_env_steps": 60}
+    data = ReplayDataModule(CARTPOLE, {"fragment_length": 8}, often, batch_size=4, learning_starts=16)
     by_hand(tmp_path, logger=CSVLogger(tmp_path)).fit(DQN(*CARTPOLE.spaces()), data)
     assert {"replay/rows", "train/loss", "train/q_mean"} <= set(table(tmp_path)[0])
 
@@ -130,7 +131,7 @@ def test_they_do_so_in_a_run_as_well(tmp_path: Path) -> None:
     stopping = {"callback": EarlyStopping, **watched, "min_delta": 1e9, "patience": 1}
     best = {"callback": ModelCheckpoint, **watched, "dirpath": str(tmp_path / "best")}
     names = ["policy=ppo", "env=cartpole", "experiment=none", "logger=none", f"run_dir={tmp_path}/run"]
-    short = ["workers.fragment_length=32", "evaluation=none", "data.iterations_per_epoch=2"]
+    short = ["workers.fragment_length=32", "evaluation.every_env_steps=200", "evaluation.episodes=1"]
     config = compose_config([*names, *short, "total_env_steps=100_000"])
     config["callbacks"] = [{**each, "callback": import_path(each["callback"])} for each in (stopping, best)]
     check_config(config)

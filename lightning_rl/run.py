@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_rl.config.keys import dotted, value_at
+from lightning_rl.config.shares import in_env_steps_of_run
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.ranks.local import is_first_rank
 from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config
 from lightning_rl.run_directory.lock import LOCK_FILE, RunLock, refuse_live_run
 from lightning_rl.run_directory.status import STATUS_FILE, read_status, status_or_nothing, write_status
-from lightning_rl.schedules import in_env_steps
 from lightning_rl.trainer.making import made_trainer
 
 if TYPE_CHECKING:
@@ -66,16 +66,15 @@ def build(
     from lightning_rl.rollouts.envs import EnvCreator
 
     quiet_lightning()
+    config = in_env_steps_of_run(config)
     torch.set_num_threads(config["torch_threads"])
     seed_everything(config["seed"], verbose=False)  # for users' code; the package's own randomness is derived
     env = EnvCreator(**config["env"])
     observation_space, action_space = env.spaces()
     policy = made(config["policy"], "_target_", observation_space, action_space)
     users = [made(entry, "callback") for entry in config["callbacks"]]
-    every = in_env_steps(config["evaluation"]["every_env_steps"], config["total_env_steps"])
-    evaluation = {**config["evaluation"], "every_env_steps": every}
     data = {**config["data"], "seed": config["seed"], "callbacks": worker_hooks(users)}
-    datamodule: RolloutDataModule = made(data, "_target_", env, config["workers"], evaluation)
+    datamodule: RolloutDataModule = made(data, "_target_", env, config["workers"], config["evaluation"])
     if config["workers"]["vectorization"] == "native":
         env.make(1, "native").close()  # refuse here what would fail when training has begun
     trainer = made_trainer(
@@ -86,7 +85,7 @@ def build(
         logger=loggers(config) or False,
         callbacks=callbacks(config, env, users, signals),
         default_root_dir=config["run_dir"],
-        limit_val_batches=None if every else 0,
+        limit_val_batches=None if config["evaluation"]["every_env_steps"] else 0,
         log_every_n_steps=1,  # MetricsCallback logs; this only keeps Lightning from advising about it
         num_sanity_val_steps=0,
         enable_model_summary=False,

@@ -1,5 +1,8 @@
 """Numbers that change with the env steps taken: constants, points joined by lines, and a few named curves.
 
+In the config of a run, env steps may be written as a share of `total_env_steps`: "10%". Where the run is built, and
+nowhere else, `in_env_steps` makes numbers of them; so a resume to more steps makes other numbers of the same shares.
+
 A schedule is plain data and has no state: its value follows from the env steps, which every checkpoint holds. So a
 resumed run goes on exactly where the other stopped, and every worker has the value that belongs to its weights.
 """
@@ -11,7 +14,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NewType
 
 from lightning_rl.errors import ConfigError, did_you_mean
 
@@ -27,18 +30,16 @@ __all__ = [
     "schedule_value",
 ]
 
-Schedule = float | Sequence[Sequence[float]] | Mapping[str, Any]
-
-ASSUMED_ENV_STEPS = 100_000
-"""What a share is a share of where no run says how long it is: `total_env_steps` of conf/train.yaml."""
-
-
-class Share(str):
-    """Text such as "10%": that share of a run's `total_env_steps`. For annotations; a config holds plain text."""
-
+Share = NewType("Share", str)
+"""Text such as "10%": that share of a run's `total_env_steps`."""
 
 EnvSteps = int | Share
 """A number of environment steps, or the share of the run's that it is."""
+
+Schedule = float | Sequence[Sequence[float | Share]] | Mapping[str, Any]
+
+ASSUMED_ENV_STEPS = 100_000
+"""What a share is a share of where no run says how long it is: `total_env_steps` of conf/train.yaml."""
 
 # How much of the way from `initial` to `final` is still to go, by the share of `steps` that is done.
 CURVES: dict[str, Callable[[float], float]] = {
@@ -55,7 +56,8 @@ SCHEDULES: dict[str, tuple[str, ...]] = {  # type → the keys that it needs; cu
 }
 EXPECTED = (
     "a number, or [[env_step, value], …] with rising steps, such as [[0, 3e-4], [1_000_000, 0.0]], "
-    "or a mapping such as {type: cosine, initial: 3e-4, final: 0.0, steps: 1_000_000}"
+    "or a mapping such as {type: cosine, initial: 3e-4, final: 0.0, steps: 1_000_000}; "
+    "in a run's config, steps may be shares of total_env_steps, such as 50%"
 )
 
 
@@ -66,7 +68,7 @@ def schedule_value(schedule: Schedule, env_steps: int) -> float:
         schedule: a number; or `[[env_step, value], …]`, linear between its points, constant before the first and after
             the last; or a mapping: `{type: constant, value}`, `{type: piecewise, points: [[env_step, value], …]}`, or
             `{type, initial, final, steps, start: 0}` with type linear, exponential (equal ratios in equal steps) or
-            cosine, which is `initial` until `start`, and `final` from `start + steps` on.
+            cosine, which is `initial` until `start`, and `final` from `start + steps` on. No shares of a run.
         env_steps: environment steps of the whole run.
     """
     if isinstance(schedule, int | float):
@@ -101,6 +103,10 @@ def check_schedule(name: str, schedule: Any, low: float = -math.inf, high: float
     Raises:
         ConfigError: names the key, the value and what is expected.
     """
+    if is_share(schedule) or any(map(is_share, _steps_of(schedule))):
+        raise ConfigError(
+            f"{name}={schedule!r}: only a run's config can have shares of its total_env_steps; give env steps here"
+        )
     if isinstance(schedule, Mapping):
         _check_mapping(name, schedule)
     elif not _is_number(schedule) and not _are_points(schedule):
@@ -147,14 +153,47 @@ def is_share(value: Any) -> bool:
 
 
 def in_env_steps(value: Any, total_env_steps: int = ASSUMED_ENV_STEPS) -> Any:
-    """A number of environment steps where `value` is a share of a run ("10%"); any other value as it is.
+    """A number of environment steps, or a schedule over them, for one with shares of a run; other values as they are.
 
-    Only "0%" is 0 env steps; a smaller share than an env step is one.
+    A curve without `steps` gets those that are left after its `start`.
+
+    Args:
+        value: "10%", a schedule whose steps may be such shares, or anything else.
+        total_env_steps: of the run. Only "0%" is 0 of them; a smaller share than an env step is one.
     """
-    if not is_share(value):
-        return value
-    share = float(value.rstrip("%")) / 100
-    return max(1, round(share * total_env_steps)) if share else 0
+    if is_share(value):
+        share = _fraction(value)
+        return max(1, round(share * total_env_steps)) if share else 0
+    if isinstance(value, Mapping):
+        own = {**value}
+        if "points" in own:
+            own["points"] = in_env_steps(own["points"], total_env_steps)
+        for key in ("start", "steps"):
+            if key in own:
+                own[key] = in_env_steps(own[key], total_env_steps)
+        if SCHEDULES.get(own.get("type", "")) == CURVE_KEYS and "steps" not in own and _is_number(own.get("start", 0)):
+            own["steps"] = max(1, total_env_steps - own.get("start", 0))
+        return own
+    if any(map(is_share, _steps_of(value))):  # not rounded: they have to rise, in the shortest run too
+        return [_point_in_env_steps(point, total_env_steps) for point in value]
+    return value
+
+
+def _point_in_env_steps(point: Any, total_env_steps: int) -> Any:
+    if not (_is_list(point) and point and is_share(point[0])):
+        return point
+    return [_fraction(point[0]) * total_env_steps, *point[1:]]
+
+
+def _steps_of(schedule: Any) -> list[Any]:
+    """What a schedule, or something like it, has where env steps belong."""
+    if isinstance(schedule, Mapping):
+        return [*_steps_of(schedule.get("points")), schedule.get("start"), schedule.get("steps")]
+    return [point[0] for point in schedule if _is_list(point) and point] if _is_list(schedule) else []
+
+
+def _fraction(share: str) -> float:
+    return float(share.rstrip("%")) / 100
 
 
 def _curve(schedule: Mapping[str, Any], env_steps: int) -> float:

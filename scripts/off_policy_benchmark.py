@@ -50,6 +50,7 @@ SAC_WORK = (
     "model.fcnet_weights_initializer=default",
 )
 NO_EVALUATION = ("evaluation.every_env_steps=0", "stop.return=null")
+TUNED = ("policy.lr=[[0,2.3e-3],[50_000,0]]", "exploration.epsilon_timesteps=8000")  # for 50,000 env steps
 SOLVE_STEPS = 200_000  # who has not solved it by then is reported as it stands: its `wall` is then a lower bound
 
 
@@ -94,7 +95,12 @@ def dqn_solve(args: argparse.Namespace) -> dict[str, object]:
         peer("rllib", args.venvs, "rllib_dqn", *goal),
     ]
     own = ours(
-        "ours", "stop.return=475", f"total_env_steps={SOLVE_STEPS}", "evaluation.every_env_steps=0", policy="dqn"
+        "ours",
+        "stop.return=475",
+        f"total_env_steps={SOLVE_STEPS}",
+        "evaluation.every_env_steps=0",
+        *TUNED,
+        policy="dqn",
     )
     rounds = alternate([own, *peers], args.repeats)
     pairs = [("ours", side.name, "wall") for side in peers]

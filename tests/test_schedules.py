@@ -6,14 +6,17 @@ import math
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lightning_rl import run
 from lightning_rl.config import check_config, compose_config
+from lightning_rl.config.groups import group_options, option_text
 from lightning_rl.errors import ConfigError
-from lightning_rl.policies import PPO
+from lightning_rl.policies import DQN, PPO
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
-from lightning_rl.schedules import SCHEDULES, check_schedule, schedule_points, schedule_value
+from lightning_rl.schedules import SCHEDULES, check_schedule, in_env_steps, schedule_points, schedule_value
 
 
 def test_a_number_is_the_same_at_every_step() -> None:
@@ -162,7 +165,7 @@ def test_a_mapping_is_taken_on_the_command_line(experiment: str) -> None:
     [
         (f"policy.lrr={COSINE}", r"no key 'policy\.lrr'\. Did you mean 'policy\.lr'"),
         ("policy.lr={type:cosin}", "Did you mean 'cosine'"),
-        ("policy.entropy_coef={type:linear,initial:1,final:0}", r"policy\.entropy_coef=.*has no 'steps'"),
+        ("policy.entropy_coef={type:linear,initial:1}", r"policy\.entropy_coef=.*has no 'final'"),
         ("policy.clip={type:linear,initial:0.2,final:-1,steps:5}", r"policy\.clip=.*expected at least 0"),
         ("policy.lr=[1,2]", r"policy\.lr=\[1, 2\]; expected a number"),
         ("policy.lr=fast", r"policy\.lr='fast' is text; expected number or list or mapping"),
@@ -184,3 +187,95 @@ def test_a_policy_follows_a_curve_over_env_steps() -> None:
     assert schedule_value(policy.clip, policy.env_steps) == pytest.approx(0.2)
     worker = RolloutWorker(env, policy, num_envs=4, fragment_length=32)
     assert policy.learn_on_batch(worker.sample())["lr"] < 1e-3
+
+
+# -- shares of a run --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("10%", 200),
+        ("0%", 0),
+        ("0.001%", 1),  # 0.02 env steps
+        (10, 10),
+        (1e-3, 1e-3),
+        (None, None),
+        ([[0, 1.0], ["12.5%", 0.5], ["100%", 0.0]], [[0, 1.0], [250.0, 0.5], [2000.0, 0.0]]),
+        ({"type": "piecewise", "points": [["50%", 1.0]]}, {"type": "piecewise", "points": [[1000.0, 1.0]]}),
+        (curve("linear", start="10%", steps="20%"), curve("linear", start=200, steps=400)),
+        ({"type": "cosine", "initial": 1, "final": 0}, {"type": "cosine", "initial": 1, "final": 0, "steps": 2000}),
+        (
+            {"type": "cosine", "initial": 1, "final": 0, "start": "75%"},
+            {"type": "cosine", "initial": 1, "final": 0, "start": 1500, "steps": 500},
+        ),
+        ({"type": "constant", "value": 1}, {"type": "constant", "value": 1}),
+    ],
+)
+def test_shares_of_a_run_of_2000_env_steps(given: Any, expected: Any) -> None:
+    assert in_env_steps(given, 2000) == expected
+
+
+def run_config(*overrides: str) -> dict[str, Any]:
+    composed = compose_config(["env=cartpole", "experiment=none", "logger=none", "model.fcnet_hiddens=[8]", *overrides])
+    check_config(composed)
+    return composed
+
+
+def test_constructors_get_env_steps_and_the_config_keeps_the_shares() -> None:
+    schedules = ("policy.lr=[[0%,1e-3],[100%,0]]", "policy.entropy_coef={type:linear,initial:0.1,final:0,steps:50%}")
+    config = run_config("policy=ppo", "total_env_steps=3000", *schedules)
+    policy: Any = run.build(config)[0]
+    assert policy.optimiser.lr == [[0, 1e-3], [3000, 0]]
+    assert schedule_value(policy.entropy_coef, 750) == pytest.approx(0.05)
+    assert config["policy"]["lr"] == [["0%", 1e-3], ["100%", 0]]
+
+
+def test_warm_up_and_exploration_follow_the_run() -> None:
+    """ε falls over the first tenth, and replay starts after 1 %, of a run of 40,000 and of one of 80,000."""
+    for total in (40_000, 80_000):
+        policy, datamodule, _ = run.build(
+            run_config("policy=dqn", f"total_env_steps={total}", "data.learning_starts=1%")
+        )
+        exploration: Any = policy.exploration
+        assert exploration.epsilon(total // 20) == pytest.approx((1.0 + 0.05) / 2)
+        assert exploration.epsilon(total // 10) == pytest.approx(0.05)
+        assert datamodule.ratio.learning_starts == total // 100  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_strategy_under_another_follows_the_run() -> None:
+    sub = "exploration.sub_exploration={type:epsilon_greedy,epsilon_timesteps:50%,final_epsilon:0.0}"
+    policy: Any = run.build(
+        run_config("policy=dqn", "total_env_steps=8000", "exploration=parameter_noise", "model.layer_norm=true", sub)
+    )[0]
+    assert policy.exploration.sub_exploration.epsilon(2000) == pytest.approx(0.5)
+
+
+def test_where_there_is_no_run_a_share_in_a_schedule_is_refused_and_a_default_is_one_of_100_000() -> None:
+    spaces = EnvCreator("CartPole-v1").spaces()
+    with pytest.raises(ConfigError, match=r"policy.lr=.*only a run's config .* give env steps here"):
+        PPO(*spaces, lr=[["0%", 1e-3], ["100%", 0.0]])  # pyright: ignore[reportArgumentType]
+    policy: Any = DQN(*spaces, exploration={"type": "epsilon_greedy"})
+    assert policy.exploration.epsilon(5000) == pytest.approx((1.0 + 0.05) / 2)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "policy.lr=10%",
+        "policy.lr=[[0,10%]]",
+        "policy.lr=[[50%,1.0],[10%,0.0]]",
+        "policy.gamma=10%",
+        "policy.lr=[[x%,1]]",
+    ],
+)
+def test_what_is_no_number_of_env_steps_is_no_share(override: str) -> None:
+    key = override.partition("=")[0]
+    with pytest.raises(ConfigError, match=rf"^{key}="):
+        run_config("policy=ppo", override)
+
+
+@pytest.mark.parametrize("experiment", group_options("experiment"))
+def test_tuned_schedules_end_with_the_run(experiment: str) -> None:
+    """In percent, so that a run of more env steps goes on learning."""
+    for key, value in (yaml.safe_load(option_text("experiment", experiment)).get("policy") or {}).items():
+        if isinstance(value, list):
+            assert value[-1][0] == "100%", key

@@ -13,10 +13,11 @@ from lightning_rl.config.batches import check_minibatches, check_population, che
 from lightning_rl.config.keys import unknown_key, value_at
 from lightning_rl.config.policy_option import takes_config
 from lightning_rl.config.schema import NAMES, RANGES, SECTIONS, TRAINER_KEYS_WITH_A_HOME
+from lightning_rl.config.shares import in_env_steps_of_run
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.ranks.local import ranks_of
 from lightning_rl.rollouts.supervision import limits_of
-from lightning_rl.schedules import Schedule, check_schedule, schedule_points
+from lightning_rl.schedules import check_schedule, in_env_steps, schedule_points
 from lightning_rl.signatures import fits, keywords_of, spelled
 from lightning_rl.trainer.device_check import check_devices
 
@@ -59,8 +60,6 @@ def _check_section(section: str, values: Config, schema: Mapping[str, Any]) -> N
     for key, hint in schema.items():
         if key in values and not fits(values[key], hint):
             raise ConfigError(f"{prefix}{key}={values[key]!r} is {_kind(values[key])}; expected {spelled(hint)}")
-        if hint in (Schedule, Schedule | None) and values.get(key) is not None:
-            check_schedule(f"{prefix}{key}", values[key])
     missing = [key for key in schema if key not in values] if not section else []
     if missing:
         raise ConfigError(f"the config has no {missing[0]!r}; start from lightning_rl.config.compose_config()")
@@ -71,6 +70,7 @@ def _check_ranges(config: Config) -> None:
         value = value_at(config, name)
         numbers = [value]
         if isinstance(value, list | Mapping):
+            value = in_env_steps(value, config["total_env_steps"])
             check_schedule(name, value)
             numbers = schedule_points(value)
         for number in numbers:
@@ -142,6 +142,7 @@ def _check_constructors(config: Config) -> None:
     data = dict(config["data"])
     _check_keywords("data", data, _data_class(data.pop("_target_", None)), NOT_DATA)
     _check_keywords("checkpoint", config["checkpoint"], RLCheckpoint, ("dirpath",))
+    in_env_steps_of_run(config)  # looks at schedules
     for key in config["trainer"]:
         if key in TRAINER_KEYS_WITH_A_HOME:
             raise ConfigError(f"trainer.{key} is set by lightning_rl: use {TRAINER_KEYS_WITH_A_HOME[key]}")

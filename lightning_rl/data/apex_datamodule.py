@@ -23,6 +23,7 @@ from lightning_rl.rollouts.gather import Receipt
 from lightning_rl.rollouts.services import make_services
 from lightning_rl.rollouts.slices import logical_workers
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schedules import EnvSteps, in_env_steps
 
 __all__ = ["ApexDataModule", "receive_and_replay"]
 
@@ -62,7 +63,7 @@ class ApexDataModule(ReplayDataModule):
         max_staleness: int = 400,
         capacity: int = 1_000_000,
         batch_size: int = 512,
-        learning_starts: int = 50_000,
+        learning_starts: EnvSteps = 50_000,
         training_intensity: float = 0.002,
         fragments_per_iteration: int = 10,
         n_step: int = 3,
@@ -78,6 +79,7 @@ class ApexDataModule(ReplayDataModule):
             requests_per_shard=requests_per_shard,
             max_staleness=max_staleness,
         )
+        learning_starts = in_env_steps(learning_starts)
         check_shares(num_shards, capacity, batch_size, learning_starts)
         # Last: it sees fragments as the user's hooks leave them.
         self.initial_priorities = initial_priorities and prioritized

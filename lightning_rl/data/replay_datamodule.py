@@ -19,7 +19,7 @@ from lightning_rl.data.storage import check_fits_memory, estimated_bytes
 from lightning_rl.data.update_ratio import UpdateRatio
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schedules import Schedule
+from lightning_rl.schedules import EnvSteps, Schedule, in_env_steps
 from lightning_rl.seeding import derive_seed
 
 __all__ = ["ReplayDataModule"]
@@ -33,7 +33,8 @@ class ReplayDataModule(RolloutDataModule):
     Args:
         capacity: environment steps that the buffer holds, over all ranks.
         batch_size: rows of one gradient step, over all ranks.
-        learning_starts: environment steps before the first gradient step.
+        learning_starts: environment steps before the first gradient step; a share such as "1%" is one of a run's
+            `total_env_steps`.
         training_intensity: gradient steps per environment step after that, held exactly.
         fragments_per_iteration: fragments of the workers in one iteration (= Lightning batch); the gradient steps that
             they make due are taken between them. More amortise what an iteration costs.
@@ -65,7 +66,7 @@ class ReplayDataModule(RolloutDataModule):
         *,
         capacity: int = 100_000,
         batch_size: int = 256,
-        learning_starts: int = 1000,
+        learning_starts: EnvSteps = 1000,
         training_intensity: float = 1.0,
         fragments_per_iteration: int = 1,
         n_step: int = 1,
@@ -99,6 +100,7 @@ class ReplayDataModule(RolloutDataModule):
             fragments_per_iteration=fragments_per_iteration,
             n_step=n_step,
         )
+        learning_starts = in_env_steps(learning_starts)
         check_sizes(capacity, batch_size, learning_starts, n_step)
         self.capacity, self.batch_size, self.n_step = capacity, batch_size, n_step
         self.fragments_per_iteration, self.storage, self.save_replay = fragments_per_iteration, storage, save_replay

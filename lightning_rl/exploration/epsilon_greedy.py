@@ -14,12 +14,13 @@ from lightning_rl.exploration.exploration import Actor, Exploration, require_dis
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution, Bernoulli, Categorical, MultiCategorical
 from lightning_rl.models.distributions.discrete import IMPOSSIBLE
-from lightning_rl.schedules import Schedule, check_schedule, schedule_value
+from lightning_rl.schedules import EnvSteps, Schedule, Share, check_schedule, in_env_steps, schedule_value
 from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, packed
 
 __all__ = ["EpsilonGreedy"]
 
 FEW = 64  # numbers that Python compares faster than torch does
+TENTH = Share("10%")
 BUILT_IN = (Categorical, MultiCategorical, Bernoulli)  # whose random actions are uniform over all of the space
 
 
@@ -33,7 +34,8 @@ class EpsilonGreedy(Exploration):
         initial_epsilon: ε until `warmup_timesteps`.
         final_epsilon: ε from `warmup_timesteps + epsilon_timesteps` on; linear between.
         warmup_timesteps: environment steps of the whole run before ε begins to fall.
-        epsilon_timesteps: environment steps over which it falls.
+        epsilon_timesteps: environment steps over which it falls. Here and in the line before, a share such as "10%" is
+            one of a run's `total_env_steps`, and of 100,000 where there is no run.
         epsilon_schedule: ε as any schedule over environment steps, instead of these four.
 
     Raises:
@@ -46,8 +48,8 @@ class EpsilonGreedy(Exploration):
         action_space: Space[Any],
         initial_epsilon: float = 1.0,
         final_epsilon: float = 0.05,
-        warmup_timesteps: int = 0,
-        epsilon_timesteps: int = 100_000,
+        warmup_timesteps: EnvSteps = 0,
+        epsilon_timesteps: EnvSteps = TENTH,
         epsilon_schedule: Schedule | None = None,
     ) -> None:
         super().__init__(action_space)
@@ -56,8 +58,8 @@ class EpsilonGreedy(Exploration):
             "type": "linear",
             "initial": initial_epsilon,
             "final": final_epsilon,
-            "steps": max(1, epsilon_timesteps),
-            "start": warmup_timesteps,
+            "steps": max(1, in_env_steps(epsilon_timesteps)),
+            "start": in_env_steps(warmup_timesteps),
         }
         self.choices = math.prod(float(choices_of(leaf).prod()) for _, leaf in leaf_spaces(action_space))
         self.schedule: Schedule = falling if epsilon_schedule is None else epsilon_schedule

@@ -9,7 +9,7 @@ from gymnasium import Space
 from torch import Tensor
 
 from lightning_rl.exploration.additive_noise import AdditiveNoise, normal_logp
-from lightning_rl.schedules import Schedule
+from lightning_rl.schedules import EnvSteps, Schedule, in_env_steps
 
 __all__ = ["GaussianNoise", "falling"]
 
@@ -34,11 +34,11 @@ class GaussianNoise(AdditiveNoise):
     def __init__(
         self,
         action_space: Space[Any],
-        random_timesteps: int = 1000,
+        random_timesteps: EnvSteps = 1000,
         stddev: float = 0.1,
         initial_scale: float = 1.0,
         final_scale: float = 0.02,
-        scale_timesteps: int = 10_000,
+        scale_timesteps: EnvSteps = 10_000,
         scale_schedule: Schedule | None = None,
     ) -> None:
         scale = falling(initial_scale, final_scale, scale_timesteps) if scale_schedule is None else scale_schedule
@@ -52,6 +52,6 @@ class GaussianNoise(AdditiveNoise):
         return drawn * deviation, normal_logp(drawn, deviation)
 
 
-def falling(initial: float, final: float, steps: int) -> Schedule:
+def falling(initial: float, final: float, steps: EnvSteps) -> Schedule:
     """The linear schedule of RLlib's three keys."""
-    return {"type": "linear", "initial": initial, "final": final, "steps": max(1, steps)}
+    return {"type": "linear", "initial": initial, "final": final, "steps": max(1, in_env_steps(steps))}

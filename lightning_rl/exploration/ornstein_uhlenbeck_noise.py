@@ -12,7 +12,7 @@ from torch import Tensor
 from lightning_rl.exploration.additive_noise import AdditiveNoise, normal_logp
 from lightning_rl.exploration.exploration import Actor
 from lightning_rl.exploration.gaussian_noise import falling
-from lightning_rl.schedules import Schedule
+from lightning_rl.schedules import EnvSteps, Schedule
 
 __all__ = ["OrnsteinUhlenbeckNoise"]
 
@@ -43,13 +43,13 @@ class OrnsteinUhlenbeckNoise(AdditiveNoise):
     def __init__(
         self,
         action_space: Space[Any],
-        random_timesteps: int = 1000,
+        random_timesteps: EnvSteps = 1000,
         ou_theta: float = 0.15,
         ou_sigma: float = 0.2,
         ou_base_noise: float = 0.5,
         initial_scale: float = 1.0,
         final_scale: float = 1.0,
-        scale_timesteps: int = 10_000,
+        scale_timesteps: EnvSteps = 10_000,
         scale_schedule: Schedule | None = None,
     ) -> None:
         scale = falling(initial_scale, final_scale, scale_timesteps) if scale_schedule is None else scale_schedule

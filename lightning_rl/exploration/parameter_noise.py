@@ -14,6 +14,7 @@ from lightning_rl.exploration.exploration import Actor
 from lightning_rl.exploration.layered import LayeredExploration
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.schedules import EnvSteps, in_env_steps
 
 if TYPE_CHECKING:
     from lightning_rl.sample_batch import SampleBatch
@@ -55,11 +56,11 @@ class ParameterNoise(LayeredExploration):
         observation_space: Space[Any] | None = None,
         initial_stddev: float = 0.1,
         distance: float = 0.1,
-        random_timesteps: int = 10_000,
+        random_timesteps: EnvSteps = 10_000,
         sub_exploration: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(action_space, observation_space, sub_exploration)
-        self.distance, self.random_timesteps = distance, random_timesteps
+        self.distance, self.random_timesteps = distance, in_env_steps(random_timesteps)
         self.register_buffer("stddev", torch.tensor(float(initial_stddev)))
         self.register_buffer("measured", torch.zeros(2))
         self._real = isinstance(action_space, spaces.Box) and action_space.dtype.kind == "f"

@@ -11,6 +11,7 @@ from torch import Tensor
 from lightning_rl.exploration.exploration import Exploration
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.schedules import EnvSteps, in_env_steps
 
 __all__ = ["StochasticSampling"]
 
@@ -24,9 +25,9 @@ class StochasticSampling(Exploration):
             log-probability (a wrong one would make the importance ratios of the first update explode).
     """
 
-    def __init__(self, action_space: Space[Any], random_timesteps: int = 0) -> None:
+    def __init__(self, action_space: Space[Any], random_timesteps: EnvSteps = 0) -> None:
         super().__init__(action_space)
-        self.random_timesteps = random_timesteps
+        self.random_timesteps = in_env_steps(random_timesteps)
 
     def get_exploration_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None

@@ -24,6 +24,7 @@ import yaml
 from lightning_rl import __version__, evaluation, run
 from lightning_rl.config import check_config, compose_config, descriptions
 from lightning_rl.config.compose import parsed_overrides
+from lightning_rl.config.sweep_tables import failures, sweep_jobs_of, write_tables
 from lightning_rl.config.sweeps import sweep, sweep_jobs
 from lightning_rl.errors import (
     CheckpointError,
@@ -156,8 +157,9 @@ def train_all(overrides: Sequence[str]) -> int:
     for job in sweep_jobs(overrides):
         check_config(compose_config(job))
     directory = sweep(overrides, train_one)
-    jobs = descriptions.sweep_results(directory)
-    print(f"\n{descriptions.table(jobs)}\n{directory}")
+    jobs = sweep_jobs_of(directory)
+    table = descriptions.table(write_tables(directory, jobs))
+    print("\n".join(["", table, *failures(jobs), f"{directory}  (sweep.csv, sweep.md)"]))
     return EXIT_CODES["ok"] if jobs and all(job["state"] == "ok" for job in jobs) else EXIT_CODES["failed"]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, Trainer
 
-from lightning_rl.callbacks.metric_names import TRAIN_RETURN
+from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.callbacks.metrics import MetricsCallback
 from lightning_rl.callbacks.stop import StopCallback
 from lightning_rl.run_directory.owner import Heartbeat
@@ -61,6 +61,7 @@ class StatusCallback(Callback):
         if not trainer.is_global_zero:
             return
         numbers = {"return": self.metrics.latest.get(TRAIN_RETURN), "best_return": self.metrics.best_return}
+        numbers["evaluation"] = self.metrics.latest.get(EVAL_RETURN)
         write_status(
             self.path,
             state,

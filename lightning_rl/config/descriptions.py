@@ -8,17 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lightning_rl.config.compose import compose_config
 from lightning_rl.config.groups import GROUPS, group_options, option_text
 from lightning_rl.config.keys import dotted, value_at
 from lightning_rl.config.refusals import no_choice
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
-from lightning_rl.run_directory.status import STATUS_FILE, status_or_nothing
 from lightning_rl.signatures import keywords_of, spelled
 
-__all__ = ["choices", "describe", "evaluation", "listing", "metrics", "run_table", "sweep_results", "table"]
+__all__ = ["choices", "describe", "evaluation", "listing", "metrics", "run_table", "table"]
 
 # The class whose constructor takes a group's keys, where it does not name one itself.
 TAKEN_BY = {
@@ -168,28 +165,6 @@ def commented_line(section: str, key: str) -> str:
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
-
-
-def sweep_results(directory: Path) -> list[dict[str, Any]]:
-    """One row per job of a sweep, in the jobs' order, from what each left in its run directory."""
-    folders = [folder for folder in directory.iterdir() if folder.is_dir() and folder.name.split("_")[0].isdigit()]
-    rows = []
-    for folder in sorted(folders, key=lambda folder: int(folder.name.split("_")[0])):
-        overrides, status = folder / ".hydra" / "overrides.yaml", folder / STATUS_FILE
-        own = yaml.safe_load(overrides.read_text()) if overrides.is_file() else []
-        told = status_or_nothing(status)
-        rows.append(
-            {
-                "job": folder.name.split("_")[0],
-                "overrides": " ".join(override.lstrip("+").replace("\\", "") for override in own),
-                "state": told.get("state", "failed"),
-                "env_steps": told.get("env_steps"),
-                "return": told.get("return"),
-                "best": told.get("best_return"),
-                "seconds": told.get("seconds"),
-            }
-        )
-    return rows
 
 
 def run_table(rows: Sequence[Mapping[str, Any]], directory: Path) -> str:

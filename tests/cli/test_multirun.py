@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
+from lightning_rl.config.sweep_tables import sweep_jobs_of, write_tables
 from tests.cli.conftest import Command
 
 SHORT = ("total_env_steps=300", "workers.fragment_length=16", "policy.minibatches=1", "evaluation=none", "logger=none")
@@ -49,13 +52,56 @@ def test_a_failing_job_leaves_its_traceback_and_does_not_stop_the_others(command
     assert not (done / "train.log").exists()
     assert yaml.safe_load((done / "config.yaml").read_text())["run_dir"] == str(done)
 
-    table = told.out[told.out.index("job  overrides") :].splitlines()
-    assert table[0].split() == ["job", "overrides", "state", "env", "steps", "return", "best", "seconds"]
-    assert [row.split()[0] for row in table[1:3]] == ["0", "1"]
-    assert "env.kwargs.lasts=25 " in table[1]
-    assert "failed" in table[1]
-    assert " ok " in table[2]
-    assert table[3] == str(tmp_path / "sweep")
+    table = told.out[told.out.index("env.kwargs.lasts  runs") :].splitlines()
+    assert table[0].split()[:4] == ["env.kwargs.lasts", "runs", "failed", "return"]
+    assert [row.split()[:4] for row in table[1:3]] == [["25", "0", "1", "-"], ["1000", "1", "0", "5.0"]]
+    assert table[3].startswith("job 0 failed (env.kwargs.lasts=25): EnvError: ") and "the gripper is stuck" in table[3]
+    assert table[4] == f"{tmp_path / 'sweep'}  (sweep.csv, sweep.md)"
+
+
+def test_a_sweep_leaves_means_and_intervals_over_seeds(command: Command, tmp_path: Path):
+    """Returns 10, 20 and 30: mean 20, deviation 10, half of the 95 % interval 4.303 · 10 / √3 = 24.8."""
+    directory = tmp_path / "sweep"
+    returns = {("1e-3", 1): 10.0, ("1e-3", 2): 20.0, ("1e-3", 3): 30.0, ("1e-4", 1): 7.0, ("1e-4", 2): None}
+    for number, ((lr, seed), value) in enumerate(returns.items()):
+        folder = directory / f"{number}_ppo_cartpole"
+        (folder / ".hydra").mkdir(parents=True)
+        overrides = ["policy=ppo", f"++policy.lr={lr}", f"seed={seed}", "total_env_steps=5"]
+        (folder / ".hydra" / "overrides.yaml").write_text(yaml.safe_dump(overrides))
+        status = {
+            "state": "ok",
+            "env_steps": 5,
+            "return": value,
+            "evaluation": value,
+            "best_return": value,
+            "seconds": 2,
+        }
+        if value is None:
+            status = {"state": "failed", "error": "EnvError: a | b"}
+        (folder / "status.json").write_text(json.dumps(status))
+    shown = write_tables(directory, sweep_jobs_of(directory))
+    assert [row["policy.lr"] for row in shown] == ["1e-3", "1e-4"]
+    assert [(row["runs"], row["failed"], row["return"]) for row in shown] == [(3, 0, "20.0 ± 24.8"), (1, 1, 7.0)]
+    rows = list(csv.DictReader((directory / "sweep.csv").open()))
+    assert set(rows[0]) & {"policy", "seed", "total_env_steps"} == set()
+    assert float(rows[0]["return"]) == 20.0 and float(rows[0]["return_ci95"]) == pytest.approx(24.84, abs=0.01)
+    assert (rows[1]["last_eval"], rows[1]["last_eval_ci95"], rows[1]["best"]) == ("7.0", "", "7.0")
+    written = (directory / "sweep.md").read_text()
+    assert written.startswith(
+        "| policy.lr | runs | failed | return | last_eval | best | env_steps | seconds |\n| --- |"
+    )
+    assert "| 1e-3 | 3 | 0 | 20.0 ± 24.8 |" in written
+    assert "- job 4 failed (policy.lr=1e-4 seed=2): EnvError: a | b" in written
+
+
+def test_a_sweep_over_seeds_alone_is_one_row(command: Command, tmp_path: Path):
+    told = command("train", "-m", "policy=ppo", "env=cartpole", "seed=1,2", "run_dir=sweep", *SHORT)
+    assert told.code == 0
+    (row,) = csv.DictReader((tmp_path / "sweep" / "sweep.csv").open())
+    assert row["runs"] == "2" and float(row["return_ci95"]) > 0 and row["last_eval"] == ""
+    header, _, line, *_ = (tmp_path / "sweep" / "sweep.md").read_text().splitlines()
+    assert header == "| runs | return | best | env_steps | seconds |"
+    assert " ± " in line and " ± " in told.out
 
 
 def test_all_jobs_are_checked_before_the_first_one_starts(command: Command, tmp_path: Path):

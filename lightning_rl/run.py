@@ -111,8 +111,18 @@ def made(entry: Any, key: str, *arguments: Any) -> Any:
 
 
 def loggers(config: Mapping[str, Any]) -> list[Logger]:
-    """The loggers that the config names."""
-    return [made(entry, "_target_") for entry in config["logger"].values()]
+    """The loggers that the config names.
+
+    Raises:
+        ConfigError: the package of one is not installed.
+    """
+    found = []
+    for name, entry in config["logger"].items():
+        try:
+            found.append(made(entry, "_target_"))
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"logger.{name} needs a package that is not installed: {error}") from error
+    return found
 
 
 def callbacks(

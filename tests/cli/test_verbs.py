@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from gymnasium.envs.registration import registry
+from lightning_utilities.core.imports import RequirementCache
 
 from lightning_rl.cli import VERBS
 from lightning_rl.config import descriptions
@@ -196,6 +197,23 @@ def test_ctrl_c_before_training_leaves_a_word(command: Command, monkeypatch: pyt
     monkeypatch.setattr("lightning_rl.cli.check_config", interrupted)
     told = command("train", "policy=ppo", "env=cartpole")
     assert (told.code, told.err) == (130, "interrupted: ended at once, nothing was saved by this\n")
+
+
+@pytest.mark.parametrize(("choice", "left"), [("csv", {"metrics.csv"}), ("tensorboard", {"tb"}), ("none", set())])
+def test_a_logger_is_a_choice(choice: str, left: set[str], command: Command, tmp_path: Path):
+    told = command("train", "policy=ppo", "env=cartpole", f"logger={choice}", "run_dir=run", *SHORT)
+    assert told.code == 0, told.err
+    assert {path.name for path in (tmp_path / "run").iterdir()} & {"metrics.csv", "tb", "wandb"} == left
+
+
+def test_a_logger_whose_package_is_missing_is_refused_with_what_to_install(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("lightning.pytorch.loggers.wandb._WANDB_AVAILABLE", RequirementCache("wandb>=99999"))
+    told = command("train", "policy=ppo", "env=cartpole", "logger=wandb", "run_dir=run", *SHORT)
+    assert told.code == 2 and list(tmp_path.iterdir()) == []
+    assert told.err.startswith("error: logger.wandb needs a package that is not installed:")
+    assert "pip install" in told.err and told.err.count("\n") == 1
 
 
 OWN_ENV = """

@@ -15,7 +15,9 @@ from lightning_rl.config.check import check_config
 from lightning_rl.config.compose import compose_config, store_policy
 from lightning_rl.config.groups import group_options, is_path, option_text
 from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, import_path
+from lightning_rl.policies.checkpoints import as_checkpoint_error, read_checkpoint
 from lightning_rl.run_directory.lock import refuse_live_run
+from lightning_rl.trust import NamedByFile, note_names
 
 __all__ = ["Algorithm", "policy_choice"]
 
@@ -105,34 +107,44 @@ class Algorithm:
         return path
 
     @classmethod
-    def restore(cls, path: str | Path, *, policy: Any = None, env: Any = None) -> Self:
+    def restore(cls, path: str | Path, *, policy: Any = None, env: Any = None, trust: str | Sequence[str] = ()) -> Self:
         """Continue from a checkpoint that `save` (or a run) wrote: weights, optimizer, filters, counters, workers.
 
         Args:
             path: the file.
-            policy, env: the class or function that were given as objects which cannot be imported; else they are found
-                again.
+            policy, env: the class or function that were given as objects which cannot be imported, or are not trusted;
+                else they are found again.
+            trust: packages of your own (import prefixes) that the file may name, as `Policy.load`. What this process
+                has named or passed before need not be trusted again.
 
         Raises:
-            CheckpointError: the file is missing, damaged or holds no configuration.
+            CheckpointError: the file is missing, damaged, of a newer version, or holds no configuration; or it names
+                code that is not trusted.
         """
-        from lightning_rl.policies.checkpoints import read_checkpoint
-
         checkpoint = read_checkpoint(path)
-        if "config" not in checkpoint:
+        config = copy.deepcopy(checkpoint.get("config"))
+        if not isinstance(config, dict):
             raise CheckpointError(f"checkpoint {path} holds no configuration: Algorithm.save writes it")
-        config = copy.deepcopy(checkpoint["config"])
-        for section, key, given in (("policy", "_target_", policy), ("env", "id", env)):
-            if given is not None:
-                config[section][key] = given
-            elif config[section][key] is None:
-                raise CheckpointError(
-                    f"checkpoint {path} was saved with a {section} that cannot be imported: pass {section}=… to restore"
-                )
-        algorithm = cls.__new__(cls)
-        algorithm._build(config)
-        algorithm._resume_from = Path(path)
-        algorithm._fit(iterations=0)
+        with as_checkpoint_error(path):
+            for section, key, given in (("policy", "_target_", policy), ("env", "id", env)):
+                if given is not None:
+                    config[section][key] = given
+                    note_names(given)
+                elif config[section][key] is None:
+                    raise CheckpointError(
+                        f"checkpoint {path} was saved with a {section} that cannot be imported: pass {section}=… to "
+                        "restore"
+                    )
+            place, run_dir = Path(path).resolve().parent, Path(config["run_dir"]).resolve()
+            write_to = run_dir if place == run_dir / "checkpoints" else place
+            names = NamedByFile(f"checkpoint {path}", trust, CheckpointError, write_to)
+            names.check(config)
+        with names.reading():
+            check_config(config)
+            algorithm = cls.__new__(cls)
+            algorithm._build(config)
+            algorithm._resume_from = Path(path)
+            algorithm._fit(iterations=0)
         return algorithm
 
     def stop(self) -> None:
@@ -165,8 +177,8 @@ class Algorithm:
         self.trainer.fit_loop.max_epochs = self.trainer.current_epoch + iterations
         path, self._resume_from = self._resume_from, None
         if path is not None:
-            done = read_file(path)["epoch"]
-            self.trainer.fit_loop.max_epochs = max(done, 0)
+            with as_checkpoint_error(path):
+                self.trainer.fit_loop.max_epochs = max(read_file(path)["epoch"], 0)
         self.trainer.fit(self.policy, datamodule=self.datamodule, ckpt_path=path)
         if self.trainer.interrupted:
             raise KeyboardInterrupt

@@ -1,17 +1,29 @@
-"""Reads checkpoint files: nothing in them is ever run, and damage is found, not loaded."""
+"""Reads checkpoint files: nothing in them is ever run, and damage is found, not loaded.
+
+Every checkpoint says by which version of the package it was written, and in which form (`SCHEMA`).
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import zipfile
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
 
+import lightning_rl
 from lightning_rl.errors import CheckpointError
+from lightning_rl.trust import check_bounded
 
-__all__ = ["check_whole", "counters_in", "read_file"]
+__all__ = ["SCHEMA", "check_whole", "counters_in", "migrated", "newest_whole", "read_file", "written_by"]
+
+SCHEMA = 1
+"""Form of the checkpoints that this version writes: raised when an older version could not read them any more."""
+WRITTEN_BY = "lightning_rl"  # the key under which a checkpoint says so
+OLDEST_LIGHTNING, LIGHTNINGS = (2, 6), 2  # whose loops' states can be restored: from this version on, of this major one
 
 
 def counters_in(path: str | os.PathLike[str]) -> dict[str, int]:
@@ -46,19 +58,48 @@ def read_file(path: str | os.PathLike[str], *, checksums: bool = True) -> Any:
     if not path.is_file():
         raise CheckpointError(f"checkpoint {path} does not exist: pass a file such as RUN_DIR/checkpoints/last.ckpt")
     try:
-        if checksums:
-            check_whole(path)
-        else:
-            zipfile.ZipFile(path).close()  # says in few words what is no such file at all
-        return _mapped(path)
-    except CheckpointError:
-        raise
+        check_whole(path, checksums=checksums)
+        content = _mapped(path)
+        check_bounded(content)
+        return content
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; {_advice(path)}") from error.__cause__
     except Exception as error:  # the unpickler of a damaged file stumbles in many ways, such as an IndexError
         reason = (str(error).splitlines() or [""])[0]
         raise CheckpointError(
             f"checkpoint {path} cannot be read ({type(error).__name__}: {reason}):"
-            " it is damaged or not a checkpoint; use another one"
+            f" it is damaged or not a checkpoint; {_advice(path)}"
         ) from error
+
+
+def _advice(path: Path) -> str:
+    whole = newest_whole(path.parent, besides=path)
+    return "use another one" if whole is None else f"the newest whole one beside it is {whole}: pass that file"
+
+
+def newest_whole(directory: Path, besides: Path | None = None) -> Path | None:
+    """The newest checkpoint of a directory that is not damaged, if there is one.
+
+    Args:
+        directory: where to look.
+        besides: a file that is not asked for.
+    """
+    for path in sorted(directory.glob("*.ckpt"), key=_written_at, reverse=True):
+        if path.name.startswith(".") or (besides is not None and path.name == besides.name):
+            continue
+        try:
+            check_whole(path)
+        except (CheckpointError, OSError, zipfile.BadZipFile):
+            continue
+        return path
+    return None
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _mapped(path: Path) -> Any:
@@ -68,17 +109,83 @@ def _mapped(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def check_whole(path: Path) -> None:
+def check_whole(path: Path, *, checksums: bool = True) -> None:
     """Compare the checksums in the file with its content: `torch.load` does not, and takes flipped bits for weights.
 
+    Args:
+        path: of the file.
+        checksums: read all of the file; else only what it says that it holds.
+
     Raises:
-        CheckpointError: they differ.
+        CheckpointError: they differ, or the archive has entries that torch does not write.
         zipfile.BadZipFile: it is no checkpoint, or not all of one.
     """
     with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        for entry in entries:
+            name = PurePosixPath(entry.filename)
+            # Torch compresses nothing: an entry that is compressed could unfold to any size.
+            if entry.compress_type != zipfile.ZIP_STORED or name.is_absolute() or ".." in name.parts:
+                raise CheckpointError(f"checkpoint {path} holds {entry.filename!r}, which torch did not write")
         # Torch writes no attributes; one that says "directory" would make it read that tensor from unset memory.
-        damaged = archive.testzip() or next(
-            (entry.filename for entry in archive.infolist() if entry.external_attr), None
-        )
+        damaged = next((entry.filename for entry in entries if entry.external_attr), None)
+        damaged = damaged or (archive.testzip() if checksums else None)
     if damaged is not None:
-        raise CheckpointError(f"checkpoint {path} is damaged (wrong checksum of {damaged}): use another one")
+        raise CheckpointError(f"checkpoint {path} is damaged (wrong checksum of {damaged})")
+
+
+# -- versions --------------------------------------------------------------------------------------------------------
+def written_by() -> dict[str, Any]:
+    """What a checkpoint says of its writer."""
+    return {WRITTEN_BY: {"version": lightning_rl.__version__, "schema": SCHEMA}}
+
+
+def migrated(checkpoint: dict[str, Any], path: Any) -> dict[str, Any]:
+    """A checkpoint in the form of this version; changed in place.
+
+    Args:
+        checkpoint: as the file has it.
+        path: of the file, for messages.
+
+    Raises:
+        CheckpointError: a newer version wrote it, or it does not say in which form it is.
+    """
+    # Files of the time before the field are of form 0.
+    told = checkpoint.get(WRITTEN_BY, {"version": "0.1.0", "schema": 0})
+    schema = told.get("schema") if isinstance(told, Mapping) else None
+    version = told.get("version") if isinstance(told, Mapping) else told
+    ours = f"this is lightning_rl {lightning_rl.__version__}, which reads 0 to {SCHEMA}"
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 0:
+        raise CheckpointError(f"checkpoint {path} has schema {schema!r}; {ours}: it was changed, use another one")
+    if schema > SCHEMA:
+        raise CheckpointError(
+            f"checkpoint {path} was written by lightning_rl {version} with schema {schema}; {ours}: install "
+            f"lightning_rl {version} or newer to load it"
+        )
+    _check_lightning(checkpoint.get("pytorch-lightning_version"), path)
+    for older in range(schema, SCHEMA):
+        MIGRATIONS[older](checkpoint)
+    checkpoint.update(written_by())
+    return checkpoint
+
+
+def _check_lightning(version: Any, path: Any) -> None:
+    """Lightning restores its loops from versions of its own, and says of a newer one no more than a warning."""
+    if version is None:  # weights alone
+        return
+    found = re.match(r"(\d+)\.(\d+)", version) if isinstance(version, str) else None
+    numbers = (int(found[1]), int(found[2])) if found else (0, 0)
+    if numbers < OLDEST_LIGHTNING or numbers[0] > LIGHTNINGS:
+        oldest = ".".join(map(str, OLDEST_LIGHTNING))
+        raise CheckpointError(
+            f"checkpoint {path} was written with Lightning {version}; this version of lightning_rl restores those of "
+            f"Lightning {oldest} up to {LIGHTNINGS}.x: load it with the versions that wrote it"
+        )
+
+
+def _from_0(checkpoint: dict[str, Any]) -> None:
+    """Form 1 says by whom it was written; nothing else differs."""
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], None]] = {0: _from_0}
+"""By the form that is read: what makes the next one of it, in place."""

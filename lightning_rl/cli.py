@@ -37,10 +37,17 @@ from lightning_rl.errors import (
     did_you_mean,
 )
 from lightning_rl.run_directory.listing import runs_below
+from lightning_rl.trust import NamedByFile
 
 __all__ = ["main", "run_verb"]
 
 USER_ERRORS = (ConfigError, UnsupportedSpaceError, EnvError, CheckpointError, NonFiniteError)  # their message is enough
+TRUST: dict[str, Any] = {
+    "action": "append",
+    "default": [],
+    "metavar": "PACKAGE",
+    "help": "a package of your own that the files may name (also LIGHTNING_RL_TRUST=a,b); give it again for another",
+}
 EXIT_CODES = {"ok": 0, "failed": 1, "interrupted": 130}
 LISTS = {
     "policies": "policy",
@@ -185,12 +192,14 @@ def resume(arguments: Sequence[str]) -> int:
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("overrides", nargs="*", help=f"of {', '.join(run.RESUMABLE)}")
     parser.add_argument("--checkpoint", type=Path, help="a file of RUN_DIR/checkpoints; default last.ckpt")
+    parser.add_argument("--trust", **TRUST)
     options = parser.parse_intermixed_args(arguments)
-    config = run.resumed_config(options.run_dir, parsed_overrides(options.overrides))
-    check_config(config)
+    config = run.resumed_config(options.run_dir, parsed_overrides(options.overrides), options.trust)
     checkpoint = options.checkpoint or options.run_dir / "checkpoints" / "last.ckpt"
-    print(f"resuming {checkpoint}", flush=True)
-    return reported(run.train(config, ckpt_path=checkpoint), config["run_dir"])
+    with NamedByFile(options.run_dir / "config.yaml", options.trust).reading():
+        check_config(config)
+        print(f"resuming {checkpoint}", flush=True)
+        return reported(run.train(config, ckpt_path=checkpoint), config["run_dir"])
 
 
 def evaluate(arguments: Sequence[str]) -> int:
@@ -201,10 +210,16 @@ def evaluate(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--explore", action="store_true", help="sample actions as in training, not the best")
     parser.add_argument("--env", help="environment id or import path; default: the run's own")
+    parser.add_argument("--trust", **TRUST)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     result = evaluation.evaluate(
-        options.checkpoint, env=options.env, episodes=options.episodes, seed=options.seed, explore=options.explore
+        options.checkpoint,
+        env=options.env,
+        episodes=options.episodes,
+        seed=options.seed,
+        explore=options.explore,
+        trust=options.trust,
     )
     print(json.dumps(result) if options.json else descriptions.evaluation(result))
     return 0

@@ -6,7 +6,8 @@ import difflib
 import importlib
 import pkgutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Any
 
 __all__ = [
@@ -21,7 +22,16 @@ __all__ = [
     "did_you_mean",
     "import_object",
     "import_path",
+    "looked_at_first",
+    "named_here",
+    "note_name",
+    "object_at",
 ]
+
+named_here: set[str] = set()
+"""Dotted paths that this process's user has named, or of classes that were passed: files may name these, too."""
+looked_at_first: ContextVar[Callable[[str], None] | None] = ContextVar("looked_at_first", default=None)
+"""Called with each path before it is imported, while objects are made that a file describes (`trust.py`)."""
 
 
 class ConfigError(ValueError):
@@ -75,6 +85,30 @@ def import_object(path: str) -> Any:
     Raises:
         ConfigError: the path has another form, its module is not there, or has no such name. An exception that the
             module's own code raises comes through as it is.
+        CheckpointError, ConfigError: a file has named it, and the user does not trust it.
+    """
+    note_name(path)
+    return object_at(path)
+
+
+def note_name(path: str) -> None:
+    """Note that the user has named this path; or refuse it, where a file has.
+
+    Raises:
+        CheckpointError, ConfigError: a file has named it, and the user does not trust it.
+    """
+    look = looked_at_first.get()
+    if look is None:
+        named_here.add(path.replace(":", "."))
+    else:
+        look(path)
+
+
+def object_at(path: str) -> Any:
+    """As `import_object`, whoever named the path.
+
+    Raises:
+        ConfigError: as there.
     """
     module_name, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
     if not all([*module_name.split("."), *attribute.split(".")]):
@@ -100,6 +134,7 @@ def import_path(found: Any) -> str:
     name = found.__qualname__
     if "." not in name and names.get(name) is not found:
         name = next((other for other, value in names.items() if value is found), name)
+    named_here.add(f"{found.__module__}.{name}")
     return f"{found.__module__}:{name}"
 
 

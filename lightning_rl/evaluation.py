@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
+from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one, note_name
 from lightning_rl.run_directory.config_file import read_config
+from lightning_rl.trust import NamedByFile
 
 __all__ = ["confidence_interval", "evaluate"]
 
@@ -16,7 +19,13 @@ ENVIRONMENTS = 16  # stepped together, at most
 
 
 def evaluate(
-    checkpoint: Path, *, env: str | None = None, episodes: int = 100, seed: int = 0, explore: bool = False
+    checkpoint: Path,
+    *,
+    env: str | None = None,
+    episodes: int = 100,
+    seed: int = 0,
+    explore: bool = False,
+    trust: str | Sequence[str] = (),
 ) -> dict[str, Any]:
     """Play `episodes` whole episodes.
 
@@ -26,13 +35,15 @@ def evaluate(
         episodes: how many, at least 1.
         seed: names the randomness of environments and sampled actions.
         explore: sample actions as in training instead of taking the best.
+        trust: import prefixes that the files may name, as `Policy.load`.
 
     Returns:
         mean, std, ci95 (of the mean), length_mean, length_std, and the episodes' returns and lengths.
 
     Raises:
-        CheckpointError: the file is missing, damaged or foreign, or its spaces are not the environment's.
-        ConfigError: it is not known which environment to play in.
+        CheckpointError: the file is missing, damaged or foreign, names code that is not trusted, or its spaces are not
+            the environment's.
+        ConfigError: it is not known which environment to play in, or the run's is code that is not trusted.
     """
     check_at_least_one(episodes=episodes)
     file = checkpoint / "checkpoints" / "last.ckpt" if checkpoint.is_dir() else checkpoint
@@ -41,9 +52,11 @@ def evaluate(
     from lightning_rl.rollouts.worker_set import WorkerSet
     from lightning_rl.spaces import space_difference
 
-    policy = Policy.load(str(file))
-    creator = EnvCreator(**environment(file, env))
-    observation_space, action_space = creator.spaces()
+    policy = Policy.load(file, trust=trust)
+    keywords = environment(file, env, trust)
+    with NamedByFile(file, trust).reading():
+        creator = EnvCreator(**keywords)
+        observation_space, action_space = creator.spaces()
     for name, own, theirs in (
         ("observation_space", policy.observation_space, observation_space),
         ("action_space", policy.action_space, action_space),
@@ -72,15 +85,27 @@ def evaluate(
     }
 
 
-def environment(checkpoint: Path, env: str | None) -> dict[str, Any]:
-    """Keywords of the `EnvCreator` to evaluate in: the one asked for, or what the checkpoint's run says."""
+def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = ()) -> dict[str, Any]:
+    """Keywords of the `EnvCreator` to evaluate in: the one asked for, or what the checkpoint's run says.
+
+    Raises:
+        ConfigError: there is no run, its config.yaml is damaged, or names code that is not trusted.
+    """
     if env is not None:
+        note_name(env)
         return {"id": env}
     file = checkpoint.absolute().parent.parent / "config.yaml"
     if not file.is_file():
         raise ConfigError(f"{checkpoint} is not in a run directory (no {file}): say which environment with --env ID")
+    from lightning_rl.rollouts.envs import EnvCreator
+
     config = read_config(file.parent)
-    return config["evaluation"]["env"] or config["env"]
+    found = {name: config.get(name) for name in ("env", "evaluation")}
+    NamedByFile(file, trust).check({name: part for name, part in found.items() if part})
+    keywords = (found["evaluation"] or {}).get("env") or found["env"]
+    if not isinstance(keywords, dict) or not {"id"} <= keywords.keys() <= {each.name for each in fields(EnvCreator)}:
+        raise ConfigError(f"{file} names no environment: say which one with --env ID")
+    return keywords
 
 
 def deviation(values: list[Any]) -> float:

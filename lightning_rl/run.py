@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatch
 from pathlib import Path
@@ -22,6 +22,7 @@ from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config
 from lightning_rl.run_directory.lock import LOCK_FILE, RunLock, refuse_live_run
 from lightning_rl.run_directory.status import STATUS_FILE, read_status, status_or_nothing, write_status
 from lightning_rl.trainer.making import made_trainer
+from lightning_rl.trust import NamedByFile, note_names
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, Trainer
@@ -237,20 +238,24 @@ def record_failure(run_dir: Path, error: Exception, before: Mapping[str, Any]) -
         write_status(status_file, **{**status, "state": "failed", "error": f"{type(error).__name__}: {error}"})
 
 
-def resumed_config(run_dir: Path, changes: Mapping[str, Any]) -> dict[str, Any]:
+def resumed_config(run_dir: Path, changes: Mapping[str, Any], trust: str | Sequence[str] = ()) -> dict[str, Any]:
     """The config of a run, with what may change in a run that goes on.
 
     Args:
         run_dir: of the run; it may have been moved.
         changes: dotted key → value.
+        trust: import prefixes that its config.yaml may name, beside those of LIGHTNING_RL_TRUST (`trust.py`).
 
     Raises:
-        ConfigError: there is no run, it is damaged, complete or going on, or a change would make it another run.
+        ConfigError: there is no run, it is damaged, complete or going on, a change would make it another run, or its
+            config.yaml names code that is not trusted.
     """
     refuse_live_run(run_dir)
     config = read_config(run_dir)
+    NamedByFile(run_dir / CONFIG_FILE, trust, write_to=run_dir).check(config)
     known = list(dotted(config))
     for key, value in changes.items():
+        note_names(value)  # the user's own
         if key not in known:
             raise ConfigError(f"no key {key!r}.{did_you_mean(key, known)}")
         if not any(fnmatch(key, pattern) for pattern in RESUMABLE):

@@ -29,6 +29,7 @@ FLOORS = {
     "sequences": 1,
     "signatures": 1,
     "spaces": 1,
+    "trust": 1,
     "policies": 2,
     "rollouts": 2,
     "data": 3,

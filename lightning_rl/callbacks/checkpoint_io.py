@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 
-from lightning_rl.checkpoint_files import read_file
+from lightning_rl.checkpoint_files import migrated, read_file
 from lightning_rl.errors import CheckpointError
 from lightning_rl.run_directory.atomic import write_atomically
 
@@ -58,13 +58,16 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """What the file holds, on the CPU; `weights_only` is always on, whatever the caller says.
 
         Raises:
-            CheckpointError: the file is missing, damaged or not of this package; names file, reason and next step.
+            CheckpointError: the file is missing, damaged, not of this package or of a newer version of it; names file,
+                reason and next step.
         """
         checkpoint = read_file(path)
         if not (isinstance(checkpoint, dict) and ("policy" in checkpoint or _is_weights(checkpoint))):
             raise CheckpointError(
                 f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
             )
+        if "policy" in checkpoint:
+            migrated(checkpoint, path)
         if "optimizer_states" in checkpoint:  # which an optimizer keeps as they are, and with them the file
             checkpoint["optimizer_states"] = _owned(checkpoint["optimizer_states"])
         return checkpoint

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from lightning_rl.checkpoint_files import read_file
+from lightning_rl.checkpoint_files import migrated, read_file
 from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, import_object, import_path
 from lightning_rl.signatures import keywords_of
 from lightning_rl.spaces import space_difference, space_from_json, space_to_json
+from lightning_rl.trust import NamedByFile, note_names
 
 if TYPE_CHECKING:
     from lightning_rl.policies.policy import Policy
@@ -60,36 +62,65 @@ def policy_spec(policy: Policy) -> dict[str, Any]:
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """The contents of a checkpoint file; no code in it is ever run.
+    """The contents of a checkpoint file, in the form of this version; no code in it is ever run.
 
     Raises:
-        CheckpointError: the file is missing, damaged, or not a checkpoint of this package.
+        CheckpointError: the file is missing, damaged, not a checkpoint of this package, or of a newer version of it.
     """
     checkpoint = read_file(path)
     if not isinstance(checkpoint, dict) or not {"policy", "counters", "state_dict"} <= checkpoint.keys():
         raise CheckpointError(
             f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
         )
+    checkpoint = migrated(checkpoint, path)
+    spec = checkpoint["policy"]
+    kinds = {"class": str, "kwargs": Mapping, "observation_space": Mapping, "action_space": Mapping}
+    for key, kind in kinds.items():
+        if not isinstance(spec, Mapping) or not isinstance(spec.get(key), kind):
+            raise CheckpointError(
+                f"checkpoint {path} was changed: its policy has no {key!r}, or one of another type; use another one"
+            )
     return checkpoint
 
 
-def load_policy(path: str | Path, policy_class: type[Policy] | None = None) -> Policy:
+def load_policy(path: str | Path, policy_class: type[Policy] | None = None, trust: str | Sequence[str] = ()) -> Policy:
     """Build the policy that a checkpoint holds and give it its weights."""
     checkpoint = read_checkpoint(path)
     spec = checkpoint["policy"]
+    trusted = [trust] if isinstance(trust, str) else list(trust)
     if policy_class is None:
-        try:
-            policy_class = import_object(spec["class"])
-        except ConfigError as error:
-            raise CheckpointError(
-                f"checkpoint {path} holds a policy of class {spec['class']!r}, which is not there: {error} "
-                "Make it at the top level of that module again, or pass it: Policy.load(path, policy_class=…)"
-            ) from error
-    return rebuilt(policy_class, checkpoint)  # type: ignore[arg-type]
+        names = names_in(path, {**spec["kwargs"], "class": spec["class"]}, trusted)
+    else:
+        names = names_in(path, spec["kwargs"], [*trusted, policy_class.__module__])
+    with as_checkpoint_error(path), names.reading():
+        return rebuilt(import_object(spec["class"]) if policy_class is None else policy_class, checkpoint)
+
+
+def names_in(path: str | Path, named: Mapping[str, Any], trust: Sequence[str]) -> NamedByFile:
+    """Look at what the policy in a file names.
+
+    Raises:
+        CheckpointError: it names code that is not trusted, or is not there.
+    """
+    names = NamedByFile(f"checkpoint {path}", trust, CheckpointError)
+    try:
+        names.check({"policy": named})
+    except CheckpointError as error:
+        if ": policy.class=" not in str(error) or not isinstance(error.__cause__, ConfigError):
+            raise
+        raise CheckpointError(
+            f"{error} Make it at the top level of that module again, or pass it: Policy.load(path, policy_class=…)"
+        ) from error
+    return names
 
 
 def load_as(
-    policy_class: type[Policy], path: str | Path, changes: Mapping[str, Any], *, strict: bool | None = None
+    policy_class: type[Policy],
+    path: str | Path,
+    changes: Mapping[str, Any],
+    *,
+    strict: bool | None = None,
+    trust: str | Sequence[str] = (),
 ) -> Policy:
     """Build a policy of this class from a checkpoint; nothing is imported to find the class.
 
@@ -98,6 +129,7 @@ def load_as(
         path: the file.
         changes: keywords that replace those in the file.
         strict: whether the weights in the file must be exactly those of the policy; `None`: they must.
+        trust: packages that the file may name.
 
     Raises:
         CheckpointError: the file is missing, damaged or foreign, or holds a policy of another class or other weights.
@@ -114,7 +146,12 @@ def load_as(
     for name in changes:
         if name not in known:
             raise ConfigError(f"{policy_class.__name__} takes no keyword {name!r}.{did_you_mean(name, known)}")
-    return rebuilt(policy_class, checkpoint, changes, strict=strict is not False)
+    note_names(changes)
+    trusted = [trust] if isinstance(trust, str) else list(trust)
+    kwargs = {**checkpoint["policy"]["kwargs"], **changes}
+    names = names_in(path, kwargs, [*trusted, policy_class.__module__])
+    with nullcontext() if changes else as_checkpoint_error(path), names.reading():
+        return rebuilt(policy_class, checkpoint, changes, strict=strict is not False)
 
 
 def rebuilt(
@@ -133,6 +170,27 @@ def rebuilt(
     policy.load_state_dict(checkpoint["state_dict"], strict=strict)
     restore(policy, checkpoint)
     return policy.eval()
+
+
+@contextmanager
+def as_checkpoint_error(path: Any) -> Iterator[None]:
+    """What goes wrong inside, because a file holds something else than it should, is the file's.
+
+    Raises:
+        CheckpointError: names the file and what went wrong.
+    """
+    try:
+        yield
+    except CheckpointError as error:
+        if str(path) in str(error):
+            raise
+        raise CheckpointError(f"checkpoint {path}: {error}") from error
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise CheckpointError(
+            f"checkpoint {path} does not make a policy ({type(error).__name__}: {reason}): it was changed, or written "
+            "by another version of its policy's class"
+        ) from error
 
 
 def restore(policy: Policy, checkpoint: Mapping[str, Any]) -> None:

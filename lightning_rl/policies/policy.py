@@ -10,12 +10,14 @@ import inspect
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import gymnasium as gym
 import numpy as np
 import torch
 
+from lightning_rl.checkpoint_files import migrated, written_by
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import check_noise, make_exploration
 from lightning_rl.models.catalog import ModelCatalog, model_config
@@ -255,6 +257,7 @@ class Policy(Contributing):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what makes the file complete: how to build this policy, and its counters."""
+        checkpoint.update(written_by())
         checkpoint["policy"] = self.spec()
         checkpoint["counters"] = counters(self)
         if self.written_from_scratch:
@@ -262,22 +265,24 @@ class Policy(Contributing):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse another policy's file before anything of it is loaded; then take the counters."""
-        check_fits(self, checkpoint)
+        check_fits(self, migrated(checkpoint, "(the one to load)"))
         restore(self, checkpoint)
 
     @staticmethod
-    def load(path: str, policy_class: type[Policy] | None = None) -> Policy:
+    def load(path: str | Path, policy_class: type[Policy] | None = None, *, trust: str | Sequence[str] = ()) -> Policy:
         """The policy in a checkpoint, ready to act; needs neither Ray nor Hydra nor a Trainer.
 
         Args:
             path: the file.
-            policy_class: the policy's class, where it cannot be imported; `None` imports it.
+            policy_class: the policy's class, where it cannot be imported or is not trusted; `None` imports it.
+            trust: packages of your own (import prefixes, such as "my_pkg") whose classes the file may name, beside
+                those of LIGHTNING_RL_TRUST and this package's own; loading runs them.
 
         Raises:
-            CheckpointError: the file is missing, damaged or not a checkpoint of this package, or its class is not
-                where it was.
+            CheckpointError: the file is missing, damaged, of a newer version or not a checkpoint of this package, or
+                it names a class that is not trusted, or is not where it was.
         """
-        return load_policy(path, policy_class)
+        return load_policy(path, policy_class, trust)
 
     @classmethod
     def load_from_checkpoint(
@@ -287,6 +292,7 @@ class Policy(Contributing):
         hparams_file: Any = None,
         strict: bool | None = None,
         weights_only: bool | None = None,
+        trust: str | Sequence[str] = (),
         **kwargs: Any,
     ) -> Self:
         """Lightning's name for `load`: this class with the keywords, spaces, weights and counters in a checkpoint.
@@ -299,6 +305,7 @@ class Policy(Contributing):
             hparams_file: must be `None`: the checkpoint holds the keywords.
             strict: whether the weights in the file must be exactly those of the policy; `None`: they must.
             weights_only: must not be False: nothing but plain data is ever loaded.
+            trust: packages that the file may name, as `load`.
             kwargs: constructor's keywords that replace those in the file.
 
         Raises:
@@ -316,7 +323,7 @@ class Policy(Contributing):
         if cls is Policy:
             if kwargs or strict is False:
                 raise ConfigError("Policy.load_from_checkpoint takes a file as it is: call it on the class in the file")
-            policy = load_policy(checkpoint_path)
+            policy = load_policy(checkpoint_path, trust=trust)
         else:
-            policy = load_as(cls, checkpoint_path, kwargs, strict=strict)
+            policy = load_as(cls, checkpoint_path, kwargs, strict=strict, trust=trust)
         return policy if map_location is None else policy.to(map_location)  # type: ignore[return-value]

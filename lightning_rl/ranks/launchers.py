@@ -16,7 +16,7 @@ Config = Mapping[str, Any]
 
 
 class LocalLauncher:
-    """Starts the ranks of this machine as processes, from the config in the run directory.
+    """Starts the ranks of this machine as processes, and sends them the config.
 
     Where somebody else has started them (torchrun, srun), on one node or several, each is only told to begin.
     """
@@ -36,7 +36,7 @@ class LocalLauncher:
             built = build(config, signals)
             if is_first_rank():
                 write_config(config, run_dir, env_steps_of(ckpt_path))
-            launch(run_dir / "config.yaml", ckpt_path)
+            launch(config, ckpt_path)
             fit(*built, ckpt_path)
 
 

@@ -1,4 +1,4 @@
-"""Starts the other processes of a run on several devices, each from the resolved config in the run directory.
+"""Starts the other processes of a run on several devices, each from the resolved config, which the first one sends.
 
 Lightning would start them with the command line of this process, and a command line composes anew: another time stamp,
 hence another run directory, and under `-m` the whole sweep in every rank.
@@ -24,7 +24,7 @@ from lightning_rl.ranks.watch import Watch
 
 __all__ = ["Launch", "devices_of", "is_first_rank", "local_ranks", "main", "meeting", "ranks_of"]
 
-Launch = Callable[[Path, Path | None], None]
+Launch = Callable[[Mapping[str, Any], Path | None], None]
 
 # Set by torchrun, SLURM and the like: then the processes are there already.
 STARTED_ELSEWHERE = ("LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_PROCID")
@@ -81,7 +81,7 @@ def meeting(ranks: int, run_dir: Path) -> Iterator[Launch]:
         run_dir: of the run, for messages.
 
     Yields:
-        `launch(config_file, ckpt_path)` starts the others, once the config is known to be good and written. They are
+        `launch(config, ckpt_path)` starts the others, once the config is known to be good and written. They are
         gone when the context ends: left alone to finish if it ended well, ended if not.
 
     Raises:
@@ -89,14 +89,14 @@ def meeting(ranks: int, run_dir: Path) -> Iterator[Launch]:
         ConfigError, EnvError, CheckpointError, NonFiniteError, UnsupportedSpaceError: another rank's.
     """
     if ranks == 1:
-        yield lambda config_file, ckpt_path: None
+        yield lambda config, ckpt_path: None
         return
     others = OtherRanks(ranks, run_dir)
     with loopback_store() as store, environment(WORLD_SIZE=str(ranks), LOCAL_RANK="0"):
         watch = Watch(lambda: others.gone(store), others.last_words)
         try:
             with watch:
-                yield lambda config_file, ckpt_path: others.start(config_file, ckpt_path, store)
+                yield lambda config, ckpt_path: others.start(config, ckpt_path, store)
             others.wait()
         except Exception as error:
             others.blame(error, store, watch)
@@ -107,11 +107,14 @@ def meeting(ranks: int, run_dir: Path) -> Iterator[Launch]:
 
 
 def main() -> None:
-    """One rank but the first: `python -m lightning_rl.ranks.local RUN_DIR/config.yaml [CHECKPOINT]`."""
+    """One rank but the first: `python -m lightning_rl.ranks.local [CHECKPOINT]`, with its config on standard input.
+
+    The config comes from the first rank, which has looked at what it names (`trust.py`), and not from a file.
+    """
     from lightning_rl.callbacks import StopSignals
     from lightning_rl.run import build, fit
 
-    config = yaml.safe_load(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    config = yaml.safe_load(sys.stdin.buffer.read())
     rank, first, run_dir = int(os.environ["LOCAL_RANK"]), os.getppid(), Path(config["run_dir"])
     store = store_of_the_run()
 
@@ -127,7 +130,7 @@ def main() -> None:
         with StopSignals() as signals, watch:
             built = build(config, signals)
             store.set(f"ready/{rank}", "")
-            fit(*built, Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+            fit(*built, Path(sys.argv[1]) if len(sys.argv) > 1 else None)
     except Exception as error:
         if found := watch.look(within=1.0):
             print(f"error: {found}", file=sys.stderr)

@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from lightning_rl import errors
 from lightning_rl.errors import RankError
@@ -42,17 +45,22 @@ class OtherRanks:
         self.ranks, self.run_dir = ranks, run_dir
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
-    def start(self, config_file: Path, ckpt_path: Path | None, store: Store) -> None:
+    def start(self, config: Mapping[str, Any], ckpt_path: Path | None, store: Store) -> None:
         """Start them, and wait until all have built what they train."""
-        files = [str(path) for path in (config_file, ckpt_path) if path is not None]
+        text = yaml.safe_dump(dict(config)).encode()
         for rank in range(1, self.ranks):
             # A group of its own: Ctrl-C at a terminal comes to the first rank, which tells the others; and what a rank
             # has started can be ended with it.
-            self.processes[rank] = subprocess.Popen(
-                [sys.executable, "-m", "lightning_rl.ranks.local", *files],
+            started = subprocess.Popen(
+                [sys.executable, "-m", "lightning_rl.ranks.local", *([] if ckpt_path is None else [str(ckpt_path)])],
                 env={**os.environ, "LOCAL_RANK": str(rank)},
+                stdin=subprocess.PIPE,
                 process_group=0,
             )
+            self.processes[rank] = started
+            assert started.stdin is not None
+            with suppress(BrokenPipeError), started.stdin as pipe:  # one that died is found below
+                pipe.write(text)
         # Here and not in the collective operations that follow: those cannot be interrupted when a rank dies.
         while not store.check([f"ready/{rank}" for rank in self.processes]):
             if found := self.gone(store):

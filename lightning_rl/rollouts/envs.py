@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from lightning_rl.errors import ConfigError, EnvError, did_you_mean, import_object
+from lightning_rl.errors import ConfigError, EnvError, did_you_mean, import_object, note_name
 from lightning_rl.rollouts.atari import Atari, is_atari
 from lightning_rl.rollouts.env_check import check_env
 from lightning_rl.rollouts.registry import EnvContext, call_creator, register_env, registered_env, registered_envs
@@ -167,7 +167,10 @@ class EnvCreator:
         if self.id in gym.registry or ":" not in self.id:
             return self.id
         module, _, attribute = self.id.partition(":")
-        return import_object(self.id) if attribute.isidentifier() else f"{module}:{attribute}"
+        if attribute.isidentifier():
+            return import_object(self.id)
+        note_name(self.id)  # Gymnasium imports the module
+        return f"{module}:{attribute}"
 
     def _spec(self) -> Any:
         """What Gymnasium knows of the id, or `None`."""

@@ -11,6 +11,7 @@ import yaml
 from lightning_rl.errors import ConfigError, SaveError
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.owner import now
+from lightning_rl.trust import check_bounded
 
 __all__ = ["CONFIG_FILE", "HISTORY_FILE", "read_config", "relocated", "write_config"]
 
@@ -32,10 +33,20 @@ SECTIONS = (
 )
 
 ABSENT = "(absent)"
+MOST_BYTES = 2**20  # of a resolved config, which has some 4 kB
+
+
+class Loader(yaml.SafeLoader):
+    """Without merge keys ("<<"), by which a few lines become billions of entries; the package writes none."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge nothing: such a key is then refused as unknown."""
 
 
 def read_config(run_dir: Path) -> dict[str, Any]:
     """The configuration in a run directory; it may be a directory of another name than when it was written.
+
+    It is plain data: what it names has not been looked at (`NamedByFile`).
 
     Raises:
         ConfigError: there is none, or it is damaged; names file and reason.
@@ -45,9 +56,12 @@ def read_config(run_dir: Path) -> dict[str, Any]:
         raise ConfigError(f"{run_dir} holds no run (no config.yaml): give a directory that `lightning-rl train` wrote")
     remedy = "take it from a copy of the run; its checkpoints hold the policy, and are not touched"
     try:
+        if (size := file.stat().st_size) > MOST_BYTES:
+            raise ValueError(f"it has {size} bytes")
         text = file.read_text(encoding="utf-8")
-        config = yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        config = yaml.load(text, Loader)  # noqa: S506: a safe one
+        check_bounded(config)
+    except (OSError, RecursionError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{file} is damaged ({reason}): {remedy}") from error
     missing = [name for name in SECTIONS if name not in config] if isinstance(config, dict) else ["run_dir"]

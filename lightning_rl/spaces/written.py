@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from lightning_rl.spaces.structure import children
 from lightning_rl.spaces.support import SUPPORTED, check_supported
 
 __all__ = ["space_difference", "space_from_json", "space_to_json"]
+
+MOST_ENTRIES = 100_000_000  # of one observation: 400 MB; bounds of more would not even fit into the memory
 
 
 def space_to_json(space: Space[Any]) -> dict[str, Any]:
@@ -70,6 +73,8 @@ def _compact(values: np.ndarray) -> Any:
 
 
 def _expanded(values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    if math.prod(shape) > MOST_ENTRIES:
+        raise UnsupportedSpaceError(f"written-down space has shape {list(shape)}: more than {MOST_ENTRIES} entries")
     return np.full(shape, values, dtype) if np.isscalar(values) else np.array(values, dtype).reshape(shape)
 
 

@@ -111,7 +111,7 @@ def _batch(line: bytes, where: str) -> SampleBatch:
         if written.pop("type") != "SampleBatch":
             raise KeyError("type")
         return SampleBatch({name: _column(value) for name, value in written.items()}).torch()
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ConfigError(f"{where}: this line is no batch ({type(error).__name__}: {error})") from error
 
 

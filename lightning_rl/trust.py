@@ -1,0 +1,332 @@
+"""A file is data: what a checkpoint or a run's config.yaml names becomes code only where the user trusts it.
+
+What is typed on a command line, or passed in Python, is the user's own. What a *file* names is looked at here before
+any of it is imported: `PLACES` says where a file may name code, and which kind of object belongs there. A name has to
+lie in a home of its kind (this package, torch's optimizers, Lightning's callbacks, Gymnasium's wrappers) or under a
+prefix that the user trusts; what it names has to be defined under one, too, and has to be of the kind, before it is
+called. A text at any other place names nothing.
+
+While the objects of a file are made, `import_object` refuses as well what this module has not seen (`reading`), in
+case a class resolves names that `PLACES` does not know.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning_rl.errors import ConfigError, looked_at_first, named_here, note_name, object_at
+
+__all__ = ["PLACES", "VARIABLE", "NamedByFile", "check_bounded", "note_names", "trusted_prefixes"]
+
+VARIABLE = "LIGHTNING_RL_TRUST"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a file may name at some place.
+
+    Args:
+        expected: in words, for the message.
+        homes: modules and classes that a file may name without being trusted.
+        base: import path of the class that a class has to derive from; "": any class or function will do.
+        functions: whether a function may stand there as well, in a package that the user trusts.
+        registries: import paths of mappings (or functions that give them) whose keys are names and no import paths.
+    """
+
+    expected: str
+    homes: tuple[str, ...] = ()
+    base: str = ""
+    functions: bool = False
+    registries: tuple[str, ...] = ()
+
+
+OURS = ("lightning_rl",)
+CATALOG = "lightning_rl.models.catalog:ModelCatalog"
+
+POLICY = Kind("a subclass of lightning_rl.Policy", OURS, "lightning_rl.policies.policy:Policy")
+MODEL = Kind("a subclass of lightning_rl.models.Model", OURS, "torch.nn:Module", registries=(f"{CATALOG}._models",))
+DISTRIBUTION = Kind(
+    "a subclass of lightning_rl.models.distributions.ActionDistribution",
+    OURS,
+    "lightning_rl.models.distributions:ActionDistribution",
+    registries=(f"{CATALOG}._dists",),
+)
+PREPROCESSOR = Kind(
+    "a subclass of lightning_rl.models.preprocessors.Preprocessor",
+    OURS,
+    "lightning_rl.models.preprocessors:Preprocessor",
+    registries=(f"{CATALOG}._preprocessors",),
+)
+EXPLORATION = Kind("a subclass of lightning_rl.exploration.Exploration", OURS, "lightning_rl.exploration:Exploration")
+OPTIMIZER = Kind("a subclass of torch.optim.Optimizer", ("torch.optim",), "torch.optim:Optimizer")
+LOSS = Kind("a function loss(policy, batch) of a package that you trust")
+ENV = Kind(
+    "a registered id, or a subclass of gymnasium.Env",
+    OURS,
+    "gymnasium:Env",
+    functions=True,
+    registries=("gymnasium:registry", "lightning_rl.rollouts.registry:registered_envs"),
+)
+WRAPPER = Kind("a subclass of gymnasium.Wrapper", (*OURS, "gymnasium.wrappers"), "gymnasium:Wrapper", functions=True)
+DATA = Kind("a subclass of RolloutDataModule", OURS, "lightning_rl.data.datamodule:RolloutDataModule")
+DATASET = Kind("a subclass of torch's IterableDataset", OURS, "torch.utils.data:IterableDataset")
+PLAN = Kind("an execution plan of a package that you trust")
+REWARD = Kind("a function compute_reward of a package that you trust")
+LAUNCHER = Kind(
+    "a launcher",
+    ("lightning_rl.ranks.launchers.LocalLauncher", "lightning_rl.ranks.launchers.RayTrainLauncher"),
+)
+LOGGER = Kind(
+    "a subclass of lightning.pytorch.loggers.Logger",
+    (
+        "lightning_rl.callbacks",
+        "lightning.pytorch.loggers.CSVLogger",
+        "lightning.pytorch.loggers.TensorBoardLogger",
+        "lightning.pytorch.loggers.csv_logs",
+        "lightning.pytorch.loggers.tensorboard",
+    ),
+    "lightning.pytorch.loggers:Logger",
+)
+CALLBACK = Kind(
+    "a subclass of lightning.pytorch.Callback",
+    ("lightning_rl.callbacks", "lightning.pytorch.callbacks"),
+    "lightning.pytorch:Callback",
+)
+
+PLACES: dict[str, Kind] = {  # by dotted key, list indices as numbers
+    r"policy\.(_target_|class)": POLICY,
+    r"policy(\.config)?\.optimizer": OPTIMIZER,
+    r"policy(\.config)?\.custom_losses\.\d+(\.loss)?": LOSS,
+    r"(.*\.)?custom_model": MODEL,
+    r"(.*\.)?custom_action_dist": DISTRIBUTION,
+    r"(.*\.)?custom_preprocessor": PREPROCESSOR,
+    r"(.*[._])?exploration\.type": EXPLORATION,
+    r"(evaluation\.)?env\.id": ENV,
+    r"(evaluation\.)?env\.wrappers\.\d+(\.wrapper)*": WRAPPER,
+    r"data\._target_": DATA,
+    r"data\.dataset": DATASET,
+    r"data\.plan": PLAN,
+    r"data\.(.*\.)?compute_reward": REWARD,
+    r"launcher(\._target_)?": LAUNCHER,
+    r"logger\.[^.]+(\._target_)?": LOGGER,
+    r"callbacks\.\d+(\.callback|\._target_)?": CALLBACK,
+}
+PARTLY = ("gymnasium", "lightning", "lightning_rl", "torch")  # packages of which a file may name some parts only
+HYDRA = ("_target_", "_partial_")  # keys by which Hydra's configs name code; at other places they are refused
+RELAYS = ("GymV21Environment-v0", "GymV26Environment-v0")  # registered, and their keywords name what they import
+
+# Keywords of `start_ray`, which hands what it does not know to `ray.init`: a runtime_env, say, is a command line.
+RAY_NUMBERS = ("placement", "placement_timeout_s", "resources", "num_cpus", "num_gpus", "object_store_memory")
+OWN_CLUSTERS = ("local", "auto")  # "auto" is what the user's machine or RAY_ADDRESS says
+
+WRITERS = re.compile(r"logger\.|callbacks\.|(evaluation\.)?env\.wrappers\.")  # whose keywords may be paths to write to
+MOST_REPEATED = 100_000  # entries of containers that stand at several places, at all but the first of them
+PATH_KEY = re.compile(r"(.*\.)?\w*(dir|directory|path|folder)")
+
+
+def trusted_prefixes(given: str | Sequence[str] = ()) -> tuple[str, ...]:
+    """The prefixes that the user trusts: those given, and those of LIGHTNING_RL_TRUST.
+
+    Raises:
+        ConfigError: one is not a package or module, or is of Python's standard library, which holds no policy.
+    """
+    given = [given] if isinstance(given, str) else list(given)
+    prefixes = [entry.strip() for entry in (*given, *os.environ.get(VARIABLE, "").split(",")) if entry.strip()]
+    for prefix in prefixes:
+        if _top(prefix) in sys.stdlib_module_names:
+            raise ConfigError(
+                f"trust={prefix!r}: Python's standard library holds no policy, model or environment, and functions "
+                "that run any command; trust the package that holds yours"
+            )
+    return tuple(prefixes)
+
+
+class NamedByFile:
+    """What one file names, against what it may name.
+
+    Args:
+        file: for messages.
+        trust: import prefixes that the user trusts ("my_pkg", "my_pkg.envs:MyEnv"), beside those of LIGHTNING_RL_TRUST;
+            or the dotted key of a value that is no import path ("workers.ray.address").
+        error: what is raised.
+        write_to: the directory that the file's loggers, callbacks and wrappers may write to; `None`: not looked at.
+    """
+
+    def __init__(
+        self,
+        file: Any,
+        trust: str | Sequence[str] = (),
+        error: type[Exception] = ConfigError,
+        write_to: str | Path | None = None,
+    ) -> None:
+        self.file, self.error, self.write_to = file, error, write_to
+        self.trust = trusted_prefixes(trust)
+
+    def check(self, content: Mapping[str, Any]) -> None:
+        """Refuse what the file names and may not.
+
+        Args:
+            content: sections of a config, plain containers within bounds (`check_bounded`).
+
+        Raises:
+            Exception: `error`; names the file, the key, what stands there, and how to allow it.
+        """
+        for key, value in _leaves(content):
+            kind = next((kind for place, kind in PLACES.items() if re.fullmatch(place, key)), None)
+            if kind is not None and isinstance(value, str):
+                self._check_name(key, value, kind)
+            elif kind is None and any(part in HYDRA for part in key.split(".")):
+                raise self.error(f"{self.file}: {key}={value!r} names code where no code belongs")
+            elif self.write_to is not None and isinstance(value, str) and WRITERS.match(key):
+                self._check_path(key, value)
+        self._check_ray(content, "workers.ray", (*RAY_NUMBERS, "address"))
+        self._check_ray(content, "launcher", None)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """While this lasts, `import_object` refuses what lies neither in a home nor under a trusted prefix."""
+        homes = {home for kind in PLACES.values() for home in kind.homes}
+
+        def look(path: str) -> None:
+            if not self._is_own(path) and not _under(path, (*homes, *self.trust)):
+                raise self.error(self._untrusted("it", path))
+
+        before = looked_at_first.set(look)
+        try:
+            yield
+        finally:
+            looked_at_first.reset(before)
+
+    def _check_name(self, key: str, path: str, kind: Kind) -> None:
+        if ":" not in path and (kind is ENV or "." not in path):
+            if path in RELAYS and not _under(path, self.trust):
+                raise self.error(self._untrusted(key, path))
+            return  # the name of something registered, or of nothing
+        if self._is_registered(path, kind):
+            return
+        own = self._is_own(path)
+        users = own or _under(path, self.trust)
+        if not users and not _under(path, kind.homes):
+            raise self.error(self._untrusted(key, path))
+        if kind is ENV and not path.partition(":")[2].isidentifier():
+            return  # "my_pkg:My-v0", which Gymnasium imports
+        try:
+            found = object_at(path)
+        except ConfigError as error:
+            raise self.error(f"{self.file}: {key}={path!r} is not there: {error}") from error
+        owner = found if hasattr(found, "__qualname__") else type(found)
+        home = f"{getattr(owner, '__module__', None)}.{owner.__qualname__}"
+        if not own and not _under(home, (*kind.homes, *self.trust)):
+            raise self.error(self._untrusted(key, path, home))
+        is_class = isinstance(found, type)
+        fits = is_class and issubclass(found, object_at(kind.base)) if kind.base else callable(found)
+        if not fits and not (kind.functions and users and callable(found) and not is_class):
+            raise self.error(f"{self.file}: {key}={path!r} is {home}; expected {kind.expected}")
+
+    def _is_own(self, path: str) -> bool:
+        """Whether this process's user, and no file, has named or passed this very object."""
+        return path.replace(":", ".") in named_here
+
+    def _is_registered(self, name: str, kind: Kind) -> bool:
+        return any(name in _called(object_at(registry)) for registry in kind.registries)
+
+    def _untrusted(self, key: str, path: str, home: str = "") -> str:
+        prefix = _top(home or path)
+        told = f"{self.file}: {key}={path!r} names code that you have not trusted{home and f' ({home})'}"
+        if prefix in sys.stdlib_module_names:
+            return f"{told}: a function or class of Python's standard library, which no file may name"
+        prefix = (home or path) if prefix in PARTLY or path in RELAYS else prefix
+        return (
+            f"{told}; if you trust who wrote it: --trust {prefix}, {VARIABLE}={prefix} or "
+            f"Policy.load(…, trust=[{prefix!r}])"
+        )
+
+    def _check_path(self, key: str, value: str) -> None:
+        """A file's loggers, callbacks and wrappers write to its run directory only."""
+        plain = not (os.path.isabs(value) or value.startswith("~") or "://" in value or ".." in Path(value).parts)
+        if key in self.trust or (plain and not PATH_KEY.fullmatch(key)):
+            return
+        inside = Path(self.write_to or "").resolve()
+        if "://" in value or not Path(value).expanduser().resolve().is_relative_to(inside):
+            raise self.error(
+                f"{self.file}: {key}={value!r} is a path outside of {self.write_to}; if it shall be written to, allow "
+                f"it with --trust {key}"
+            )
+
+    def _check_ray(self, content: Any, section: str, known: Iterable[str] | None) -> None:
+        """A file connects to no cluster of its choice, and sets nothing up there."""
+        for name in section.split("."):
+            content = content.get(name) if isinstance(content, Mapping) else None
+        for name, value in content.items() if isinstance(content, Mapping) else ():
+            foreign = (known is not None and name not in known) or (name == "address" and value not in OWN_CLUSTERS)
+            if foreign and f"{section}.{name}" not in self.trust:
+                raise self.error(
+                    f"{self.file}: {section}.{name}={value!r} decides where and how processes run, which a file may "
+                    f"not; allow it with --trust {section}.{name}"
+                )
+
+
+def note_names(value: Any) -> None:
+    """Take every text in a value that the user has given for a name of the user's own."""
+    for _, name in _leaves({"": value}):
+        if isinstance(name, str):
+            note_name(name)
+
+
+def check_bounded(content: Any, deepest: int = 64) -> None:
+    """Refuse containers that make endless work of a small file for whatever walks them.
+
+    Args:
+        content: plain containers. What stands there once is bounded by the file's size; one container may stand at
+            several places, and may even hold itself.
+        deepest: levels of containers in each other.
+
+    Raises:
+        ValueError: it is deeper, or stands for far more entries than the file has.
+    """
+    seen: set[int] = set()
+    repeated, stack = 0, [(content, 0)]
+    while stack:
+        value, depth = stack.pop()
+        if not isinstance(value, Mapping | list | tuple | set):
+            continue
+        repeated += len(value) if id(value) in seen else 0
+        seen.add(id(value))
+        if depth > deepest or repeated > MOST_REPEATED:
+            raise ValueError(
+                f"it has more than {deepest} levels of containers, or {MOST_REPEATED} entries that repeat others"
+            )
+        children = value.values() if isinstance(value, Mapping) else value
+        stack += [(child, depth + 1) for child in children]
+
+
+def _leaves(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted key → value of everything that is no container."""
+    for name, child in content.items() if isinstance(content, Mapping) else enumerate(content):
+        name = str(name).replace(".", "\N{ONE DOT LEADER}")  # a key that looks like a place is none
+        inner = f"{place}.{name}" if place else name
+        if isinstance(child, Mapping | list | tuple):
+            yield from _leaves(child, inner)
+        else:
+            yield inner, child
+
+
+def _top(path: str) -> str:
+    return re.split(r"[.:]", path, maxsplit=1)[0]
+
+
+def _under(path: str, prefixes: Iterable[str]) -> bool:
+    """Whether an import path is one of these, or inside one."""
+    path = path.replace(":", ".")
+    return any(f"{path}.".startswith(f"{prefix.replace(':', '.')}.") for prefix in prefixes)
+
+
+def _called(registry: Any) -> Any:
+    return registry() if callable(registry) else registry

@@ -1,0 +1,689 @@
+"""Files from somebody else are data: what they name is not imported, not called, and refused in one line.
+
+Every payload here would leave a canary (a file), by a command or because its module was imported.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from lightning_rl import Algorithm, Policy, errors, trust
+from lightning_rl.cli import main
+from lightning_rl.config.compose import compose_config
+from lightning_rl.data.offline import JsonReader
+from lightning_rl.errors import CheckpointError, ConfigError, EnvError
+from lightning_rl.evaluation import evaluate
+from lightning_rl.policies import PPO
+from lightning_rl.rollouts.envs import EnvCreator
+from lightning_rl.trust import NamedByFile
+
+TREE = "{place}"  # in a payload: the directory of the canary
+STRANGER = """
+from pathlib import Path
+Path({canary!r}).touch()
+import gymnasium, torch
+from os import system
+from functools import partial
+from lightning_rl.policies import PPO
+from lightning_rl.callbacks import RLCallback
+class Evil(PPO): pass
+class Env(gymnasium.Env): pass
+class Outer:
+    Env = Env
+def touch(*anything, **keywords): Path({canary!r}).touch()
+command = partial(system, "touch {canary}")
+"""
+WELCOME = """
+from os import system
+import subprocess
+import gymnasium
+from lightning_rl import losses
+from lightning_rl.policies import PPO
+class Mine(PPO): pass
+def make(**keywords): return gymnasium.make("CartPole-v1")
+class Env(type(gymnasium.make("CartPole-v1").unwrapped)): pass
+def nothing(policy, batch): return batch.rewards.sum() * 0
+"""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A checkpoint and a config as the package writes them."""
+    policy = PPO(*EnvCreator("CartPole-v1").spaces(), model={"fcnet_hiddens": [4]})
+    checkpoint: dict[str, Any] = {"state_dict": policy.state_dict(), "pytorch-lightning_version": "2.6.6"}
+    policy.on_save_checkpoint(checkpoint)
+    config = compose_config(["policy=ppo", "env=cartpole", "model.fcnet_hiddens=[4]", "run_dir=elsewhere"])
+    return {"checkpoint": checkpoint, "config": config}
+
+
+@pytest.fixture
+def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """What a payload would leave; the packages "stranger" and "welcome" can be imported, by a process that is fresh."""
+    file = tmp_path / "canary"
+    for name, text in (("stranger", STRANGER), ("welcome", WELCOME)):
+        (tmp_path / f"{name}.py").write_text(text.format(canary=str(file)) if name == "stranger" else text)
+    monkeypatch.syspath_prepend(tmp_path)
+    fresh = set[str]()
+    for module in (errors, trust):
+        monkeypatch.setattr(module, "named_here", fresh)
+    monkeypatch.delenv("LIGHTNING_RL_TRUST", raising=False)
+    monkeypatch.chdir(tmp_path)
+    yield file
+    for name in ("stranger", "welcome"):
+        sys.modules.pop(name, None)
+    assert not file.exists()
+
+
+def changed(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy with values at dotted keys; `...` deletes one."""
+    own = copy.deepcopy(dict(content))
+    for key, value in changes.items():
+        *path, name = key.split(".")
+        inner: Any = own
+        for part in path:
+            if inner.get(part) is None:
+                inner[part] = {}
+            inner = inner[part]
+        if value is ...:
+            del inner[name]
+        else:
+            inner[name] = value
+    return own
+
+
+def run_directory(tmp_path: Path, base: Mapping[str, Any], changes: Mapping[str, Any]) -> Path:
+    run_dir = tmp_path / "theirs"
+    (run_dir / "checkpoints").mkdir(parents=True)
+    torch.save(base["checkpoint"], run_dir / "checkpoints" / "last.ckpt")
+    (run_dir / "config.yaml").write_text(yaml.safe_dump(changed(base["config"], changes)))
+    return run_dir
+
+
+def one_line(error: BaseException | str) -> str:
+    text = str(error).strip()
+    assert text and "\n" not in text and "Traceback" not in text, text
+    return text
+
+
+COMMAND = {"args": "touch {place}/canary", "shell": True}
+
+NAMES_IN_POLICIES: dict[str, dict[str, Any]] = {
+    "hydra": {
+        "class": "hydra.utils:instantiate",
+        "kwargs.config": {"_target_": "os.system", "command": "touch {place}/canary"},
+    },
+    "mock": {"class": "unittest.mock:MagicMock"},
+    "command": {"class": "os:system"},
+    "command with a dot": {"class": "os.system"},
+    "popen": {"class": "subprocess:Popen", "kwargs": COMMAND},
+    "eval": {"class": "builtins:eval"},
+    "stranger's policy": {"class": "stranger:Evil"},
+    "stranger's policy with a dot": {"class": "stranger.Evil"},
+    "torch": {"class": "torch:load", "kwargs": {"f": "{place}/evil.pt", "weights_only": False}},
+    "torch hub": {"class": "torch.hub:load", "kwargs": {"repo_or_dir": "{place}", "source": "local"}},
+    "made": {"class": "lightning_rl.run:made", "kwargs": {"entry": {"_target_": "os:system"}, "key": "_target_"}},
+    "import_object": {"class": "lightning_rl.errors:import_object", "kwargs": {"path": "stranger:Evil"}},
+    "object_at": {"class": "lightning_rl.errors:object_at", "kwargs": {"path": "stranger:Evil"}},
+    "gymnasium": {"class": "gymnasium:make", "kwargs": {"id": "stranger:Id-v0"}},
+    "through our module": {"class": "lightning_rl.checkpoint_files:os.system"},
+    "through our module's module": {"class": "lightning_rl.cli:subprocess.Popen", "kwargs": COMMAND},
+    "a class of ours that is no policy": {"class": "lightning_rl.ranks.launchers:LocalLauncher"},
+    "a model for a policy": {"class": "lightning_rl.models:FullyConnectedNetwork"},
+    "no path": {"class": "PPO"},
+    "an empty path": {"class": ""},
+    "a relative path": {"class": "..stranger:Evil"},
+    "a class that is not there": {"class": "lightning_rl.policies:NotThere"},
+    "custom_model": {"kwargs.model.custom_model": "stranger:Evil"},
+    "custom_model, a function of torch": {"kwargs.model.custom_model": "torch.hub:load"},
+    "custom_action_dist": {"kwargs.model.custom_action_dist": "stranger:Evil"},
+    "custom_preprocessor": {"kwargs.model.custom_preprocessor": "os.system"},
+    "keywords of a model": {"kwargs.model.custom_model_config": {"layer": {"_target_": "os.system"}}},
+    "exploration": {"kwargs.exploration": {"type": "stranger:Evil"}},
+    "exploration that is none": {"kwargs.exploration": {"type": "lightning_rl.policies:PPO"}},
+    "sub_exploration": {
+        "kwargs.exploration": {"type": "curiosity", "sub_exploration": {"type": "stranger.Evil"}},
+    },
+    "networks of an exploration": {
+        "kwargs.exploration": {"type": "rnd", "network": {"custom_model": "stranger:Evil"}},
+    },
+    "optimizer": {"kwargs.optimizer": "stranger:touch"},
+    "optimizer, a function of torch": {"kwargs.optimizer": "torch.optim:swa_utils.update_bn"},
+    "optimizer, a module of torch": {"kwargs.optimizer": "torch:load"},
+    "custom loss": {"kwargs.custom_losses": ["stranger:touch"]},
+    "custom loss with keywords": {"kwargs.custom_losses": [{"loss": "os:system", "command": "touch {place}/canary"}]},
+    "custom loss of torch": {"kwargs.custom_losses": [{"loss": "torch:compile"}]},
+    "custom loss of ours": {"kwargs.custom_losses": ["lightning_rl.errors:import_object"]},
+    "partial": {"kwargs.optimizer_kwargs": {"_partial_": True, "_target_": "os.system"}},
+    "target deep inside": {"kwargs.model.custom_model_config": {"a": [{"b": [{"_target_": "stranger.touch"}]}]}},
+    "settings of a policy of functions": {
+        "class": "lightning_rl.policies.from_functions:FromFunctions",
+        "kwargs": {"config": {"optimizer": "stranger:touch"}},
+    },
+    "losses of a policy of functions": {
+        "class": "lightning_rl.policies.from_functions:FromFunctions",
+        "kwargs": {"config": {"custom_losses": ["stranger:touch"]}},
+    },
+}
+
+
+def filled(value: Any, place: Path) -> Any:
+    if isinstance(value, str):
+        return value.replace(TREE, str(place))
+    if isinstance(value, Mapping):
+        return {key: filled(child, place) for key, child in value.items()}
+    return [filled(child, place) for child in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("case", NAMES_IN_POLICIES)
+def test_a_checkpoint_names_no_code(case: str, base: dict[str, Any], canary: Path, tmp_path: Path) -> None:
+    spec = changed(base["checkpoint"]["policy"], filled(NAMES_IN_POLICIES[case], tmp_path))
+    file = tmp_path / "theirs.ckpt"
+    torch.save({**base["checkpoint"], "policy": spec}, file)
+    with pytest.raises(CheckpointError) as refused:
+        Policy.load(file)
+    assert str(file) in one_line(refused.value)
+
+
+@pytest.mark.parametrize("case", NAMES_IN_POLICIES)
+def test_the_config_in_a_checkpoint_names_no_code(
+    case: str, base: dict[str, Any], canary: Path, tmp_path: Path
+) -> None:
+    """`Algorithm.restore` builds what `Algorithm.save` wrote beside the policy's own keywords."""
+    changes = {
+        key.replace("kwargs", "policy", 1) if key != "class" else "policy._target_": value
+        for key, value in filled(NAMES_IN_POLICIES[case], tmp_path).items()
+    }
+    if "policy" in changes:
+        changes["policy"] = {
+            "_target_": "lightning_rl.policies:PPO",
+            **changes.pop("policy"),
+            **({"_target_": changes.pop("policy._target_")} if "policy._target_" in changes else {}),
+        }
+    file = tmp_path / "theirs.ckpt"
+    torch.save({**base["checkpoint"], "config": changed(base["config"], changes)}, file)
+    with pytest.raises((CheckpointError, ConfigError)) as refused:
+        Algorithm.restore(file)
+    one_line(refused.value)
+
+
+BROKEN_SPECS: dict[str, dict[str, Any]] = {
+    "class is no text": {"policy.class": ["lightning_rl.policies:PPO"]},
+    "no class": {"policy.class": ...},
+    "keywords are a list": {"policy.kwargs": ["stranger:Evil"]},
+    "policy is text": {"policy": "stranger:Evil"},
+    "unknown keyword": {"policy.kwargs.nonsense": 1},
+    "keyword twice": {"policy.kwargs.observation_space": {"type": "Discrete"}},
+    "wrong type": {"policy.kwargs.model": "stranger:Evil"},
+    "space of another kind": {"policy.observation_space": {"type": "os:system"}},
+    "space without shape": {"policy.observation_space": {"type": "Box"}},
+    "space of objects": {
+        "policy.observation_space": {"type": "Box", "shape": [2], "dtype": "O", "low": 0, "high": 1},
+    },
+    "space larger than the memory": {
+        "policy.observation_space": {"type": "Box", "shape": [10**9, 10**9], "dtype": "float32", "low": 0, "high": 1},
+    },
+    "space of negative shape": {
+        "policy.observation_space": {"type": "Box", "shape": [-5], "dtype": "float32", "low": 0, "high": 1},
+    },
+    "no counters": {"counters": {}},
+    "counters of text": {"counters": {"env_steps": "many", "iterations": 0, "gradient_steps": 0}},
+    "other weights": {"state_dict": {"weight": torch.zeros(3)}},
+    "weights of text": {"state_dict": "stranger:Evil"},
+    "a newer schema": {"lightning_rl": {"version": "9.9.9", "schema": 99}},
+    "schema of text": {"lightning_rl": {"version": "9.9.9", "schema": "one"}},
+    "version instead of both": {"lightning_rl": "9.9.9"},
+    "Lightning of long ago": {"pytorch-lightning_version": "1.0.0"},
+    "Lightning of the future": {"pytorch-lightning_version": "9.0.0"},
+    "Lightning's version is a list": {"pytorch-lightning_version": ["2.6.6"]},
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_SPECS)
+def test_an_edited_checkpoint_is_refused_in_one_line(
+    case: str, base: dict[str, Any], canary: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "theirs.ckpt"
+    torch.save(changed(base["checkpoint"], BROKEN_SPECS[case]), file)
+    with pytest.raises(CheckpointError) as refused:
+        Policy.load(file)
+    assert str(file) in one_line(refused.value)
+
+
+class Reduced:
+    """A pickle that calls a function when it is read."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.function, self.arguments = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self.function, self.arguments
+
+
+def reducing(file: Path, base: dict[str, Any]) -> None:
+    import os
+
+    torch.save({**base["checkpoint"], "policy": Reduced(os.system, f"touch {file.parent}/canary")}, file)
+
+
+def reducing_in_weights(file: Path, base: dict[str, Any]) -> None:
+    import os
+
+    torch.save({**base["checkpoint"], "state_dict": {"w": Reduced(os.system, f"touch {file.parent}/canary")}}, file)
+
+
+def plain_pickle(file: Path, base: dict[str, Any]) -> None:
+    import os
+
+    file.write_bytes(pickle.dumps(Reduced(os.system, f"touch {file.parent}/canary")))
+
+
+def old_format(file: Path, base: dict[str, Any]) -> None:
+    import os
+
+    payload = {"policy": Reduced(os.system, f"touch {file.parent}/canary")}
+    torch.save(payload, file, _use_new_zipfile_serialization=False)
+
+
+def importing(file: Path, base: dict[str, Any]) -> None:
+    """The pickle opcode GLOBAL imports a module."""
+    torch.save({"policy": 0}, file)
+    swapped(file, {"data.pkl": b"cstranger\nEvil\n."})
+
+
+def swapped(file: Path, contents: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(file) as archive:
+        entries = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, contents.get(Path(name).name, content))
+
+
+def traversal(file: Path, base: dict[str, Any]) -> None:
+    torch.save(base["checkpoint"], file)
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("../../canary", b"")
+
+
+def absolute(file: Path, base: dict[str, Any]) -> None:
+    torch.save(base["checkpoint"], file)
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr(f"{file.parent}/canary", b"")
+
+
+def bomb(file: Path, base: dict[str, Any]) -> None:
+    """64 MB of zeros in 64 kB."""
+    torch.save({"policy": 0}, file)
+    swapped(file, {"data.pkl": bytes(64 * 2**20)}, zipfile.ZIP_DEFLATED)
+
+
+def deep(file: Path, base: dict[str, Any]) -> None:
+    value: Any = 0
+    for _ in range(200):
+        value = [value]
+    torch.save(changed(base["checkpoint"], {"policy.kwargs.model.custom_model_config": {"a": value}}), file)
+
+
+def very_deep(file: Path, base: dict[str, Any]) -> None:
+    """100,000 lists in each other, which torch.save itself could not write."""
+    torch.save({"policy": 0}, file)
+    swapped(file, {"data.pkl": b"\x80\x02" + b"]" * 10**5 + b"a" * (10**5 - 1) + b"."})
+
+
+def endless(file: Path, base: dict[str, Any]) -> None:
+    value: list[Any] = []
+    value.append(value)
+    torch.save({**base["checkpoint"], "counters": value}, file)
+
+
+def doubling(file: Path, base: dict[str, Any]) -> None:
+    """40 lists, each of which holds the one before twice: a billion entries for whatever walks them."""
+    value: list[Any] = []
+    for _ in range(40):
+        value = [value, value]
+    torch.save({**base["checkpoint"], "counters": value}, file)
+
+
+def link_to_text(file: Path, base: dict[str, Any]) -> None:
+    file.symlink_to("/etc/passwd")
+
+
+def link_to_nothing(file: Path, base: dict[str, Any]) -> None:
+    file.symlink_to(file.with_name("missing"))
+
+
+def link_to_hostile(file: Path, base: dict[str, Any]) -> None:
+    other = file.with_name("other.ckpt")
+    reducing(other, base)
+    file.symlink_to(other)
+
+
+def a_directory(file: Path, base: dict[str, Any]) -> None:
+    file.mkdir()
+
+
+def an_endless_device(file: Path, base: dict[str, Any]) -> None:
+    file.symlink_to("/dev/zero")
+
+
+FILES = [
+    *(reducing, reducing_in_weights, plain_pickle, old_format, importing, traversal, absolute, bomb, deep),
+    *(very_deep, endless, doubling, link_to_text, link_to_nothing, link_to_hostile, a_directory, an_endless_device),
+]
+
+
+@pytest.mark.parametrize("make", FILES, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("verb", ["load", "restore", "evaluate"])
+def test_a_hostile_file_is_refused(
+    make: Callable[..., None], verb: str, base: dict[str, Any], canary: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "theirs.ckpt"
+    make(file, base)
+    verbs: dict[str, Callable[[], Any]] = {
+        "load": lambda: Policy.load(file),
+        "restore": lambda: Algorithm.restore(file),
+        "evaluate": lambda: evaluate(file, env="CartPole-v1", episodes=1),
+    }
+    with pytest.raises(CheckpointError) as refused:
+        verbs[verb]()
+    assert "theirs.ckpt" in one_line(refused.value)
+
+
+HOSTILE_ENVS: dict[str, dict[str, Any]] = {
+    "popen": {"env.id": "subprocess:Popen", "env.kwargs": COMMAND},
+    "command": {"env.id": "os:system", "env.kwargs": {"command": "touch {place}/canary"}},
+    "stranger's class": {"env.id": "stranger:Env"},
+    "stranger's nested class": {"env.id": "stranger:Outer.Env"},
+    "stranger's function": {"env.id": "stranger:touch"},
+    "stranger's id": {"env.id": "stranger:CartPole-v1"},
+    "our function": {"env.id": "lightning_rl.run:made", "env.kwargs": {"entry": "os:system", "key": "_target_"}},
+    "our class that is no environment": {"env.id": "lightning_rl.ranks.launchers:RayTrainLauncher"},
+    "gymnasium.make": {"env.id": "gymnasium:make", "env.kwargs": {"id": "stranger:Id-v0"}},
+    "an id that relays": {
+        "env.id": "GymV26Environment-v0",
+        "env.kwargs": {"env_id": "stranger:Id-v0", "make_kwargs": {}},
+    },
+    "an older id that relays": {"env.id": "GymV21Environment-v0", "env.kwargs": {"env_id": "stranger:Id-v0"}},
+    "wrapper": {"env.wrappers": ["stranger:touch"]},
+    "wrapper with keywords": {"env.wrappers": [{"wrapper": "os:system", "command": "touch {place}/canary"}]},
+    "wrapper in a wrapper": {"env.wrappers": [{"wrapper": {"wrapper": {"wrapper": "stranger:touch"}}}]},
+    "wrapper, a function of ours": {"env.wrappers": ["lightning_rl.errors:import_object"]},
+    "wrapper, a function of Gymnasium": {"env.wrappers": ["gymnasium.wrappers:vector.gym.make"]},
+    "wrapper, a module's module": {"env.wrappers": ["gymnasium.wrappers.rendering:os.system"]},
+    "target in the keywords": {"env.kwargs": {"lap": {"_target_": "os.system"}}},
+    "evaluation's environment": {"evaluation.env": {"id": "subprocess:Popen", "kwargs": COMMAND}},
+    "evaluation's wrapper": {"evaluation.env": {"id": "CartPole-v1", "wrappers": ["stranger:touch"]}},
+}
+HOSTILE_CONFIGS: dict[str, dict[str, Any]] = {
+    **HOSTILE_ENVS,
+    "policy": {"policy._target_": "stranger:Evil"},
+    "policy that is a function": {"policy._target_": "lightning_rl.run:made"},
+    "custom_model of the policy": {"policy.model.custom_model": "stranger:Evil"},
+    "custom_model": {"model.custom_model": "stranger:Evil"},
+    "custom_action_dist": {"model.custom_action_dist": "stranger.Evil"},
+    "exploration": {"exploration.type": "stranger:Evil"},
+    "exploration of the policy": {"policy.exploration.type": "stranger:Evil"},
+    "optimizer": {"policy.optimizer": "torch.hub:load"},
+    "custom loss": {"policy.custom_losses": [{"loss": "stranger:touch"}]},
+    "data": {"data._target_": "stranger:touch"},
+    "data that is none": {"data._target_": "lightning_rl.policies:PPO"},
+    "dataset": {"data.dataset": "os:system"},
+    "dataset that is a function": {"data.dataset": "lightning_rl.data.datasets:timed"},
+    "plan": {"data.plan": "stranger:touch"},
+    "plan of ours": {"data.plan": "lightning_rl.data.execution:for_each"},
+    "compute_reward": {"data.compute_reward": "stranger:touch"},
+    "launcher": {"launcher._target_": "stranger:touch"},
+    "launcher, a function of ours": {"launcher._target_": "lightning_rl.run:recorded", "launcher.run_dir": "{place}"},
+    "launcher's cluster": {
+        "launcher": {"_target_": "lightning_rl.ranks.launchers:RayTrainLauncher", "address": "192.0.2.1:6379"},
+    },
+    "logger": {"logger.mine": {"_target_": "os.system", "command": "touch {place}/canary"}},
+    "logger as text": {"logger.mine": "stranger:touch"},
+    "logger under a dotted name": {"logger": {"mine.own": "stranger:touch"}},
+    "logger of Hydra": {"logger.mine": {"_target_": "hydra.utils.call", "config": {"_target_": "os.system"}}},
+    "logger of another package": {"logger.mine": {"_target_": "lightning.pytorch.loggers.WandbLogger"}},
+    "logger in a logger": {"logger.csv.path": {"_target_": "stranger.touch"}},
+    "logger elsewhere": {"logger.csv.path": "{place}/canary"},
+    "logger at home": {"logger.csv.path": "~/.profile"},
+    "logger in the working directory": {"logger.csv.path": "canary"},
+    "Lightning's logger elsewhere": {
+        "logger.mine": {"_target_": "lightning.pytorch.loggers.CSVLogger", "save_dir": "{place}", "name": "canary"},
+    },
+    "torch's load": {
+        "logger.mine": {"_target_": "torch.load", "f": "{place}/evil.pt", "weights_only": False},
+    },
+    "callback": {"callbacks": ["stranger:touch"]},
+    "callback, a class that is none": {"callbacks": ["subprocess:Popen"]},
+    "callback with keywords": {"callbacks": [{"callback": "os:system", "command": "touch {place}/canary"}]},
+    "callback as target": {"callbacks": [{"_target_": "os:system", "command": "touch {place}/canary"}]},
+    "callback, a function of ours": {"callbacks": ["lightning_rl.callbacks.checkpoint_io:remove_staging"]},
+    "callback elsewhere": {
+        "callbacks": [{"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "dirpath": "{place}/canary"}],
+    },
+    "target in the trainer": {"trainer.strategy": {"_target_": "os.system"}},
+    "Ray's runtime environment": {
+        "workers.ray": {"runtime_env": {"worker_process_setup_hook": "stranger.touch"}},
+        "workers.num_workers": 1,
+    },
+    "Ray's cluster": {"workers.ray": {"address": "192.0.2.1:6379"}, "workers.num_workers": 1},
+    "Ray's system": {"workers.ray": {"_system_config": {"object_spilling_config": "x"}}},
+}
+
+
+def first_key(case: str) -> str:
+    """How the key that the refusal names begins."""
+    return next(iter(HOSTILE_CONFIGS[case]))
+
+
+@pytest.mark.parametrize("case", HOSTILE_CONFIGS)
+def test_resume_runs_nothing_that_a_config_names(
+    case: str, base: dict[str, Any], canary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = run_directory(tmp_path, base, filled(HOSTILE_CONFIGS[case], tmp_path))
+    assert main(["resume", str(run_dir)]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and f"{run_dir / 'config.yaml'}: {first_key(case)}" in one_line(told.err)
+
+
+@pytest.mark.parametrize("case", HOSTILE_ENVS)
+def test_evaluate_runs_nothing_that_a_config_names(
+    case: str, base: dict[str, Any], canary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = run_directory(tmp_path, base, filled(HOSTILE_ENVS[case], tmp_path))
+    assert main(["evaluate", str(run_dir), "--episodes", "1"]) == 2
+    assert f"{run_dir / 'config.yaml'}: {first_key(case)}" in one_line(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("case", HOSTILE_CONFIGS)
+def test_restore_runs_nothing_that_a_config_names(
+    case: str, base: dict[str, Any], canary: Path, tmp_path: Path
+) -> None:
+    """The run of a checkpoint that lies by itself may write beside it only; here it has no logger but the payload's."""
+    config = changed({**base["config"], "logger": {}}, filled(HOSTILE_CONFIGS[case], tmp_path))
+    if set(config["logger"]) == {"csv"}:
+        config["logger"]["csv"]["_target_"] = "lightning_rl.callbacks.CSVLogger"
+    file = tmp_path / "theirs" / "last.ckpt"
+    file.parent.mkdir()
+    torch.save({**base["checkpoint"], "config": config}, file)
+    with pytest.raises(CheckpointError) as refused:
+        Algorithm.restore(file)
+    assert f"checkpoint {file}: {first_key(case)}" in one_line(refused.value)
+
+
+TEXTS: dict[str, str] = {
+    "a Python object": "!!python/object/apply:os.system ['touch {place}/canary']",
+    "a Python object inside": "run_dir: x\nenv: !!python/object/new:subprocess.Popen [[touch, '{place}/canary']]",
+    "a Python name": "run_dir: x\npolicy: {{_target_: !!python/name:os.system }}",
+    "an import": "run_dir: !!python/module:stranger",
+    "a tag of its own": "run_dir: !stranger x",
+    "aliases of aliases": "run_dir: x\na0: &a0 [1]\n"
+    + "\n".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)),
+    "merges of merges": "run_dir: x\na0: &a0 {{k: 1}}\n"
+    + "\n".join(f"a{i}: &a{i} {{{{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}}}" for i in range(1, 12)),
+    "an endless list": "run_dir: x\na: &a [*a]",
+    "deep": "run_dir: x\na: " + "[" * 500 + "]" * 500,
+    "long": "run_dir: x\na: [" + "1," * 2**19 + "]",
+    "a list": "[1, 2]",
+    "a text": "stranger",
+    "nothing": "",
+    "no run_dir": "seed: 1",
+    "run_dir of a list": "run_dir: [x]",
+    "half a file": "run_dir: x\nenv: {{id:",
+    "bytes": "\x00\x01\x02",
+}
+
+
+@pytest.mark.parametrize("case", TEXTS)
+@pytest.mark.parametrize("verb", ["resume", "evaluate"])
+def test_a_config_that_is_none_is_refused(
+    case: str, verb: str, base: dict[str, Any], canary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = run_directory(tmp_path, base, {})
+    (run_dir / "config.yaml").write_text(TEXTS[case].format(place=tmp_path))
+    assert main([verb, str(run_dir)]) == 2
+    assert str(run_dir / "config.yaml") in one_line(capsys.readouterr().err)
+
+
+LINES: dict[str, Any] = {
+    "objects": {"type": "SampleBatch", "obs": {"dtype": "O", "shape": [1], "base64": "AAAAAAAAAAA="}},
+    "listed objects": {"type": "SampleBatch", "obs": {"dtype": "O", "shape": [1], "values": [{"a": 1}]}},
+    "a name for a type": {"type": "SampleBatch", "obs": {"dtype": "stranger:Evil", "shape": [1], "values": [1]}},
+    "another type": {"type": "stranger:Evil"},
+    "a shape that is not the bytes'": {
+        "type": "SampleBatch",
+        "obs": {"dtype": "float32", "shape": [10**12], "base64": "AAAA"},
+    },
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_offline_data_is_data(case: str, canary: Path, tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text(json.dumps(LINES[case]) + "\n")
+    with pytest.raises(ConfigError) as refused:
+        JsonReader(tmp_path / "data.json").next()
+    one_line(refused.value)
+
+
+def test_a_deep_line_of_offline_data_is_refused(canary: Path, tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text('{"type": "SampleBatch", "obs": ' + "[" * 10**5 + "]" * 10**5 + "}\n")
+    with pytest.raises(ConfigError) as refused:
+        JsonReader(tmp_path / "data.json").next()
+    one_line(refused.value)
+
+
+# -- what is trusted ---------------------------------------------------------------------------------------------------
+@pytest.fixture
+def welcome(base: dict[str, Any], canary: Path, tmp_path: Path) -> Path:
+    """A checkpoint whose policy is the user's own, of the package "welcome"."""
+    spec = changed(base["checkpoint"]["policy"], {"class": "welcome:Mine", "kwargs.custom_losses": ["welcome:nothing"]})
+    file = tmp_path / "mine.ckpt"
+    torch.save({**base["checkpoint"], "policy": spec}, file)
+    return file
+
+
+def test_a_policy_of_one_s_own_is_loaded_where_its_package_is_trusted(
+    welcome: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The refusal says how: an argument, an environment variable, an option; or the class itself."""
+    with pytest.raises(CheckpointError) as refused:
+        Policy.load(welcome)
+    assert one_line(refused.value) == (
+        f"checkpoint {welcome}: policy.custom_losses.0='welcome:nothing' names code that you have not trusted; if you "
+        "trust who wrote it: --trust welcome, LIGHTNING_RL_TRUST=welcome or Policy.load(…, trust=['welcome'])"
+    )
+    assert type(Policy.load(welcome, trust=["welcome"])).__name__ == "Mine"
+    assert type(Policy.load(welcome, trust="welcome")).__name__ == "Mine"
+    mine = sys.modules["welcome"].Mine
+    assert type(Policy.load(welcome, mine)) is mine
+    assert main(["evaluate", str(welcome), "--env", "CartPole-v1", "--episodes", "1", "--trust", "welcome"]) == 0
+    monkeypatch.setenv("LIGHTNING_RL_TRUST", "others, welcome")
+    assert type(Policy.load(welcome)) is mine
+
+
+@pytest.mark.parametrize("trust", ["welcom", "welcome_too", "welcome.Mine2", "elcome", "Mine", "*"])
+def test_a_prefix_is_made_of_whole_names(trust: str, welcome: Path) -> None:
+    with pytest.raises(CheckpointError, match="not trusted"):
+        Policy.load(welcome, trust=[trust])
+
+
+@pytest.mark.parametrize("trust", ["os", "subprocess", "builtins", "importlib.util"])
+def test_the_standard_library_cannot_be_trusted(trust: str, welcome: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no policy"):
+        Policy.load(welcome, trust=[trust])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"env.id": "welcome:system", "env.kwargs": {"command": "touch {place}/canary"}},
+        {"env.id": "welcome:subprocess.Popen", "env.kwargs": COMMAND},
+        {"env.wrappers": ["welcome:system"]},
+        {"env.wrappers": ["welcome:gymnasium.make"]},
+        {"env.wrappers": ["welcome:Mine"]},
+    ],
+    ids=str,
+)
+def test_a_trusted_package_opens_its_own_code_and_not_what_it_imports(
+    changes: dict[str, Any], base: dict[str, Any], canary: Path, tmp_path: Path
+) -> None:
+    run_dir = run_directory(tmp_path, base, filled(changes, tmp_path))
+    with pytest.raises((ConfigError, EnvError)):
+        evaluate(run_dir, trust=["welcome"])
+
+
+@pytest.mark.parametrize("name", ["welcome:make", "welcome:Env"])
+def test_an_environment_of_one_s_own_is_played_where_its_package_is_trusted(
+    name: str, base: dict[str, Any], canary: Path, tmp_path: Path
+) -> None:
+    run_dir = run_directory(tmp_path, base, {"env.id": name})
+    with pytest.raises(ConfigError, match="--trust welcome"):
+        evaluate(run_dir)
+    assert evaluate(run_dir, trust=["welcome"], episodes=1)["length_mean"] > 0
+    assert evaluate(run_dir, env=name, episodes=1)["length_mean"] > 0, "typed by the user"
+
+
+def test_what_a_process_has_named_itself_its_own_files_may_name(canary: Path, tmp_path: Path) -> None:
+    import welcome as package  # ty: ignore
+
+    own = Algorithm(package.Mine, "CartPole-v1", overrides=[f"run_dir={tmp_path}/own", "model.fcnet_hiddens=[4]"])
+    path = own.save()
+    own.stop()
+    restored = Algorithm.restore(path)
+    restored.stop()
+    assert type(Policy.load(path)) is type(restored.policy) is package.Mine
+
+
+def test_the_package_s_own_configs_name_nothing_that_is_not_trusted() -> None:
+    for overrides in (
+        ["policy=dqn"],
+        ["policy=es"],
+        ["policy=ppo", "env=repeat_after_me", "model=lstm"],
+        ["policy=sac", "env=pendulum"],
+        ["policy=impala", "workers.num_workers=2"],
+        ["policy=apex"],
+        ["policy=ppo", "env=breakout"],
+        ["launcher=ray_train", "launcher.address=local", "exploration=curiosity"],
+        ["policy=ppo", "callbacks=[lightning.pytorch.callbacks:LearningRateMonitor]"],
+    ):
+        config = compose_config(overrides)
+        NamedByFile("config.yaml", write_to=config["run_dir"]).check(config)
+
+
+def test_a_file_that_names_what_no_place_knows_is_refused_when_it_is_imported(canary: Path) -> None:
+    """The second look: should a class resolve a name at a place that the first look takes for a text."""
+    with pytest.raises(ConfigError, match="stranger"), NamedByFile("config.yaml").reading():
+        errors.import_object("stranger:Evil")
+    with pytest.raises(ConfigError, match="stranger"), NamedByFile("config.yaml").reading():
+        EnvCreator("stranger:Id-v0").make_single()
+    with NamedByFile("config.yaml", ["welcome"]).reading():
+        errors.import_object("welcome:Mine")

@@ -66,7 +66,9 @@ class SampleBatch:
     vf_preds: Tensor  # value estimates of the policy that acted
     advantages: Tensor
     value_targets: Tensor
-    intrinsic_rewards: Tensor  # what the exploration pays for the step
+    intrinsic_rewards: Tensor  # what the exploration pays for the step; of replayed rows summed as the rewards
+    step_rewards: Tensor  # [N, n], the rewards that an n-step sum is made of
+    step_next_obs: Tensor | SampleBatch  # of rows that sum n rewards: the observation after the row's own step
     weights: Tensor  # importance weights of a prioritised draw
     batch_indexes: Tensor  # where a replayed row lives in its buffer
     state_in: (

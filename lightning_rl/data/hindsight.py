@@ -115,7 +115,9 @@ class HindsightReplayBuffer(ReplayBuffer):
         ring, count = self._ring(), len(slots)
         achieved = ring.columns.leaves["obs", "achieved_goal"]
         goals = achieved.read(ring.after(self._episodes.drawn(slots, self.strategy, generator)))
-        for name in ("obs", "next_obs"):
+        for name in ("obs", "next_obs", "step_next_obs"):
+            if name not in batch:
+                continue
             column = batch[name].desired_goal.clone()
             column[:count] = torch.from_numpy(goals)
             batch[name]["desired_goal"] = column
@@ -126,8 +128,10 @@ class HindsightReplayBuffer(ReplayBuffer):
             raise ConfigError(
                 f"compute_reward gave {list(rewards.shape)} for {inside.size} rows; expected one reward for each row"
             )
-        summed = np.where(inside, rewards.reshape(inside.shape), 0) @ self._powers[:-1]
-        batch.rewards[:count] = torch.from_numpy(summed.astype(np.float32))
+        each = np.where(inside, rewards.reshape(inside.shape), 0)
+        batch.rewards[:count] = torch.from_numpy((each @ self._powers[:-1]).astype(np.float32))
+        if "step_rewards" in batch:
+            batch["step_rewards"][:count] = torch.from_numpy(each.astype(np.float32))
 
 
 class Episodes:

@@ -18,14 +18,15 @@ from lightning_rl.data.ring import SAMPLEABLE, Ring
 from lightning_rl.data.ring_state import check_same, restored_ring, ring_for, ring_state
 from lightning_rl.data.steps import NEEDED, Steps
 from lightning_rl.data.storage import Allocator
-from lightning_rl.data.transitions import transitions
+from lightning_rl.data.transitions import OF_STEPS, transitions
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["COLUMNS", "ReplayBuffer", "uniform"]
+__all__ = ["COLUMNS", "KEPT", "ReplayBuffer", "uniform"]
 
-COLUMNS = (*NEEDED, "action_mask", "priorities")
+KEPT = (*NEEDED, "action_mask", "priorities", "intrinsic_rewards")
 """What is kept of a fragment, as far as it has them."""
+COLUMNS = (*KEPT, *OF_STEPS)
 
 
 class ReplayBuffer:
@@ -39,7 +40,8 @@ class ReplayBuffer:
         n_step: rewards that are summed, ≥ 1, before the value of the observation after them stands for the rest.
         gamma: discount per environment step, in [0, 1].
         storage: "memory", or a directory for files on its disk (`storage.py`).
-        columns: what is kept of a fragment, and given with every draw.
+        columns: what is kept of a fragment, and given with every draw; rows that sum several rewards have those of
+            `OF_STEPS` that are among them.
         obs_frames: frames in a stacked image, which are then stored once each; "auto" finds out from the first
             fragment (uint8 images only), 0 keeps whole images.
         seed: of the draws without a generator.
@@ -68,6 +70,7 @@ class ReplayBuffer:
             raise ConfigError(f"obs_frames={obs_frames!r}; expected 'auto', 0 (whole images) or the frames in a stack")
         self.capacity, self.n_step, self.gamma, self.obs_frames = capacity, n_step, gamma, obs_frames
         self.columns = tuple(dict.fromkeys((*NEEDED, *columns)))
+        self._of_steps = tuple(name for name in OF_STEPS if name in self.columns and n_step > 1)
         self.allocate = Allocator(storage, capacity * parts, parts)
         self.ring: Ring | None = None
         self.added = 0  # rows ever
@@ -139,7 +142,8 @@ class ReplayBuffer:
         They have "obs", "actions", "rewards" (Σ γⁱ rᵢ over `n_step` rows, fewer before an episode's end or the newest
         row), "next_obs" (after the last of these), "terminated" (whether the episode ended by itself there),
         "discounts" (γ to the number of rows summed), "batch_indexes" (for `rows`), "next_action_mask" where masks are
-        recorded, and the further columns as they came.
+        recorded, "intrinsic_rewards" (summed as rewards are) where the exploration pays some, `OF_STEPS`, and the
+        further columns as they came.
 
         Args:
             batch_size: rows, ≥ 1.
@@ -182,7 +186,7 @@ class ReplayBuffer:
 
     def _transitions(self, slots: np.ndarray) -> SampleBatch:
         """Hook: the training batch that was drawn."""
-        return transitions(self._ring(), slots, self._powers)
+        return transitions(self._ring(), slots, self._powers, self._of_steps)
 
     # -- saving -------------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:

@@ -11,10 +11,14 @@ from lightning_rl.collective import gathered_on_first
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.execution import NOT_READY
 from lightning_rl.data.prioritized import PrioritizedReplayBuffer
-from lightning_rl.data.replay import COLUMNS, ReplayBuffer
+from lightning_rl.data.replay import KEPT, ReplayBuffer
 from lightning_rl.data.replay_dataset import Draw, ReplayDataset
 from lightning_rl.data.replay_sizes import check_sequences, check_sizes
-from lightning_rl.data.sequence_replay import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
+from lightning_rl.data.sequence_replay import (
+    SEQUENCE_COLUMNS,
+    PrioritizedSequenceReplayBuffer,
+    SequenceReplayBuffer,
+)
 from lightning_rl.data.storage import check_fits_memory, estimated_bytes
 from lightning_rl.data.update_ratio import UpdateRatio
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
@@ -147,11 +151,12 @@ class ReplayDataModule(RolloutDataModule):
         keywords: dict[str, Any] = {"n_step": self.n_step, "gamma": policy.gamma, "storage": self.storage}
         keywords["parts"] = self.parts
         keywords |= self.priorities if self.prioritized else {}
+        keywords["columns"] = (*KEPT, *policy.replayed_columns())
         if policy.is_recurrent:
+            keywords["columns"] = (*SEQUENCE_COLUMNS, *policy.replayed_columns())
             check_sequences(self.capacity // self.parts, self.batch_size // ranks, **self.sequences)
             sequences = PrioritizedSequenceReplayBuffer if self.prioritized else SequenceReplayBuffer
             return sequences(self.capacity // self.parts, **keywords, **self.sequences)
-        keywords["columns"] = (*COLUMNS, *policy.read_before())
         return (PrioritizedReplayBuffer if self.prioritized else ReplayBuffer)(self.capacity // self.parts, **keywords)
 
     def state_dict(self) -> dict[str, Any]:

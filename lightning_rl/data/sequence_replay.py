@@ -9,15 +9,15 @@ import numpy as np
 import torch
 
 from lightning_rl.data.prioritized import PrioritizedReplayBuffer
-from lightning_rl.data.replay import COLUMNS, ReplayBuffer
+from lightning_rl.data.replay import KEPT, ReplayBuffer
 from lightning_rl.data.ring import SAMPLEABLE, TERMINATED, Ring
-from lightning_rl.data.transitions import next_masks, run_lengths, windows
+from lightning_rl.data.transitions import OF_STEPS, Windows, next_masks, run_lengths
 from lightning_rl.errors import ConfigError
 from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
 
 __all__ = ["SEQUENCE_COLUMNS", "PrioritizedSequenceReplayBuffer", "SequenceReplayBuffer"]
 
-SEQUENCE_COLUMNS = (*COLUMNS, "state_in", "prev_actions", "prev_rewards", "t")
+SEQUENCE_COLUMNS = (*KEPT, "state_in", "prev_actions", "prev_rewards", "t")
 
 
 class SequenceReplayBuffer(ReplayBuffer):
@@ -56,7 +56,7 @@ class SequenceReplayBuffer(ReplayBuffer):
         burn_in: int = 40,
         length: int = 80,
         stride: int | None = None,
-        columns: Sequence[str] = SEQUENCE_COLUMNS,
+        columns: Sequence[str] = (*SEQUENCE_COLUMNS, *OF_STEPS),
         **keywords: Any,
     ) -> None:
         super().__init__(capacity, columns=(*columns, "t"), **keywords)
@@ -112,21 +112,25 @@ class SequenceReplayBuffer(ReplayBuffer):
         lens = trained + burnt
         within = np.arange(lens.sum()) - np.repeat(np.cumsum(lens) - lens, lens)
         rows = (np.repeat(slots - burnt * ring.num_envs, lens) + within * ring.num_envs) % ring.slots
-        more, flags, rewards, discounts = windows(ring, rows, self._powers, np.repeat(lens, lens) - within)
+        sums = Windows(ring, rows, self._powers, np.repeat(lens, lens) - within)
         obs, next_obs = columns.read_pair("obs", rows)
         first = rows[within == 0]
         batch = SampleBatch(
             obs=obs,
             actions=columns.read("actions", rows),
-            rewards=torch.from_numpy(rewards.astype(np.float32)),
+            rewards=sums.sums("rewards"),
             next_obs=next_obs,
-            terminated=torch.from_numpy((flags & TERMINATED).view(np.bool_)),
-            discounts=torch.from_numpy(discounts.astype(np.float32)),
-            bootstrap_rows=torch.from_numpy(np.arange(len(rows)) + more),
+            terminated=torch.from_numpy((sums.flags & TERMINATED).view(np.bool_)),
+            discounts=torch.from_numpy(sums.discounts.astype(np.float32)),
+            bootstrap_rows=torch.from_numpy(np.arange(len(rows)) + sums.more),
             burn_in=torch.from_numpy(within < np.repeat(burnt, lens)),
             batch_indexes=torch.from_numpy(ring.ids(slots)),
             seq_lens=torch.from_numpy(lens),
         )
+        if "intrinsic_rewards" in columns:
+            batch["intrinsic_rewards"] = sums.sums("intrinsic_rewards")
+        if "step_rewards" in self._of_steps:
+            batch["step_rewards"] = sums.each("rewards")
         for name in columns:
             if name == "state_in":
                 batch["state_in"], batch["next_state_in"] = columns.read_pair(name, first)

@@ -2,37 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from lightning_rl.data.ring import ENDED, MASKED, SAMPLEABLE, TERMINATED, Ring
 from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
 
-__all__ = ["next_masks", "run_lengths", "runs", "transitions", "windows"]
+__all__ = ["OF_STEPS", "Windows", "next_masks", "run_lengths", "runs", "transitions"]
+
+OF_STEPS = ("step_rewards", "step_next_obs")
+"""Columns of rows that sum n rewards: the rewards one by one `[N, n]`, 0 behind the last one; the observation after the
+row's own step, where "next_obs" is that after the last one."""
 
 
-def transitions(ring: Ring, slots: np.ndarray, powers: np.ndarray) -> SampleBatch:
+def transitions(ring: Ring, slots: np.ndarray, powers: np.ndarray, of_steps: Collection[str] = ()) -> SampleBatch:
     """The rows of a training batch for `slots [N]`, which can be drawn.
 
     Args:
         ring: where they are stored.
         slots: int64 `[N]`.
         powers: γ⁰ … γⁿ; their number says how many rewards are summed.
+        of_steps: which of `OF_STEPS` are wanted, where more than one is.
     """
     columns = ring.columns
+    batch: dict[str, Any] = {}
     if len(powers) == 2:
         last, flags = slots, ring.flags.take(slots)
         rewards = torch.from_numpy(columns.array("rewards").take(slots))
         discounts = torch.from_numpy(np.full(len(slots), powers[1], np.float32))
         obs, next_obs = columns.read_pair("obs", slots)
     else:
-        more, flags, summed, discount = windows(ring, slots, powers)
-        last = ring.after(slots, more)
-        rewards, discounts = (torch.from_numpy(value.astype(np.float32)) for value in (summed, discount))
-        obs, next_obs = columns.read("obs", slots), columns.read("obs", ring.after(last))
-    batch: dict[str, Any] = {
+        windows = Windows(ring, slots, powers)
+        last, flags = ring.after(slots, windows.more), windows.flags
+        rewards, discounts = windows.sums("rewards"), torch.from_numpy(windows.discounts.astype(np.float32))
+        next_obs = columns.read("obs", ring.after(last))
+        if "step_next_obs" in of_steps:
+            obs, batch["step_next_obs"] = columns.read_pair("obs", slots)
+        else:
+            obs = columns.read("obs", slots)
+        if "step_rewards" in of_steps:
+            batch["step_rewards"] = windows.each("rewards")
+        if "intrinsic_rewards" in columns:
+            batch["intrinsic_rewards"] = windows.sums("intrinsic_rewards")
+    batch |= {
         "obs": obs,
         "actions": columns.read("actions", slots),
         "rewards": rewards,
@@ -51,24 +67,39 @@ def transitions(ring: Ring, slots: np.ndarray, powers: np.ndarray) -> SampleBatc
     return SampleBatch(batch)
 
 
-def windows(
-    ring: Ring, slots: np.ndarray, powers: np.ndarray, most: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The rows that an n-step return sums: up to n, and none behind an episode's end or the newest row.
+class Windows:
+    """The rows that n-step returns sum: up to n, and none behind an episode's end or the newest row.
 
     Args:
         ring, slots, powers: as for `transitions`.
         most: int `[N]`, fewer rows for some.
 
-    Returns:
-        `[N]` each: rows summed less one, the flags of the last, Σ γⁱ rᵢ and γ to their number, in float64.
+    Attributes:
+        more: `[N]`, rows summed less one.
+        flags: `[N]`, of the last of them.
+        discounts: `[N]`, γ to their number, in float64.
     """
-    window, flags, inside = runs(ring, slots, len(powers) - 1)
-    rewards = ring.columns.array("rewards").take(window, mode="wrap")
-    if most is not None:
-        inside &= np.arange(window.shape[1]) < most[:, None]
-    more = inside.sum(1) - 1
-    return more, _at(flags, more), (rewards * inside) @ powers[:-1], powers.take(more + 1)
+
+    __slots__ = ("_inside", "_powers", "_ring", "_slots", "discounts", "flags", "more")
+
+    def __init__(self, ring: Ring, slots: np.ndarray, powers: np.ndarray, most: np.ndarray | None = None) -> None:
+        self._ring, self._powers = ring, powers
+        self._slots, flags, self._inside = runs(ring, slots, len(powers) - 1)
+        if most is not None:
+            self._inside &= np.arange(len(powers) - 1) < most[:, None]
+        self.more = self._inside.sum(1) - 1
+        self.flags, self.discounts = _at(flags, self.more), powers.take(self.more + 1)
+
+    def sums(self, name: str) -> Tensor:
+        """Σ γⁱ xᵢ of a column of numbers, float32 `[N]`."""
+        return torch.from_numpy((self._of(name) @ self._powers[:-1]).astype(np.float32))
+
+    def each(self, name: str) -> Tensor:
+        """The numbers of a column that are summed, float32 `[N, n]`; 0 in place of those that are not."""
+        return torch.from_numpy(self._of(name))
+
+    def _of(self, name: str) -> np.ndarray:
+        return self._ring.columns.array(name).take(self._slots, mode="wrap") * self._inside
 
 
 def next_masks(ring: Ring, slots: np.ndarray) -> np.ndarray:

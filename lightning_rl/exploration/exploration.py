@@ -97,6 +97,10 @@ class Exploration(nn.Module):
     disturbs: bool = False
     """Whether acting runs another network than the policy's own, so that its values are not the policy's."""
 
+    reads_next_obs: bool = False
+    """Whether `loss` reads the observation after each row's own step, which a replay buffer then gives beside the one
+    that an n-step return is bootstrapped from."""
+
     def model_outputs(
         self,
         model: nn.Module,

@@ -67,6 +67,8 @@ class IntrinsicReward(LayeredExploration):
         self.observation_filter = MeanStdFilter(self.preprocessor.size, clip=5.0) if filtered else NoFilter()
         self._mean = 0.0  # of the last rollout
 
+    reads_next_obs = True
+
     def novelty(self, obs: dict[str, Any], actions: Any, next_obs: dict[str, Any]) -> Tensor:
         """How new each transition is, `[N]`, ≥ 0; observations come as a model's inputs."""
         raise NotImplementedError  # abstract
@@ -108,7 +110,8 @@ class IntrinsicReward(LayeredExploration):
                 f"{type(self).__name__} learns from rows with 'next_obs', and these have {', '.join(batch.columns)}: "
                 "learn from fragments, or from rows that this policy postprocessed"
             )
-        loss, metrics = self.own_loss(self._inputs(batch.obs), batch.actions, self._inputs(batch.next_obs))
+        following = batch.get("step_next_obs", batch.next_obs)  # not the one that n rewards lead to
+        loss, metrics = self.own_loss(self._inputs(batch.obs), batch.actions, self._inputs(following))
         other = super().loss(policy, batch)
         return (loss, metrics) if other is None else (loss + other[0], {**other[1], **metrics})
 

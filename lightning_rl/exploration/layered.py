@@ -38,6 +38,7 @@ class LayeredExploration(Exploration):
         super().__init__(action_space)
         self.sub_exploration = make_exploration(sub_exploration, action_space, observation_space)
         self.disturbs = type(self).disturbs or self.sub_exploration.disturbs
+        self.reads_next_obs = type(self).reads_next_obs or self.sub_exploration.reads_next_obs
 
     def get_exploration_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None

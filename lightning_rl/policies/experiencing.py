@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from lightning_rl.collective import sum_over_ranks
 from lightning_rl.exploration import Exploration
-from lightning_rl.models.filters import MeanStdFilter, RewardFilter
+from lightning_rl.models.filters import MeanStdFilter, ReturnNormaliser, RewardFilter
 from lightning_rl.policies.acting import Acting
 from lightning_rl.sample_batch import SampleBatch, env_steps, flattened, restored
 
@@ -18,9 +19,11 @@ class Experiencing(Acting):
 
     Attributes:
         reward_filter: made in its constructor.
+        gamma: discount per environment step.
     """
 
     reward_filter: RewardFilter
+    gamma: float
 
     def normalised_rewards(self, fragment: SampleBatch) -> Tensor:
         """Rewards `[T, B]` as the algorithm shall see them: filtered, and with what the exploration pays.
@@ -33,15 +36,14 @@ class Experiencing(Acting):
     def take_experience(self, fragment: SampleBatch) -> SampleBatch:
         """A fragment `[T, B, …]` as it goes into a replay buffer: its steps are counted, statistics take it in.
 
-        Rewards are clipped here, before n of them are summed, and what the exploration pays is added; scaled they are
-        by the statistics of the gradient step.
+        Rewards are clipped here, before n of them are summed. Scaled they are in the gradient step, by its statistics,
+        and what the exploration pays, the column "intrinsic_rewards", comes on top then (`scaled`).
         """
         self.env_steps += sum_over_ranks(env_steps(fragment))
         fragment = self.exploration.postprocess_trajectory(self, fragment)
         self.reward_filter.observe(fragment)
-        fragment, paid = fragment.copy(), fragment.get("intrinsic_rewards")
-        rewards = self.clipped(fragment.rewards)
-        fragment["rewards"] = rewards if paid is None else rewards + paid
+        fragment = fragment.copy()
+        fragment["rewards"] = self.clipped(fragment.rewards)
         if isinstance(self.observation_filter, MeanStdFilter):
             self._watch(flattened(fragment))
         return fragment
@@ -65,9 +67,28 @@ class Experiencing(Acting):
         return self.reward_filter.filtered(rewards) if self.reward_filter.name in ("sign", "clip") else rewards
 
     def scaled(self, rows: SampleBatch) -> SampleBatch:
-        """Replayed rows with rewards by the statistics of now, where there are any; `rows` stay as they are."""
-        if self.reward_filter.normaliser is None:
+        """Replayed rows as `loss` reads them: rewards by the statistics of now, and what the exploration pays on top.
+
+        `rows` stay as they are.
+        """
+        normaliser, paid = self.reward_filter.normaliser, rows.get("intrinsic_rewards")
+        if normaliser is None and paid is None:
             return rows
-        rows = rows.copy()
-        rows["rewards"] = self.reward_filter.filtered(rows.rewards)
-        return rows
+        scaled = rows.without("intrinsic_rewards", "step_rewards")
+        if normaliser is not None:
+            scaled["rewards"] = self._scaled_sums(normaliser, rows)
+        if paid is not None:
+            scaled["rewards"] = scaled.rewards + paid
+        return scaled
+
+    def _scaled_sums(self, normaliser: ReturnNormaliser, rows: SampleBatch) -> Tensor:
+        """The rewards of rows, scaled and clipped each before they are summed."""
+        if "step_rewards" not in rows:
+            return normaliser(rows.rewards)
+        steps = normaliser(rows["step_rewards"])
+        return steps @ self.gamma ** torch.arange(steps.shape[1], device=steps.device, dtype=steps.dtype)
+
+    def replayed_columns(self) -> list[str]:
+        """What a replay buffer has to give beside what each one does, for the model, filters and the exploration."""
+        scales, looks = self.reward_filter.normaliser is not None, self.exploration.reads_next_obs
+        return [*self.read_before(), *["step_rewards"] * scales, *["step_next_obs"] * looks]

@@ -15,7 +15,7 @@ from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.data.replay_dataset import Draw, store_and_replay
 from lightning_rl.errors import CheckpointError, ConfigError
-from lightning_rl.policies import DQN
+from lightning_rl.policies import DQN, R2D2
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.policies.test_off_policy_models import ReadsBefore
@@ -134,6 +134,31 @@ def test_rows_hold_what_a_model_without_state_reads_of_the_step_before() -> None
         assert torch.equal(rows["next_prev_actions"], rows.actions)
         assert set(rows["next_prev_rewards"].tolist()) == {1.0}
         assert set(rows.prev_rewards.tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("memory", [False, True], ids=["rows", "sequences"])
+def test_rows_hold_each_step_where_something_reads_it(memory: bool) -> None:
+    """Curiosity reads the next observation of a row's own step, scaled rewards are clipped one by one; else neither."""
+    env = EnvCreator("CartPole-v1")
+    policy_class, model = (R2D2, {"use_lstm": True, "lstm_cell_size": 8}) if memory else (DQN, {})
+    module = ReplayDataModule(env, capacity=200, batch_size=8, learning_starts=8, n_step=3, sequence_length=8)
+    curious, plain = {"exploration": {"type": "curiosity"}, "reward_filter": "return_std"}, {}
+    for keywords, expected in ((curious, {"step_next_obs", "step_rewards", "intrinsic_rewards"}), (plain, set())):
+        policy = policy_class(*env.spaces(), model=model, **keywords)
+        buffer = module.make_buffer(policy)
+        fragment = RolloutWorker(env, policy, fragment_length=40).sample()
+        buffer.add(policy.take_experience(fragment))
+        rows = buffer.sample(4)
+        found = {"step_next_obs", "step_rewards", "intrinsic_rewards"} & set(rows)
+        assert found == expected - ({"step_next_obs"} if memory else set())  # "next_obs" of a sequence's row is that
+        if keywords and not memory:
+            follows = {
+                tuple(obs.tolist()): after for obs, after in zip(fragment.obs[:-1, 0], fragment.obs[1:, 0], strict=True)
+            }
+            for obs, after in zip(rows.obs, rows["step_next_obs"], strict=True):
+                assert torch.equal(follows[tuple(obs.tolist())], after)
+            assert not torch.equal(rows["step_next_obs"], rows.next_obs)
+            assert torch.equal(rows["step_rewards"].sum(1) > 1.0, rows.discounts < 0.99)
 
 
 RECURRENT = ["policy=r2d2", "env=stateless_cartpole", "data.sequence_length=8", "workers.fragment_length=4"]

@@ -11,11 +11,12 @@ import torch
 from gymnasium import Space, spaces
 from torch.testing import assert_close
 
+from lightning_rl.data import ReplayBuffer
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import RND, Curiosity
 from lightning_rl.exploration.curiosity import ActionGuess
 from lightning_rl.models.preprocessors import make_preprocessor
-from lightning_rl.policies import A2C, PG, PPO, Policy
+from lightning_rl.policies import A2C, DQN, PG, PPO, Policy
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, nested
 from lightning_rl.spaces import ActionTransform, leaf_spaces, leaf_values
@@ -126,6 +127,24 @@ def test_rewards_are_paid_on_top_of_the_filtered_ones_and_only_for_experience(ki
     assert torch.equal(fragment.rewards, raw) and "intrinsic_rewards" not in fragment
 
 
+def test_replay_learns_from_the_same_rewards_as_rollouts_do() -> None:
+    """Rewards of 100 that are scaled: what RND pays comes on top of what becomes of them, and is not divided again."""
+    env = EnvCreator("CartPole-v1")
+    policy = DQN(*env.spaces(), exploration={"type": "rnd"}, reward_filter="return_std", gamma=0.9, seed=1)
+    fragment = RolloutWorker(env, policy, num_envs=2, fragment_length=64, vectorization="sync", seed=1).sample()
+    fragment["rewards"] = 100.0 * fragment.rewards
+    state = policy.get_state()
+    expected = policy._rows(fragment)
+    policy.set_state(state)
+    buffer = ReplayBuffer(1000)
+    buffer.add(policy.take_experience(fragment))
+    rows = policy.scaled(buffer.sample(100))
+    known = {tuple(obs.tolist()): reward for obs, reward in zip(expected.obs, expected.rewards, strict=True)}
+    assert_close(rows.rewards, torch.stack([known[tuple(obs.tolist())] for obs in rows.obs]))
+    bonus = rows.rewards - policy.reward_filter.filtered(torch.tensor(100.0))
+    assert bonus.mean() > 0.01
+
+
 @pytest.mark.parametrize("policy_class", [PPO, A2C, PG])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_algorithm_learns_from_what_is_paid(kind: str, policy_class: type[Policy]) -> None:
@@ -220,6 +239,43 @@ def test_what_is_met_often_is_no_longer_new() -> None:
         optimizer.step()
     after = exploration.novelty(met, None, met).item()
     assert after < 0.1 * before and after < 0.1 * exploration.novelty(new, None, new).item()
+
+
+class Ring(gym.Env[np.ndarray, int]):
+    """16 places in a circle; action 0 goes back, action 1 goes on; no reward, and no end but every 64 steps."""
+
+    observation_space, action_space = spaces.Box(0.0, 1.0, (16,), np.float32), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, Any]:
+        super().reset(seed=seed)
+        self.place, self.steps = 0, 0
+        return np.eye(16, dtype=np.float32)[0], {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.place, self.steps = (self.place + 2 * int(action) - 1) % 16, self.steps + 1
+        return np.eye(16, dtype=np.float32)[self.place], 0.0, False, self.steps == 64, {}
+
+
+def bonuses(n_step: int, iterations: int) -> list[float]:
+    """What curiosity pays a DQN that replays, by iteration: 64 steps and 16 gradient steps each."""
+    exploration = {"type": "curiosity", "normalize": False, "feature_dim": 16, "eta": 0.1}
+    exploration["sub_exploration"] = {"type": "epsilon_greedy", "epsilon_schedule": 1.0}
+    policy = DQN(*EnvCreator(Ring).spaces(), model={"fcnet_hiddens": [8]}, exploration=exploration, lr=1e-3, seed=1)
+    worker = RolloutWorker(EnvCreator(Ring), policy, num_envs=1, fragment_length=64, vectorization="sync", seed=1)
+    buffer, generator, paid = ReplayBuffer(4096, n_step=n_step), np.random.default_rng(1), []
+    for _ in range(iterations):
+        buffer.add(policy.take_experience(worker.sample()))
+        for _ in range(16):
+            policy.learn_on_batch(buffer.sample(64, generator))
+        paid.append(policy.exploration.info(0)["intrinsic_reward"])
+    return paid
+
+
+def test_known_consequences_are_not_paid_for_whatever_n_steps_lead_to() -> None:
+    """Where two random steps more lead cannot be predicted: a model of that would be surprised for ever."""
+    paid = bonuses(n_step=3, iterations=12)
+    assert paid[-1] < 0.1 * paid[0]
+    assert paid[:4] == bonuses(n_step=1, iterations=4)
 
 
 def test_the_other_strategy_chooses_the_actions() -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from lightning_rl.callbacks.metric_names import METRICS
+from lightning_rl.data import ReplayBuffer
 from lightning_rl.exploration import Exploration
 from lightning_rl.losses.value import value_rescale
 from lightning_rl.policies import DDPG, DQN, R2D2, SAC, TD3, TQC, Policy, Rainbow, SimpleQ
@@ -246,16 +247,59 @@ def test_errors_of_several_critics_do_not_cancel_out(name: str) -> None:
     assert_close(found, torch.full((6,), 2.0))
 
 
-def test_what_the_exploration_pays_goes_into_replay_with_the_rewards() -> None:
-    class Pays(Exploration):
-        def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
-            return SampleBatch(dict(batch.items()), intrinsic_rewards=torch.full_like(batch.rewards, 0.5))
+class Pays(Exploration):
+    """Half a reward for every step."""
 
-    policy = made("dqn", exploration={"type": Pays}, reward_filter="sign")
-    columns = {"actions": torch.zeros(2, 1), "rewards": torch.tensor([[3.0], [-2.0]]), "obs": torch.zeros(3, 1, 3)}
-    fragment = SampleBatch(columns, valid=torch.ones(2, 1, dtype=torch.bool))
-    assert policy.take_experience(fragment).rewards.tolist() == [[1.5], [-0.5]]
-    assert fragment.rewards.tolist() == [[3.0], [-2.0]] and policy.env_steps == 2
+    def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
+        return SampleBatch(dict(batch.items()), intrinsic_rewards=torch.full_like(batch.rewards, 0.5))
+
+
+def paid_rows(reward_filter: str, rewards: list[float], **keywords: Any) -> tuple[Any, SampleBatch]:
+    """A policy whose returns deviate by 2 or so; rows of one episode of these rewards, out of a replay buffer."""
+    policy = made("dqn", exploration={"type": Pays}, reward_filter=reward_filter, gamma=0.5)
+    count = len(rewards)
+    columns = {"actions": torch.zeros(count, 1, dtype=torch.int64), "obs": torch.arange(3.0 * count + 3).view(-1, 1, 3)}
+    fragment = SampleBatch(columns, rewards=torch.tensor(rewards).unsqueeze(1), t=torch.arange(count).unsqueeze(1))
+    for name in ("terminated", "truncated"):
+        fragment[name] = torch.zeros(count, 1, dtype=torch.bool)
+    fragment["valid"] = torch.ones(count, 1, dtype=torch.bool)
+    raw = fragment.rewards.clone()
+    buffer = ReplayBuffer(100, gamma=0.5, **keywords)
+    buffer.add(policy.take_experience(fragment))
+    assert torch.equal(fragment.rewards, raw) and policy.env_steps == count
+    assert buffer.ring is not None
+    return policy, buffer.rows(buffer.ring.ids(np.arange(count)))
+
+
+@pytest.mark.parametrize(
+    ("n_step", "expected"),
+    [
+        (1, [1.5, -0.5, 1.5]),
+        (2, [1.5 - 0.25, -0.5 + 0.75, 1.5]),  # γ = ½; the newest row sums one reward
+    ],
+)
+def test_what_the_exploration_pays_comes_on_top_of_clipped_rewards(n_step: int, expected: list[float]) -> None:
+    policy, rows = paid_rows("sign", [3.0, -2.0, 7.0], n_step=n_step)
+    assert policy.scaled(rows).rewards.tolist() == expected
+    assert "intrinsic_rewards" in rows and "intrinsic_rewards" not in policy.scaled(rows)
+
+
+def test_what_the_exploration_pays_is_not_scaled_with_the_rewards() -> None:
+    """Deviation 10: 3 + γ (−2) + γ² 7 = 3.75 becomes 0.375, and three times ½, discounted, is 0.875 on top."""
+    policy, rows = paid_rows("return_std", [3.0, -2.0, 7.0], n_step=3)
+    moments = policy.reward_filter.normaliser.moments
+    moments.m2.copy_(100.0 * moments.count)
+    assert policy.scaled(rows).rewards[0].item() == pytest.approx(0.375 + 0.875)
+
+
+def test_each_scaled_reward_is_clipped_and_not_their_sum() -> None:
+    """Deviation 1, γ = ½: 7, 8 and 30 become 7, 8 and 10, so 7 + 4 + 2.5. Their sum of 18.5 would become 10."""
+    policy, rows = paid_rows("return_std", [7.0, 8.0, 30.0], n_step=3)
+    moments = policy.reward_filter.normaliser.moments
+    moments.m2.copy_(moments.count)
+    assert rows["step_rewards"].tolist() == [[7.0, 8.0, 30.0], [8.0, 30.0, 0.0], [30.0, 0.0, 0.0]]
+    assert policy.scaled(rows).rewards.tolist() == pytest.approx([13.5 + 0.875, 13.0 + 0.75, 10.5])
+    assert "step_rewards" not in policy.scaled(rows)
 
 
 @pytest.mark.parametrize("interval", [1, 3])

@@ -1,0 +1,138 @@
+"""Scores of the defaults, without any experiment file: ours, and Stable-Baselines3's with its own, at equal env steps.
+
+    python scripts/benchmark.py setup --venvs DIR
+    python scripts/default_scores.py --venvs DIR --json scores.jsonl              # everything: many hours
+    python scripts/default_scores.py --algorithms dqn --envs CartPole-v1 --sides ours --json scores.jsonl
+    python scripts/default_scores.py --table --json scores.jsonl                  # of what was run so far
+
+Each run is a process of its own on one torch thread. Its score is that of the last policy: the mean return of 100
+episodes with the policy's best actions. What is in the JSON file already is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+BUDGETS = {  # env steps: discrete and continuous actions, algorithms with a replay buffer and without
+    "CartPole-v1": {"on_policy": 100_000, "replay": 50_000},
+    "Acrobot-v1": {"on_policy": 100_000, "replay": 100_000},
+    "LunarLander-v3": {"on_policy": 200_000, "replay": 100_000},
+    "Pendulum-v1": {"on_policy": 100_000, "replay": 20_000},
+    "LunarLanderContinuous-v3": {"on_policy": 200_000, "replay": 50_000},
+}
+CONTINUOUS = ("Pendulum-v1", "LunarLanderContinuous-v3")
+REPLAY = ("dqn", "sac", "td3", "ddpg")
+BOTH = ("ppo", "a2c")  # take discrete and continuous actions; SAC's discrete form is not SB3's
+ALGORITHMS = (*BOTH, *REPLAY)
+
+Run = dict[str, Any]
+
+
+def cases(algorithms: list[str], envs: list[str]) -> Iterator[tuple[str, str, int]]:
+    """(algorithm, environment, env steps) of what can be compared."""
+    for env in envs:
+        for algorithm in algorithms:
+            if algorithm in BOTH or (algorithm == "dqn") != (env in CONTINUOUS):
+                yield algorithm, env, BUDGETS[env]["replay" if algorithm in REPLAY else "on_policy"]
+
+
+def ours(algorithm: str, env: str, env_steps: int, seed: int) -> Run:
+    """Train by the command line with no experiment file, then evaluate the last checkpoint."""
+    with tempfile.TemporaryDirectory(prefix="default_scores_") as folder:
+        run_dir = f"{folder}/run"
+        what = [f"policy={algorithm}", f"env.id={env}", "experiment=none", f"total_env_steps={env_steps}"]
+        command("train", *what, f"seed={seed}", f"run_dir={run_dir}", "trainer.enable_progress_bar=false")
+        status = json.loads(Path(run_dir, "status.json").read_text())
+        played = json.loads(command("evaluate", run_dir, "--episodes=100", f"--seed={10_000 + seed}", "--json"))
+    return {
+        "env_steps": status["env_steps"],
+        "seconds": status["seconds"],
+        "train": status["return"],
+        "evaluate": played["mean"],
+    }
+
+
+def command(verb: str, *arguments: str) -> str:
+    """What `lightning-rl VERB …` prints."""
+    return output([sys.executable, "-m", "lightning_rl", verb, *arguments])
+
+
+def sb3(python: Path, algorithm: str, env: str, env_steps: int, seed: int) -> Run:
+    """The same by Stable-Baselines3."""
+    script = ROOT / "scripts" / "peers" / "sb3_defaults.py"
+    arguments = [algorithm, env, f"--env-steps={env_steps}", f"--seed={seed}"]
+    return json.loads(output([str(python), str(script), *arguments]).strip().splitlines()[-1])
+
+
+def output(arguments: list[str]) -> str:
+    """What a command prints.
+
+    Raises:
+        RuntimeError: it failed; its last lines are in the message.
+    """
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
+        raise RuntimeError(f"exit code {done.returncode} of {' '.join(arguments)}; it ends:\n{tail}")
+    return done.stdout
+
+
+def table(runs: list[Run]) -> str:
+    """A Markdown table: scores of all seeds, their mean first."""
+    lines = ["| environment | algorithm | env steps | ours | Stable-Baselines3 |", "|---|---|---|---|---|"]
+    for algorithm, env, env_steps in cases(list(ALGORITHMS), list(BUDGETS)):
+        cells = []
+        for side in ("ours", "sb3"):
+            same = (algorithm, env, env_steps, side)
+            found = [run for run in runs if (run["algorithm"], run["env"], run["budget"], run["side"]) == same]
+            scores = [run["evaluate"] for run in sorted(found, key=lambda run: run["seed"])]
+            cells.append(f"**{fmean(scores):.0f}** ({' '.join(f'{score:.0f}' for score in scores)})" if scores else "")
+        if any(cells):
+            lines.append(f"| {env} | {algorithm} | {env_steps:,} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run what is missing, seed by seed and side by side, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS), choices=ALGORITHMS)
+    parser.add_argument("--envs", nargs="+", default=list(BUDGETS), choices=list(BUDGETS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--sides", nargs="+", default=["ours", "sb3"], choices=["ours", "sb3"])
+    parser.add_argument("--venvs", type=Path, help="where `benchmark.py setup` made sb3/")
+    parser.add_argument("--json", type=Path, required=True, help="a line is added for each run")
+    parser.add_argument("--table", action="store_true", help="run nothing")
+    args = parser.parse_args()
+    runs = [json.loads(line) for line in args.json.read_text().splitlines()] if args.json.exists() else []
+    for seed in [] if args.table else args.seeds:
+        for algorithm, env, env_steps in cases(args.algorithms, args.envs):
+            for side in args.sides:
+                what = {"side": side, "algorithm": algorithm, "env": env, "budget": env_steps, "seed": seed}
+                if any(what.items() <= run.items() for run in runs):
+                    continue
+                if side == "ours":
+                    run = ours(algorithm, env, env_steps, seed)
+                else:
+                    run = sb3(args.venvs / "sb3" / "bin" / "python", algorithm, env, env_steps, seed)
+                runs.append({**what, **run})
+                with args.json.open("a") as file:
+                    file.write(f"{json.dumps(runs[-1])}\n")
+                print(json.dumps(runs[-1]), flush=True)
+    print(table(runs))
+
+
+if __name__ == "__main__":
+    main()

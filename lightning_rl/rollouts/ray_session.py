@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,12 +17,15 @@ from ray._private import ray_constants
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.rollouts.ray_guard import start_guard
 
 __all__ = ["end", "fetched", "first_ready", "is_ready", "start_ray", "stop_ray", "told"]
 
 KNOCK_TIMEOUT_S = 20.0
 GRACE_S = 1.0  # for what a session started, to end with it
 ANSWER_TIMEOUT_S = 1800.0  # for actors that nobody supervises; saving a large buffer takes minutes
+
+_guards: list[subprocess.Popen[bytes] | None] = []  # of the session of this process
 
 
 def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
@@ -56,9 +60,15 @@ def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
             f"workers.ray.address={address}: no Ray cluster answers there ({error}): start one with "
             "`ray start --head`, or leave workers.ray.address=local"
         ) from error
+    except SystemExit:  # while it starts, Ray lets SIGTERM end the program
+        stop_ray()
+        if threading.current_thread() is threading.main_thread():
+            signal.raise_signal(signal.SIGTERM)  # whose handler of before is back
+        raise
     except BaseException:  # a signal that had to wait
         stop_ray()
         raise
+    _guards.append(start_guard())
     return True
 
 
@@ -72,6 +82,10 @@ def _knock(address: str) -> None:
 def stop_ray() -> None:
     """End the session; also agents of Ray's that were only just starting, and would stay for another minute."""
     with signals_later():
+        while _guards:
+            if (guard := _guards.pop()) is not None:
+                guard.kill()
+                guard.wait()
         raylets = [child for child in psutil.Process().children() if child.name() == "raylet"]
         started = [process for raylet in raylets for process in raylet.children(recursive=True)]
         ray.shutdown()

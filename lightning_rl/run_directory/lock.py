@@ -19,11 +19,18 @@ from typing import Any, Self
 from lightning_rl.errors import ConfigError, SaveError
 from lightning_rl.run_directory.owner import SILENT_SECONDS, Heartbeat, is_alive, now, this_process
 
-__all__ = ["LOCK_FILE", "RunLock", "live_owner", "refuse_live_run"]
+__all__ = ["LOCK_FILE", "RunLock", "held_run_directory", "live_owner", "owner_of", "refuse_live_run"]
 
 LOCK_FILE = "run.lock"
 
 log = logging.getLogger(__name__)
+
+_held: list[Path] = []  # run directories whose locks this process holds
+
+
+def held_run_directory() -> Path | None:
+    """Of the run that this process trains now; `None`: of none."""
+    return _held[-1] if _held else None
 
 
 class RunLock:
@@ -59,19 +66,21 @@ class RunLock:
             raise SaveError(f"run_dir={directory} cannot be written to ({reason}): free some space there, or choose "
                             "another") from error  # fmt: skip
         self._heartbeat = Heartbeat(self._renew)
+        _held.append(directory)
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._heartbeat is not None:
             self._heartbeat.stop()
-        if _content(self.file) == self._owner:
+            _held.remove(self.file.parent)
+        if owner_of(self.file.parent) == self._owner:
             self.file.unlink(missing_ok=True)
         self._remove_what_was_made()
 
     def _take(self) -> None:
         refuse_live_run(self.file.parent)
         if self.file.exists():
-            before = _content(self.file)
+            before = owner_of(self.file.parent)
             who = f"process {before['pid']} on {before['host']}, which is gone" if before else "a process that is gone"
             log.warning("%s was left by %s: it is taken over", self.file, who)
             self.file.unlink()
@@ -102,7 +111,7 @@ def live_owner(run_dir: Path) -> dict[str, Any] | None:
         silent_for = time.time() - file.stat().st_mtime
     except OSError:
         return None
-    owner = _content(file)
+    owner = owner_of(run_dir)
     if owner is None:  # a lock that is being written, or was when its machine stopped
         return {"pid": None, "host": None, "since": None} if silent_for < SILENT_SECONDS else None
     return owner if is_alive(owner, silent_for) else None
@@ -122,10 +131,10 @@ def refuse_live_run(run_dir: Path) -> None:
         )
 
 
-def _content(file: Path) -> dict[str, Any] | None:
-    """What a lock says; `None` for a missing or damaged one."""
+def owner_of(run_dir: Path) -> dict[str, Any] | None:
+    """What the lock of a run directory says, also one of a dead process; `None` for a missing or damaged one."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads((run_dir / LOCK_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) and {"pid", "host", "since"} <= found.keys() else None

@@ -18,7 +18,16 @@ import lightning_rl
 from lightning_rl.errors import CheckpointError
 from lightning_rl.trust import check_bounded
 
-__all__ = ["SCHEMA", "check_whole", "counters_in", "migrated", "newest_whole", "read_file", "written_by"]
+__all__ = [
+    "SCHEMA",
+    "check_whole",
+    "counters_in",
+    "migrated",
+    "newest_checkpoint",
+    "newest_whole",
+    "read_file",
+    "written_by",
+]
 
 SCHEMA = 1
 """Form of the checkpoints that this version writes: raised when an older version could not read them any more."""
@@ -39,6 +48,17 @@ def counters_in(path: str | os.PathLike[str]) -> dict[str, int]:
             f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
         )
     return counters
+
+
+def newest_checkpoint(directory: Path) -> tuple[Path, int] | None:
+    """The readable checkpoint of the most env steps in a directory, with these; of equals, last.ckpt."""
+    found = []
+    for path in directory.glob("*.ckpt"):
+        try:
+            found.append((counters_in(path)["env_steps"], path.name == "last.ckpt", path))
+        except CheckpointError:  # a damaged one is none
+            continue
+    return (max(found)[2], max(found)[0]) if found else None
 
 
 def read_file(path: str | os.PathLike[str], *, checksums: bool = True) -> Any:

@@ -1,6 +1,6 @@
 """The command line: one short function per verb. `python train.py …` is `lightning-rl train …`.
 
-Exit codes: 0 done, 1 the run failed, 2 bad config or bad input, 130 interrupted with a checkpoint saved.
+Exit codes: 0 done, 1 the run failed, 2 bad config or bad input, 130 ended by Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import yaml
 
 from lightning_rl import __version__, evaluation, run
+from lightning_rl.callbacks.signals import Interrupts
 from lightning_rl.config import check_config, compose_config, descriptions
 from lightning_rl.config.compose import parsed_overrides
 from lightning_rl.config.sweep_tables import failures, sweep_jobs_of, write_tables
@@ -83,24 +84,34 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
     Returns:
         The exit code. With LIGHTNING_RL_TRACEBACK=1 (or HYDRA_FULL_ERROR=1) the exception comes out instead.
     """
+    interrupts = Interrupts()
     try:
-        if verb not in VERBS:
-            raise ConfigError(f"no verb {verb!r}.{did_you_mean(verb, VERBS)} Verbs: {', '.join(VERBS)}")
-        find_own_modules()
-        return VERBS[verb](arguments)
-    except KeyboardInterrupt:
-        print("interrupted: ended at once, nothing was saved by this", file=sys.stderr)
-        return EXIT_CODES["interrupted"]
+        with interrupts:
+            if verb not in VERBS:
+                raise ConfigError(f"no verb {verb!r}.{did_you_mean(verb, VERBS)} Verbs: {', '.join(VERBS)}")
+            find_own_modules()
+            return VERBS[verb](arguments)
+    except KeyboardInterrupt as interrupt:
+        return interrupted(interrupt)
     except BrokenPipeError:  # the reader of a pipe (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES["ok"]
     except Exception as error:
+        if interrupts.received is not None:  # what a signal interrupted may say it in its own way
+            return interrupted(error)
         if any(os.environ.get(name, "0") not in ("", "0") for name in ("LIGHTNING_RL_TRACEBACK", "HYDRA_FULL_ERROR")):
             raise
         if not isinstance(error, (*USER_ERRORS, RankError)):
             traceback.print_exc()
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 2 if isinstance(error, USER_ERRORS) and not isinstance(error, SaveError) else EXIT_CODES["failed"]
+
+
+def interrupted(error: BaseException) -> int:
+    """Say that a signal ended the command, and what it left; the exit code."""
+    told = str(error) if isinstance(error, KeyboardInterrupt) else ""
+    print(f"interrupted: {told or 'ended at once, nothing was saved by this'}", file=sys.stderr)
+    return EXIT_CODES["interrupted"]
 
 
 def find_own_modules() -> None:

@@ -182,11 +182,18 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str,
 
 
 def fit(policy: Policy, datamodule: RolloutDataModule, trainer: Trainer, ckpt_path: Path | None = None) -> None:
-    """Train, and leave no worker behind."""
+    """Train, and leave no worker behind.
+
+    Raises:
+        KeyboardInterrupt: a signal ended the run.
+        SaveError: its last checkpoint could not be written, then or at the end.
+        Exception: what stopped the run.
+    """
     try:
         trainer.fit(policy, datamodule=datamodule, ckpt_path=ckpt_path)
     except SystemExit as error:  # how Lightning ends after a KeyboardInterrupt
-        raise KeyboardInterrupt from error
+        unsaved = [getattr(callback, "unsaved", None) for callback in trainer.callbacks]  # type: ignore[attr-defined]
+        raise next(filter(None, unsaved), KeyboardInterrupt()) from error
     finally:
         datamodule.stop()
 
@@ -197,6 +204,9 @@ def recorded(run_dir: str | Path) -> Iterator[None]:
 
     Of an error, the traceback is added to train.log, and status.json says "failed"; of an interrupt before training,
     status.json says "interrupted". A directory that holds no run yet gets neither.
+
+    Raises:
+        KeyboardInterrupt: as it came, with what the run leaves behind as its message.
     """
     run_dir = Path(run_dir)
     before = status_or_nothing(run_dir / STATUS_FILE)
@@ -206,11 +216,21 @@ def recorded(run_dir: str | Path) -> Iterator[None]:
         if holds_something(run_dir):
             record_failure(run_dir, error, before)
         raise
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        if not (run_dir / CONFIG_FILE).exists():
+            raise
         status = status_or_nothing(run_dir / STATUS_FILE)
-        if (run_dir / CONFIG_FILE).exists() and status.get("state", "running") == "running":
+        if status.get("state", "running") == "running":
             write_status(run_dir / STATUS_FILE, **{**status, "state": "interrupted"})
-        raise
+        raise KeyboardInterrupt(f"{run_dir}: {what_is_saved(run_dir)}") from interrupt
+
+
+def what_is_saved(run_dir: Path) -> str:
+    """The checkpoint that a run which was ended at once can be resumed from, in words."""
+    from lightning_rl.checkpoint_files import newest_checkpoint
+
+    newest = newest_checkpoint(run_dir / "checkpoints")
+    return "it has no checkpoint" if newest is None else f"the newest checkpoint is {newest[0]} ({newest[1]} env steps)"
 
 
 def holds_something(run_dir: Path) -> bool:

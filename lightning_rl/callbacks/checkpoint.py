@@ -34,7 +34,8 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, check_metric
 from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.callbacks.signals import HardStop
-from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.checkpoint_files import newest_checkpoint
+from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError, SaveError
 from lightning_rl.run_directory.atomic import duplicate, remove_staging
 
 __all__ = ["RLCheckpoint"]
@@ -42,6 +43,8 @@ __all__ = ["RLCheckpoint"]
 log = logging.getLogger(__name__)
 
 STEP_FILE = re.compile(r"step_(\d+)\.ckpt")
+LAST_WAITS_S = (0.5, 1.0, 2.0)  # before each further attempt to write a run's last checkpoint
+
 BEST_FILE = re.compile(r"best_(\d+)_(-?\d+\.\d+)\.ckpt")
 
 
@@ -62,10 +65,12 @@ class RLCheckpoint(Checkpoint):
         monitor: the metric that makes a file a best one, looked at after each evaluation; `None` keeps no best files.
         mode: "max" or "min" of it.
         at_end: save when fit ends, also by a signal or an exception (where the state is between two iterations).
-        max_failures: give up when so many writes in a row failed.
+        max_failures: give up when so many writes in a row failed. Of the last checkpoint of a run, which no later one
+            makes good, some attempts are made within seconds; then the run has failed.
 
     Attributes:
         best_model_path: the best file so far, or "" (Lightning's name: `trainer.validate(ckpt_path="best")`).
+        unsaved: why the last checkpoint of an interrupted run could not be written; `None`: it was.
 
     Raises:
         ConfigError: a number is out of range, or the metric is not known.
@@ -98,6 +103,7 @@ class RLCheckpoint(Checkpoint):
         self.best: dict[str, float] = {}  # file name → monitored value
         self.best_model_path = ""
         self.failures = 0
+        self.unsaved: SaveError | None = None
         self._between_iterations = False
         self._due = False
         self._env_steps = 0
@@ -124,8 +130,8 @@ class RLCheckpoint(Checkpoint):
         self._between_iterations = True
         self._due |= self._is_due(trainer, int(pl_module.env_steps))
         self._env_steps = int(pl_module.env_steps)
-        if not trainer.is_last_batch and (self._due or (trainer.should_stop and self.at_end)):
-            self._save_last(trainer, pl_module)
+        if not trainer.is_last_batch:
+            self._save_if_due_or_over(trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Keep the policy that was evaluated, if it is among the best."""
@@ -144,18 +150,18 @@ class RLCheckpoint(Checkpoint):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Save what became due with the epoch's last iteration."""
-        if trainer.is_last_batch and (self._due or (trainer.should_stop and self.at_end)):
-            self._save_last(trainer, pl_module)
+        if trainer.is_last_batch:
+            self._save_if_due_or_over(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Save the end, unless that has been done."""
         if self.at_end and self._saved_iteration != pl_module.iterations:
-            self._save_last(trainer, pl_module)
+            self._save_last(trainer, pl_module, final=True)
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Save what was learned so far, if the state is whole; the exception itself goes on."""
         if (
-            isinstance(exception, HardStop | CheckpointError)
+            isinstance(exception, HardStop | CheckpointError | NonFiniteError)
             or trainer.state.fn != TrainerFn.FITTING
             or not self.at_end
         ):
@@ -166,7 +172,11 @@ class RLCheckpoint(Checkpoint):
             log.warning("no checkpoint after %s: the other ranks do not know of it; last.ckpt is older", exception)
             return
         try:
-            self._save_last(trainer, pl_module)
+            self._save_last(trainer, pl_module, final=True)
+        except SaveError as error:
+            if isinstance(exception, KeyboardInterrupt):
+                self.unsaved = error
+            log.error("after %s: %s", type(exception).__name__, error)
         except Exception:  # whatever broke the run may break saving as well; the first error is the one to report
             log.exception("no checkpoint after %s: last.ckpt is older", type(exception).__name__)
 
@@ -178,13 +188,24 @@ class RLCheckpoint(Checkpoint):
         return trainer.strategy.reduce_boolean_decision(by_steps or by_time, all=False)
 
     # -- what ----------------------------------------------------------------------------------------------------------
-    def _save_last(self, trainer: Trainer, policy: Any) -> None:
+    def _save_if_due_or_over(self, trainer: Trainer, policy: Any) -> None:
+        over = trainer.should_stop and self.at_end
+        if self._due or over:
+            self._save_last(trainer, policy, final=over)
+
+    def _save_last(self, trainer: Trainer, policy: Any, final: bool = False) -> None:
+        """Write last.ckpt and a second name for it; a `final` one that cannot be written raises `SaveError`."""
         datamodule: Any = getattr(trainer, "datamodule", None)
         if datamodule is not None:
             datamodule.cut_environments()
-        self._due, self._saved_at, self._saved_iteration = False, time.monotonic(), int(policy.iterations)
+        self._due, self._saved_at = False, time.monotonic()
         last, step = self.dirpath / "last.ckpt", self.dirpath / f"step_{policy.env_steps:09d}.ckpt"
-        if self._written(trainer, last) and self.keep > 0 and trainer.is_global_zero:
+        if final:
+            self._write_finally(trainer, policy, last)
+        elif not self._written(trainer, last):
+            return
+        self._saved_iteration = int(policy.iterations)
+        if self.keep > 0 and trainer.is_global_zero:
             self._kept(lambda: duplicate(last, step))
             self._prune(self._step_files(int(policy.env_steps))[self.keep :])
 
@@ -205,7 +226,39 @@ class RLCheckpoint(Checkpoint):
         self.best_model_path = str(self.dirpath / self._ranked()[0]) if self.best else ""
 
     def _written(self, trainer: Trainer, path: Path) -> bool:
-        """Write a checkpoint; a failure is logged, known to all ranks, and ends the run only when it is one of many."""
+        """Write a checkpoint; a failure is logged, and ends the run only when it is one of many."""
+        problem = self._problem_with(trainer, path)
+        if problem is None:
+            self.failures = 0
+            return True
+        self.failures += 1
+        if trainer.is_global_zero:
+            log.error(
+                "%s could not be written (%s): training goes on, the files before it are untouched", path, problem
+            )
+        if self.failures >= self.max_failures:
+            raise SaveError(
+                f"{self.failures} checkpoints in a row could not be written to {self.dirpath} ({problem}): "
+                f"{self._what_there_is(None)}"
+            )
+        return False
+
+    def _write_finally(self, trainer: Trainer, policy: Any, path: Path) -> None:
+        """Write a run's last checkpoint; after some attempts the run has failed."""
+        for wait in LAST_WAITS_S:
+            if (problem := self._problem_with(trainer, path)) is None:
+                return
+            if trainer.is_global_zero:
+                log.warning("%s could not be written (%s): next attempt in %g s", path, problem, wait)
+            time.sleep(wait)
+        if (problem := self._problem_with(trainer, path)) is not None:
+            raise SaveError(
+                f"{path} could not be written ({problem}; {len(LAST_WAITS_S) + 1} attempts): "
+                f"{self._what_there_is(int(policy.env_steps))}"
+            )
+
+    def _problem_with(self, trainer: Trainer, path: Path) -> str | None:
+        """Write a checkpoint; why that failed, on all ranks, or `None`."""
         problem: OSError | None = None
         try:
             trainer.save_checkpoint(path, weights_only=False)
@@ -213,19 +266,19 @@ class RLCheckpoint(Checkpoint):
             problem = error
             trainer.strategy.barrier("Trainer.save_checkpoint")  # where the other ranks wait
         if not trainer.strategy.reduce_boolean_decision(problem is not None, all=False):
-            self.failures = 0
-            return True
-        self.failures += 1
-        if problem is not None:  # on the rank that writes
-            log.error(
-                "%s could not be written (%s): training goes on, the files before it are untouched", path, problem
-            )
-        if self.failures >= self.max_failures:
-            raise CheckpointError(
-                f"{self.failures} checkpoints in a row could not be written to {self.dirpath}"
-                f" ({problem or 'by rank 0'}): free some space there, then resume the run from its last.ckpt"
-            )
-        return False
+            return None
+        return "by rank 0" if problem is None else problem.strerror or str(problem)
+
+    def _what_there_is(self, env_steps: int | None) -> str:
+        """Which checkpoint a run has that cannot write another one, and what to do."""
+        newest = newest_checkpoint(self.dirpath)
+        if newest is None:
+            return "the run has no checkpoint; free some space there, and start it again"
+        file, saved = newest
+        lost = "" if env_steps is None else f"what was learned in the last {env_steps - saved} env steps is lost, "
+        resume = f"`lightning-rl resume {self.dirpath.parent}`"
+        resume += "" if file.name == "last.ckpt" else f" with --checkpoint {file}"
+        return f"{lost}the newest checkpoint is {file} ({saved} env steps); free some space there, then {resume}"
 
     def _prune(self, paths: list[Path]) -> None:
         for path in paths:

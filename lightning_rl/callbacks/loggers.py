@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -117,9 +118,11 @@ class CSVLogger(Logger):
 class TensorBoardLogger(LightningTensorBoardLogger):
     """Lightning's logger (`.experiment` is the SummaryWriter) with one event per call, and an HPARAMS tab with returns.
 
+    Numbers wait in memory until `save`, as those of `CSVLogger`: of a run that is killed, both files end at one step.
+
     Args:
         directory: where the event files go.
-        flush_secs: how much of the curves a killed process may lose, seconds.
+        flush_secs: how long the writer keeps what is added to `.experiment` directly, seconds.
     """
 
     def __init__(self, directory: str | Path, *, flush_secs: int = 10) -> None:
@@ -129,6 +132,7 @@ class TensorBoardLogger(LightningTensorBoardLogger):
             directory.parent, directory.name, "", default_hp_metric=False, max_queue=1000, flush_secs=flush_secs
         )
         self._latest_step: int | None = None
+        self._pending: list[tuple[Any, int | None, float]] = []  # events, their steps and times
         self._broken = False
 
     @rank_zero_only
@@ -136,11 +140,13 @@ class TensorBoardLogger(LightningTensorBoardLogger):
         """One event with all values; `step` is an int64, exact far beyond float32's 2^24."""
         from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
+        if self._broken:
+            return
         if EVAL_RETURN in metrics:
             metrics = {**metrics, "hp_metric": metrics[EVAL_RETURN]}  # the name that the HPARAMS tab sorts runs by
         values = [Summary.Value(tag=name, simple_value=float(value)) for name, value in metrics.items()]
         self._latest_step = step
-        self._add(lambda writer: writer.add_summary(Summary(value=values), step))
+        self._pending.append((Summary(value=values), step, time.time()))
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, metrics: Mapping[str, Any] | None = None, step: int | None = None) -> None:
@@ -158,6 +164,7 @@ class TensorBoardLogger(LightningTensorBoardLogger):
             return
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
+        self.save()
         self._latest_step = step
         start = Event(session_log=SessionLog(status=SessionLog.START))
         self._add(lambda writer: writer.add_event(start, step + 1))
@@ -165,12 +172,19 @@ class TensorBoardLogger(LightningTensorBoardLogger):
     @rank_zero_only
     def save(self) -> None:
         """Bring the curves to the disk."""
-        self._add(lambda writer: writer.event_writer.flush())
+        pending, self._pending = self._pending, []
+
+        def write(writer: Any) -> None:
+            for summary, step, moment in pending:
+                writer.add_summary(summary, step, moment)
+            writer.event_writer.flush()
+
+        self._add(write)
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
         """Bring the curves to the disk; the writer stays open, for `Algorithm.train()` calls fit once an iteration."""
-        if self._experiment is not None:
+        if self._experiment is not None or self._pending:
             self.save()
 
     def _add(self, write: Callable[[Any], Any]) -> None:

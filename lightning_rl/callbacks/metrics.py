@@ -110,6 +110,10 @@ class MetricsCallback(Callback):
         """Keep the time, for a later fit of the same objects."""
         self._seconds_before, self._started = self.seconds, time.perf_counter()
 
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """A run that is killed and resumed from this file finds all rows up to it."""
+        self._flush(trainer, time.perf_counter())
+
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers."""
         return {"seconds": self.seconds, "best": dict(self._best), "latest": dict(self.latest)}
@@ -134,9 +138,7 @@ class MetricsCallback(Callback):
     def _flush(self, trainer: Trainer, now: float) -> None:
         self._flushed = now
         for logger in trainer.loggers:
-            if isinstance(
-                logger, CSVLogger
-            ):  # the others flush from threads of their own; TensorBoard's costs 2 ms to join
+            if isinstance(logger, CSVLogger | TensorBoardLogger):  # at once, so that both end at the same step
                 logger.save()
 
 

@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM end a run between two iterations, with a checkpoint; the second one ends it at once."""
+"""Ctrl-C and SIGTERM end a run between two iterations, with a checkpoint; the second one ends it at once.
+
+Before and after training, either ends the command at once.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
-__all__ = ["INTERRUPTED", "HardStop", "StopSignals"]
+__all__ = ["INTERRUPTED", "HardStop", "Interrupts", "StopSignals"]
 
 INTERRUPTED = 130  # exit code of a run that a signal ended: 128 + SIGINT, as shells have it
 
@@ -17,6 +20,41 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 class HardStop(KeyboardInterrupt):
     """The user wants out now: nothing that takes time, such as saving, is done any more."""
+
+
+class Interrupts:
+    """Lets SIGTERM do what Ctrl-C does while it is entered, and remembers that a signal came.
+
+    An interrupt may come out as another exception of the code that it hits, such as a parser's; `received` tells.
+    Does nothing outside the main thread, and leaves signals alone that the process was started to ignore.
+
+    Attributes:
+        received: the first signal's number; `None` so far.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+        self._process = os.getpid()
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for signum in SIGNALS:
+                if signal.getsignal(signum) is not signal.SIG_IGN:
+                    self._before[signum] = signal.signal(signum, self._handle)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # an environment's process, forked from this one, ends as others do
+            signal.signal(signum, signal.SIG_DFL)
+            os.kill(os.getpid(), signum)
+            return
+        self.received = self.received or signum
+        raise KeyboardInterrupt(f"stopped by {signal.Signals(signum).name}")
 
 
 class StopSignals:
@@ -65,7 +103,7 @@ class StopSignals:
             raise HardStop(f"stopped by {signal.Signals(signum).name}")
         self.received = signum
         # os.write: print may be interrupted in the middle of its own buffer by this very handler
-        os.write(2, b"\nstopping after this iteration, with a checkpoint; press Ctrl-C again to stop at once\n")
+        os.write(2, b"\nstopping after this iteration, then saving a checkpoint; Ctrl-C again stops at once\n")
 
     def _handle_in_child(self, signum: int) -> None:
         # An environment's process, forked from this one: Ctrl-C reaches the whole process group, but the iteration that

@@ -160,7 +160,7 @@ class Ring:
             self.columns.leaves[path].write(slots, leaf.reshape(-1, *leaf.shape[2:]), slice(None))
         ends = _ends(steps)
         self.flags[rows] = ends.ravel() | (ROW | SAMPLEABLE)
-        self.due = np.where(ends[-1], -1, 1 if steps.t is None else steps.t[-1] + 1)
+        self.due[:] = np.where(ends[-1], -1, 1 if steps.t is None else steps.t[-1] + 1)
         self.rows += steps.valid.size
         self.move_heads(heads)
         return vanished, np.arange(rows.start, rows.stop)

@@ -11,7 +11,15 @@ import numpy as np
 import torch
 
 from lightning_rl.checkpoint_files import migrated, read_file
-from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, import_object, import_path
+from lightning_rl.collective import sum_over_ranks
+from lightning_rl.errors import (
+    CheckpointError,
+    ConfigError,
+    NonFiniteError,
+    did_you_mean,
+    import_object,
+    import_path,
+)
 from lightning_rl.signatures import keywords_of
 from lightning_rl.spaces import space_difference, space_from_json, space_to_json
 from lightning_rl.trust import NamedByFile, note_names
@@ -20,6 +28,7 @@ if TYPE_CHECKING:
     from lightning_rl.policies.policy import Policy
 
 __all__ = [
+    "check_finite_weights",
     "check_fits",
     "counters",
     "load_as",
@@ -198,6 +207,45 @@ def restore(policy: Policy, checkpoint: Mapping[str, Any]) -> None:
     set_counters(policy, checkpoint["counters"])
     if "weights" in checkpoint:
         policy.set_weights(original(checkpoint["weights"]))
+
+
+def check_finite_weights(policy: Policy, own_form: Any = None) -> None:
+    """Refuse to save weights that are NaN or infinite, on all ranks if one has such; waits for the device once.
+
+    Args:
+        policy: whose parameters are looked at.
+        own_form: weights of a policy written from scratch, as `written` gives them.
+
+    Raises:
+        NonFiniteError: names a parameter.
+    """
+    tensors = [*policy.named_parameters(), *_tensors("weights", own_form)]
+    finite = [tensor.detach().isfinite().all() for _, tensor in tensors]
+    bad = [] if not finite or bool(_together(finite).all()) else [
+        name for (name, _), good in zip(tensors, finite, strict=True) if not good
+    ]  # fmt: skip
+    if sum_over_ranks(len(bad)):
+        what = f"{bad[0]} and {len(bad) - 1} more of {len(tensors)} tensors" if bad else "weights of another rank"
+        raise NonFiniteError(
+            f"{what} hold NaN or infinity after gradient step {policy.gradient_steps}: no checkpoint of them is "
+            "written, and the one before stays; lower policy.lr, or find what changes weights outside the optimizer"
+        )
+
+
+def _together(flags: list[torch.Tensor]) -> torch.Tensor:
+    return torch.stack([flag.to(flags[0].device) for flag in flags])
+
+
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor in containers, with its place."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, child in value.items():
+            yield from _tensors(f"{name}[{key!r}]", child)
+    elif isinstance(value, list | tuple):
+        for index, child in enumerate(value):
+            yield from _tensors(f"{name}[{index}]", child)
 
 
 def check_fits(policy: Policy, checkpoint: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.filters import RewardFilter, make_observation_filter
 from lightning_rl.models.model import Model
 from lightning_rl.policies.checkpoints import (
+    check_finite_weights,
     check_fits,
     counters,
     load_as,
@@ -256,12 +257,17 @@ class Policy(Contributing):
         return twin.eval()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add what makes the file complete: how to build this policy, and its counters."""
+        """Add what makes the file complete: how to build this policy, and its counters.
+
+        Raises:
+            NonFiniteError: a weight is NaN or infinite; no file is written then, and the one before stays.
+        """
         checkpoint.update(written_by())
         checkpoint["policy"] = self.spec()
         checkpoint["counters"] = counters(self)
         if self.written_from_scratch:
             checkpoint["weights"] = written("weights", self.get_weights())
+        check_finite_weights(self, checkpoint.get("weights"))
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse another policy's file before anything of it is loaded; then take the counters."""

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from lightning_rl import run
 from lightning_rl.callbacks import AtomicCheckpointIO, RLCheckpoint, StopCallback
-from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.errors import ConfigError, NonFiniteError, SaveError
+from lightning_rl.policies.checkpoints import check_finite_weights
 from tests.callbacks.small_run import STEPS, At, SmallData, SmallPolicy, small_trainer, stop
 
 
@@ -246,9 +248,103 @@ def test_three_failed_writes_in_a_row_end_the_run_and_keep_the_old_file(tmp_path
     io = FullDisk()
     io.failing = (2, 3, 4)
     checkpoint = RLCheckpoint(tmp_path / "run", every_env_steps=STEPS, every_seconds=None)
-    with pytest.raises(CheckpointError, match=r"3 checkpoints in a row .* free some space"):
+    with pytest.raises(SaveError, match=r"3 checkpoints in a row .*newest checkpoint is .*last.ckpt \(100 env steps\)"):
         small_trainer(tmp_path, [checkpoint], plugins=[io]).fit(SmallPolicy(), SmallData())
     assert torch.load(tmp_path / "run/last.ckpt", weights_only=True)["counters"]["iterations"] == 1
+
+
+class FullFor(AtomicCheckpointIO):
+    """Cannot write the first `attempts` times after iteration `iterations`."""
+
+    def __init__(self, iterations: int, attempts: int) -> None:
+        super().__init__()
+        self.iterations, self.attempts = iterations, attempts
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        if checkpoint["counters"]["iterations"] >= self.iterations and self.attempts > 0:
+            self.attempts -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().save_checkpoint(checkpoint, path, storage_options)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Waits between attempts, which take no time."""
+    waits: list[float] = []
+    monkeypatch.setattr("lightning_rl.callbacks.checkpoint.time.sleep", waits.append)
+    return waits
+
+
+@pytest.mark.parametrize("iterations", [4, 6, 7], ids=["epoch-end", "mid-epoch", "one more"])
+def test_the_last_checkpoint_is_tried_again_and_resumes_as_any_other(
+    tmp_path: Path, hasty: list[float], iterations: int
+):
+    """The disk is full for three attempts; the fourth one is in time."""
+    checkpoint = RLCheckpoint(tmp_path / "run", every_env_steps=None, monitor=None)
+    trainer = small_trainer(tmp_path, [StopCallback(iterations * STEPS), checkpoint], plugins=[FullFor(iterations, 3)])
+    trainer.fit(SmallPolicy(), SmallData(evaluations=[1.0]))
+    assert hasty == [0.5, 1.0, 2.0]
+    resumed, _, _ = fit(tmp_path / "run", 9, resume="last.ckpt", data={"evaluations": [1.0]})
+    assert [fragment for fragment, _ in resumed.seen] == list(range(iterations, 9))
+
+
+@pytest.mark.parametrize("rule", [StopCallback(6 * STEPS), At(6, stop)], ids=["steps", "signal"])
+@pytest.mark.usefixtures("hasty")
+def test_a_run_whose_last_checkpoint_cannot_be_written_fails_and_says_what_there_is(tmp_path: Path, rule: Any):
+    checkpoint = RLCheckpoint(tmp_path / "run", every_env_steps=4 * STEPS)
+    trainer = small_trainer(tmp_path, [rule, checkpoint], plugins=[FullFor(5, 99)])
+    with pytest.raises(SaveError) as failed:
+        trainer.fit(SmallPolicy(), SmallData())
+    assert str(failed.value) == (
+        f"{tmp_path}/run/last.ckpt could not be written (No space left on device; 4 attempts): what was learned in "
+        f"the last 200 env steps is lost, the newest checkpoint is {tmp_path}/run/last.ckpt (400 env steps); free some "
+        f"space there, then `lightning-rl resume {tmp_path}`"
+    )
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_run_that_could_write_no_checkpoint_at_all_says_so(tmp_path: Path):
+    trainer = small_trainer(tmp_path, [RLCheckpoint(tmp_path / "run")], max_epochs=1, plugins=[FullFor(1, 99)])
+    with pytest.raises(SaveError, match=r"the run has no checkpoint; free some space there, and start it again$"):
+        trainer.fit(SmallPolicy(), SmallData())
+
+
+@pytest.mark.usefixtures("hasty")
+def test_an_interrupt_that_could_not_be_saved_is_known_to_who_started_the_run(tmp_path: Path):
+    """Workers that hang end a run by an exception: Lightning knows only that, so the callback keeps why."""
+
+    def interrupt(trainer: object) -> None:
+        raise KeyboardInterrupt
+
+    checkpoint = RLCheckpoint(tmp_path / "run")
+    trainer = small_trainer(tmp_path, [At(2, interrupt, "on_train_batch_start"), checkpoint], plugins=[FullFor(1, 99)])
+    with pytest.raises(SaveError, match="the run has no checkpoint"):
+        run.fit(SmallPolicy(), Stoppable(), trainer)  # type: ignore[arg-type]
+
+
+class Stoppable(SmallData):
+    def stop(self) -> None:
+        """There is no process."""
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_replace_no_checkpoint(tmp_path: Path, bad: float):
+    """A callback of the user's spoils a weight after the step of iteration 3; the one of iteration 2 stays."""
+
+    def spoil(trainer: Any) -> None:
+        with torch.no_grad():
+            trainer.lightning_module.layer.bias.fill_(bad)
+
+    class Checked(SmallPolicy):
+        def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+            super().on_save_checkpoint(checkpoint)
+            check_finite_weights(self)  # type: ignore[arg-type]
+
+    checkpoint = RLCheckpoint(tmp_path / "run", every_env_steps=STEPS, keep=0)
+    with pytest.raises(NonFiniteError, match=r"layer.bias and 0 more of 2 tensors hold NaN or infinity after gradient"):
+        small_trainer(tmp_path, [At(3, spoil), checkpoint]).fit(Checked(), SmallData())
+    assert torch.load(tmp_path / "run/last.ckpt", weights_only=True)["counters"]["iterations"] == 2
+    assert names(tmp_path / "run") == ["last.ckpt"]
 
 
 def test_a_failed_best_write_forgets_the_entry_and_keeps_the_old_best(tmp_path: Path):

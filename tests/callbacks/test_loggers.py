@@ -152,4 +152,5 @@ def test_tensorboard_goes_silent_when_its_files_cannot_be_written(
     with caplog.at_level(logging.ERROR):
         for step in (100, 200):
             logger.log_metrics({"train/loss": 1.0}, step=step)
+            logger.save()
     assert caplog.text.count("training goes on without them") == 1

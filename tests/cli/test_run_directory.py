@@ -5,7 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -126,6 +130,48 @@ def test_the_error_of_a_resumed_run_replaces_the_one_it_failed_with_before(out: 
     with pytest.raises(ValueError, match="of today"), run.recorded(config["run_dir"]):
         raise ValueError("of today")
     assert json.loads((out / "status.json").read_text())["error"] == "ValueError: of today"
+
+
+def started(tmp_path: Path, *overrides: str, file_size: int) -> subprocess.Popen[str]:
+    """A run that can write no file larger than so many bytes."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
+
+    command = [sys.executable, "-m", "lightning_rl", "train", *SHORT, "run_dir=out", "logger=none", *overrides]
+    path = str(Path(__file__).parents[2])
+    return subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, preexec_fn=limit,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_a_run_whose_last_checkpoint_cannot_be_written_has_failed(tmp_path: Path):
+    """A file of 6 kB is enough for the config, and not for a checkpoint."""
+    process = started(tmp_path, "total_env_steps=256", file_size=6000)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 1, err
+    line = err.splitlines()[-1]
+    assert line.startswith("error: out/checkpoints/last.ckpt could not be written (File too large; 4 attempt")
+    assert line.endswith("the run has no checkpoint; free some space there, and start it again")
+    assert not out.startswith("ok")
+    status = json.loads((tmp_path / "out" / "status.json").read_text())
+    assert status["state"] == "failed"
+    assert "last.ckpt could not be written (File too large" in status["error"]
+
+
+def test_ctrl_c_does_not_claim_a_checkpoint_that_could_not_be_written(tmp_path: Path):
+    process = started(tmp_path, "total_env_steps=100000000", file_size=6000)
+    status_file = tmp_path / "out" / "status.json"
+    deadline = time.monotonic() + 100
+    while not status_file.exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 1, err
+    assert err.splitlines()[-1].endswith("the run has no checkpoint; free some space there, and start it again")
+    assert json.loads(status_file.read_text())["state"] == "failed"
 
 
 def test_list_runs_shows_how_each_is_doing(command: Command, out: Path, tmp_path: Path):

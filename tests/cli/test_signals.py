@@ -1,0 +1,78 @@
+"""A signal before or after training ends the command with 130 and a word, whatever it hits."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from lightning_rl import cli
+from lightning_rl.callbacks.signals import Interrupts
+from lightning_rl.errors import ConfigError
+from tests.cli.conftest import Command
+
+
+@contextmanager
+def verb(monkeypatch: pytest.MonkeyPatch, function: object) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setattr(cli, "VERBS", {"train": function})
+        yield
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_training_ends_with_130_and_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+    command: Command,
+    signum: signal.Signals,
+):
+    def composes(arguments: Sequence[str]) -> int:
+        os.kill(os.getpid(), signum)
+        raise AssertionError("not reached")
+
+    before = signal.getsignal(signum)
+    with verb(monkeypatch, composes):
+        told = command("train")
+    assert (told.code, told.err) == (130, f"interrupted: stopped by {signum.name}\n")
+    assert signal.getsignal(signum) is before
+
+
+def test_an_interrupt_that_comes_out_as_another_error_is_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch,
+    command: Command,
+):
+    """As a parser's: it says that the text is wrong, and nothing else."""
+
+    def composes(arguments: Sequence[str]) -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except BaseException as error:
+            raise ConfigError("") from error
+        return 0
+
+    with verb(monkeypatch, composes):
+        told = command("train")
+    assert (told.code, told.err) == (130, "interrupted: ended at once, nothing was saved by this\n")
+
+
+def test_a_signal_that_the_process_was_started_to_ignore_stays_ignored():
+    """`nohup` and a shell's `&` let programs ignore them."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert interrupts.received is None
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_forked_process_ends_by_the_signal_as_any_other():
+    with Interrupts():
+        child = os.fork()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM

@@ -6,6 +6,7 @@ that the processes of an asynchronous vector environment start quickly.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -267,5 +268,31 @@ def _wrapper(wrapper: Any) -> Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]:
     return import_object(wrapper) if isinstance(wrapper, str) else wrapper
 
 
+# What the ids of environments in packages that register them only when they are imported begin with.
+PLUG_INS = {
+    "minigrid": ("MiniGrid-", "BabyAI-"),
+    "gymnasium_robotics": (
+        "Fetch",
+        "HandManipulate",
+        "HandReach",
+        "AdroitHand",
+        "PointMaze_",
+        "AntMaze_",
+        "FrankaKitchen",
+    ),
+    "miniworld": ("MiniWorld-",),
+    "highway_env": ("highway-", "merge-", "roundabout-", "parking-", "intersection-", "racetrack-"),
+}
+
+
 def _suggest(name: str) -> str:
-    return "" if ":" in name else did_you_mean(name, [*registered_envs(), *gym.registry])
+    module, colon, id = name.rpartition(":")
+    known = [*registered_envs(), *gym.registry]
+    plug_in = next((package for package, beginnings in PLUG_INS.items() if id.startswith(beginnings)), None)
+    if plug_in is None or id in known:
+        return "" if colon else did_you_mean(name, known)
+    if importlib.util.find_spec(plug_in) is None:
+        return f". It comes with the package {plug_in}: pip install {plug_in.replace('_', '-')}, env.id={plug_in}:{id}"
+    return (
+        did_you_mean(id, known) if module == plug_in else f". Name the package that registers it: env.id={plug_in}:{id}"
+    )

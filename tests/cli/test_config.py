@@ -66,7 +66,7 @@ def test_the_other_sections_yaml_are_their_constructors_signatures():
 
 @pytest.mark.parametrize("env", [*ENVS, *ANY_ID])
 def test_an_environments_yaml_names_every_keyword_of_the_creator(env: str):
-    named = ["env.id=Taxi-v3"] if env in ANY_ID else []
+    named = ["env.id=Taxi-v4"] if env in ANY_ID else []
     assert compose_config([f"env={env}", *named])["env"].keys() == keywords_of(EnvCreator).keys()
 
 
@@ -130,8 +130,8 @@ def test_the_pairs_tuned_values_are_taken_by_themselves_and_given_ones_win():
 
 
 def test_an_id_alone_does_not_get_the_default_environments_tuned_values():
-    config = compose_config(["env.id=Taxi-v3"])
-    assert config["env"]["id"] == "Taxi-v3"
+    config = compose_config(["env.id=Taxi-v4"])
+    assert config["env"]["id"] == "Taxi-v4"
     assert config["workers"] == compose_config(["experiment=none"])["workers"]
     assert compose_config(["env=acrobot", "env.id=Acrobot-v1"])["env"]["id"] == "Acrobot-v1"
 

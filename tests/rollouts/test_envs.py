@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
+from lightning_rl.config.groups import option_text
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.rollouts import EnvCreator
 
@@ -126,11 +129,29 @@ def test_each_broken_promise_is_one_clear_error(broken: type, message: str) -> N
         "Pendulum-v1",
         "FrozenLake-v1",
         "Blackjack-v1",
-        "Taxi-v4" if "Taxi-v4" in gym.registry else "Taxi-v3",
+        "Taxi-v4",
     ],
 )
 def test_good_environments_raise_no_false_alarm(id: str) -> None:
     EnvCreator(id).spaces()
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_an_id_of_a_known_plug_in_is_answered_with_the_package_that_registers_it(
+    installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec("gymnasium") if installed else None
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found)
+    way = "Name the package" if installed else "pip install minigrid"
+    with pytest.raises(EnvError, match=rf"doesn't exist.*{way}.*env\.id=minigrid:MiniGrid-DoorKey-5x5-v0"):
+        EnvCreator("MiniGrid-DoorKey-5x5-v0").spaces()
+
+
+def test_the_example_of_an_environment_of_one_s_own_can_be_made() -> None:
+    """`env=custom` names ids in its first line; those of plug-ins name their package."""
+    (line,) = [line for line in option_text("env", "custom").splitlines() if "env.id=" in line]
+    ids = re.findall(r"env\.id=([\w:-]+-v\d+)", line)
+    assert ids and all(EnvCreator(id).spaces() for id in ids if ":" not in id)
 
 
 def test_a_class_a_function_and_an_import_path_make_the_same_environment() -> None:

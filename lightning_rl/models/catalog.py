@@ -48,7 +48,7 @@ MODEL_DEFAULTS: dict[str, Any] = {
     "log_std_clip_param": 20.0,  # log σ stays within ± this
     "no_final_linear": False,
     "layer_norm": False,  # before the activation of every fully connected hidden layer
-    "vf_share_layers": None,  # None: where there is an image
+    "vf_share_layers": False,
     **MEMORY_DEFAULTS,
     "custom_model": None,  # registered name, import path or class
     "custom_model_config": {},  # keywords of its __init__

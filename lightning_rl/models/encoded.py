@@ -26,7 +26,7 @@ class EncodedModel(Model):
         post_fcnet_hiddens: these widths.
         initializer: of the heads, see `initialise`.
         no_final_linear: the last of these layers is the output, with its activation: its width becomes `num_outputs`.
-        vf_share_layers: one encoder for policy and value (`None` or true), or one each.
+        vf_share_layers: one encoder for policy and value, instead of one each.
         free_columns, free_init: as `ActionHead`.
 
     Raises:
@@ -44,7 +44,7 @@ class EncodedModel(Model):
         preprocessor: Preprocessor | None = None,
         initializer: str = "orthogonal",
         no_final_linear: bool = False,
-        vf_share_layers: bool | None = None,
+        vf_share_layers: bool = False,
         free_columns: Sequence[int] = (),
         free_init: float = 0.0,
     ) -> None:
@@ -62,11 +62,10 @@ class EncodedModel(Model):
             if num_outputs
             else None
         )
-        shared = vf_share_layers is None or vf_share_layers  # images cost most of the time
-        own_values = num_outputs > 0 and not shared
+        own_values = num_outputs > 0 and not vf_share_layers
         self.value_encoder = make_encoder(hiddens) if own_values else None
         self.value_head = ValueHead(_size(self.value_encoder or self.encoder), initializer) if num_outputs else None
-        self.values_are_cheap = num_outputs > 0 and shared
+        self.values_are_cheap = num_outputs > 0 and vf_share_layers
         self.num_outputs = num_outputs or size
         self._last = LastForward()
 

@@ -29,7 +29,7 @@ class FullyConnectedNetwork(Model):
         post_fcnet_activation: of these.
         no_final_linear: the last hidden layer is the output, with its activation: its width becomes `num_outputs`.
         vf_share_layers: the value is a linear function of the policy's last hidden layer, instead of a network of its
-            own (false or `None`).
+            own.
         layer_norm: as `MLP`.
         free_columns, free_init: outputs that are learned numbers, see `ActionHead`.
     """
@@ -49,7 +49,7 @@ class FullyConnectedNetwork(Model):
         post_fcnet_hiddens: Sequence[int] | None = None,
         post_fcnet_activation: str = "relu",
         no_final_linear: bool = False,
-        vf_share_layers: bool | None = None,
+        vf_share_layers: bool = False,
         layer_norm: bool = False,
         free_columns: Sequence[int] = (),
         free_init: float = 0.0,
@@ -73,7 +73,7 @@ class FullyConnectedNetwork(Model):
         own_values = num_outputs > 0 and not vf_share_layers
         self.value_trunk = MLP(size, hiddens, activations, initializer, layer_norm=layer_norm) if own_values else None
         self.value_head = ValueHead((self.value_trunk or self.trunk).size, initializer) if num_outputs else None
-        self.values_are_cheap = num_outputs > 0 and bool(vf_share_layers)
+        self.values_are_cheap = num_outputs > 0 and vf_share_layers
         self.num_outputs = num_outputs or self.trunk.size
         self._last = LastForward()
 

@@ -29,7 +29,7 @@ NETWORKS_BY_SIDE: tuple[tuple[int, Filters, int], ...] = (
     (8, ((16, 3, 1),), 128),  # MinAtar's, for 10 × 10: Young and Tian 2019, arXiv:1903.03176
     (12, ((16, 4, 2), (32, 3, 1)), 128),
     (24, ((16, 4, 2), (32, 4, 2)), 256),
-    (36, ((16, 4, 2), (32, 4, 2), (64, 3, 2)), 256),
+    (36, NATURE_FILTERS[:2], 256),
     (64, NATURE_FILTERS, 512),
 )
 SMALLEST_SIDE, LARGEST_SIDE = NETWORKS_BY_SIDE[0][0], 128

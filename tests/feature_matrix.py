@@ -120,6 +120,7 @@ FEATURES: dict[str, Callable[[str], None]] = {
     "custom model and loss": _case(VECTOR, custom_model=Auxiliary),
     "parameter noise": _exploring("parameter_noise", random_timesteps=0),
     "soft Q": _exploring("soft_q"),
+    "gSDE": _exploring("gsde"),
     "curiosity": _exploring("curiosity"),
     "RND": _exploring("rnd"),
     "two ranks": _whole_run("trainer=ddp", "trainer.accelerator=cpu"),

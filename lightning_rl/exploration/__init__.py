@@ -4,6 +4,7 @@ from lightning_rl.exploration.curiosity import Curiosity
 from lightning_rl.exploration.epsilon_greedy import EpsilonGreedy
 from lightning_rl.exploration.exploration import Actor, Exploration
 from lightning_rl.exploration.gaussian_noise import GaussianNoise
+from lightning_rl.exploration.gsde import GSDE
 from lightning_rl.exploration.making import STRATEGIES, make_exploration, strategy_class
 from lightning_rl.exploration.noisy_network import NoisyNetwork, check_noise
 from lightning_rl.exploration.ornstein_uhlenbeck_noise import OrnsteinUhlenbeckNoise
@@ -16,6 +17,7 @@ from lightning_rl.exploration.soft_q import SoftQ
 from lightning_rl.exploration.stochastic_sampling import StochasticSampling
 
 __all__ = [
+    "GSDE",
     "RND",
     "STRATEGIES",
     "Actor",

@@ -66,6 +66,9 @@ class Exploration(nn.Module):
         self.action_space = action_space
         self.actor = Actor()
 
+    def prepare_policy(self, policy: Any) -> None:
+        """Change a new policy's model as this strategy needs it, or refuse it; called once, by its constructor."""
+
     # -- acting -------------------------------------------------------------------------------------------------------
     def get_exploration_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None

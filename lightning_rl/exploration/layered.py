@@ -40,6 +40,10 @@ class LayeredExploration(Exploration):
         self.disturbs = type(self).disturbs or self.sub_exploration.disturbs
         self.reads_next_obs = type(self).reads_next_obs or self.sub_exploration.reads_next_obs
 
+    def prepare_policy(self, policy: Any) -> None:
+        """As the other strategy needs it."""
+        self.sub_exploration.prepare_policy(policy)
+
     def get_exploration_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
     ) -> tuple[Any, Tensor]:

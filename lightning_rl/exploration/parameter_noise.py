@@ -10,7 +10,9 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from lightning_rl.collective import mean_over_ranks
+from lightning_rl.errors import ConfigError
 from lightning_rl.exploration.exploration import Actor
+from lightning_rl.exploration.gsde import GSDE
 from lightning_rl.exploration.layered import LayeredExploration
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution
@@ -66,6 +68,19 @@ class ParameterNoise(LayeredExploration):
         self._real = isinstance(action_space, spaces.Box) and action_space.dtype.kind == "f"
         # Of each actor, by environment: standard normal numbers for every weight; `None`: the next step draws them.
         self._noise: dict[tuple[str, int], list[dict[str, Tensor] | None]] = {}
+
+    def prepare_policy(self, policy: Any) -> None:
+        """As the other strategy needs it.
+
+        Raises:
+            ConfigError: that is gSDE, which reads the features of all rows at once.
+        """
+        if any(isinstance(part, GSDE) for part in self.modules()):
+            raise ConfigError(
+                "exploration.sub_exploration.type=gsde under parameter_noise: both draw the policy's noise for an "
+                "episode; choose one of them"
+            )
+        super().prepare_policy(policy)
 
     # -- acting -------------------------------------------------------------------------------------------------------
     def begin_fragment(self, actor: Actor) -> None:

@@ -138,6 +138,7 @@ class Policy(Contributing):
             self.max_seq_len = int(model_config(model)["max_seq_len"])
             self.is_recurrent = len(self.model.get_initial_state()) > 0
             self.exploration = make_exploration(exploration, self.action_transform.policy_space, observation_space)
+            self.exploration.prepare_policy(self)
         check_noise(self.exploration, self.model)
         self.preprocessor = self.model.preprocessor
         self.observation_filter = make_observation_filter(observation_filter, observation_space, self.preprocessor)

@@ -41,7 +41,8 @@ every_pair = pytest.mark.parametrize(("name", "space"), PAIRS, ids=IDS)
 
 
 def test_every_strategy_is_here() -> None:
-    assert {*TAKES, "noisy_network"} == set(STRATEGIES)  # that one's noise is the network's: tests/models/test_noisy.py
+    own = {"noisy_network", "gsde"}  # whose noise is in the network: tests/models/test_noisy.py, test_gsde.py
+    assert {*TAKES, *own} == set(STRATEGIES)
 
 
 @every_pair

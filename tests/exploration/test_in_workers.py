@@ -173,6 +173,7 @@ SMALL = [
 RUNS = {
     "epsilon_greedy": ["exploration=epsilon_greedy", "exploration.epsilon_timesteps=400"],
     "parameter_noise": ["exploration=parameter_noise", "exploration.random_timesteps=100"],
+    "gsde": ["exploration=gsde", "env=pendulum", "exploration.sample_freq=11"],
     "curiosity": ["exploration=curiosity", "policy.lr={type:cosine,initial:1e-3,final:0,steps:400}"],
     "rnd": ["exploration=rnd", "exploration.intrinsic_reward_coeff=[[0,1.0],[400,0.0]]"],
 }

@@ -63,6 +63,11 @@ class DiagGaussian(ActionDistribution):
         """As `sample`."""
         return self.sample(generator)
 
+    def sample_with(self, noise: Tensor) -> Tensor:
+        """The actions `[N, *shape]` that come of noise `[N, A]` drawn elsewhere, with the deviations of this one."""
+        self._noise = noise * (-self.log_std).exp()
+        return self._shaped(self.mean + noise)
+
     def deterministic_sample(self) -> Tensor:
         """The means `[N, *shape]`."""
         self._noise = torch.zeros_like(self.mean)

@@ -57,6 +57,10 @@ class SquashedGaussian(Bounded, DiagGaussian):
         noise = torch.empty_like(self.mean).normal_(generator=generator)
         return self._squashed(torch.addcmul(self.mean, self.log_std.exp(), noise))
 
+    def sample_with(self, noise: Tensor) -> Tensor:
+        """Actions `[N, *shape]` that come of noise `[N, A]` before tanh."""
+        return self._squashed(self.mean + noise)
+
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
         """Actions `[N, *shape]` with a gradient that does not end where they saturate."""
         self._noise = torch.empty_like(self.mean).normal_(generator=generator)

@@ -1,0 +1,166 @@
+"""Exploration by a function of the state: the same noise in the same state, for some steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError, check_at_least_one
+from lightning_rl.exploration.exploration import Exploration, require_box_actions
+from lightning_rl.exploration.random import random_actions
+from lightning_rl.models.distributions import ActionDistribution, DiagGaussian
+from lightning_rl.models.layers import ActionHead
+from lightning_rl.models.state_dependent import StateDependentHead
+
+__all__ = ["GSDE"]
+
+
+class GSDE(Exploration):
+    """Generalised state-dependent exploration: the mean action plus θ · z(s). Raffin et al. 2022, arXiv:2005.05719.
+
+    z(s) are the last features of the policy's network, and θ is a matrix drawn from N(0, σᵢⱼ²), one for each
+    environment, when an episode starts and after every `sample_freq` steps. In between the noise is a smooth function
+    of the state, so that actions do not shake. σ is learned: the policy's Gaussian gets the deviation that such noise
+    has in each state, √(Σᵢ zᵢ² σᵢⱼ²), instead of an output of the network for it, and everything that reads the
+    distribution (losses, entropy, KL, log-probabilities) stays as it is. A Gaussian before tanh works alike.
+
+    Args:
+        action_space: a float Box.
+        sample_freq: steps of an environment for which a matrix lasts; `None`: to the end of the episode.
+        log_std_init: first log σᵢⱼ; the deviation of an action is about √L times as large, for L features of size 1.
+        full_std: a σ for each feature and action, instead of one for each feature.
+        use_expln: σ = 1 + log(1 + x) instead of exp x for parameters x > 0: it grows slowly there.
+        learn_features: whether the deviation's gradient reaches the features; `None`: for off-policy algorithms only,
+            as in the authors' code.
+        random_timesteps: before this many environment steps, actions are uniformly random instead.
+
+    Raises:
+        UnsupportedSpaceError: the actions are no float Box.
+        ConfigError: `sample_freq` is below 1.
+    """
+
+    def __init__(
+        self,
+        action_space: Space[Any],
+        sample_freq: int | None = 8,
+        log_std_init: float = -2.0,
+        full_std: bool = True,
+        use_expln: bool = False,
+        learn_features: bool | None = None,
+        random_timesteps: int = 0,
+    ) -> None:
+        super().__init__(action_space)
+        require_box_actions(type(self).__name__, action_space)
+        if not isinstance(action_space, spaces.Box):
+            raise UnsupportedSpaceError(
+                f"{type(self).__name__} explores with one Gaussian; {action_space} has several parts: use "
+                "stochastic_sampling or gaussian_noise"
+            )
+        if sample_freq is not None:
+            check_at_least_one("exploration.", sample_freq=sample_freq)
+        self.sample_freq, self.random_timesteps = sample_freq, random_timesteps
+        self.log_std_init, self.full_std, self.use_expln = log_std_init, full_std, use_expln
+        self.learn_features = learn_features
+        self._held: dict[tuple[str, int], HeldNoise] = {}  # of each actor
+        self._heads: tuple[StateDependentHead, ...] = ()  # the policy's, which saves and learns it
+
+    def prepare_policy(self, policy: Any) -> None:
+        """Let the deviations be functions of the features.
+
+        Raises:
+            ConfigError: the policy has no Gaussian whose deviations could be, or its network no head for it.
+        """
+        model = policy.model
+        dist, head = policy.dist_class(torch.zeros(1, model.num_outputs), model, None), getattr(model, "head", None)
+        if not isinstance(dist, DiagGaussian):
+            raise ConfigError(
+                f"exploration.type=gsde needs Gaussian actions, and {type(policy).__name__} has {type(dist).__name__}: "
+                "use ppo, a2c, sac or tqc without a model.custom_action_dist, or another exploration, such as "
+                "gaussian_noise"
+            )
+        if not isinstance(head, ActionHead) or head.linear is None:
+            raise ConfigError(
+                f"exploration.type=gsde reads the features before the last layer, and {type(model).__name__} has no "
+                "such layer: give a custom model an ActionHead as its `head`, and leave model.no_final_linear out"
+            )
+        if head.free is not None:
+            raise ConfigError(
+                "model.free_log_std=true and exploration.type=gsde both say what the deviations are: set "
+                "model.free_log_std=false"
+            )
+        model.head = StateDependentHead(
+            head,
+            log_std_init=self.log_std_init,
+            full_std=self.full_std,
+            use_expln=self.use_expln,
+            learn_features=policy.off_policy if self.learn_features is None else self.learn_features,
+        )
+        self._heads = (model.head,)
+
+    @torch.no_grad()
+    def info(self, timestep: int) -> dict[str, float]:
+        """The mean of all σᵢⱼ."""
+        return {"stddev": float(head.stddev().mean()) for head in self._heads}
+
+    # -- acting -------------------------------------------------------------------------------------------------------
+    def on_episode_start(self, env_indices: Sequence[int]) -> None:
+        """A new matrix there."""
+        held = self._held.get((self.actor.stream, self.actor.worker_index))
+        if held is not None:
+            held.steps_left[list(env_indices)] = 0
+
+    def get_exploration_action(
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+    ) -> tuple[Any, Tensor]:
+        """The noisy action, and its log density when θ is drawn anew, which is what learning computes again."""
+        if explore and timestep < self.random_timesteps:
+            return random_actions(self.action_space, dist, generator)
+        actions = self.get_action(dist, timestep=timestep, explore=explore, generator=generator)
+        return actions, dist.logp(actions) if explore else dist.sampled_action_logp()
+
+    def get_action(
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+    ) -> Any:
+        """The same without its density."""
+        if not explore:
+            return dist.deterministic_sample()
+        if timestep < self.random_timesteps:
+            return random_actions(self.action_space, dist, generator)[0]
+        assert isinstance(dist, DiagGaussian)
+        head: StateDependentHead = dist.model.head
+        return dist.sample_with(head.noise(self._matrices(head, len(dist.inputs), generator)))
+
+    def _matrices(self, head: StateDependentHead, rows: int, generator: torch.Generator | None) -> Tensor:
+        """Standard normal matrices `[N, L, A]` for the next step of the actor's environments."""
+        key, device = (self.actor.stream, self.actor.worker_index), head.log_std.device
+        held = self._held.get(key)
+        if held is None or len(held.standard) != rows or held.standard.device != device:
+            empty = torch.empty(rows, head.size, head.actions, device=device)
+            held = self._held[key] = HeldNoise(empty, np.zeros(rows, np.int64))
+        due = np.flatnonzero(held.steps_left == 0)
+        if len(due):
+            fresh = held.standard.new_empty(len(due), head.size, head.actions).normal_(generator=generator)
+            held.standard[torch.from_numpy(due).to(device)] = fresh
+            held.steps_left[due] = -1 if self.sample_freq is None else self.sample_freq
+        held.steps_left -= 1
+        return held.standard
+
+
+@dataclass(slots=True)
+class HeldNoise:
+    """The noise of one actor.
+
+    Args:
+        standard: `[B, L, A]`, matrices of standard normal numbers, one for each environment.
+        steps_left: int64 `[B]`, for how many steps each lasts; 0: the next step draws another; below: to the end of the
+            episode.
+    """
+
+    standard: Tensor
+    steps_left: np.ndarray

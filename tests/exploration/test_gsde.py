@@ -1,0 +1,294 @@
+"""gSDE: the noise is a function of the state, lasts as long as it should, and has the density that is learned from."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch.testing import assert_close
+
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.exploration import GSDE, Actor
+from lightning_rl.models import FullyConnectedNetwork, Model
+from lightning_rl.models.state_dependent import StateDependentHead
+from lightning_rl.policies import A2C, PPO, SAC, TD3, TQC, Policy
+from lightning_rl.rollouts import EnvCreator, RolloutWorker, WorkerSet
+
+OBS, ACTIONS = spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Box(-2.0, 2.0, (2,), np.float32)
+PENDULUM = EnvCreator("Pendulum-v1")
+MEMORY = {"use_lstm": True, "lstm_cell_size": 8}
+
+
+def made(kind: type[Policy] = PPO, model: dict[str, Any] | None = None, space: Any = ACTIONS, **keywords: Any) -> Any:
+    return kind(
+        OBS, space, model={"fcnet_hiddens": [5], **(model or {})}, exploration={"type": "gsde", **keywords}, seed=1
+    )
+
+
+def spread(policy: Any) -> None:
+    """Another σ for every feature and action."""
+    with torch.no_grad():
+        log_std = policy.model.head.log_std
+        log_std.copy_(torch.linspace(-1.5, 0.7, log_std.numel()).view_as(log_std))
+
+
+def looked(rows: int, seed: int = 0) -> torch.Tensor:
+    return torch.rand(rows, 3, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+
+
+# -- the distribution -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("full_std", [True, False])
+@pytest.mark.parametrize("use_expln", [True, False])
+def test_variance_and_log_density_are_those_of_the_paper_entry_by_entry(full_std: bool, use_expln: bool) -> None:
+    """σⱼ(s)² = Σᵢ zᵢ² σᵢⱼ² + 10⁻⁶; log N(a; μ, σ(s)²), by loops over rows, actions and features."""
+    policy = made(full_std=full_std, use_expln=use_expln)
+    spread(policy)
+    obs, head = looked(4), policy.model.head
+    outputs, _ = policy.model({"obs_flat": obs})
+    z = policy.model.trunk(obs).tolist()
+    actions = outputs[:, :2] + torch.tensor([[0.3, -0.2]])
+    logp = policy.distribution(outputs).logp(actions)
+    for row in range(4):
+        expected = 0.0
+        for action in range(2):
+            variance = 1e-6
+            for feature in range(5):
+                x = head.log_std[feature, action if full_std else 0].item()
+                sigma = 1 + math.log(1 + x) if use_expln and x > 0 else math.exp(x)
+                variance += z[row][feature] ** 2 * sigma**2
+            mean = sum(head.mean.weight[action, i].item() * z[row][i] for i in range(5)) + head.mean.bias[action].item()
+            assert outputs[row, 2 + action].item() == pytest.approx(0.5 * math.log(variance), rel=1e-5)
+            distance = actions[row, action].item() - mean
+            expected += -0.5 * distance**2 / variance - 0.5 * math.log(2 * math.pi * variance)
+        assert logp[row].item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_gradient_of_sigma_is_the_paper_s() -> None:
+    """∂ log π / ∂ log σᵢⱼ = ((aⱼ − μⱼ)² / σⱼ(s)² − 1) · zᵢ² σᵢⱼ² / σⱼ(s)² (equation 5, with σ = exp x)."""
+    policy = made()
+    spread(policy)
+    obs, head = looked(1), policy.model.head
+    outputs, _ = policy.model({"obs_flat": obs})
+    policy.distribution(outputs).logp(torch.tensor([[0.4, -0.9]])).sum().backward()
+    z, mean, variance = policy.model.trunk(obs)[0], outputs[0, :2], (2 * outputs[0, 2:]).exp()
+    distance = (torch.tensor([0.4, -0.9]) - mean).square() / variance - 1
+    assert_close(head.log_std.grad, distance * z.square().unsqueeze(1) * head.log_std.exp().square() / variance)
+
+
+@pytest.mark.parametrize(("kind", "asked", "reaches"), [(PPO, None, False), (SAC, None, True), (PPO, True, True)])
+def test_the_gradient_of_the_deviation_reaches_the_features_where_that_is_asked_for(
+    kind: Any, asked: bool | None, reaches: bool
+) -> None:
+    policy = made(kind, learn_features=asked)
+    policy.model({"obs_flat": looked(3)})[0][:, 2:].sum().backward()
+    weight = policy.model.trunk.layers[0].weight
+    assert (weight.grad is not None and bool(weight.grad.any())) == reaches
+    assert bool(policy.model.head.log_std.grad.all())
+
+
+def test_the_means_are_those_of_the_policy_without_it() -> None:
+    plain = PPO(OBS, ACTIONS, model={"fcnet_hiddens": [5]}, seed=1)
+    means = [policy.compute_actions(looked(6), explore=False)[0] for policy in (plain, made())]
+    assert_close(*means)
+
+
+# -- the noise --------------------------------------------------------------------------------------------------------
+def noise(policy: Any, obs: torch.Tensor, steps: int = 1) -> torch.Tensor:
+    """What exploring adds to the mean action, `[steps, N, A]`."""
+    mean = policy.compute_actions(obs, explore=False)[0]
+    return torch.stack([policy.compute_actions(obs)[0] - mean for _ in range(steps)])
+
+
+def test_noise_stays_for_sample_freq_steps_and_is_another_in_every_environment() -> None:
+    drawn = noise(made(sample_freq=3), looked(1).expand(4, 3), 7)
+    assert_close(drawn[:3], drawn[:1].expand(3, 4, 2))
+    assert_close(drawn[3:6], drawn[3:4].expand(3, 4, 2))
+    assert all((drawn[before] - drawn[before + 1]).abs().min() > 1e-4 for before in (2, 5))
+    assert len(drawn[0, :, 0].unique()) == 4
+
+
+def test_an_episode_s_start_draws_noise_in_that_environment_only() -> None:
+    """Environment 1 begins an episode after the second step, and counts its own steps from there."""
+    policy = made(sample_freq=3)
+    policy.exploration.begin_fragment(Actor(num_envs=2))
+    obs = looked(1).expand(2, 3)
+    first = noise(policy, obs, 2)
+    policy.exploration.on_episode_start([1])
+    after = noise(policy, obs, 4)
+    assert_close(after[0, 0], first[0, 0])  # its third step
+    assert (after[1, 0] - first[0, 0]).abs().min() > 1e-4
+    assert (after[0, 1] - first[0, 1]).abs().min() > 1e-4
+    assert_close(after[:3, 1], after[:1, 1].expand(3, 2))
+    assert (after[3, 1] - after[2, 1]).abs().min() > 1e-4
+
+
+def test_without_a_frequency_noise_lasts_until_the_episode_ends() -> None:
+    policy = made(sample_freq=None)
+    policy.exploration.begin_fragment(Actor(num_envs=1))
+    drawn = noise(policy, looked(1), 30)
+    assert_close(drawn, drawn[:1].expand(30, 1, 2))
+    policy.exploration.on_episode_start([0])
+    assert (noise(policy, looked(1))[0] - drawn[0]).abs().min() > 1e-4
+
+
+def test_noise_is_a_linear_function_of_the_features() -> None:
+    """θ of five steps in five states predicts the noise in a sixth."""
+    policy = made(sample_freq=None, log_std_init=0.0)
+    obs = looked(6)
+    added = torch.stack([noise(policy, each.unsqueeze(0))[0, 0] for each in obs])
+    z = policy.model.trunk(obs).detach()
+    theta = torch.linalg.solve(z[:5], added[:5])
+    assert_close(z[5] @ theta, added[5], rtol=1e-3, atol=1e-4)
+
+
+def test_noise_has_the_deviation_that_its_density_says() -> None:
+    """20,000 matrices in one state: five standard errors of a deviation are 2.5 %."""
+    policy = made(sample_freq=1)
+    spread(policy)
+    obs = looked(1).expand(20_000, 3)
+    expected = policy.model({"obs_flat": obs[:1]})[0][0, 2:].exp()
+    assert_close(noise(policy, obs)[0].std(0), expected, rtol=0.025, atol=0.0)
+
+
+def test_weights_that_learn_in_between_change_the_noise_as_they_change_its_density() -> None:
+    """The matrix that is kept is of standard normal numbers: twice σ, twice the noise."""
+    policy = made(sample_freq=None)
+    first = noise(policy, looked(1))
+    with torch.no_grad():
+        policy.model.head.log_std += math.log(2.0)
+    assert_close(noise(policy, looked(1)), 2 * first)
+
+
+def test_evaluation_takes_the_mean_and_uses_no_noise_up() -> None:
+    policy = made(sample_freq=2)
+    obs = looked(2)
+    first = noise(policy, obs)  # takes the mean, then explores
+    for _ in range(3):
+        actions = policy.compute_actions(obs, explore=False)[0]
+        assert_close(actions, policy.model({"obs_flat": obs})[0][:, :2])
+    assert_close(noise(policy, obs), first)
+    assert (noise(policy, obs) - first).abs().min() > 1e-4
+
+
+def test_random_steps_are_uniform_and_end() -> None:
+    policy = made(SAC, random_timesteps=10)
+    actions, _, extra = policy.compute_actions(looked(500), timestep=9)
+    assert actions.abs().mean().item() == pytest.approx(0.5, abs=0.05)
+    assert_close(extra["action_logp"], torch.full((500,), -math.log(4)))
+    assert policy.compute_actions(looked(500), timestep=10)[0].abs().mean().item() < 0.4
+
+
+# -- in workers -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("kind", "model"), [(PPO, {}), (A2C, MEMORY), (SAC, {}), (TQC, {})], ids=["ppo", "a2c-lstm", "sac", "tqc"]
+)
+def test_learning_reads_the_log_probabilities_that_acted(kind: Any, model: dict[str, Any]) -> None:
+    policy = kind(*PENDULUM.spaces(), model=model, exploration={"type": "gsde"}, seed=1)
+    worker = RolloutWorker(PENDULUM, policy, num_envs=2, fragment_length=20, seed=1)
+    worker.sample()
+    rows = policy.flattened(worker.sample())
+    logp = policy.distribution_of(rows).logp(rows.actions)
+    assert (logp - rows.action_logp).abs().max() < 1e-5  # a forward of 40 rows rounds otherwise than one of 2
+    before = policy.model.head.log_std.clone()
+    for _ in range(2):
+        policy.learn_on_batch(worker.sample())
+    assert not torch.equal(policy.model.head.log_std, before)
+    worker.stop()
+
+
+def test_a_worker_s_noise_is_its_own_wherever_it_lives() -> None:
+    """Two workers in one process act like each alone, over fragments that end in the middle of a noise."""
+
+    def workers(*indices: int) -> WorkerSet:
+        policy = PPO(*PENDULUM.spaces(), exploration={"type": "gsde", "sample_freq": 8}, seed=1)
+        keywords: dict[str, Any] = {"num_envs": 2, "fragment_length": 5, "logical_workers": 2, "seed": 1}
+        return WorkerSet(PENDULUM, policy, indices, **keywords)
+
+    together, apart = workers(0, 1), [workers(0), workers(1)]
+    for _ in range(3):
+        expected = torch.cat([each.sample().actions for each in apart], dim=1)
+        assert torch.equal(together.sample().actions, expected)
+
+
+def test_noise_goes_on_from_fragment_to_fragment() -> None:
+    """Fragments of one step, as between the gradient steps of SAC: 4 steps in one state share a matrix."""
+
+    class Still(gym.Env[Any, Any]):
+        observation_space, action_space = OBS, ACTIONS
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return np.full(3, 0.5, np.float32), {}
+
+        def step(self, action: Any) -> Any:
+            return np.full(3, 0.5, np.float32), 0.0, False, False, {}
+
+    worker = RolloutWorker(EnvCreator(Still), made(SAC, sample_freq=4), fragment_length=1)
+    actions = torch.cat([worker.sample().actions for _ in range(8)])[:, 0]
+    assert_close(actions[:4], actions[:1].expand(4, 2))
+    assert_close(actions[4:], actions[4:5].expand(4, 2))
+    assert (actions[3] - actions[4]).abs().min() > 1e-4
+
+
+def test_a_copy_with_its_weights_acts_alike() -> None:
+    policy = made(SAC)
+    spread(policy)
+    twin = type(policy)(**policy.constructor_arguments())
+    twin.set_weights(policy.get_weights())
+    for each in (policy, twin):
+        each.seed_exploration(3)
+    assert torch.equal(policy.compute_actions(looked(4))[0], twin.compute_actions(looked(4))[0])
+
+
+# -- what it refuses --------------------------------------------------------------------------------------------------
+class Headless(Model):
+    """A custom model without the layer that it needs."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.layer = torch.nn.Linear(3, self.num_outputs)
+
+    def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> Any:
+        return self.layer(input_dict["obs_flat"]), list(state)
+
+    def value_function(self) -> torch.Tensor:
+        return torch.zeros(2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"space": spaces.Discrete(2)}, UnsupportedSpaceError, r"GSDE .* is discrete: use epsilon_greedy"),
+        ({"space": spaces.Tuple([ACTIONS, ACTIONS])}, UnsupportedSpaceError, "has several parts: use stochastic"),
+        ({"kind": TD3}, ConfigError, "TD3 has SquashedDeterministic: use ppo, a2c, sac or tqc"),
+        ({"model": {"custom_action_dist": "Beta"}}, ConfigError, "PPO has Beta: use ppo, a2c, sac or tqc without a"),
+        ({"model": {"free_log_std": True}}, ConfigError, r"set model\.free_log_std=false"),
+        ({"model": {"no_final_linear": True}}, ConfigError, r"leave model\.no_final_linear out"),
+        ({"model": {"custom_model": Headless}}, ConfigError, "Headless has no such layer: give a custom model"),
+        ({"sample_freq": 0}, ConfigError, r"exploration\.sample_freq=0; expected at least 1"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(arguments: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words) as raised:
+        made(**arguments)
+    assert "\n" not in str(raised.value)
+
+
+def test_disturbed_weights_and_a_noise_of_features_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="under parameter_noise"):
+        exploration = {"type": "parameter_noise", "sub_exploration": {"type": "gsde"}}
+        PPO(OBS, ACTIONS, exploration=exploration)
+
+
+def test_intrinsic_rewards_go_with_it() -> None:
+    policy = PPO(*PENDULUM.spaces(), exploration={"type": "rnd", "sub_exploration": {"type": "gsde"}}, seed=1)
+    assert isinstance(policy.model.head, StateDependentHead) and isinstance(policy.exploration.sub_exploration, GSDE)
+    policy.learn_on_batch(RolloutWorker(PENDULUM, policy, num_envs=2, fragment_length=8).sample())
+
+
+def test_a_custom_model_with_a_head_of_this_package_is_taken() -> None:
+    assert isinstance(made(model={"custom_model": FullyConnectedNetwork}).model.head, StateDependentHead)

@@ -106,7 +106,7 @@ class GSDE(Exploration):
     @torch.no_grad()
     def info(self, timestep: int) -> dict[str, float]:
         """The mean of all σᵢⱼ."""
-        return {"stddev": float(head.stddev().mean()) for head in self._heads}
+        return {"stddev": float(self._heads[0].stddev().mean())} if self._heads else {}
 
     # -- acting -------------------------------------------------------------------------------------------------------
     def on_episode_start(self, env_indices: Sequence[int]) -> None:

@@ -113,6 +113,14 @@ OFF_POLICY = {
     "dqn": ["policy=dqn", "env=cartpole", "data.prioritized=true", "data.n_step=3", "policy.target_update_interval=7"],
     "rainbow": ["policy=rainbow", "env=cartpole", "data.priority_ranked=true", "policy.num_atoms=5"],
     "sac": ["policy=sac", "env=pendulum", "policy.observation_filter=mean_std", "policy.reward_filter=return_std"],
+    "hindsight": [
+        "policy=dqn",
+        "env=bit_flipping",
+        "env.kwargs.bits=4",
+        "data=hindsight",
+        "data.goal_strategy=episode",
+    ],
+    "gsde, hindsight": ["policy=sac", "env=point_reach", "data=hindsight", "exploration=gsde", "data.n_step=2"],
     "td3": ["policy=td3", "env=pendulum", "data.n_step=2", "workers.fragment_length=7"],
 }
 
@@ -141,7 +149,7 @@ def test_replay_priorities_and_the_ratio_go_on_as_if_nothing_had_been(tmp_path: 
 def replayed(run_dir: Path) -> dict[str, Any]:
     """The buffer and the ratio in the last checkpoint."""
     checkpoint = torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
-    state = checkpoint["ReplayDataModule"]
+    (state,) = (value for name, value in checkpoint.items() if name.endswith("DataModule"))
     assert state["ratio"]["taken"] > 50
     return {name: state[name] for name in ("replay", "ratio")}
 

@@ -12,12 +12,12 @@ from lightning_rl.data.replay import ReplayBuffer
 from lightning_rl.data.ring import ENDED, SAMPLEABLE, Ring
 from lightning_rl.data.transitions import runs
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.rollouts.goal_env import GOAL_PARTS
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["STRATEGIES", "HindsightReplayBuffer"]
+__all__ = ["STRATEGIES", "HindsightReplayBuffer", "check_strategy"]
 
 STRATEGIES = ("future", "final", "episode")
-GOALS = ("observation", "achieved_goal", "desired_goal")
 
 ComputeReward = Callable[[np.ndarray, np.ndarray, Any], np.ndarray]
 
@@ -25,14 +25,15 @@ ComputeReward = Callable[[np.ndarray, np.ndarray, Any], np.ndarray]
 class HindsightReplayBuffer(ReplayBuffer):
     """A ring of a goal-conditioned environment's steps. Andrychowicz et al. 2017, arXiv:1707.01495.
 
-    Observations are a Dict of "observation", "achieved_goal" and "desired_goal". In a share of the rows drawn, the
-    desired goal is put in the place of one that was achieved later, and the rewards are computed for it. How an
-    episode ended is left as recorded: in such environments reaching the goal ends nothing.
+    Observations are a Dict of "observation", "achieved_goal" and "desired_goal". In a share of the rows drawn, one that
+    was achieved later takes the desired goal's place, and the rewards are computed for it.
 
     Args:
         capacity: rows.
         compute_reward: (achieved [N, *], desired [N, *], info = {}) → rewards [N], as of a Gymnasium-Robotics
             environment; or its import path.
+        compute_terminated: of the same arguments, whether reaching the goal ends the episode there, bool [N]: rows with
+            another goal end by it alone, and so do the sums of their rewards. `None`: ends are as recorded.
         strategy: which achieved goals: of a step from the row on in the same episode ("future"), of the episode's last
             stored one ("final"), of any of the episode ("episode").
         relabelled: share of the rows, in [0, 1]; k goals for each real one are k / (k + 1).
@@ -47,21 +48,19 @@ class HindsightReplayBuffer(ReplayBuffer):
         capacity: int,
         *,
         compute_reward: ComputeReward | str,
+        compute_terminated: ComputeReward | None = None,
         strategy: str = "future",
         relabelled: float = 0.8,
         **keywords: Any,
     ) -> None:
         super().__init__(capacity, **keywords)
-        if strategy not in STRATEGIES:
-            raise ConfigError(
-                f"hindsight strategy={strategy!r} is unknown; choose one of {', '.join(STRATEGIES)}."
-                f"{did_you_mean(strategy, STRATEGIES)}"
-            )
+        check_strategy("strategy", strategy)
         if not 0 <= relabelled <= 1:
             raise ConfigError(f"relabelled={relabelled}; expected a share of the rows, in [0, 1]")
         self.compute_reward: ComputeReward = (
             import_object(compute_reward) if isinstance(compute_reward, str) else compute_reward
         )
+        self.compute_terminated = compute_terminated
         self.strategy, self.relabelled = strategy, relabelled
         self._episodes: Episodes | None = None
 
@@ -73,8 +72,10 @@ class HindsightReplayBuffer(ReplayBuffer):
         """
         obs = fragment.get("obs")
         found = obs.columns if isinstance(obs, SampleBatch) else ["no Dict"]
-        if any(name not in found for name in GOALS):
-            raise ConfigError(f"hindsight needs a Dict observation of {', '.join(GOALS)}; found {', '.join(found)}")
+        if any(name not in found for name in GOAL_PARTS):
+            raise ConfigError(
+                f"hindsight needs a Dict observation of {', '.join(GOAL_PARTS)}; found {', '.join(found)}"
+            )
         super().add(fragment)
 
     def _appeared(self, slots: np.ndarray) -> None:
@@ -123,15 +124,36 @@ class HindsightReplayBuffer(ReplayBuffer):
             batch[name]["desired_goal"] = column
         window, _, inside = runs(ring, slots, self.n_step)
         reached = achieved.read(ring.after(window.ravel()))
-        rewards = np.asarray(self.compute_reward(reached, np.repeat(goals, self.n_step, axis=0), {}), np.float64)
+        wanted = np.repeat(goals, self.n_step, axis=0)
+        rewards = np.asarray(self.compute_reward(reached, wanted, {}), np.float64)
         if rewards.size != inside.size:
             raise ConfigError(
                 f"compute_reward gave {list(rewards.shape)} for {inside.size} rows; expected one reward for each row"
             )
+        if self.compute_terminated is not None:
+            over = np.asarray(self.compute_terminated(reached, wanted, {}), bool).reshape(inside.shape)
+            inside[:, 1:] &= ~np.logical_or.accumulate(over, axis=1)[:, :-1]  # nothing follows a step that ends it
+            batch.terminated[:count] = torch.from_numpy((over & inside).any(1))
+            if "intrinsic_rewards" in batch:
+                paid = ring.columns.array("intrinsic_rewards").take(window, mode="wrap") * inside
+                batch["intrinsic_rewards"][:count] = torch.from_numpy((paid @ self._powers[:-1]).astype(np.float32))
         each = np.where(inside, rewards.reshape(inside.shape), 0)
         batch.rewards[:count] = torch.from_numpy((each @ self._powers[:-1]).astype(np.float32))
         if "step_rewards" in batch:
             batch["step_rewards"][:count] = torch.from_numpy(each.astype(np.float32))
+
+
+def check_strategy(name: str, strategy: str) -> None:
+    """Refuse what is none of `STRATEGIES`.
+
+    Raises:
+        ConfigError: it is not; the message calls it `name`.
+    """
+    if strategy not in STRATEGIES:
+        raise ConfigError(
+            f"{name}={strategy!r} is unknown; choose one of {', '.join(STRATEGIES)}."
+            f"{did_you_mean(strategy, STRATEGIES)}"
+        )
 
 
 class Episodes:

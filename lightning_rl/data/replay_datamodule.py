@@ -157,6 +157,10 @@ class ReplayDataModule(RolloutDataModule):
             check_sequences(self.capacity // self.parts, self.batch_size // ranks, **self.sequences)
             sequences = PrioritizedSequenceReplayBuffer if self.prioritized else SequenceReplayBuffer
             return sequences(self.capacity // self.parts, **keywords, **self.sequences)
+        return self.row_buffer(policy, **keywords)
+
+    def row_buffer(self, policy: Any, **keywords: Any) -> ReplayBuffer:
+        """Of single rows, with the `keywords` of `ReplayBuffer` that the settings and `policy` give."""
         return (PrioritizedReplayBuffer if self.prioritized else ReplayBuffer)(self.capacity // self.parts, **keywords)
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,7 +9,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["HiddenCoin", "ParametricActionsCartPole", "RepeatAfterMe", "StatelessCartPole"]
+__all__ = [
+    "BitFlipping",
+    "HiddenCoin",
+    "ParametricActionsCartPole",
+    "PointReach",
+    "RepeatAfterMe",
+    "StatelessCartPole",
+]
 
 
 class StatelessCartPole(gym.ObservationWrapper[np.ndarray, int, np.ndarray]):
@@ -104,6 +111,104 @@ class HiddenCoin(gym.Env[Any, Any]):
         self.hidden[coin] += 1
         pay = float(pointed == coin) - float(guess == coin) + 0.5
         return 0, pay / self.length, sum(self.hidden) >= self.length, False, {}
+
+
+class BitFlipping(gym.Env[Any, int]):
+    """Make a row of bits equal to another one: an action flips one bit. Andrychowicz et al. 2017, section 3.1.
+
+    Every step costs 1, but for the one that reaches the goal and ends the episode. From 13 bits on, chance never finds
+    it. The form is gymnasium-robotics'.
+
+    Args:
+        bits: how many; also the steps of an episode, which is truncated then.
+    """
+
+    def __init__(self, bits: int = 20) -> None:
+        parts = ("observation", "achieved_goal", "desired_goal")
+        self.observation_space = spaces.Dict({part: spaces.MultiBinary(bits) for part in parts})
+        self.action_space = spaces.Discrete(bits)
+        self.bits, self.goal = np.zeros((2, bits), np.int8)
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """A random row and a random goal, which differ."""
+        super().reset(seed=seed)
+        self.steps = 0
+        self.bits, self.goal = self.np_random.integers(2, size=(2, len(self.bits)), dtype=np.int8)
+        if (self.bits == self.goal).all():
+            self.bits[self.np_random.integers(len(self.bits))] ^= 1
+        return self._shown(), {"is_success": False}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Flip a bit."""
+        self.bits[action] ^= 1
+        self.steps += 1
+        obs = self._shown()
+        reached = bool(self.compute_terminated(obs["achieved_goal"], obs["desired_goal"], {}))
+        truncated = self.steps >= len(self.bits) and not reached
+        return obs, float(reached) - 1.0, reached, truncated, {"is_success": reached}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        """0 where the goal is reached, else −1; of one step or of many."""
+        return self.compute_terminated(achieved_goal, desired_goal, info) - np.float32(1.0)
+
+    def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        """Whether the goal is reached, of one step or of many."""
+        return (np.asarray(achieved_goal) == np.asarray(desired_goal)).all(-1)
+
+    def _shown(self) -> dict[str, np.ndarray]:
+        return {"observation": self.bits.copy(), "achieved_goal": self.bits.copy(), "desired_goal": self.goal.copy()}
+
+
+class PointReach(gym.Env[Any, np.ndarray]):
+    """Steer a mass in the unit square to a point and stay there: actions are forces, a step away from it costs 1.
+
+    Nothing ends an episode but its length. The form is gymnasium-robotics'.
+
+    Args:
+        radius: how near counts as there.
+        length: steps of an episode, which is truncated then.
+    """
+
+    FORCE, FRICTION = 0.02, 0.1  # velocity that a step adds at most, and the share of it that a step takes
+
+    def __init__(self, radius: float = 0.05, length: int = 50) -> None:
+        place = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        parts = {"observation": spaces.Box(-1.0, 1.0, (4,), np.float32), "achieved_goal": place, "desired_goal": place}
+        self.observation_space = spaces.Dict(parts)
+        self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.radius, self.length, self.steps = radius, length, 0
+        self.place, self.velocity, self.goal = np.zeros((3, 2), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """At rest anywhere, with a goal anywhere."""
+        super().reset(seed=seed)
+        self.steps = 0
+        self.place, self.goal = self.np_random.uniform(-1.0, 1.0, (2, 2)).astype(np.float32)
+        self.velocity = np.zeros(2, np.float32)
+        return self._shown(), {"is_success": False}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Push; walls stop the mass."""
+        force = self.FORCE * np.clip(action, -1.0, 1.0)
+        self.velocity = ((1.0 - self.FRICTION) * self.velocity + force).astype(np.float32)
+        wanted = self.place + self.velocity
+        self.place = np.clip(wanted, -1.0, 1.0)
+        self.velocity[self.place != wanted] = 0.0
+        self.steps += 1
+        obs = self._shown()
+        reward = float(self.compute_reward(obs["achieved_goal"], obs["desired_goal"], {}))
+        return obs, reward, False, self.steps >= self.length, {"is_success": reward == 0.0}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        """0 within the radius, else −1; of one step or of many."""
+        distance = np.linalg.norm(np.asarray(achieved_goal) - np.asarray(desired_goal), axis=-1)
+        return -(distance > self.radius).astype(np.float32)
+
+    def _shown(self) -> dict[str, np.ndarray]:
+        place = self.place.copy()
+        seen = np.concatenate([place, self.velocity / (self.FORCE / self.FRICTION)])
+        return {"observation": seen.astype(np.float32), "achieved_goal": place, "desired_goal": self.goal.copy()}
 
 
 class ParametricActionsCartPole(gym.Wrapper[Any, Any, Any, Any]):

@@ -139,3 +139,41 @@ def test_what_cannot_work_is_refused() -> None:
 def test_the_reward_function_can_be_an_import_path() -> None:
     buffer = HindsightReplayBuffer(10, compute_reward="tests.data.test_hindsight:compute_reward")
     assert buffer.compute_reward(np.zeros((1, 2)), np.ones((1, 2)), {}).tolist() == [-1]
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_rows_end_where_the_other_goal_does(n_step: int) -> None:
+    """γ .9, −1 a step, 0 at the goal, which ends it: −1 − .9 + 0 where it is two steps further and no sum goes on."""
+
+    def over(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.ndarray:
+        return compute_reward(achieved, desired, info) == 0
+
+    batch = walked(n_step=n_step, relabelled=0.5, compute_terminated=over).sample(200, np.random.default_rng(0))
+    recorded, batch = batch[100:], batch[:100]
+    steps = (batch.discounts.log() / np.log(0.9)).round()
+    ahead = batch.obs.desired_goal[:, 1] - batch.obs.achieved_goal[:, 1]  # steps to the goal, at least 1
+    reached = ahead <= steps
+    assert torch.equal(batch.terminated, reached) and reached.any() and not reached.all()
+    paid = torch.minimum(steps, ahead - 1)  # steps that cost 1
+    assert_close(batch.rewards, -(1 - 0.9**paid) / (1 - 0.9))
+    assert not recorded.terminated.any()
+
+
+def test_ends_of_the_recorded_goal_do_not_hold_for_another_one() -> None:
+    """Every episode of this line ends by itself at place 10; with a goal elsewhere it would have gone on."""
+
+    class Ends(Line):
+        def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            obs, reward, _, truncated, info = super().step(action)
+            return obs, reward, truncated, False, info
+
+    worker = RolloutWorker(EnvCreator(Ends), Cycling(2), num_envs=2, fragment_length=30, vectorization="sync")
+    never = {"compute_terminated": lambda achieved, desired, info: np.zeros(len(achieved), bool)}
+    ends = []
+    for keywords in ({}, never):
+        buffer = HindsightReplayBuffer(200, compute_reward=compute_reward, relabelled=0.5, **keywords)
+        for _ in range(3):
+            buffer.add(worker.sample())
+        ends.append(buffer.sample(150, np.random.default_rng(0)).terminated)
+    assert ends[0][:75].any() and ends[0][75:].any()  # without it, ends are as recorded
+    assert not ends[1][:75].any() and ends[1][75:].any()

@@ -10,9 +10,23 @@ import pytest
 
 from lightning_rl.config import compose_config
 from lightning_rl.rollouts import EnvCreator
-from lightning_rl.rollouts.tasks import HiddenCoin, ParametricActionsCartPole, RepeatAfterMe, StatelessCartPole
+from lightning_rl.rollouts.tasks import (
+    BitFlipping,
+    HiddenCoin,
+    ParametricActionsCartPole,
+    PointReach,
+    RepeatAfterMe,
+    StatelessCartPole,
+)
 
-PRESETS = ["hidden_coin", "parametric_cartpole", "repeat_after_me", "stateless_cartpole"]
+PRESETS = [
+    "bit_flipping",
+    "hidden_coin",
+    "parametric_cartpole",
+    "point_reach",
+    "repeat_after_me",
+    "stateless_cartpole",
+]
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -172,3 +186,52 @@ def test_a_legal_slot_pushes_in_its_direction() -> None:
         obs, reward, terminated, _, _ = env.step(slot)
         assert (reward, terminated) == (1.0, False)
         assert np.sign(obs["cart"][1]) == sign
+
+
+# -- environments with goals ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("seed", range(5))
+def test_bit_flipping_is_solved_by_flipping_what_differs(seed: int) -> None:
+    """d bits that differ: d − 1 steps that cost 1, and one that pays 0 and ends it."""
+    env = BitFlipping(bits=12)
+    obs, _ = env.reset(seed=seed)
+    different = np.flatnonzero(obs["observation"] != obs["desired_goal"]).tolist()
+    assert different
+    results = [env.step(action) for action in different]
+    assert [result[1] for result in results] == [-1.0] * (len(different) - 1) + [0.0]
+    assert [result[2] for result in results] == [False] * (len(different) - 1) + [True]
+    assert results[-1][4] == {"is_success": True} and not results[-1][3]
+
+
+def test_bit_flipping_ends_after_as_many_steps_as_bits() -> None:
+    env = BitFlipping(bits=4)
+    obs, _ = env.reset(seed=0)
+    same = int(np.flatnonzero(obs["observation"] == obs["desired_goal"])[0])
+    results = [env.step(same) for _ in range(4)]
+    assert [result[3] for result in results] == [False, False, False, True] and not results[-1][2]
+
+
+def test_point_reach_is_solved_by_pushing_towards_the_goal_and_braking() -> None:
+    """A hand-written controller reaches every goal within 40 of 50 steps and stays; standing still reaches none."""
+    for seed in range(10):
+        env = PointReach()
+        for gain, damping in ((0.0, 0.0), (8.0, 6.0)):
+            obs, _ = env.reset(seed=seed)
+            rewards = []
+            for step in range(50):
+                place, velocity = obs["observation"][:2], obs["observation"][2:]
+                obs, reward, terminated, truncated, info = env.step(
+                    np.clip(gain * (obs["desired_goal"] - place) - damping * velocity, -1, 1)
+                )
+                rewards.append(reward)
+                assert not terminated and truncated == (step == 49)
+                assert info["is_success"] == (reward == 0.0) and env.observation_space.contains(obs)
+            start = np.linalg.norm(env.goal - env.place)
+            assert sum(rewards[40:]) == (0 if gain else -10), (seed, gain, start)
+
+
+def test_point_reach_stops_at_walls() -> None:
+    env = PointReach()
+    env.reset(seed=0)
+    for _ in range(200):
+        obs, *_ = env.step(np.array([1.0, -1.0]))
+    np.testing.assert_array_equal(obs["observation"], [1.0, -1.0, 0.0, 0.0])

@@ -1,0 +1,91 @@
+"""Owns replay for environments with goals: what was reached is drawn as if it had been wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lightning_rl.data.hindsight import HindsightReplayBuffer, check_strategy
+from lightning_rl.data.replay import ReplayBuffer
+from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.errors import ConfigError
+from lightning_rl.rollouts.goal_env import GoalFunctions
+
+__all__ = ["HindsightDataModule"]
+
+
+class HindsightDataModule(ReplayDataModule):
+    """Replay with hindsight: most rows are drawn with a goal that their episode reached, and with its reward.
+
+    Andrychowicz et al. 2017, arXiv:1707.01495. For every algorithm that learns from single rows (dqn, sac, td3, ddpg,
+    tqc, …), in environments of gymnasium-robotics' form (`rollouts/goal_env.py`).
+
+    Args:
+        goal_strategy: where other goals come from: "future" (reached by the step itself or later in its episode),
+            "final" (reached by the episode's last step so far), "episode" (reached by any step of the episode).
+        hindsight_goals: k, such goals for each real one: k / (k + 1) of the rows that are drawn have one; 0: none.
+        prioritized: not with hindsight, whose rows have no priority of their own for each goal.
+        env, workers, evaluation, keywords: as `ReplayDataModule`; n-step returns end where the other goal is reached,
+            if that ends an episode.
+
+    Raises:
+        ConfigError: a number is out of range, or two do not fit together.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        workers: Any = None,
+        evaluation: Any = None,
+        *,
+        goal_strategy: str = "future",
+        hindsight_goals: int = 4,
+        prioritized: bool = False,
+        **keywords: Any,
+    ) -> None:
+        super().__init__(env, workers, evaluation, prioritized=prioritized, **keywords)
+        check_strategy("data.goal_strategy", goal_strategy)
+        if hindsight_goals < 0:
+            raise ConfigError(f"data.hindsight_goals={hindsight_goals}; expected 0 or more")
+        if prioritized:
+            raise ConfigError(
+                "data.prioritized=true: an error with one goal says nothing about another; set it to false, or use "
+                "data=replay"
+            )
+        self.goal_strategy, self.hindsight_goals = goal_strategy, hindsight_goals
+        self._goals: GoalFunctions | None = None
+
+    def make_buffer(self, policy: Any) -> ReplayBuffer:
+        """A buffer that knows what other goals would have paid.
+
+        Raises:
+            ConfigError: as `ReplayDataModule`; the environment has no goals; or the policy learns from sequences.
+        """
+        if policy.off_policy:  # else the reason is that
+            if policy.is_recurrent:
+                raise ConfigError(
+                    f"data=hindsight draws single rows, and {type(policy).__name__} with this model learns from "
+                    "sequences: take a model without memory, or data=replay"
+                )
+            self._goals = GoalFunctions(self.env)
+        return super().make_buffer(policy)
+
+    def row_buffer(self, policy: Any, **keywords: Any) -> ReplayBuffer:
+        """With the environment's own functions of the goal; rewards are clipped as those of steps are."""
+        goals = self._goals
+        assert goals is not None
+        return HindsightReplayBuffer(
+            self.capacity // self.parts,
+            compute_reward=lambda *asked: policy.clipped(torch.from_numpy(goals.rewards(*asked[:2]))).numpy(),
+            compute_terminated=(lambda *asked: goals.terminated(*asked[:2])) if goals.terminates else None,
+            strategy=self.goal_strategy,
+            relabelled=self.hindsight_goals / (self.hindsight_goals + 1),
+            **keywords,
+        )
+
+    def stop(self) -> None:
+        """Close all environments and processes; safe to call again."""
+        if self._goals is not None:
+            self._goals.close()
+        super().stop()

@@ -1,0 +1,155 @@
+"""`data=hindsight`: which algorithms learn so, what is drawn, and what is refused before training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from lightning_rl import run
+from lightning_rl.cli import main
+from lightning_rl.config import check_config, compose_config
+from lightning_rl.data.hindsight_datamodule import HindsightDataModule
+from lightning_rl.errors import ConfigError
+from lightning_rl.policies import DQN, SAC, Policy
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts.tasks import BitFlipping, PointReach
+
+SMALL = [
+    "experiment=none",
+    "data=hindsight",
+    "logger=none",
+    "evaluation=none",
+    "trainer.enable_progress_bar=false",
+    "total_env_steps=60",
+    "data.batch_size=16",
+    "data.learning_starts=32",
+    "data.capacity=200",
+    "data.training_intensity=0.25",
+    "model.fcnet_hiddens=[8]",
+    "workers.fragment_length=10",
+]
+
+
+def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
+    composed = compose_config([*SMALL, f"run_dir={run_dir}", *overrides])
+    check_config(composed)
+    return composed
+
+
+PAIRS = [("dqn", "bit_flipping"), ("sac", "bit_flipping"), ("sac", "point_reach")]
+PAIRS += [(name, "point_reach") for name in ("td3", "ddpg", "tqc")]
+
+
+@pytest.mark.parametrize(("policy", "env"), PAIRS)
+def test_every_algorithm_of_single_rows_learns_with_it(tmp_path: Path, policy: str, env: str) -> None:
+    status = run.train(config(tmp_path / "run", f"policy={policy}", f"env={env}"))
+    assert status["state"] == "ok"
+    checkpoint = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    assert checkpoint["counters"]["gradient_steps"] >= 5 and "HindsightDataModule" in checkpoint
+
+
+def filled(kind: type[Policy], env: EnvCreator, steps: int = 200, **keywords: Any) -> Any:
+    """A data module's buffer with rows of random actions, and the data module."""
+    exploration = {"type": "random"}
+    filters = {name: keywords.pop(name) for name in ("reward_filter",) if name in keywords}
+    policy = kind(*env.spaces(), exploration=exploration, model={"fcnet_hiddens": [8]}, **filters)
+    data = HindsightDataModule(env, capacity=1000, **keywords)
+    buffer = data.make_buffer(policy)
+    worker = RolloutWorker(env, policy, num_envs=2, fragment_length=steps // 2, record_logp=False)
+    buffer.add(policy.take_experience(worker.sample()))
+    worker.stop()
+    return buffer, data
+
+
+@pytest.mark.parametrize(("goals", "share"), [(0, 0), (1, 50), (4, 80)])
+def test_k_goals_for_each_real_one(goals: int, share: int) -> None:
+    """A point that never moves far: goals that were reached are near the place, real ones nearly never are."""
+    buffer, _ = filled(SAC, EnvCreator(PointReach, {"radius": 0.001}), hindsight_goals=goals)
+    batch = buffer.sample(100, np.random.default_rng(0))
+    stored = buffer.rows(batch.batch_indexes)
+    changed = (batch.obs.desired_goal != stored.obs.desired_goal).any(1)
+    assert changed.tolist() == [True] * share + [False] * (100 - share)
+    assert torch.equal(batch.rewards[share:], stored.rewards[share:])
+    assert (batch.rewards[:share] == 0).any() == bool(share)
+
+
+def test_rows_with_another_goal_end_by_what_the_environment_computes() -> None:
+    buffer, _ = filled(DQN, EnvCreator(BitFlipping, {"bits": 8}), goal_strategy="final")
+    batch = buffer.sample(150, np.random.default_rng(0))
+    at_goal = (batch.next_obs.achieved_goal == batch.obs.desired_goal).all(1)
+    assert torch.equal(batch.terminated, at_goal) and torch.equal(batch.rewards == 0, at_goal)
+    assert 5 < at_goal[:120].sum() < 60
+
+
+class Rich(PointReach):
+    """Pays 5 and −5."""
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return 10 * super().compute_reward(achieved_goal, desired_goal, info) + 5
+
+
+def test_rewards_of_other_goals_are_clipped_as_those_of_steps_are() -> None:
+    for name, values in (("none", {-5.0, 5.0}), ("sign", {-1.0, 1.0})):
+        buffer, _ = filled(SAC, EnvCreator(Rich), reward_filter=name)
+        assert set(buffer.sample(150, np.random.default_rng(0)).rewards.tolist()) == values
+
+
+def test_an_environment_that_was_closed_is_made_again() -> None:
+    buffer, data = filled(SAC, EnvCreator(PointReach))
+    data.stop()
+    assert data._goals.env is None
+    assert len(buffer.sample(50, np.random.default_rng(0)).rewards) == 50
+    data.stop()
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (
+            ["policy=sac", "env=pendulum"],
+            "environment 'Pendulum-v1' has observations Box.*expected a Dict of observation",
+        ),
+        (["policy=ppo", "env=point_reach"], "off-policy algorithms .*PPO learns from its own rollouts"),
+        (["policy=r2d2", "env=bit_flipping"], "draws single rows, and R2D2 with this model learns from sequences"),
+        (["policy=sac", "env=point_reach", "exploration=rnd"], "computes rewards anew, without what RND pays"),
+        (["policy=sac", "env=point_reach", "data.prioritized=true"], r"data\.prioritized=true: an error with one goal"),
+        (["policy=sac", "env=point_reach", "data.goal_strategy=futur"], "data.goal_strategy='futur' .*'future'"),
+        (["policy=sac", "env=point_reach", "data.hindsight_goals=-1"], r"data\.hindsight_goals=-1; expected 0 or more"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_what_cannot_work_is_one_line_before_training(
+    tmp_path: Path, overrides: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        run.train(config(tmp_path / "run", *overrides))
+    assert not list((tmp_path / "run").glob("checkpoints/*"))
+
+
+def test_the_command_line_says_it_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["train", "policy=sac", "env=pendulum", "experiment=none", "data=hindsight", f"run_dir={tmp_path}/run"])
+    told = capsys.readouterr().err.strip()
+    assert code == 2 and told.startswith("error: data=hindsight: environment 'Pendulum-v1'")
+    assert len(told.splitlines()) == 1
+
+
+def test_it_is_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "data"]) == 0 and "drawn with goals that were reached (HER)" in capsys.readouterr().out
+    assert main(["describe", "data.hindsight_goals"]) == 0
+    assert "k, such goals for each real one" in capsys.readouterr().out
+
+
+def test_goals_reach_through_gymnasium_s_wrappers() -> None:
+    """A registered environment comes with a time limit and an order check around it."""
+    gym.register("Reach-v0", PointReach, max_episode_steps=30)
+    try:
+        buffer, _ = filled(SAC, EnvCreator("Reach-v0"))
+        assert len(buffer.sample(50, np.random.default_rng(0)).rewards) == 50
+    finally:
+        del gym.registry["Reach-v0"]

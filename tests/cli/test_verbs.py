@@ -39,7 +39,7 @@ def test_help_names_every_verb_and_what_it_takes(command: Command, capfd: pytest
 def test_list_names_choices_with_a_line_about_each(command: Command):
     told = command("list")
     assert told.code == 0
-    for heading in ("policies", "envs", "experiments", "models", "explorations", "metrics"):
+    for heading in ("policies", "envs", "experiments", "models", "explorations", "data", "metrics"):
         assert f"{heading}\n" in told.out
     found = json.loads(command("list", "envs", "--json").out)["envs"]
     assert found["lunarlander"] == "LunarLander-v3"

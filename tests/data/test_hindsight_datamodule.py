@@ -113,7 +113,7 @@ def test_an_environment_that_was_closed_is_made_again() -> None:
     [
         (
             ["policy=sac", "env=pendulum"],
-            "environment 'Pendulum-v1' has observations Box.*expected a Dict of observation",
+            "'Pendulum-v1' has observations Box.*expected a Dict of observation",
         ),
         (["policy=ppo", "env=point_reach"], "off-policy algorithms .*PPO learns from its own rollouts"),
         (["policy=r2d2", "env=bit_flipping"], "draws single rows, and R2D2 with this model learns from sequences"),

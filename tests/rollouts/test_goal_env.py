@@ -168,7 +168,7 @@ class TwoRewards(Robot):
     [
         (
             EnvCreator("CartPole-v1"),
-            "'CartPole-v1' has observations Box.*expected a Dict of observation, achieved_goal",
+            "'CartPole-v1' has observations Box.*expected a Dict of observation, ",
         ),
         (EnvCreator(Robot, {"desired_goal": None}), "'Robot' has observations Dict.*expected a Dict"),
         (EnvCreator(Robot, {"desired_goal": spaces.Box(-1, 1, (3,))}), "expected arrays of one shape and type"),

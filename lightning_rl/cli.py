@@ -238,7 +238,7 @@ def evaluate(arguments: Sequence[str]) -> int:
 
 
 def list_choices(arguments: Sequence[str]) -> int:
-    """Name what there is: list [policies|envs|experiments|models|explorations|data|loggers|metrics], list runs [DIR]."""
+    """Name what there is: list [policies|envs|experiments|models|explorations|data|loggers|metrics|runs [DIR]]."""
     parser = Parser(prog="lightning-rl list", description=list_choices.__doc__)
     parser.add_argument("kind", nargs="?", choices=[*LISTS, "metrics", "runs"])
     parser.add_argument("directory", nargs="?", type=Path, help="of runs, at any depth; default ./runs")

@@ -1,0 +1,113 @@
+"""Which way each term of a loss pulls, and by how much: the term is computed here, from the policy's distributions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from lightning_rl.policies import A2C, APPO, IMPALA, PPO, Policy
+from lightning_rl.policies.sac import flat
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
+from tests.policies.test_impala import disturb
+from tests.policies.test_off_policy import made, rows
+
+PENDULUM = EnvCreator("Pendulum-v1")
+ON_POLICY: list[type[Policy]] = [PPO, A2C, IMPALA, APPO]
+
+
+def moved(policy_class: type[Policy], **keywords: Any) -> tuple[Any, SampleBatch]:
+    """A policy and the rows that it acted in before its weights changed."""
+    policy = policy_class(*PENDULUM.spaces(), model={"fcnet_hiddens": [8]}, seed=1, **keywords)
+    fragment = RolloutWorker(PENDULUM, policy, num_envs=2, fragment_length=16, seed=2).sample()
+    batch = policy._rows(fragment)
+    disturb(policy, 0.2)
+    return policy, batch
+
+
+def term(policy: Any, batch: SampleBatch, name: str, coefficient: Any) -> Tensor:
+    """What the loss grows by with the coefficient, which is 0 first."""
+    losses = []
+    for value in (0.0 * coefficient, coefficient):
+        setattr(policy, name, value)
+        losses.append(policy.loss(batch)[0].detach())
+    return losses[1] - losses[0]
+
+
+@pytest.mark.parametrize("policy_class", ON_POLICY)
+def test_entropy_lowers_the_loss(policy_class: type[Policy]) -> None:
+    policy, batch = moved(policy_class)
+    entropy = policy.evaluate(batch)[0].entropy().mean().detach()
+    assert entropy.abs() > 0.1
+    assert_close(term(policy, batch, "entropy_coef", 0.3), -0.3 * entropy, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy_class", ON_POLICY)
+def test_errors_of_values_raise_the_loss(policy_class: type[Policy]) -> None:
+    policy, batch = moved(policy_class)
+    metrics = policy.loss(batch)[1]
+    assert metrics["value_loss"] > 0
+    assert_close(term(policy, batch, "value_coef", 0.3), 0.3 * metrics["value_loss"].detach(), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy_class", [PPO, APPO])
+def test_a_distance_that_is_penalised_raises_the_loss(policy_class: type[Policy]) -> None:
+    """KL(π_old‖π), old on the left: of PPO the policy that acted, of APPO the target network."""
+    policy, batch = moved(policy_class, kl_coef=0.5)
+    with torch.no_grad():
+        dist = policy.evaluate(batch)[0]
+        old = (
+            policy.distribution(batch.action_dist_inputs) if policy_class is PPO else policy.target_distribution(batch)
+        )
+        kl, reverse = old.kl(dist).mean(), dist.kl(old).mean()
+    assert kl > 0.01 and (kl - reverse).abs() > 1e-3
+    assert_close(term(policy, batch, "kl_coef", torch.tensor(0.5)), 0.5 * kl, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["sac", "sac, redq", "tqc"])
+def test_targets_pay_for_actions_that_were_improbable(name: str) -> None:
+    """R + γ (Q − α log π), the same action at every temperature."""
+    policy, batch = made(name), rows(name)
+    found = []
+    for alpha in (0.0, 1.0):
+        torch.manual_seed(0)
+        found.append(policy.targets(batch, torch.tensor(alpha)).detach())
+    torch.manual_seed(0)
+    dist = policy.acting(batch, following=True)[1]
+    dist.rsample()
+    bonus = -0.9 * dist.sampled_action_logp().detach()
+    assert bonus.abs().max() > 0.1
+    difference = found[1] - found[0]
+    assert_close(difference, bonus.unsqueeze(1).expand_as(difference) if difference.dim() == 2 else bonus)
+
+
+@pytest.mark.parametrize("name", ["sac", "sac, redq", "tqc"])
+def test_the_temperature_compares_the_entropy_of_what_was_sampled_with_its_target(name: str) -> None:
+    """d loss / d log α = −mean log π − H̄; the critics do not depend on it, nor does the actor's loss."""
+    policy, batch = made(name, target_entropy=-2.0), rows(name)
+    torch.manual_seed(0)
+    policy.targets(batch, policy.log_alpha.exp())
+    dist = policy.acting(batch)[1]
+    actions = dist.rsample()
+    logp = dist.sampled_action_logp().detach()
+    torch.manual_seed(0)
+    loss, metrics = policy.loss(batch)
+    assert_close(torch.autograd.grad(loss, policy.log_alpha)[0], -logp.mean() + 2.0)
+    assert_close(metrics["entropy"], -logp.mean())
+    with torch.no_grad():
+        judged = policy.followed(policy.critic(policy.inputs_of(batch), flat(actions)))
+    assert_close(metrics["policy_loss"].detach(), (policy.log_alpha.exp().detach() * logp - judged).mean())
+
+
+@pytest.mark.parametrize("name", ["td3", "ddpg"])
+def test_deterministic_actors_climb_the_first_critic(name: str) -> None:
+    policy, batch = made(name, policy_delay=1), rows(name)
+    metrics = policy.loss(batch)[1]
+    with torch.no_grad():
+        inputs = policy.inputs_of(batch)
+        judged = policy.critic(inputs, policy.acted(policy.model, inputs))[0].mean()
+    assert_close(metrics["policy_loss"].detach(), -judged)

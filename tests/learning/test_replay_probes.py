@@ -98,7 +98,7 @@ class DelayedBox(probes.DelayedReward):
 
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_continuous_actions_go_where_they_pay(name: str) -> None:
-    policy = trained(name, PulledBox, iterations=20)
+    policy = trained(name, PulledBox, iterations=30)
     best = [policy.compute_single_action(np.array([sign], np.float32)).item() for sign in (-1, 1)]
     np.testing.assert_allclose(best, [-2.0, 6.0], atol=0.5)
 

@@ -113,6 +113,16 @@ def test_actions_that_an_algorithm_cannot_take_are_refused_with_one_that_can(nam
         made(name, env)
 
 
+@pytest.mark.parametrize("name", POLICIES)
+def test_load_from_checkpoint_gives_the_policy_again(name: str, tmp_path: Path) -> None:
+    policy, _ = made(name, next(env for env in ENVS if (name, env) in PAIRS))
+    checkpoint: dict[str, Any] = {"state_dict": policy.state_dict()}
+    policy.on_save_checkpoint(checkpoint)
+    torch.save(checkpoint, tmp_path / "policy.ckpt")
+    loaded = type(policy).load_from_checkpoint(tmp_path / "policy.ckpt")
+    assert type(loaded) is type(policy) and torch.equal(weights(loaded), weights(policy))
+
+
 @pytest.mark.parametrize(("name", "env"), PAIRS)
 class TestLearning:
     """Two updates on a discrete and on a continuous environment."""

@@ -1,0 +1,222 @@
+"""Every sentence of the README that promises something names, here, a test that shows it; its commands compose.
+
+A new sentence has to be given its test (or be listed as one that promises nothing), and a test that is renamed has to
+be named anew. Python code in the README is run by test_docs.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+
+from lightning_rl.cli import VERBS
+from lightning_rl.config import check_config, compose_config
+from lightning_rl.config.sweeps import sweep_jobs
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+# Words of a sentence → the tests that show what it says.
+CLAIMS = {
+    # What it is
+    "each **Policy is a LightningModule**": [
+        "test_hand_written_fit.py::test_early_stopping_and_model_checkpoint_watch_it"
+    ],
+    "its `training_step` wraps the RL loss": [
+        "policies/test_policy.py::test_custom_losses_reach_the_parameters_and_the_metrics_of_every_algorithm",
+        "policies/test_custom_loss.py::test_the_auxiliary_gradient_reaches_the_parameters_and_its_value_the_metrics",
+    ],
+    "feed a sized **IterableDataset**": ["test_resume.py::test_processes_do_not_change_the_result"],
+    "a DataModule owns all data and its state": [
+        "test_resume.py::test_replay_priorities_and_the_ratio_go_on_as_if_nothing_had_been"
+    ],
+    "**Hydra** composes": ["test_contract.py::test_every_pair_composes_and_passes_the_check"],
+    "every YAML key is a constructor's keyword": [
+        "test_contract.py::test_the_yaml_is_the_constructor",
+        "cli/test_config.py::test_the_other_sections_yaml_are_their_constructors_signatures",
+    ],
+    "**Lightning's Trainer** does devices": [
+        "policies/test_ranks.py::test_ranks_have_the_same_weights",
+        "test_hand_written_fit.py::test_they_do_so_in_a_run_as_well",
+    ],
+    "**TensorBoard** shows the run": [
+        "callbacks/test_loggers.py::test_the_hparams_tab_has_the_config_and_the_evaluation_as_hp_metric"
+    ],
+    # What it promises
+    "on-policy data are never stale": [
+        "policies/test_policy.py::test_the_first_minibatch_of_an_iteration_has_no_divergence"
+    ],
+    "the same seed gives the same weights": [
+        "policies/test_policy.py::test_equal_seeds_learn_equal_weights",
+        "test_resume.py::test_processes_do_not_change_the_result",
+    ],
+    "a run that is resumed from a checkpoint ends bit-equal": [
+        "test_resume.py::test_n_and_n_more_steps_are_2n",
+        "test_resume.py::test_a_run_resumed_after_ctrl_c_is_the_run_without_it",
+    ],
+    "a time limit is not taken for an end": [
+        "losses/test_returns.py::test_gae_cuts_at_both_ends_but_bootstraps_only_the_truncated_one",
+        "learning/test_semantics.py::test_an_endless_reward_is_worth_its_geometric_sum_under_a_time_limit",
+    ],
+    "a checkpoint is whole or not there": [
+        "callbacks/test_checkpoint_io.py::test_kill_9_while_writing_leaves_the_old_or_the_new_file_whole",
+        "callbacks/test_checkpoint_io.py::test_code_in_a_file_is_not_run",
+    ],
+    # Everyday commands
+    "group=choice, key=value": [
+        "cli/test_config.py::test_the_pairs_tuned_values_are_taken_by_themselves_and_given_ones_win"
+    ],
+    "my_envs.py in the working directory": [
+        "cli/test_verbs.py::test_the_program_finds_modules_of_the_working_directory"
+    ],
+    "means over seeds in sweep.md and sweep.csv": [
+        "cli/test_multirun.py::test_a_sweep_leaves_means_and_intervals_over_seeds",
+        "cli/test_multirun.py::test_a_failing_job_leaves_its_traceback_and_does_not_stop_the_others",
+    ],
+    "rollouts in two Ray processes": ["test_resume.py::test_processes_do_not_change_the_result"],
+    "acting and learning at once": ["data/test_async_datamodule.py::test_workers_act_while_the_policy_learns"],
+    "without gradients: es, ars": [
+        "learning/test_populations_and_gradients.py::test_returns_alone_move_a_continuous_action_to_where_it_pays"
+    ],
+    "off-policy: dqn": ["learning/test_probes.py::test_the_action_that_matches_the_observation_is_learned"],
+    "pip install -e '.[atari]'": ["test_contract.py::test_every_experiment_composes_and_passes_the_check"],
+    "two ranks, on GPUs": ["cli/test_ranks.py::test_two_devices_are_all_that_has_to_be_said"],
+    "or tensorboard, wandb, none": ["cli/test_verbs.py::test_a_logger_is_a_choice"],
+    "mean ± deviation, confidence interval": [
+        "cli/test_verbs.py::test_train_leaves_a_run_directory_that_evaluate_and_resume_take"
+    ],
+    "policies, environments, experiments": ["cli/test_verbs.py::test_list_names_choices_with_a_line_about_each"],
+    "how each run below ./runs is doing": ["cli/test_run_directory.py::test_list_runs_shows_how_each_is_doing"],
+    "what each key means": ["cli/test_verbs.py::test_describe_explains_groups_choices_and_keys"],
+    "takes tuned values from": [
+        "cli/test_config.py::test_the_pairs_tuned_values_are_taken_by_themselves_and_given_ones_win"
+    ],
+    "`experiment=none` turns them off": [
+        "cli/test_config.py::test_the_pairs_tuned_values_are_taken_by_themselves_and_given_ones_win"
+    ],
+    "A run directory holds": ["cli/test_verbs.py::test_train_leaves_a_run_directory_that_evaluate_and_resume_take"],
+    "Your own `./conf` adds choices": ["cli/test_config.py::test_the_users_conf_adds_to_the_groups"],
+    # From Python
+    "by hand log the same metrics": [
+        "test_hand_written_fit.py::test_lightning_s_loggers_get_the_metrics_of_a_run_at_env_steps",
+        "test_hand_written_fit.py::test_early_stopping_and_model_checkpoint_watch_it",
+    ],
+    "`PPO.load_from_checkpoint(file)`": ["test_contract.py::test_load_from_checkpoint_gives_the_policy_again"],
+    "A trained policy acts in three lines": ["test_architecture.py::test_acting_needs_neither_ray_nor_hydra"],
+    # Add your own
+    "**An algorithm** is one file": ["test_docs.py::test_code_blocks_run"],
+    "then needs `_target_": ["cli/test_config.py::test_the_users_conf_adds_to_the_groups"],
+    "Without a YAML": ["policies/test_build_policy.py::test_it_trains_from_the_command_line_and_survives_a_checkpoint"],
+    "`python train.py policy=my_pkg.reinforce:Reinforce`": [
+        "policies/test_build_policy.py::test_it_trains_from_the_command_line_and_survives_a_checkpoint"
+    ],
+    "**An algorithm from functions** is a real class": ["policies/test_build_policy.py::test_it_is_a_real_class"],
+    "the functions are methods": ["policies/test_build_policy.py::test_every_hook_says_what_it_is_called_with"],
+    "**A policy from scratch** has neither": ["policies/test_from_scratch.py::test_nothing_is_built_for_it"],
+    "`compute_actions` and `learn_on_batch` are its own": [
+        "policies/test_from_scratch.py::test_samples_of_several_workers_are_joined_and_learned_from"
+    ],
+    "It runs in a loop of your own": [
+        "policies/test_from_scratch.py::test_it_trains_under_the_trainer_and_survives_a_checkpoint",
+        "policies/test_from_scratch.py::test_the_classic_loop_with_remote_workers",
+    ],
+    "**A model** is an `nn.Module`": ["test_registration.py::test_registered_pieces_go_with_every_algorithm"],
+    "**An environment** is an import path": [
+        "rollouts/test_envs.py::test_a_class_a_function_and_an_import_path_make_the_same_environment"
+    ],
+    "it is checked before training starts": [
+        "cli/test_errors.py::test_an_environment_that_breaks_the_api_is_refused_before_anything_starts"
+    ],
+    "A name does as well, in worker processes too": [
+        "test_registration.py::test_a_registered_environment_trains",
+        "test_registration.py::test_a_registered_environment_runs_in_processes_of_its_own",
+    ],
+    "may take an `EnvContext`": ["test_registration.py::test_the_context_tells_which_environment_of_which_worker"],
+    "`lightning_rl.rllib` has its names": ["rllib/test_trainers.py::test_classic_keys_reach_their_places"],
+    "`PPOTrainer(env=": ["rllib/test_trainers.py::test_a_trainer_gives_classic_results_and_restores"],
+    # What works with what
+    "is written by a program that tries each pair": ["test_feature_matrix.py::test_the_page_says_what_works"],
+    "action and observation spaces, masks": ["test_feature_matrix.py::test_the_page_has_no_other_rows"],
+    "Box, Discrete, MultiDiscrete": [
+        "models/test_models.py::test_every_supported_observation_reaches_outputs_and_values"
+    ],
+    "Images go through convolutions": [
+        "models/test_vision_presets.py::test_a_preset_serves_images_inside_a_dict_too",
+        "models/test_complex_input.py::test_each_part_has_the_encoder_of_its_kind",
+        "models/test_complex_input.py::test_the_filter_normalises_vectors_and_never_meets_a_pixel",
+    ],
+    "Anything else is refused": ["policies/test_policy.py::test_unsupported_combinations_say_what_would_work"],
+}
+
+NO_PROMISE = (
+    "Train",
+    "Test",
+    "(Without a CUDA device",
+    "the newest PyTorch of the package index",
+    "Reinforcement learning with the concepts of classic RLlib",
+    "What it promises, [each sentence with its test]",
+    "a DataModule owns",
+    "Policy, data and Lightning's Trainer",
+    "(`build_policy` names them all)",
+    "**Coming from RLlib**",
+    "[The feature matrix]",
+    "Observations",
+)
+
+
+def sentences() -> list[str]:
+    """The README's prose but for headings and the list of pages, and the comments of its commands."""
+    text = README.split("## Read on", maxsplit=1)[0]
+    comments = [
+        line.split(" # ", 1)[1].strip()
+        for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+        for line in block.splitlines()
+        if " # " in line
+    ]
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    text = re.sub(r"^(#.*|!\[.*)$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", "\0"), text)  # no sentence ends in there
+    blocks = (re.sub(r"[ \n]+", " ", block) for block in re.split(r"\n\s*\n|\n- ", text))
+    prose = [part.removeprefix("- ").strip(" .;:") for block in blocks for part in re.split(r"(?<=[.;:])\s+", block)]
+    return [sentence.replace("\0", " ") for sentence in [*prose, *comments] if sentence]
+
+
+def commands(program: str) -> list[list[str]]:
+    """The arguments of each of the README's commands of a program."""
+    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", README, re.DOTALL))
+    lines = (line.split(" # ", 1)[0].rpartition("&& ")[2] for line in blocks.splitlines())
+    return [shlex.split(line)[len(program.split()) :] for line in lines if line.startswith(program)]
+
+
+@cache
+def functions_in(file: str) -> set[str]:
+    tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_sentence_that_promises_something_has_a_test() -> None:
+    told = [sentence for sentence in sentences() if not sentence.startswith(NO_PROMISE)]
+    assert [sentence for sentence in told if not any(words in sentence for words in CLAIMS)] == []
+
+
+def test_the_claims_are_in_the_readme_and_their_tests_are_there() -> None:
+    whole = " ".join(README.split())
+    assert [words for words in CLAIMS if words not in whole] == []
+    named = [name.split("::") for names in CLAIMS.values() for name in names]
+    assert [f"{file}::{test}" for file, test in named if test not in functions_in(file)] == []
+
+
+def test_the_commands_of_train_py_compose_and_pass_the_check() -> None:
+    found = commands("python train.py")
+    assert len(found) > 5
+    for arguments in found:
+        overrides = [argument for argument in arguments if argument != "-m"]
+        for job in sweep_jobs(overrides) if "-m" in arguments else [overrides]:
+            check_config(compose_config(job))
+
+
+def test_the_commands_of_lightning_rl_are_verbs() -> None:
+    assert {arguments[0] for arguments in commands("lightning-rl")} <= set(VERBS)

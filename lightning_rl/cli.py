@@ -37,6 +37,7 @@ from lightning_rl.errors import (
     UnsupportedSpaceError,
     did_you_mean,
 )
+from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
 from lightning_rl.run_directory.listing import runs_below
 from lightning_rl.trust import NamedByFile
 
@@ -169,6 +170,7 @@ def no_collection() -> Iterator[None]:
 def reported(status: Mapping[str, Any], run_dir: str) -> int:
     """Say where the run is and what can be done with it; the exit code."""
     print(f"{status['state']}: {run_dir}  (lightning-rl evaluate {run_dir}, tensorboard --logdir {run_dir})")
+    print(descriptions.outcome(status, run_dir))
     return EXIT_CODES[status["state"]]
 
 
@@ -203,21 +205,25 @@ def resume(arguments: Sequence[str]) -> int:
     parser = Parser(prog="lightning-rl resume", description=resume.__doc__)
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("overrides", nargs="*", help=f"of {', '.join(run.RESUMABLE)}")
-    parser.add_argument("--checkpoint", type=Path, help="a file of RUN_DIR/checkpoints; default last.ckpt")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--checkpoint", type=Path, help="a file of RUN_DIR/checkpoints; default last.ckpt")
+    which.add_argument("--best", action="store_true", help="go on from the checkpoint with the best evaluation")
     parser.add_argument("--trust", **TRUST)
     options = parser.parse_intermixed_args(arguments)
     config = run.resumed_config(options.run_dir, parsed_overrides(options.overrides), options.trust)
-    checkpoint = options.checkpoint or options.run_dir / "checkpoints" / "last.ckpt"
-    with NamedByFile(options.run_dir / "config.yaml", options.trust).reading():
+    checkpoint = options.checkpoint or checkpoint_of(options.run_dir, best=options.best)
+    given = NamedByFile(options.run_dir / "config.yaml", options.trust)
+    with given.reading(), naming_others(checkpoint, "--checkpoint FILE"):
         check_config(config)
         print(f"resuming {checkpoint}", flush=True)
         return reported(run.train(config, ckpt_path=checkpoint), config["run_dir"])
 
 
 def evaluate(arguments: Sequence[str]) -> int:
-    """Play whole episodes with a checkpoint: evaluate CHECKPOINT [--episodes 100] [--json]."""
+    """Play whole episodes with a checkpoint: evaluate RUN_DIR [--best] [--episodes 100] [--json]."""
     parser = Parser(prog="lightning-rl evaluate", description=evaluate.__doc__)
     parser.add_argument("checkpoint", type=Path, help="a .ckpt file, or a run directory for its last.ckpt")
+    parser.add_argument("--best", action="store_true", help="of the run directory, the one with the best evaluation")
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--explore", action="store_true", help="sample actions as in training, not the best")
@@ -227,6 +233,7 @@ def evaluate(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     result = evaluation.evaluate(
         options.checkpoint,
+        best=options.best,
         env=options.env,
         episodes=options.episodes,
         seed=options.seed,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one, note_name
+from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
 from lightning_rl.run_directory.config_file import read_config
 from lightning_rl.trust import NamedByFile
 
@@ -21,6 +22,7 @@ ENVIRONMENTS = 16  # stepped together, at most
 def evaluate(
     checkpoint: Path,
     *,
+    best: bool = False,
     env: str | None = None,
     episodes: int = 100,
     seed: int = 0,
@@ -31,6 +33,7 @@ def evaluate(
 
     Args:
         checkpoint: a .ckpt file, or a run directory for its last one.
+        best: of the run directory, the file with the best evaluation instead.
         env: environment id or import path; `None` takes the run's own (its evaluation environment if it has one).
         episodes: how many, at least 1.
         seed: names the randomness of environments and sampled actions.
@@ -46,13 +49,16 @@ def evaluate(
         ConfigError: it is not known which environment to play in, or the run's is code that is not trusted.
     """
     check_at_least_one(episodes=episodes)
-    file = checkpoint / "checkpoints" / "last.ckpt" if checkpoint.is_dir() else checkpoint
+    if best and not checkpoint.is_dir():
+        raise ConfigError(f"the best one is chosen among the files of a run directory, and {checkpoint} is none")
+    file = checkpoint_of(checkpoint, best=best) if checkpoint.is_dir() else checkpoint
     from lightning_rl.policies import Policy
     from lightning_rl.rollouts.envs import EnvCreator
     from lightning_rl.rollouts.worker_set import WorkerSet
     from lightning_rl.spaces import space_difference
 
-    policy = Policy.load(file, trust=trust)
+    with naming_others(file, "its path"):
+        policy = Policy.load(file, trust=trust)
     keywords = environment(file, env, trust)
     with NamedByFile(file, trust).reading():
         creator = EnvCreator(**keywords)

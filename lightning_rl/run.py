@@ -149,7 +149,7 @@ def callbacks(
     metrics = MetricsCallback(hparams=config)
     stop = StopCallback(config["total_env_steps"], target, signals=signals, **rules)
     checkpoint = RLCheckpoint(run_dir / "checkpoints", **config["checkpoint"])
-    status = StatusCallback(run_dir / "status.json", metrics, stop)
+    status = StatusCallback(run_dir / "status.json", metrics, stop, checkpoint)
     shown = config["trainer"].get("enable_progress_bar", True)
     progress = [ProgressBar(metrics, config["total_env_steps"])] if shown else []
     beside = [ParallelEvaluation(metrics, stop, checkpoint)] if config["evaluation"].get("parallel") else []
@@ -164,7 +164,7 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str,
         ckpt_path: a checkpoint of this run to go on from.
 
     Returns:
-        What status.json holds: state ("ok" or "interrupted"), env_steps, return, best_return, seconds.
+        What status.json holds: state ("ok" or "interrupted"), and the fields of `write_status`.
 
     Raises:
         ConfigError: `run_dir` holds a run already, or another process trains there.

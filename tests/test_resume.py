@@ -32,6 +32,7 @@ SMALL = [
     "workers.envs_per_worker=2",
     "workers.fragment_length=16",
     "evaluation.episodes=1",
+    "evaluation.max_share=null",
     "evaluation.every_env_steps=192",
 ]
 ITERATION = 64  # env steps: 2 workers × 2 environments × 16 steps
@@ -102,6 +103,7 @@ REPLAY = [
     "workers.logical_workers=2",
     "workers.fragment_length=8",
     "evaluation.episodes=1",
+    "evaluation.max_share=null",
     "evaluation.every_env_steps=48",
     "data.capacity=100",
     "data.batch_size=8",

@@ -37,6 +37,7 @@ from lightning_rl.callbacks.signals import HardStop
 from lightning_rl.checkpoint_files import newest_checkpoint
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError, SaveError
 from lightning_rl.run_directory.atomic import duplicate, remove_staging
+from lightning_rl.run_directory.checkpoints import BEST_FILE
 
 __all__ = ["RLCheckpoint"]
 
@@ -44,8 +45,6 @@ log = logging.getLogger(__name__)
 
 STEP_FILE = re.compile(r"step_(\d+)\.ckpt")
 LAST_WAITS_S = (0.5, 1.0, 2.0)  # before each further attempt to write a run's last checkpoint
-
-BEST_FILE = re.compile(r"best_(\d+)_(-?\d+\.\d+)\.ckpt")
 
 
 class RLCheckpoint(Checkpoint):

@@ -30,11 +30,13 @@ class MetricsCallback(Callback):
     Attributes:
         latest: the newest value of every metric.
         best_return: highest mean return of an evaluation; of the training window where there was no evaluation.
+        evaluated_at: env steps of the policy of the newest evaluation; `None` before the first.
     """
 
     def __init__(self, hparams: Mapping[str, Any] | None = None) -> None:
         self.hparams = hparams
         self.latest: dict[str, float] = {}
+        self.evaluated_at: int | None = None
         self._best: dict[str, float] = {}
         self._hparams_written = False
         self._seconds_before = 0.0
@@ -100,6 +102,7 @@ class MetricsCallback(Callback):
 
     def evaluated(self, trainer: Trainer, result: dict[str, float], step: int) -> None:
         """Write what an evaluation brought, of the policy at `step` environment steps."""
+        self.evaluated_at = step
         self._write(trainer, result, step)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
@@ -116,12 +119,14 @@ class MetricsCallback(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers."""
-        return {"seconds": self.seconds, "best": dict(self._best), "latest": dict(self.latest)}
+        numbers = {"best": dict(self._best), "latest": dict(self.latest), "evaluated_at": self.evaluated_at}
+        return {"seconds": self.seconds, **numbers}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue counting."""
         self._seconds_before = float(state_dict["seconds"])
         self._best, self.latest = dict(state_dict["best"]), dict(state_dict["latest"])
+        self.evaluated_at = state_dict.get("evaluated_at")
 
     def _write(self, trainer: Trainer, result: dict[str, float], step: int) -> None:
         result = {

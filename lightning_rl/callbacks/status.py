@@ -7,6 +7,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, Trainer
 
+from lightning_rl.callbacks.checkpoint import RLCheckpoint
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.callbacks.metrics import MetricsCallback
 from lightning_rl.callbacks.stop import StopCallback
@@ -23,10 +24,13 @@ class StatusCallback(Callback):
         path: RUN_DIR/status.json.
         metrics: whose numbers are written.
         stop: who knows whether the run was interrupted.
+        checkpoint: who knows the best file; `None`: there is none.
     """
 
-    def __init__(self, path: str | Path, metrics: MetricsCallback, stop: StopCallback) -> None:
-        self.path, self.metrics, self.stop = Path(path), metrics, stop
+    def __init__(
+        self, path: str | Path, metrics: MetricsCallback, stop: StopCallback, checkpoint: RLCheckpoint | None = None
+    ) -> None:
+        self.path, self.metrics, self.stop, self.checkpoint = Path(path), metrics, stop, checkpoint
         self._heartbeat: Heartbeat | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
@@ -61,12 +65,25 @@ class StatusCallback(Callback):
         if not trainer.is_global_zero:
             return
         numbers = {"return": self.metrics.latest.get(TRAIN_RETURN), "best_return": self.metrics.best_return}
-        numbers["evaluation"] = self.metrics.latest.get(EVAL_RETURN)
+        numbers |= {"evaluation": self.metrics.latest.get(EVAL_RETURN), "evaluated_at": self.metrics.evaluated_at}
         write_status(
             self.path,
             state,
             env_steps=int(policy.env_steps),
             **numbers,
+            **self._evaluated(trainer),
             seconds=round(self.metrics.seconds, 3),
             error=error,
         )
+
+    def _evaluated(self, trainer: Trainer) -> dict[str, Any]:
+        epochs = getattr(getattr(trainer, "datamodule", None), "epochs", None)
+        found: dict[str, Any] = {}
+        if epochs is not None:
+            share = epochs.seconds / epochs.total_seconds if epochs.done else 0.0
+            found["evaluations"] = {"done": epochs.done, "put_off": epochs.put_off, "share_of_time": round(share, 4)}
+        if self.checkpoint is not None and self.checkpoint.best_model_path:
+            file = Path(self.checkpoint.best_model_path)
+            value = {"metric": self.checkpoint.monitor, "value": self.checkpoint.best.get(file.name)}
+            found["best_checkpoint"] = {"file": f"{file.parent.name}/{file.name}", **value}
+        return found

@@ -15,7 +15,7 @@ from lightning_rl.config.refusals import no_choice
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.signatures import keywords_of, spelled
 
-__all__ = ["choices", "describe", "evaluation", "listing", "metrics", "run_table", "table"]
+__all__ = ["choices", "describe", "evaluation", "listing", "metrics", "outcome", "run_table", "table"]
 
 # The class whose constructor takes a group's keys, where it does not name one itself.
 TAKEN_BY = {
@@ -211,6 +211,28 @@ def cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def outcome(status: Mapping[str, Any], run_dir: str) -> str:
+    """How good the last and the best policy of a run are, and what evaluating them took."""
+    last, best, count = status["evaluation"], status["best_checkpoint"], status["evaluations"]
+    if last is not None:
+        at = status["evaluated_at"]
+        what = "last policy" if at == status["env_steps"] else f"policy at {at:,} env steps"
+        lines = [f"evaluated return of the {what}: {last:.1f}"]
+    elif status["return"] is not None:
+        window = f"{status['return']:.1f}, at best {status['best_return']:.1f}"
+        lines = [f"mean return of the last 100 training episodes: {window}; nothing was evaluated"]
+    else:
+        lines = ["no training episode has ended; nothing was evaluated"]
+    if best is not None:
+        metric = "" if best["metric"] == "eval/ep_rew_mean" else f" {best['metric']}"
+        lines[0] += f"; best{metric}: {best['value']:.1f}, {best['file']} (lightning-rl evaluate {run_dir} --best)"
+    if count is not None and count["done"] + count["put_off"]:
+        lines.append(f"{count['done']} evaluations took {count['share_of_time']:.0%} of {status['seconds']:.1f} s")
+        if count["put_off"]:
+            lines[-1] += f"; {count['put_off']} were put off (evaluation.max_share)"
+    return "\n".join(f"  {line}" for line in lines)
 
 
 def evaluation(result: Mapping[str, Any]) -> str:

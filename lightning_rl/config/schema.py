@@ -52,6 +52,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     },
     "evaluation": {
         "every_env_steps": EnvSteps,
+        "max_share": float | None,
         "episodes": int,
         "explore": bool,
         "env": Mapping | None,
@@ -73,6 +74,7 @@ RANGES: dict[str, tuple[float, float | None]] = {  # lowest and highest value al
     "workers.fragment_length": (1, None),
     "workers.max_env_restarts": (0, None),
     "evaluation.every_env_steps": (0, None),
+    "evaluation.max_share": (0, 1),
     "evaluation.episodes": (1, None),
     "evaluation.num_workers": (0, None),
     "checkpoint.every_env_steps": (1, None),

@@ -38,5 +38,6 @@ class AsyncDataset(Iterations):
     def __init__(self, datamodule: AsyncDataModule, policy: Any, plan: Plan = batches_as_they_come) -> None:
         self.datamodule, self.policy, self.plan = datamodule, policy, plan
 
-    def __iter__(self) -> Iterator[SampleBatch]:
+    def iterations(self) -> Iterator[SampleBatch]:
+        """What the plan gives."""
         return timed(self.plan(self.datamodule.workers, self.policy, self.datamodule), self.datamodule.took)

@@ -31,6 +31,7 @@ __all__ = ["EpisodeWindow", "RolloutDataModule"]
 
 EVALUATION = {
     "every_env_steps": "5%",
+    "max_share": None,
     "episodes": 10,
     "explore": False,
     "env": None,
@@ -90,9 +91,10 @@ class RolloutDataModule(LightningDataModule):
             on a CPU), ray (keywords of `ray_workers.start_ray`).
         evaluation: every_env_steps (an evaluation, and so an end of Lightning's epoch, after the iteration that passes
             a multiple of this; a share such as "5%" is one of 100,000 here, and of `total_env_steps` in a run; 0:
-            never, and epochs are 100,000 env steps), episodes per evaluation, explore, env (keywords of another
-            `EnvCreator`; `None`: as in training), num_workers (Ray processes of its own; 0: in this process), parallel
-            (training goes on while they play).
+            never, and epochs are 100,000 env steps), max_share (of the wall time; an evaluation that would exceed it is
+            put off to the next multiple, and the epoch goes on; `None`, unlike in a run: none is), episodes per
+            evaluation, explore, env (keywords of another `EnvCreator`; `None`: as in training), num_workers (Ray
+            processes of its own; 0: in this process), parallel (training goes on while they play).
         dataset: import path or class of the training dataset, called with (datamodule, policy).
         plan: import path or generator function `plan(workers, policy)` of an execution plan of your own; `None` takes
             the dataset's.
@@ -137,13 +139,15 @@ class RolloutDataModule(LightningDataModule):
         self.worker_options["num_envs"] = int(self.worker_options.pop("envs_per_worker", 1))
         self.evaluation = {**EVALUATION, **(evaluation or {})}
         self.seed, self.callbacks = seed, tuple(callbacks)
-        self.epochs = Epochs(in_env_steps(self.evaluation["every_env_steps"]) or UNEVALUATED_EPOCH)
+        every = in_env_steps(self.evaluation["every_env_steps"]) or UNEVALUATED_EPOCH
+        self.epochs = Epochs(every, self.evaluation["max_share"], self.expected_evaluation_seconds)
         self.dataset = import_object(dataset) if isinstance(dataset, str) else dataset
         self.plan = import_object(plan) if isinstance(plan, str) else plan
         self.workers: Any = None
         self.evaluator: Evaluator | None = None
         self.episode_window = EpisodeWindow()
-        self._collect_seconds = 0.0
+        self._collect_seconds = 0.0  # since the last report
+        self._collected_seconds = 0.0  # in this process
         self._collected_at = 0
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
@@ -218,6 +222,17 @@ class RolloutDataModule(LightningDataModule):
         self.evaluator.begin(self._policy())
         return played
 
+    def expected_evaluation_seconds(self, env_steps: int) -> float | None:
+        """How long an evaluation takes, if its episodes are like those of training; `None` before one has ended.
+
+        Args:
+            env_steps: that training has taken in this process.
+        """
+        if not self.episode_window.lengths or not env_steps:
+            return None
+        steps = self.evaluation["episodes"] * np.mean(self.episode_window.lengths)
+        return float(steps * self._collected_seconds / env_steps)
+
     @property
     def evaluated_at(self) -> int:
         """Environment steps of the policy that `evaluate` told of last."""
@@ -228,6 +243,7 @@ class RolloutDataModule(LightningDataModule):
     def took(self, batch: SampleBatch, seconds: float) -> None:
         """A dataset tells how long it needed for a batch, and that it was collected with the weights of now."""
         self._collect_seconds += seconds
+        self._collected_seconds += seconds
         self._collected_at = self._policy().iterations
 
     def pop_iteration_metrics(self) -> dict[str, float]:

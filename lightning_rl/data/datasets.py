@@ -33,7 +33,8 @@ class OnPolicyDataset(Iterations):
     def __init__(self, datamodule: RolloutDataModule, policy: Any, plan: Plan = parallel_rollouts) -> None:
         self.datamodule, self.policy, self.plan = datamodule, policy, plan
 
-    def __iter__(self) -> Iterator[SampleBatch]:
+    def iterations(self) -> Iterator[SampleBatch]:
+        """What the plan gives."""
         return timed(self.plan(self.datamodule.workers, self.policy), self.datamodule.took)
 
 

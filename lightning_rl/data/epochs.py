@@ -8,10 +8,15 @@ it learns. So the datasets say that they are long, and `Epochs` marks the batch 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import IterableDataset
+
+from lightning_rl.errors import ConfigError
 
 __all__ = ["UNEVALUATED_EPOCH", "Epochs", "Iterations"]
 
@@ -27,10 +32,35 @@ class Iterations(IterableDataset[Any]):
 
     It has a length all the same, because Lightning prefetches one batch from a dataset that has none, and on-policy
     data would be one update old. The length is the most that an epoch can have, not what it will have.
+
+    A subclass defines `iterations`, an execution plan. It goes on from one epoch to the next, so that training does not
+    depend on when evaluations take place.
     """
+
+    _running: Iterator[Any] | None = None
+
+    def iterations(self) -> Iterator[Any]:
+        """The items; begun again where they end."""
+        raise NotImplementedError  # abstract
 
     def __len__(self) -> int:
         return ENDLESS
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._running is None:
+            self._running = self._without_end()
+        return self._running
+
+    def _without_end(self) -> Iterator[Any]:
+        while True:
+            count = 0
+            for item in self.iterations():
+                count += 1
+                yield item
+            if not count:
+                raise ConfigError(
+                    f"the execution plan of {type(self).__name__} ended without giving a batch: data.plan"
+                )
 
 
 class Epochs(Callback):
@@ -40,23 +70,98 @@ class Epochs(Callback):
     ones. `Trainer(limit_train_batches=…)` ends epochs as well, after so many iterations. The DataModule puts this
     before all other callbacks, which may ask `trainer.is_last_batch`.
 
+    Where evaluations would take more than `max_share` of the wall time, one is put off: its epoch goes on to the next
+    multiple. The one at the end of a fit takes place in any case, as Lightning evaluates when it stops early.
+
     Args:
         every_env_steps: at least 1.
+        max_share: in (0, 1]; of the wall time so far, the evaluation in question included. `None`: any.
+        expected_seconds: of the first evaluation, asked with the env steps of this fit; `None` while it is not known,
+            and it waits. Later ones are expected to take as long as the one before.
+
+    Attributes:
+        done, put_off: evaluations so far, in earlier sessions of a resumed run too.
+        seconds: that they took.
+
+    Raises:
+        ConfigError: a number is out of range.
     """
 
-    def __init__(self, every_env_steps: int) -> None:
-        self.every_env_steps = every_env_steps
-        self._passed = 0  # multiples
+    def __init__(
+        self,
+        every_env_steps: int,
+        max_share: float | None = None,
+        expected_seconds: Callable[[int], float | None] = lambda env_steps: 0.0,
+    ) -> None:
+        if every_env_steps < 1:
+            raise ConfigError(f"evaluation.every_env_steps={every_env_steps}; expected at least 1, or 0 for never")
+        if max_share is not None and not 0 < max_share <= 1:
+            raise ConfigError(
+                f"evaluation.max_share={max_share}; expected above 0 and at most 1, or null for any share"
+            )
+        self.every_env_steps, self.max_share, self.expected_seconds = every_env_steps, max_share, expected_seconds
+        self.done = self.put_off = 0
+        self.seconds = 0.0
+        self._passed = self._env_steps = 0  # multiples, and env steps where the fit began
+        self._put_off_at = -1  # env steps
+        self._last: float | None = None  # seconds of the last evaluation
+        self._seconds_before = 0.0
+        self._started = self._evaluation_started = time.perf_counter()
+
+    @property
+    def total_seconds(self) -> float:
+        """Wall time of training, earlier sessions of a resumed run included."""
+        return self._seconds_before + time.perf_counter() - self._started
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Count from where the policy is, and let Lightning validate at the marked batches and at no other."""
-        self._passed = pl_module.env_steps // self.every_env_steps
+        self._passed, self._env_steps = pl_module.env_steps // self.every_env_steps, pl_module.env_steps
+        self._started = time.perf_counter()
         if trainer.val_check_interval == 1.0:  # else someone wants validations after so many iterations
             trainer.val_check_batch = math.inf
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Mark the batch as the last one if a multiple was passed."""
+        """Mark the batch as the last one if a multiple was passed, and there is time for an evaluation."""
         passed = pl_module.env_steps // self.every_env_steps
         if passed > self._passed:
-            trainer.fit_loop.epoch_loop.batch_progress.is_last_batch = True
+            if not trainer.limit_val_batches or trainer.strategy.reduce_boolean_decision(
+                self._affordable(pl_module.env_steps)
+            ):
+                trainer.fit_loop.epoch_loop.batch_progress.is_last_batch = True
+            else:
+                self.put_off, self._put_off_at = self.put_off + 1, pl_module.env_steps
         self._passed = passed
+
+    def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Start the evaluation's clock."""
+        self._evaluation_started = time.perf_counter()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Count the evaluation."""
+        if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
+            self._last = time.perf_counter() - self._evaluation_started
+            self.done, self.seconds = self.done + 1, self.seconds + self._last
+            self.put_off -= self._put_off_at == pl_module.env_steps  # but the run ended there
+
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Keep the time, for a later fit of the same objects."""
+        self._seconds_before, self._started = self.total_seconds, time.perf_counter()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain numbers."""
+        times = {"seconds": self.seconds, "total_seconds": self.total_seconds, "last": self._last}
+        return {"done": self.done, "put_off": self.put_off, **times}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue counting."""
+        self.done, self.put_off = int(state_dict["done"]), int(state_dict["put_off"])
+        self.seconds, self._seconds_before = float(state_dict["seconds"]), float(state_dict["total_seconds"])
+        self._last = state_dict["last"]
+
+    def _affordable(self, env_steps: int) -> bool:
+        if self.max_share is None:
+            return True
+        expected = self.expected_seconds(env_steps - self._env_steps) if self._last is None else self._last
+        if expected is None:
+            return False
+        return self.seconds + expected <= self.max_share * (self.total_seconds + expected)

@@ -44,7 +44,8 @@ class GradientDataset(Iterations):
     def __init__(self, datamodule: GradientDataModule, policy: Any, plan: Any = async_gradients) -> None:
         self.datamodule, self.policy, self.plan = datamodule, policy, plan
 
-    def __iter__(self) -> Iterator[Callable[[], Any]]:
+    def iterations(self) -> Iterator[Callable[[], Any]]:
+        """Each takes what the plan gives next."""
         data = self.datamodule
         answers = timed(self.plan(data.workers, self.policy), data.took)
         contributions = for_each(answers, data.judged)

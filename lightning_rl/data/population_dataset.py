@@ -59,5 +59,6 @@ class PopulationDataset(Iterations):
     def __init__(self, datamodule: PopulationDataModule, policy: Any, plan: Any = populations) -> None:
         self.datamodule, self.policy, self.plan = datamodule, policy, plan
 
-    def __iter__(self) -> Iterator[SampleBatch]:
+    def iterations(self) -> Iterator[SampleBatch]:
+        """What the plan gives."""
         return timed(self.plan(self.datamodule.workers, self.policy, self.datamodule), self.datamodule.took)

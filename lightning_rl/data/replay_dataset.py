@@ -85,7 +85,8 @@ class ReplayDataset(Iterations):
     def __init__(self, datamodule: ReplayDataModule, policy: Any, plan: Any = store_and_replay) -> None:
         self.datamodule, self.policy, self.plan = datamodule, policy, plan
 
-    def __iter__(self) -> Iterator[ReplayDraws]:
+    def iterations(self) -> Iterator[ReplayDraws]:
+        """Each goes on with the plan."""
         replay = self.datamodule
         plan = self.plan(replay.workers, self.policy, replay)
         while True:

@@ -275,6 +275,7 @@ class PlannedDataset(Iterations):
         self.datamodule = datamodule
         self.plan, self.workers = plan, PlanWorkers(datamodule.workers, policy, datamodule)
 
-    def __iter__(self) -> Iterator[Callable[[], Any]]:
+    def iterations(self) -> Iterator[Callable[[], Any]]:
+        """Each goes on with the plan."""
         while True:
             yield functools.partial(next, self.plan.running(self.workers))

@@ -15,6 +15,18 @@ __all__ = ["STATUS_FILE", "read_status", "status_or_nothing", "write_status"]
 
 STATUS_FILE = "status.json"
 
+FIELDS: dict[str, Any] = {
+    "env_steps": 0,
+    "return": None,  # mean of the training window
+    "best_return": None,  # of an evaluation, or else of the training window
+    "evaluations": None,  # done, put_off, share_of_time
+    "evaluation": None,  # mean return of the newest
+    "evaluated_at": None,  # env steps of its policy
+    "best_checkpoint": None,  # file, metric, value
+    "seconds": 0.0,
+    "error": None,
+}
+
 log = logging.getLogger(__name__)
 
 
@@ -24,9 +36,9 @@ def write_status(path: Path, state: str, **fields: Any) -> None:
     Args:
         path: RUN_DIR/status.json.
         state: "running", "ok", "failed" or "interrupted".
-        fields: of env_steps, return, best_return, seconds, error; the ones left out are null.
+        fields: of FIELDS; the ones left out are as there.
     """
-    status = {"env_steps": 0, "return": None, "best_return": None, "seconds": 0.0, "error": None, **fields}
+    status = {**FIELDS, **fields}
     process = this_process()
     status |= {"pid": process["pid"], "host": process["host"], "heartbeat": now()}
     try:

@@ -67,9 +67,11 @@ class SmallPolicy(LightningModule):
 class SmallData(LightningDataModule):
     """Fragment k of an environment that has run for `phase` fragments since its last reset; epochs of 4 iterations."""
 
-    def __init__(self, every_env_steps: int = 4 * STEPS, evaluations: Sequence[float] = ()) -> None:
+    def __init__(
+        self, every_env_steps: int = 4 * STEPS, evaluations: Sequence[float] = (), epochs: Epochs | None = None
+    ) -> None:
         super().__init__()
-        self.epochs, self.evaluations = Epochs(every_env_steps), evaluations
+        self.epochs, self.evaluations = epochs or Epochs(every_env_steps), evaluations
         self.fragment = self.phase = self.evaluation = self.cuts = 0
         self.episode_window = SimpleNamespace(returns=deque(maxlen=100))
 

@@ -31,7 +31,11 @@ def test_a_run_that_ended_has_its_numbers(tmp_path: Path):
     status = run(tmp_path)
     assert status.pop("seconds") > 0
     assert 0 <= age(status.pop("heartbeat")) < 60
-    numbers = {"env_steps": 600, "return": 6.0, "evaluation": 4.0, "best_return": 5.0}
+    evaluations = status.pop("evaluations")
+    assert 0 < evaluations.pop("share_of_time") < 1
+    assert evaluations == {"done": 2, "put_off": 0}
+    numbers = {"env_steps": 600, "return": 6.0, "evaluation": 4.0, "evaluated_at": 600, "best_return": 5.0}
+    numbers["best_checkpoint"] = None
     assert status == {"state": "ok", **numbers, "error": None, "pid": os.getpid(), "host": socket.gethostname()}
 
 

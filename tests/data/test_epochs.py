@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import pytest
+import torch
 from lightning.pytorch import Callback, Trainer
 
+import lightning_rl.data.epochs as epochs_module
 from lightning_rl import run
+from lightning_rl.callbacks import RLCheckpoint, StopCallback
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.datamodule import RolloutDataModule
+from lightning_rl.data.epochs import Epochs
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import EnvCreator
+from tests.callbacks.small_run import SmallData, SmallPolicy, small_trainer
 
-SMALL = ("experiment=none", "logger=none", "model.fcnet_hiddens=[8]", "evaluation.episodes=1")
+SMALL = (
+    "experiment=none",
+    "logger=none",
+    "model.fcnet_hiddens=[8]",
+    "evaluation.episodes=1",
+    "evaluation.max_share=null",
+)
 TINY_REPLAY = ("data.learning_starts=32", "data.capacity=400", "data.batch_size=16")
 PIPELINES = {
     "on_policy": ("policy=ppo", "workers.envs_per_worker=2", "workers.fragment_length=16"),
     "replay": ("policy=dqn", *TINY_REPLAY),
-    "async": ("policy=impala", "workers.envs_per_worker=2", "workers.fragment_length=16"),
+    "async": ("policy=impala", "policy.minibatches=1", "workers.envs_per_worker=2", "workers.fragment_length=16"),
     "gradients": ("policy=a3c", "data.gradients_per_iteration=1"),
     "population": ("policy=es", "data.directions=2", "env.max_episode_steps=10", "workers.logical_workers=1"),
     "apex": (
@@ -100,6 +112,80 @@ def test_a_hand_made_trainer_counts_epochs_the_same_way() -> None:
     trainer.fit(PPO(*env.spaces(), model={"fcnet_hiddens": [8]}), datamodule=module)
     assert diary.evaluations == diary.epochs == after_multiples(diary.iterations, 100)
     assert len(diary.epochs) == 2
+
+
+class TimedData(SmallData):
+    """An iteration of 100 env steps lasts a second, an evaluation three."""
+
+    def __init__(self, epochs: Epochs, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(evaluations=[1.0], epochs=epochs)
+        self.now = 0.0
+        monkeypatch.setattr(epochs_module.time, "perf_counter", lambda: self.now)
+
+    def fragments(self) -> Iterator[torch.Tensor]:
+        for item in super().fragments():
+            self.now += 1.0
+            yield item
+
+    def evaluate(self) -> Iterator[torch.Tensor]:
+        self.now += 3.0
+        yield from super().evaluate()
+
+
+def timed_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, total: int, resume: bool = False, **options: Any
+) -> tuple[Diary, Epochs]:
+    diary, epochs = Diary(), Epochs(400, **options)
+    data = TimedData(epochs, monkeypatch)
+    checkpoint = RLCheckpoint(tmp_path, every_env_steps=None, every_seconds=None, monitor=None)
+    trainer = small_trainer(tmp_path, [StopCallback(total), diary, checkpoint])
+    trainer.fit(SmallPolicy(), data, ckpt_path=str(tmp_path / "last.ckpt") if resume else None)
+    return diary, epochs
+
+
+def test_evaluations_take_no_more_than_their_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After 4 and 8 s, 3 more would be above a fifth; after 12, 3 of 15 are not; then 6 of 22, 26 and, at last, 30.
+
+    The one at the end of the run is not put off.
+    """
+    diary, epochs = timed_run(monkeypatch, tmp_path, 2800, max_share=0.2, expected_seconds=lambda env_steps: 3.0)
+    assert diary.evaluations == diary.epochs == [1200, 2400, 2800]
+    assert (epochs.done, epochs.put_off, epochs.seconds, epochs.total_seconds) == (3, 4, 9.0, 37.0)
+
+
+def test_the_share_counts_the_time_before_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its state is of before the last evaluation: 6 of 34 s. Then 9 of 41 s are too much, and 9 of 45 are not; 12 of 52
+    and of 56 s are, of 60 not.
+    """
+    how: dict[str, Any] = {"max_share": 0.2, "expected_seconds": lambda env_steps: 3.0}
+    timed_run(monkeypatch, tmp_path, 2800, **how)
+    diary, epochs = timed_run(monkeypatch, tmp_path, 4900, resume=True, **how)
+    assert diary.evaluations == [3600, 4800, 4900]
+    assert (epochs.done, epochs.seconds) == (5, 15.0)
+
+
+def test_the_first_evaluation_waits_until_a_training_episode_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diary, _ = timed_run(
+        monkeypatch, tmp_path, 3000, max_share=1.0, expected_seconds=lambda steps: None if steps < 1500 else 1.0
+    )
+    assert diary.evaluations == [1600, 2000, 2400, 2800, 3000]
+
+
+def test_without_a_bound_no_evaluation_is_put_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    diary, epochs = timed_run(monkeypatch, tmp_path, 1600, max_share=None)
+    assert diary.evaluations == [400, 800, 1200, 1600]
+    assert epochs.put_off == 0
+
+
+def test_a_run_expects_evaluations_like_its_training_episodes() -> None:
+    """10 episodes of 30 and 50 steps, 100 env steps in half a second: 10 × 40 × 5 ms."""
+    module = RolloutDataModule(EnvCreator("CartPole-v1"))
+    assert module.expected_evaluation_seconds(100) is None
+    module.episode_window.add([1.0, 1.0], [30, 50])
+    module._collected_seconds = 0.5
+    assert module.expected_evaluation_seconds(100) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("value", ["5", "5 percent", "-5%", True, 1.5, -1])

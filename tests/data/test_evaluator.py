@@ -31,6 +31,7 @@ SHORT = (
     "evaluation.every_env_steps=128",
     "total_env_steps=512",
     "evaluation.episodes=5",
+    "evaluation.max_share=null",
     "checkpoint.keep=20",
     "trainer.enable_progress_bar=false",
 )

@@ -21,6 +21,7 @@ SMALL = [
     "logger=none",
     "env.max_episode_steps=20",
     "evaluation.episodes=2",
+    "evaluation.max_share=null",
     "workers.logical_workers=2",
     "data.directions=5",
     "evaluation.every_env_steps=200",

@@ -168,6 +168,7 @@ SMALL = [
     "workers.envs_per_worker=2",
     "workers.fragment_length=16",
     "evaluation.episodes=1",
+    "evaluation.max_share=null",
     "evaluation.every_env_steps=192",
 ]
 RUNS = {

@@ -1,0 +1,90 @@
+"""How good the last and the best policy of a run are, and which checkpoint a command means."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lightning_rl.config.descriptions import outcome
+from lightning_rl.errors import CheckpointError
+from lightning_rl.run_directory.checkpoints import checkpoint_of
+from lightning_rl.run_directory.status import FIELDS
+from tests.cli.conftest import Command
+
+SHORT = (
+    "env=cartpole",
+    "experiment=none",
+    "total_env_steps=600",
+    "workers.fragment_length=32",
+    "evaluation.episodes=2",
+)
+WHOLE = ("evaluation.every_env_steps=200", "evaluation.max_share=null", "model.fcnet_hiddens=[8]")
+
+
+def test_the_end_of_a_run_says_how_good_last_and_best_are_and_both_can_be_taken(command: Command, tmp_path: Path):
+    told = command("train", "run_dir=out", *SHORT, *WHOLE)
+    status = json.loads((tmp_path / "out" / "status.json").read_text())
+    best, checkpoints = status["best_checkpoint"], tmp_path / "out" / "checkpoints"
+    assert status["evaluated_at"] == status["env_steps"]
+    last, count = told.out.splitlines()[-2:]
+    assert last == (
+        f"  evaluated return of the last policy: {status['evaluation']:.1f}; "
+        f"best: {best['value']:.1f}, {best['file']} (lightning-rl evaluate out --best)"
+    )
+    assert count.startswith(f"  {status['evaluations']['done']} evaluations took ")
+    values = {path: float(path.stem.rpartition("_")[2]) for path in checkpoints.glob("best_*.ckpt")}
+    assert len(values) >= 2
+    assert best["value"] == max(values.values())
+
+    result = json.loads(command("evaluate", "out", "--best", "--episodes", "2", "--json").out)
+    assert result["checkpoint"] == f"out/{best['file']}"
+    refused = command("evaluate", f"out/{best['file']}", "--best")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    resumed = command("resume", "out", "--best", "total_env_steps=900")
+    assert resumed.code == 0
+    assert f"resuming out/{best['file']}" in resumed.out
+
+    (checkpoints / "last.ckpt").write_bytes(b"half a file")
+    for verb in (("evaluate", "out"), ("resume", "out", "total_env_steps=2000")):
+        error = command(*verb).err
+        assert "last.ckpt cannot be read" in error
+        assert all(path.name in error for path in checkpoints.glob("*.ckpt") if path.name != "last.ckpt")
+        assert error.rstrip().endswith("(or --best)")
+        assert error.count("\n") == 1
+
+
+def test_a_run_without_evaluation_says_how_its_training_episodes_went(command: Command, tmp_path: Path):
+    told = command("train", "run_dir=out", *SHORT, "evaluation=none")
+    status = json.loads((tmp_path / "out" / "status.json").read_text())
+    assert told.out.splitlines()[-1] == (
+        f"  mean return of the last 100 training episodes: {status['return']:.1f}, at best {status['best_return']:.1f};"
+        " nothing was evaluated"
+    )
+    assert "holds no best_*.ckpt: nothing was evaluated" in command("evaluate", "out", "--best").err
+
+
+def test_an_evaluation_that_is_not_of_the_last_policy_says_of_which():
+    told = {**FIELDS, "env_steps": 2000, "evaluation": 7.0, "evaluated_at": 1500, "seconds": 10.0}
+    told["evaluations"] = {"done": 3, "put_off": 2, "share_of_time": 0.19}
+    assert outcome(told, "out") == (
+        "  evaluated return of the policy at 1,500 env steps: 7.0\n"
+        "  3 evaluations took 19% of 10.0 s; 2 were put off (evaluation.max_share)"
+    )
+    assert outcome({**FIELDS}, "out") == "  no training episode has ended; nothing was evaluated"
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("max", "best_000000200_9.50.ckpt"), ("min", "best_000000300_-1.00.ckpt")]
+)
+def test_the_best_file_is_the_one_with_the_best_value(mode: str, expected: str, command: Command, tmp_path: Path):
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(CheckpointError, match=r"holds no best_\*"):
+        checkpoint_of(tmp_path, best=True)
+    for name in ("best_000000100_7.00.ckpt", "best_000000200_9.50.ckpt", "best_000000300_-1.00.ckpt", "last.ckpt"):
+        (tmp_path / "checkpoints" / name).touch()
+    config = command("train", *SHORT, "run_dir=.", f"checkpoint.mode={mode}", "--cfg").out
+    (tmp_path / "config.yaml").write_text(config)
+    assert checkpoint_of(tmp_path, best=True).name == expected
+    assert checkpoint_of(tmp_path).name == "last.ckpt"

@@ -41,6 +41,7 @@ class CSVLogger(Logger):
         self._columns: dict[str, None] = {}  # of the file, in order
         self._rows: list[dict[str, Any]] = []  # not yet in the file
         self._latest_step: int | None = None
+        self._saved_step: int | None = None  # of the file's last row
 
     @property
     def name(self) -> str:
@@ -85,16 +86,17 @@ class CSVLogger(Logger):
         """Write what was logged since the last time; if the disk is full, keep it for the next time."""
         if not self._rows:
             return
+        known = self._columns.keys() >= {name for row in self._rows for name in row}
         try:
-            if self._columns.keys() >= {name for row in self._rows for name in row} and self.path.exists():
+            if known and self._rows[0][STEP] != self._saved_step and self.path.exists():
                 with self.path.open("a", newline="") as file:
                     file.write(_lines(self._rows, self._columns))
             else:
-                self._rewrite([*(self._read() if self.path.exists() else []), *self._rows])
+                self._rewrite(_joined([*(self._read() if self.path.exists() else []), *self._rows]))
         except OSError as error:
             log.error("%s could not be written (%s); its rows are kept and written later", self.path, error)
             return
-        self._rows = []
+        self._saved_step, self._rows = self._rows[-1][STEP], []
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
@@ -197,6 +199,17 @@ class TensorBoardLogger(LightningTensorBoardLogger):
             log.error(
                 "TensorBoard files in %s cannot be written (%s); training goes on without them", self.log_dir, error
             )
+
+
+def _joined(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows, those of the same step that follow each other as one: an evaluation may come after its step was saved."""
+    joined: list[dict[str, Any]] = []
+    for row in rows:
+        if joined and int(joined[-1][STEP]) == int(row[STEP]):
+            joined[-1].update(row)
+        else:
+            joined.append({**row})
+    return joined
 
 
 def _lines(rows: list[dict[str, Any]], columns: Iterable[str]) -> str:

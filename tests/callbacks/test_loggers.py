@@ -38,6 +38,20 @@ def test_csv_has_a_row_per_step_and_the_union_of_all_columns(tmp_path: Path):
     ]
 
 
+def test_an_evaluation_after_its_row_was_saved_joins_that_row(tmp_path: Path):
+    """Known columns, and new ones."""
+    logger = CSVLogger(tmp_path / "metrics.csv")
+    for step in (100, 200):
+        logger.log_metrics({"train/loss": 1.5}, step=step)
+        logger.save()
+        logger.log_metrics({"eval/ep_rew_mean": 7.0}, step=step)
+        logger.save()
+    assert [(row["env_steps"], row["train/loss"], row["eval/ep_rew_mean"]) for row in rows(logger.path)] == [
+        ("100", "1.5", "7.0"),
+        ("200", "1.5", "7.0"),
+    ]
+
+
 def test_csv_is_continued_by_another_process_without_what_was_not_saved(tmp_path: Path):
     """Rows 100…400 of a killed run, the last one torn; resumed from 200: one row per step, no gap."""
     first = CSVLogger(tmp_path / "metrics.csv")

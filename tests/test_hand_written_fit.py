@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch.utils.data import DataLoader
 
@@ -138,6 +138,14 @@ def test_they_do_so_in_a_run_as_well(tmp_path: Path) -> None:
     status = run.train(config)
     assert status["state"] == "ok" and status["env_steps"] < 100_000
     assert len(list((tmp_path / "best").glob("*.ckpt"))) == 1
+
+
+def test_lightning_s_own_bar_shows_no_length_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bar = TQDMProgressBar()
+    by_hand(tmp_path, enable_progress_bar=True, callbacks=[bar]).fit(policy(), rollouts())
+    assert bar.total_train_batches == float("inf")
+    shown = "".join(capsys.readouterr())
+    assert "Epoch 1" in shown and str(2**31) not in shown
 
 
 # -- test and predict --------------------------------------------------------------------------------------------------

@@ -119,6 +119,8 @@ class Epochs(Callback):
         self._started = time.perf_counter()
         if trainer.val_check_interval == 1.0:  # else someone wants validations after so many iterations
             trainer.val_check_batch = math.inf
+        if trainer.fit_loop.max_batches == ENDLESS:  # else Lightning's own progress bars count down from there
+            trainer.fit_loop.max_batches = math.inf
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Mark the batch as the last one if a multiple was passed, and there is time for an evaluation."""

@@ -20,18 +20,74 @@ __all__ = [
     "UnsupportedSpaceError",
     "check_at_least_one",
     "did_you_mean",
+    "first_line",
     "import_object",
     "import_path",
     "looked_at_first",
     "named_here",
     "note_name",
     "object_at",
+    "shown",
+    "unknown_key",
 ]
+
+SHOWN = 100  # characters of a value in a message
+
+RENAMED = {  # what earlier versions called it → what it is now
+    "evaluation.interval": "evaluation.every_env_steps, a number of env steps or a share of the run such as 5%",
+    "data.iterations_per_epoch": "evaluation.every_env_steps: an epoch lasts until the next evaluation is due",
+}
+
 
 named_here: set[str] = set()
 """Dotted paths that this process's user has named, or of classes that were passed: files may name these, too."""
 looked_at_first: ContextVar[Callable[[str], None] | None] = ContextVar("looked_at_first", default=None)
 """Called with each path before it is imported, while objects are made that a file describes (`trust.py`)."""
+
+# What other libraries call it → the keys that mean it here; of several, the one that the config has.
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("learning_rate", "step_size", "stepsize", "alpha_lr"), ("policy.lr",)),
+    **dict.fromkeys(("discount", "discount_factor"), ("policy.gamma",)),
+    **dict.fromkeys(("lambda", "lam", "lambda_", "gae_lam"), ("policy.gae_lambda", "policy.vtrace_lambda")),
+    **dict.fromkeys(
+        ("clip_range", "clip_coef", "clip_param", "clip_eps", "clip_epsilon", "eps_clip"), ("policy.clip",)
+    ),
+    **dict.fromkeys(("clip_range_vf", "clip_vloss"), ("policy.value_clip",)),
+    "vf_clip_param": ("policy.value_loss_clip",),
+    **dict.fromkeys(("ent_coef", "entropy_coeff", "entropy_weight"), ("policy.entropy_coef", "policy.initial_alpha")),
+    **dict.fromkeys(("vf_coef", "vf_loss_coeff", "value_loss_coef"), ("policy.value_coef",)),
+    **dict.fromkeys(("n_epochs", "num_epochs", "update_epochs", "num_sgd_iter", "epochs"), ("policy.passes",)),
+    **dict.fromkeys(
+        ("batch_size", "minibatch_size", "num_minibatches", "n_minibatches", "sgd_minibatch_size"),
+        ("data.batch_size", "policy.minibatches"),
+    ),
+    **dict.fromkeys(("grad_clip", "gradient_clip", "gradient_clip_val", "clip_grad_norm"), ("policy.max_grad_norm",)),
+    **dict.fromkeys(("n_steps", "num_steps", "rollout_fragment_length", "horizon"), ("workers.fragment_length",)),
+    **dict.fromkeys(("n_envs", "num_envs", "num_envs_per_worker", "num_env"), ("workers.envs_per_worker",)),
+    **dict.fromkeys(("num_env_runners", "n_workers", "num_rollout_workers"), ("workers.num_workers",)),
+    **dict.fromkeys(
+        ("timesteps", "total_timesteps", "max_steps", "n_timesteps", "num_timesteps", "timesteps_total"),
+        ("total_env_steps",),
+    ),
+    **dict.fromkeys(("buffer_size", "replay_size", "memory_size", "replay_buffer_size"), ("data.capacity",)),
+    **dict.fromkeys(
+        ("gradient_steps", "train_freq", "train_frequency", "utd_ratio", "replay_ratio"), ("data.training_intensity",)
+    ),
+    **dict.fromkeys(("warmup_steps", "start_steps"), ("data.learning_starts",)),
+    **dict.fromkeys(("target_network_update_freq", "target_update_freq"), ("policy.target_update_interval",)),
+    **dict.fromkeys(("polyak", "soft_update"), ("policy.tau",)),
+    **dict.fromkeys(
+        ("net_arch", "hidden_sizes", "hidden_dims", "hidden_size", "hiddens", "layers"), ("model.fcnet_hiddens",)
+    ),
+    **dict.fromkeys(("activation_fn", "activation"), ("model.fcnet_activation",)),
+    **dict.fromkeys(("exploration_initial_eps", "start_e", "epsilon"), ("exploration.initial_epsilon",)),
+    **dict.fromkeys(("exploration_final_eps", "end_e"), ("exploration.final_epsilon",)),
+    **dict.fromkeys(("exploration_fraction", "epsilon_decay"), ("exploration.epsilon_timesteps",)),
+    **dict.fromkeys(("eval_freq", "eval_every", "evaluation_interval"), ("evaluation.every_env_steps",)),
+    **dict.fromkeys(("n_eval_episodes", "eval_episodes"), ("evaluation.episodes",)),
+    **dict.fromkeys(("env_id", "env_name", "gym_id"), ("env.id",)),
+    **dict.fromkeys(("device", "num_gpus", "cuda", "gpus"), ("trainer.accelerator",)),
+}
 
 
 class ConfigError(ValueError):
@@ -77,6 +133,41 @@ def did_you_mean(word: str, known: Iterable[Any]) -> str:
     """The sentence " Did you mean 'x'?" with the nearest known name, or "" where none is near."""
     close = difflib.get_close_matches(str(word), [str(name) for name in known], n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def unknown_key(section: str, key: str, known: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
+    """What to say about a key that a section does not have: its full name, what it may mean, and all that there are.
+
+    Args:
+        section: dotted, or "" for a whole config.
+        key: without the section.
+        known: the section's keys.
+        elsewhere: dotted keys of the whole config, where they are at hand.
+    """
+    prefix = f"{section}." if section else ""
+    known = list(known)
+    elsewhere = set(elsewhere)
+    everywhere = {*elsewhere, *(prefix + name for name in known)}
+    if prefix + key in RENAMED:
+        return f"no key {prefix + key!r} any more: use {RENAMED[prefix + key]}"
+    synonyms = SYNONYMS.get(key.lower(), ())
+    meant = [name for name in synonyms if name in everywhere] or ([] if elsewhere else list(synonyms))
+    near = difflib.get_close_matches(key[:SHOWN], known, n=1) or [name for name in known if key.startswith(name)]
+    suggested = meant or [prefix + name for name in near]
+    suggestion = f" Did you mean {suggested[0]!r}?" if suggested else ""
+    listed = f" Keys{f' of {section}' if section else ''}: {', '.join(known) or 'none'}"
+    return f"no key {shown(prefix + key)}.{suggestion}{listed}"
+
+
+def shown(value: Any) -> str:
+    """A value on one line, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 20]} … {text[-10:]} ({len(text)} characters)"
+
+
+def first_line(error: Exception) -> str:
+    """An error's message without what follows its first line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def import_object(path: str) -> Any:

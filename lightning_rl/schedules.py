@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NewType
 
-from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.errors import ConfigError, did_you_mean, shown
 
 __all__ = [
     "SCHEDULES",
@@ -105,35 +106,40 @@ def check_schedule(name: str, schedule: Any, low: float = -math.inf, high: float
     """
     if is_share(schedule) or any(map(is_share, _steps_of(schedule))):
         raise ConfigError(
-            f"{name}={schedule!r}: only a run's config can have shares of its total_env_steps; give env steps here"
+            f"{name}={shown(schedule)}: only a run's config can have shares of its total_env_steps; give env steps here"
         )
     if isinstance(schedule, Mapping):
         _check_mapping(name, schedule)
     elif not _is_number(schedule) and not _are_points(schedule):
-        raise ConfigError(f"{name}={schedule!r}; expected {EXPECTED}")
+        raise ConfigError(f"{name}={shown(schedule)}; expected {EXPECTED}")
     for value in schedule_points(schedule):
         if not low <= value <= high:
             expected = f"at least {low}" if high == math.inf else f"between {low} and {high}"
-            raise ConfigError(f"{name}={schedule!r}; expected values {expected}")
+            raise ConfigError(f"{name}={shown(schedule)}; expected values {expected}")
 
 
 def _check_mapping(name: str, schedule: Mapping[str, Any]) -> None:
     kind = schedule.get("type")
-    if kind not in SCHEDULES:
+    if not isinstance(kind, str) or kind not in SCHEDULES:
         raise ConfigError(
-            f"{name}.type={kind!r} is no schedule.{did_you_mean(str(kind), SCHEDULES)} Choose {', '.join(SCHEDULES)}"
+            f"{name}.type={shown(kind)} is no schedule.{did_you_mean(str(kind)[:100], SCHEDULES)} "
+            f"Choose {', '.join(SCHEDULES)}"
         )
     needed = SCHEDULES[kind]
     known = ("type", *needed, *(("start",) if needed == CURVE_KEYS else ()))
     for key in schedule:
         if key not in known:
-            raise ConfigError(f"{name}: no key {key!r}.{did_you_mean(key, known)} Keys of {kind}: {', '.join(known)}")
+            raise ConfigError(
+                f"{name}: no key {shown(key)}.{did_you_mean(key, known)} Keys of {kind}: {', '.join(known)}"
+            )
     for key in needed:
         if key not in schedule:
-            raise ConfigError(f"{name}={dict(schedule)!r} has no {key!r}; {kind} needs {', '.join(needed)}")
+            raise ConfigError(f"{name}={shown(dict(schedule))} has no {key!r}; {kind} needs {', '.join(needed)}")
     if kind == "piecewise":
         if not _are_points(schedule["points"]):
-            raise ConfigError(f"{name}.points={schedule['points']!r}; expected [[env_step, value], …], steps rising")
+            raise ConfigError(
+                f"{name}.points={shown(schedule['points'])}; expected [[env_step, value], …], steps rising"
+            )
         return
     for key in known[1:]:
         if not _is_number(schedule.get(key, 0)):
@@ -171,7 +177,7 @@ def in_env_steps(value: Any, total_env_steps: int = ASSUMED_ENV_STEPS) -> Any:
         for key in ("start", "steps"):
             if key in own:
                 own[key] = in_env_steps(own[key], total_env_steps)
-        if SCHEDULES.get(own.get("type", "")) == CURVE_KEYS and "steps" not in own and _is_number(own.get("start", 0)):
+        if SCHEDULES.get(str(own.get("type"))) == CURVE_KEYS and "steps" not in own and _is_number(own.get("start", 0)):
             own["steps"] = max(1, total_env_steps - own.get("start", 0))
         return own
     if any(map(is_share, _steps_of(value))):  # not rounded: they have to rise, in the shortest run too
@@ -222,7 +228,7 @@ def _are_points(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _is_list(value: Any) -> bool:

@@ -1,74 +1,62 @@
-"""The constructor is the schema: which keywords a class takes, of which types, read from its signature."""
+"""The constructor is the schema: which keywords a class takes, of which types and ranges, read from its signature.
+
+Configs are checked against it before anything starts, and constructors check themselves (`checks_keywords`), so a
+value is refused in the same words wherever it comes from.
+"""
 
 from __future__ import annotations
 
+import functools
 import inspect
+import math
+import numbers
+import operator
 import types
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
-from lightning_rl.schedules import Share, is_share
+from lightning_rl.errors import ConfigError, did_you_mean, import_object, shown, unknown_key
+from lightning_rl.ranges import FLOAT32_MAX, Range
+from lightning_rl.schedules import Schedule, Share, check_schedule, is_share, schedule_points
 
-__all__ = ["Keyword", "called", "fits", "keywords_of", "spelled"]
+__all__ = [
+    "Form",
+    "ImportPath",
+    "Importable",
+    "Keyword",
+    "OneOf",
+    "Section",
+    "called",
+    "checks_fields",
+    "checks_keywords",
+    "fitted",
+    "fitted_keywords",
+    "hints_of",
+    "keywords_of",
+    "kinds_of",
+    "may_be_share",
+    "spelled",
+]
 
 Keyword = inspect.Parameter
+P = ParamSpec("P")
+T = TypeVar("T")
 
-
-def keywords_of(target: Any) -> dict[str, Keyword]:
-    """The keywords that a class or function takes, with their type hints resolved where that is possible.
-
-    A constructor that ends in `**keywords` hands them to its base class, whose keywords follow, and so on.
-    """
-    found: dict[str, Keyword] = {}
-    for function in _constructors(target):
-        parameters = list(inspect.signature(function).parameters.values())
-        hints = _hints(function)
-        for parameter in parameters:
-            if parameter.name != "self" and parameter.kind in (Keyword.POSITIONAL_OR_KEYWORD, Keyword.KEYWORD_ONLY):
-                found.setdefault(parameter.name, parameter.replace(annotation=hints.get(parameter.name, Any)))
-        if not any(parameter.kind == Keyword.VAR_KEYWORD for parameter in parameters):
-            break
-    return found
-
-
-def _constructors(target: Any) -> list[Any]:
-    if not isinstance(target, type):
-        return [target]
-    return [cls.__dict__["__init__"] for cls in target.__mro__ if "__init__" in cls.__dict__ and cls is not object]
-
-
-def _hints(function: Any) -> dict[str, Any]:
-    try:
-        return get_type_hints(inspect.unwrap(function))
-    except (NameError, TypeError):
-        return {}  # names that are imported for type checkers only: nothing to compare with
-
-
-def fits(value: Any, hint: Any) -> bool:
-    """Whether a plain config value can be what the type hint says; True where the hint says nothing."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return any(fits(value, argument) for argument in arguments)
-    if origin is Literal:
-        return value in arguments
-    if hint is None or hint is type(None):
-        return value is None
-    kind = origin or hint
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if kind in (str, bool):
-        return isinstance(value, kind)
-    if kind is Share:
-        return is_share(value)
-    if kind in (list, tuple, Sequence):
-        # A string is a sequence too, but never what a list keyword means.
-        inner = next((argument for argument in arguments if argument is not Ellipsis), Any)
-        return isinstance(value, list | tuple) and all(fits(entry, inner) for entry in value)
-    return isinstance(value, kind) if isinstance(kind, type) and kind is not Any else True
-
-
+UNIONS = (Union, types.UnionType)
+SCHEDULE = frozenset(get_args(Schedule))
 WORDS = {
     float: "number",
     int: "integer",
@@ -84,13 +72,374 @@ WORDS = {
 }
 
 
+class Form(Protocol):
+    """What `Annotated` may carry beside a `Range`: a form of values that no type says."""
+
+    def fitted(self, key: str, value: Any) -> Any:
+        """The value; raises `ConfigError` where it has another form."""
+        ...
+
+
+class OtherKindError(ConfigError):
+    """A value of another type; another type of a union may still take it."""
+
+
+# -- keywords ----------------------------------------------------------------------------------------------------------
+def keywords_of(target: Any) -> dict[str, Keyword]:
+    """The keywords that a class or function takes, with their type hints resolved where that is possible.
+
+    A constructor that ends in `**keywords` hands them to its base class, whose keywords follow, and so on.
+    """
+    found: dict[str, Keyword] = {}
+    for function in _constructors(target):
+        parameters = list(inspect.signature(function).parameters.values())
+        hints = _hints(target if is_dataclass(target) else function)
+        for parameter in parameters:
+            if parameter.name != "self" and parameter.kind in (Keyword.POSITIONAL_OR_KEYWORD, Keyword.KEYWORD_ONLY):
+                found.setdefault(parameter.name, parameter.replace(annotation=hints.get(parameter.name, Any)))
+        if not any(parameter.kind == Keyword.VAR_KEYWORD for parameter in parameters):
+            break
+    return found
+
+
+def _constructors(target: Any) -> list[Any]:
+    if not isinstance(target, type):
+        return [target]
+    return [cls.__dict__["__init__"] for cls in target.__mro__ if "__init__" in cls.__dict__ and cls is not object]
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    """Parameter → type hint; without those that name what is imported for type checkers only."""
+    function = inspect.unwrap(function)
+    try:
+        return get_type_hints(function, include_extras=True)
+    except (NameError, TypeError, AttributeError):
+        found = {}
+    for name, hint in getattr(function, "__annotations__", {}).items():
+        alone = types.SimpleNamespace(__annotations__={name: hint}, __globals__=getattr(function, "__globals__", {}))
+        try:
+            found |= get_type_hints(alone, alone.__globals__, include_extras=True)
+        except (NameError, TypeError, AttributeError):
+            continue
+    return found
+
+
+def checks_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Let a constructor refuse arguments that its annotations do not allow, and take 1e5 where an integer belongs.
+
+    What has no annotation, or one that says nothing about numbers, text and lists, is passed on as it is.
+
+    Args:
+        section: the config section whose keys the keywords are, for messages.
+    """
+
+    def decorated(constructor: Callable[P, None]) -> Callable[P, None]:
+        if not set(getattr(constructor, "__annotations__", ())) - {"return"}:
+            return constructor
+        hints: dict[str, Any] = {}
+        names: list[str] = []
+
+        @functools.wraps(constructor)
+        def check(*args: P.args, **kwargs: P.kwargs) -> None:
+            if not names:  # at first use: annotations may name what the module defines later
+                names.extend(inspect.signature(constructor).parameters)
+                hints.update(_hints(constructor))
+            placed = [
+                fitted(f"{section}.{name}", value, hints[name]) if name in hints else value
+                for name, value in zip(names, args, strict=False)
+            ]
+            named = {
+                name: fitted(f"{section}.{name}", value, hints[name]) if name in hints and name in names else value
+                for name, value in kwargs.items()
+            }
+            constructor(*placed, *args[len(placed) :], **named)  # type: ignore[arg-type]  # pyright: ignore
+
+        return check
+
+    return decorated
+
+
+def checks_fields(section: str) -> Callable[[type[T]], type[T]]:
+    """As `checks_keywords`, for the constructor that a dataclass makes of its fields."""
+
+    def decorated(cls: type[T]) -> type[T]:
+        cls.__init__ = checks_keywords(section)(cls.__init__)
+        return cls
+
+    return decorated
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+def fitted(key: str, value: Any, hint: Any) -> Any:
+    """The value as the type hint has it: itself, or the integer that a whole float is, also inside lists and mappings.
+
+    Args:
+        key: the dotted config key, for messages.
+        value: a plain config value, or an object where a constructor is called.
+        hint: a resolved annotation; anything fits one that says nothing about plain values.
+
+    Raises:
+        ConfigError: the value does not fit; names the key, the value and what is expected.
+    """
+    marks: Iterable[Any] = ()
+    if get_origin(hint) is Annotated:
+        hint, *marks = get_args(hint)
+    for mark in marks:
+        if hasattr(mark, "fitted"):
+            return mark.fitted(key, value)
+    ranges = [mark for mark in marks if isinstance(mark, Range)]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in UNIONS:
+        return _fitted_to_one_of(key, value, arguments, ranges)
+    if origin is Literal:
+        if any(type(value) is type(choice) and value == choice for choice in arguments):
+            return value
+        refusal = ConfigError if isinstance(value, str) else OtherKindError
+        raise refusal(f"{key}={shown(value)}; expected {spelled(hint)}.{did_you_mean(str(value)[:100], arguments)}")
+    kind = type(None) if hint is None else origin or hint
+    if kind in (int, float):
+        return _fitted_number(key, value, kind, ranges)
+    if kind is Share:
+        if not is_share(value):
+            raise _other_kind(key, value, hint)
+        return value
+    if kind in (list, tuple, Sequence) and isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return _fitted_list(key, value, arguments)
+    if kind in (dict, Mapping) and isinstance(value, Mapping):
+        return _fitted_mapping(key, value, dict.fromkeys(value, arguments[1])) if len(arguments) == 2 else value
+    # A text is a sequence, too, but never what a list keyword means.
+    if not _is_a(value, kind) or kind is Sequence:
+        raise _other_kind(key, value, hint)
+    return value
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type; objects, which no config writes, are not second-guessed."""
+    if not isinstance(kind, type) or kind is Any or (kind not in WORDS and type(value) not in WORDS):
+        return True
+    try:
+        return isinstance(value, kind)
+    except TypeError:  # a protocol, which is for type checkers only
+        return True
+
+
+def _fitted_number(key: str, value: Any, kind: type, ranges: Sequence[Range]) -> Any:
+    number = value
+    whole = kind is not int or isinstance(value, numbers.Integral)
+    if isinstance(value, numbers.Real) and not whole:
+        whole = math.isfinite(value) and float(value).is_integer()
+        number = int(value) if whole else value  # type: ignore[call-overload]  # pyright: ignore
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not whole:
+        raise _other_kind(key, value, Annotated[kind, ranges[0]] if ranges else kind)
+    expected = " and ".join(map(str, ranges))
+    if kind is int and not -(2**63) <= number < 2**63:
+        raise ConfigError(f"{key}={shown(value)}; expected an integer of at most 64 bits")
+    if kind is float and not abs(number) <= FLOAT32_MAX:  # NaN is not
+        raise ConfigError(f"{key}={shown(value)}; expected {f'a finite number {expected}'.rstrip()}")
+    if not all(number in each for each in ranges):
+        raise ConfigError(
+            f"{key}={shown(value)}; expected {'a number ' if expected.startswith('above') else ''}{expected}"
+        )
+    return number if type(number) in (int, float) else kind(number)
+
+
+def _fitted_to_one_of(key: str, value: Any, hints: tuple[Any, ...], ranges: Sequence[Range]) -> Any:
+    """As one of a union's types; a schedule is one, too."""
+    if set(hints) >= SCHEDULE:
+        if value is None and type(None) in hints:
+            return None
+        if isinstance(value, str) and str in set(hints) - SCHEDULE:
+            return value
+        check_schedule(key, value)
+        schedule: Any = value
+        for number in schedule_points(schedule):
+            _fitted_number(key, number, float, ranges)
+        return value
+    refused: ConfigError | None = None
+    for hint in hints:
+        try:
+            return fitted(key, value, Annotated[hint, *ranges] if ranges else hint)
+        except OtherKindError:
+            continue
+        except ConfigError as error:  # of this type, but not one of its values
+            refused = refused or error
+    union = functools.reduce(operator.or_, hints)
+    if isinstance(value, str) and any(get_origin(hint) is Literal for hint in hints):
+        raise ConfigError(f"{key}={shown(value)}; expected {spelled(union)}")
+    if refused is not None and type(None) in hints and str(refused).startswith(f"{key}="):
+        refused = ConfigError(f"{refused}, or null")
+    if refused is None:
+        raise _other_kind(key, value, union)
+    raise refused
+
+
+def _fitted_list(key: str, values: Sequence[Any], hints: tuple[Any, ...]) -> Any:
+    inner = next((hint for hint in hints if hint is not Ellipsis), Any)
+    found = [_fitted_inside(f"{key}[{index}]", value, inner) for index, value in enumerate(values)]
+    same = all(new is old for new, old in zip(found, values, strict=True))
+    if same:
+        return values
+    return tuple(found) if isinstance(values, tuple) else found
+
+
+def _fitted_mapping(key: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> Any:
+    prefix = f"{key}." if key else ""
+    found = {name: _fitted_inside(f"{prefix}{name}", value, hints[name]) for name, value in values.items()}
+    return values if all(found[name] is value for name, value in values.items()) else found
+
+
+def _fitted_inside(key: str, value: Any, hint: Any) -> Any:
+    """An entry of a list or mapping: if it is of another type, the list or mapping is still of the right one."""
+    try:
+        return fitted(key, value, hint)
+    except OtherKindError as error:
+        raise ConfigError(str(error)) from None
+
+
+def fitted_keywords(section: str, values: Any, hints: Mapping[str, Any], elsewhere: Iterable[str] = ()) -> Any:
+    """A mapping of keywords, each as its type hint has it.
+
+    Args:
+        section: the dotted key of the mapping, "" for a whole config.
+        values: of the keywords that are given.
+        hints: keyword → type hint, of all that there are.
+        elsewhere: dotted keys of the whole config, which an unknown key may mean.
+
+    Raises:
+        ConfigError: `values` is no mapping, a key is unknown, or a value does not fit.
+    """
+    if not isinstance(values, Mapping):
+        raise _other_kind(section, values, Mapping)
+    for key in values:
+        if key not in hints:
+            raise ConfigError(unknown_key(section, str(key), hints, elsewhere))
+    return _fitted_mapping(section, values, hints)
+
+
+def kinds_of(hint: Any) -> set[Any]:
+    """The types that a hint allows, without the ranges around them."""
+    if get_origin(hint) is Annotated:
+        return kinds_of(get_args(hint)[0])
+    return set().union(*map(kinds_of, get_args(hint))) if get_origin(hint) in UNIONS else {hint}
+
+
+def may_be_share(value: Any, hint: Any) -> bool:
+    """Whether shares of a run mean env steps in this value: one itself, or those inside a schedule."""
+    kinds = kinds_of(hint)
+    return Share in kinds if isinstance(value, str) else value is not None and kinds >= SCHEDULE
+
+
+def hints_of(*targets: Any, without: Iterable[str] = ()) -> dict[str, Any]:
+    """Keyword → type hint of constructors, functions or `TypedDict`s, without some keywords.
+
+    Of a keyword that several have, the last one's hint counts.
+    """
+    return {name: hint for target in targets for name, hint in _hints_of(target).items() if name not in without}
+
+
+@functools.lru_cache(maxsize=64)
+def _hints_of(target: Any) -> dict[str, Any]:
+    if is_typeddict(target):
+        return get_type_hints(target, include_extras=True)
+    return {name: keyword.annotation for name, keyword in keywords_of(target).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A mapping whose keys are keywords of a class, wherever it is passed: `model` of a policy is the section `model`.
+
+    Args:
+        name: of the section; "": it has none, and is named after the keyword that it is given for.
+        targets: the class, or several; a `TypedDict` says of keys what a constructor says of keywords.
+    """
+
+    name: str
+    targets: tuple[Any, ...]
+
+    @property
+    def hints(self) -> dict[str, Any]:
+        """Key → type hint."""
+        return hints_of(*self.targets)
+
+    def fitted(self, key: str, value: Any) -> Any:
+        """The mapping, with values as the classes' annotations have them."""
+        return fitted_keywords(self.name or key, value, self.hints)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A text that is one of some names, in upper or lower case.
+
+    Args:
+        names: in lower case.
+    """
+
+    names: tuple[str, ...]
+
+    def fitted(self, key: str, value: Any) -> str:
+        """The text as it was given."""
+        if not isinstance(value, str):
+            raise _other_kind(key, value, str)
+        if value.lower() not in self.names:
+            near = did_you_mean(value.lower(), self.names)
+            raise ConfigError(f"{key}={shown(value)} is unknown; one of {', '.join(self.names)}.{near}")
+        return value
+
+
+class Importable:
+    """An import path of a class or function, or the class or function itself."""
+
+    def fitted(self, key: str, value: Any) -> Any:
+        """The path, when it leads to something that can be called."""
+        if not isinstance(value, str) and not callable(value):
+            raise _other_kind(key, value, str)
+        try:
+            found = import_object(value) if isinstance(value, str) else value
+        except ConfigError as error:
+            raise ConfigError(f"{key}={error}" if isinstance(value, str) else str(error)) from error
+        if not callable(found):
+            raise ConfigError(
+                f"{key}={shown(value)} is {kind_of(found)}; expected the import path of a function or class"
+            )
+        return value
+
+
+ImportPath = Annotated[Any, Importable()]
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
 def spelled(hint: Any) -> str:
     """A type hint in the words of a config, as "number or list"; classes that no config can write are left out."""
-    if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(word for argument in get_args(hint) if (word := spelled(argument))))
+    if get_origin(hint) is Annotated:
+        inner, *marks = get_args(hint)
+        names = [name for mark in marks if isinstance(mark, OneOf) for name in mark.names]
+        words = ", ".join(names) or spelled(inner)
+        ranges = map(str, _ranges(marks))
+        return " ".join([words, *(f"of {each}" if each.startswith("at ") else each for each in ranges)])
+    if get_origin(hint) in UNIONS:
+        return _either(dict.fromkeys(word for argument in get_args(hint) if (word := spelled(argument))))
     if get_origin(hint) is Literal:
-        return " or ".join(repr(argument) for argument in get_args(hint))
+        return _either(map(str, get_args(hint)))
     return WORDS.get(get_origin(hint) or hint, "")
+
+
+def _either(words: Iterable[str]) -> str:
+    *first, last = words or [""]
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _ranges(marks: Iterable[Any]) -> list[Range]:
+    return [mark for mark in marks if isinstance(mark, Range)]
+
+
+def kind_of(value: Any) -> str:
+    """The type of a value, in the words of a config."""
+    return spelled(type(value)) or type(value).__name__
+
+
+def _other_kind(key: str, value: Any, hint: Any) -> OtherKindError:
+    expected = spelled(hint) or getattr(hint, "__name__", str(hint))
+    return OtherKindError(f"{key}={shown(value)} is {kind_of(value)}; expected {expected}")
 
 
 def called(function: Any, *arguments: Any) -> Any:

@@ -20,6 +20,7 @@ FLOORS = {
     "errors": 1,
     "losses": 1,
     "models": 1,
+    "ranges": 1,
     "exploration": 1,
     "multi_agent_batch": 1,
     "run_directory": 1,

@@ -167,10 +167,9 @@ class TestLearning:
         algorithm.stop()
 
     def test_custom_losses_reach_every_parameter(self, name: str, env: str) -> None:
-        policy, worker = made(
-            name, env, custom_losses=[f"{__name__}:loss_with_a_pull"], lr=1.0, optimizer="sgd", max_grad_norm=None
-        )
-        twin, _ = made(name, env, lr=1.0, optimizer="sgd", max_grad_norm=None)
+        plain = {"lr": 1.0, "optimizer": "sgd", "optimizer_kwargs": None, "max_grad_norm": None}
+        policy, worker = made(name, env, custom_losses=[f"{__name__}:loss_with_a_pull"], **plain)
+        twin, _ = made(name, env, **plain)
         policy.passes = twin.passes = policy.minibatches = twin.minibatches = 1
         policy.gradient_steps = twin.gradient_steps = 1  # TD3's actor steps at every second one
         batch = experience(policy, worker)

@@ -25,7 +25,7 @@ import re
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
@@ -35,9 +35,11 @@ from lightning_rl.callbacks.metric_names import EVAL_RETURN, check_metric
 from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.callbacks.signals import HardStop
 from lightning_rl.checkpoint_files import newest_checkpoint
-from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError, SaveError
+from lightning_rl.errors import CheckpointError, NonFiniteError, SaveError
+from lightning_rl.ranges import Count, Positive, Whole
 from lightning_rl.run_directory.atomic import duplicate, remove_staging
 from lightning_rl.run_directory.checkpoints import BEST_FILE
+from lightning_rl.signatures import checks_keywords
 
 __all__ = ["RLCheckpoint"]
 
@@ -75,25 +77,19 @@ class RLCheckpoint(Checkpoint):
         ConfigError: a number is out of range, or the metric is not known.
     """
 
+    @checks_keywords("checkpoint")
     def __init__(
         self,
         dirpath: str | Path,
         *,
-        every_env_steps: int | None = 100_000,
-        every_seconds: float | None = None,
-        keep: int = 3,
+        every_env_steps: Count | None = 100_000,
+        every_seconds: Positive | None = None,
+        keep: Whole = 3,
         monitor: str | None = EVAL_RETURN,
-        mode: str = "max",
+        mode: Literal["max", "min"] = "max",
         at_end: bool = True,
-        max_failures: int = 3,
+        max_failures: Count = 3,
     ) -> None:
-        for name, number in (("every_env_steps", every_env_steps), ("every_seconds", every_seconds)):
-            if number is not None and number <= 0:
-                raise ConfigError(f"checkpoint.{name}={number}; expected a positive number, or null for no such rule")
-        if keep < 0:
-            raise ConfigError(f"checkpoint.keep={keep}; expected 0 (only last.ckpt) or more")
-        if mode not in ("max", "min"):
-            raise ConfigError(f"checkpoint.mode={mode!r}; expected 'max' or 'min'")
         if monitor is not None:
             check_metric("checkpoint.monitor", monitor)
         self.dirpath, self.keep, self.monitor, self.mode = Path(dirpath), keep, monitor, mode

@@ -11,7 +11,8 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_rl.callbacks.metric_names import TRAIN_RETURN, check_metric
 from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.callbacks.signals import StopSignals
-from lightning_rl.errors import ConfigError
+from lightning_rl.ranges import Count, Positive
+from lightning_rl.signatures import checks_keywords
 
 __all__ = ["StopCallback"]
 
@@ -34,19 +35,17 @@ class StopCallback(Callback):
         ConfigError: a number is not positive, or the metric is not known.
     """
 
+    @checks_keywords("stop")
     def __init__(
         self,
-        total_env_steps: int | None = None,
+        total_env_steps: Count | None = None,
         target_return: float | None = None,
         metric: str = TRAIN_RETURN,
-        seconds: float | None = None,
-        min_episodes: int = 100,
+        seconds: Positive | None = None,
+        min_episodes: Count = 100,
         signals: StopSignals | None = None,
     ) -> None:
         check_metric("stop.metric", metric)
-        for name, number in (("total_env_steps", total_env_steps), ("stop.seconds", seconds)):
-            if number is not None and number <= 0:
-                raise ConfigError(f"{name}={number}; expected a positive number, or null for no such rule")
         self.total_env_steps, self.target_return, self.metric = total_env_steps, target_return, metric
         self.seconds, self.min_episodes, self.signals = seconds, min_episodes, signals
         self.reason: str | None = None

@@ -6,19 +6,27 @@ here. What needs no torch is looked at first, so that most mistakes cost no impo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from lightning_rl.config.batches import check_minibatches, check_population, check_traces
-from lightning_rl.config.keys import unknown_key, value_at
+from lightning_rl.config.keys import dotted, value_at
 from lightning_rl.config.policy_option import takes_config
-from lightning_rl.config.schema import NAMES, RANGES, SECTIONS, TRAINER_KEYS_WITH_A_HOME
-from lightning_rl.config.shares import in_env_steps_of_run
-from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.config.schema import (
+    TRAINER_KEYS_WITH_A_HOME,
+    RunKeys,
+    StopSection,
+    TrainerSection,
+)
+from lightning_rl.config.shares import resolved
+from lightning_rl.errors import ConfigError, did_you_mean, import_object, shown
 from lightning_rl.ranks.local import ranks_of
 from lightning_rl.rollouts.supervision import limits_of
-from lightning_rl.schedules import check_schedule, in_env_steps, schedule_points
-from lightning_rl.signatures import fits, keywords_of, spelled
+from lightning_rl.rollouts.worker_options import WORKERS
+from lightning_rl.schedules import in_env_steps
+from lightning_rl.signatures import ImportPath, fitted, fitted_keywords, hints_of, keywords_of
 from lightning_rl.trainer.device_check import check_devices
 
 __all__ = ["check_config"]
@@ -27,63 +35,70 @@ Config = Mapping[str, Any]
 
 NOT_POLICY = ("observation_space", "action_space", "config")  # constructor arguments that no config gives
 NOT_DATA = ("env", "workers", "evaluation", "seed", "callbacks")
+NOT_STOP = ("total_env_steps", "target_return", "signals")
+NEEDED_OF_WORKERS = ("num_workers", "envs_per_worker", "fragment_length", "vectorization", "ray")
+LOCAL_LAUNCHER = "lightning_rl.ranks.launchers:LocalLauncher"
+NOT_DISKS = (("/", "proc"), ("/", "sys"))
+LONGEST_NAME = 255  # bytes of a directory's name
 
 
-def check_config(config: Config) -> None:
-    """Refuse a configuration that cannot work.
+def check_config(config: dict[str, Any]) -> None:
+    """Refuse a configuration that cannot work, and write 1e5 as 100000 where an integer belongs.
 
     Args:
-        config: plain containers, as `compose_config` gives them.
+        config: plain containers, as `compose_config` gives them; changed in place.
 
     Raises:
         ConfigError: names the key, its value, what is expected and what to write instead.
     """
-    for section, schema in SECTIONS.items():
-        values = config if not section else config.get(section, {})
-        _check_section(section, values, schema)
-    _check_ranges(config)
+    _check_complete("", config, hints_of(RunKeys))
+    config |= fitted_keywords("", config, hints_of(RunKeys))
+    _fit_section(config, "workers", WORKERS.hints)
+    _check_complete("workers", config["workers"], NEEDED_OF_WORKERS)
     limits_of(config["workers"])
+    _check_run_dir(config["run_dir"])
     _check_env(config)
-    _check_evaluation(config)
-    check_minibatches(config)
-    check_population(config)
-    _check_metrics(config)
     _check_constructors(config)
 
 
-def _check_section(section: str, values: Config, schema: Mapping[str, Any]) -> None:
-    """Keys that are unknown or missing, and values of another type."""
+def _fitted(section: str, values: Any, hints: Mapping[str, Any], config: Config) -> Any:
+    """The values as the hints have them; shares of the run are looked at as env steps, and stay what they are."""
+    given = resolved(values, hints, config["total_env_steps"]) if isinstance(values, Mapping) else values
+    found = fitted_keywords(section, given, hints, [*dotted(config)])
+    return {key: found[key] if given[key] is value else value for key, value in values.items()}
+
+
+def _fit_section(config: dict[str, Any], section: str, hints: Mapping[str, Any]) -> None:
+    config[section] = _fitted(section, config[section], hints, config)
+
+
+def _check_complete(section: str, values: Config, needed: Iterable[str]) -> None:
     prefix = f"{section}." if section else ""
-    for key in values:
-        if key not in schema:
-            raise ConfigError(unknown_key(section, str(key), schema))
-    for key, hint in schema.items():
-        if key in values and not fits(values[key], hint):
-            raise ConfigError(f"{prefix}{key}={values[key]!r} is {_kind(values[key])}; expected {spelled(hint)}")
-    missing = [key for key in schema if key not in values] if not section else []
+    missing = [f"{prefix}{key}" for key in needed if key not in values]
     if missing:
         raise ConfigError(f"the config has no {missing[0]!r}; start from lightning_rl.config.compose_config()")
 
 
-def _check_ranges(config: Config) -> None:
-    for name, (low, high) in RANGES.items():
-        value = value_at(config, name)
-        numbers = [value]
-        if isinstance(value, list | Mapping):
-            value = in_env_steps(value, config["total_env_steps"])
-            check_schedule(name, value)
-            numbers = schedule_points(value)
-        for number in numbers:
-            if isinstance(number, int | float) and (number < low or (high is not None and number > high)):
-                expected = f"at least {low}" if high is None else f"between {low} and {high}"
-                raise ConfigError(f"{name}={value!r}; expected {expected}")
-    for name, choices in NAMES.items():
-        value = value_at(config, name)
-        if value not in choices:
-            raise ConfigError(f"{name}={value!r}; expected {' or '.join(choices)}.{did_you_mean(value, choices)}")
-    wanted = value_at(config, "stop.return")
-    if isinstance(wanted, str) and wanted != "auto":
-        raise ConfigError(f"stop.return={wanted!r}; expected a number, null, or auto (the env's reward_threshold)")
+def _check_run_dir(run_dir: str) -> None:
+    """A directory that cannot be there."""
+    try:
+        path = Path(run_dir).absolute()
+        nearest = next(parent for parent in (path, *path.parents) if parent.exists())
+        if not run_dir:
+            why = "it is empty"
+        elif not nearest.is_dir():
+            why = f"{str(nearest)!r} is a file"
+        elif nearest != path and (
+            not os.access(nearest, os.W_OK) or nearest.parts[:2] in (("/", "proc"), ("/", "sys"))
+        ):
+            why = f"nothing can be made in {str(nearest)!r}"
+        elif len(os.fsencode(path.name)) > LONGEST_NAME:
+            why = "the name is too long"
+        else:
+            return
+    except (OSError, ValueError) as error:
+        why = str(error)
+    raise ConfigError(f"run_dir={shown(run_dir)} cannot be a run's directory: {why}")
 
 
 def _check_env(config: Config, section: str = "env") -> None:
@@ -101,57 +116,113 @@ def _check_env(config: Config, section: str = "env") -> None:
     known = [*registered_envs(), *gymnasium.registry]
     if name not in known:
         raise ConfigError(
-            f"{section}.id={name!r} is no registered environment.{did_you_mean(name, known)} "
+            f"{section}.id={shown(name)} is no registered environment.{did_you_mean(name[:100], known)} "
             "`lightning-rl list envs` names the presets; your own: env.id=my_pkg.envs:MyEnv"
         )
 
 
 def _check_evaluation(config: Config) -> None:
-    if config["evaluation"].get("parallel") and not config["evaluation"].get("num_workers"):
+    evaluation = config["evaluation"]
+    if evaluation["parallel"] and not evaluation["num_workers"]:
         raise ConfigError("evaluation.parallel=true needs processes of its own: set evaluation.num_workers=1 or more")
-    if value_at(config, "evaluation.env") is not None:
+    if evaluation["env"] is not None:
         _check_env(config, "evaluation.env")
 
 
-def _check_constructors(config: Config) -> None:
+def _check_constructors(config: dict[str, Any]) -> None:
     """The sections that a constructor takes, against its signature."""
     from lightning.pytorch import Trainer
 
-    from lightning_rl.callbacks.checkpoint import RLCheckpoint
-    from lightning_rl.models.catalog import model_config
+    from lightning_rl.callbacks import RLCheckpoint, StopCallback
+    from lightning_rl.data.evaluator import EVALUATION, EVALUATION_DEFAULTS
+    from lightning_rl.models.catalog import ModelOptions
+    from lightning_rl.policies.optimiser import check_optimizer
     from lightning_rl.rollouts.envs import EnvCreator
 
-    policy = dict(config["policy"])
-    target = policy.pop("_target_", None)
+    target = config["policy"].get("_target_")
     if not isinstance(target, str | type):
-        raise ConfigError(f"policy._target_={target!r}; expected an import path, such as lightning_rl.policies.PPO")
+        raise ConfigError(
+            f"policy._target_={shown(target)}; expected an import path, such as lightning_rl.policies.PPO"
+        )
     policy_class = import_object(target) if isinstance(target, str) else target
     _check_policy(target, policy_class)
+
+    _fit_section(config, "evaluation", EVALUATION.hints)
+    _check_complete("evaluation", config["evaluation"], EVALUATION_DEFAULTS)
+    _check_evaluation(config)
+    config["model"] = fitted("model", config["model"], ModelOptions)
+    config["exploration"] = _fitted_exploration("exploration", config["exploration"], config)
+    not_policy = NOT_POLICY[: -1 if takes_config(policy_class) else None]
+    _fit_to_constructor(config, "policy", policy_class, not_policy)
+    if config["policy"].get("exploration"):
+        config["policy"]["exploration"] = _fitted_exploration("exploration", config["policy"]["exploration"], config)
+    if not policy_class.written_from_scratch:
+        default = keywords_of(policy_class)["optimizer"].default if "optimizer" in keywords_of(policy_class) else None
+        check_optimizer(config["policy"].get("optimizer", default), config["policy"].get("optimizer_kwargs"))
+    config["env"] = _fitted("env", config["env"], hints_of(EnvCreator), config)
+    _check_complete("env", config["env"], ("id",))
+    if config["evaluation"]["env"] is not None:
+        section = "evaluation.env"
+        config["evaluation"]["env"] = _fitted(section, config["evaluation"]["env"], hints_of(EnvCreator), config)
+        _check_complete(section, config["evaluation"]["env"], ("id",))
+    _fit_to_constructor(config, "data", _data_class(config["data"].get("_target_")), NOT_DATA)
+    _fit_section(config, "checkpoint", hints_of(RLCheckpoint, without=("dirpath",)))
+    stop = hints_of(StopCallback, StopSection, without=NOT_STOP)
+    _fit_section(config, "stop", stop)
+    _check_complete("stop", config["stop"], ("return",))
+    _check_metrics(config)
+    _check_trainer(config, Trainer)
+    _fit_to_constructor(config, "launcher", _launcher_class(config["launcher"].get("_target_", LOCAL_LAUNCHER)))
+    _check_callbacks(config["callbacks"])
+
+    check_minibatches(config)
+    check_population(config)
     check_traces(config, policy_class)
     if policy_class.learns_alone and ranks_of(config) > 1:
         raise ConfigError(
             f"policy {policy_class.__name__} learns by its own learn_on_batch, which knows nothing of other ranks: "
             "set trainer.devices=1"
         )
-    _check_keywords("policy", policy, policy_class, NOT_POLICY[: -1 if takes_config(policy_class) else None])
-    _check_exploration(policy.get("exploration"))
-    model_config(config["model"])
-    _check_keywords("env", config["env"], EnvCreator)
-    if config["evaluation"]["env"] is not None:
-        _check_keywords("evaluation.env", config["evaluation"]["env"], EnvCreator)
-    data = dict(config["data"])
-    _check_keywords("data", data, _data_class(data.pop("_target_", None)), NOT_DATA)
-    _check_keywords("checkpoint", config["checkpoint"], RLCheckpoint, ("dirpath",))
-    in_env_steps_of_run(config)  # looks at schedules
+
+
+def _fit_to_constructor(config: dict[str, Any], section: str, target: Any, without: Iterable[str] = ()) -> None:
+    """A section with `_target_`, against the constructor of that class."""
+    values = {key: value for key, value in config[section].items() if key != "_target_"}
+    found = _fitted(section, values, hints_of(target, without=without), config)
+    config[section] = {key: found.get(key, value) for key, value in config[section].items()}
+
+
+def _check_trainer(config: dict[str, Any], trainer_class: Any) -> None:
     for key in config["trainer"]:
         if key in TRAINER_KEYS_WITH_A_HOME:
             raise ConfigError(f"trainer.{key} is set by lightning_rl: use {TRAINER_KEYS_WITH_A_HOME[key]}")
+    hints = hints_of(trainer_class, TrainerSection, without=TRAINER_KEYS_WITH_A_HOME)
+    _fit_section(config, "trainer", hints)
+    if config["trainer"].get("devices") == []:
+        raise ConfigError("trainer.devices=[]; expected a number of devices, or the indices of some")
     check_devices(config["trainer"], config["workers"])
-    launcher = dict(config["launcher"])
-    _check_keywords(
-        "launcher", launcher, import_object(launcher.pop("_target_", "lightning_rl.ranks.launchers:LocalLauncher"))
-    )
-    _check_keywords("trainer", config["trainer"], Trainer, TRAINER_KEYS_WITH_A_HOME)
+
+
+def _check_callbacks(callbacks: Iterable[Any]) -> None:
+    """Entries that are neither a callback nor say where there is one."""
+    for index, entry in enumerate(callbacks):
+        named = entry.get("callback", entry.get("_target_")) if isinstance(entry, Mapping) else entry
+        if isinstance(named, str):
+            fitted(f"callbacks[{index}]", named, ImportPath)
+        elif type(named) in (int, float, bool, list, dict, type(None)):
+            raise ConfigError(
+                f"callbacks[{index}]={shown(entry)}; expected an import path, or {{callback: path, **keywords}}"
+            )
+
+
+def _launcher_class(target: Any) -> Any:
+    """The class that `launcher._target_` names."""
+    found = import_object(target) if isinstance(target, str) else target
+    if not (isinstance(found, type) and hasattr(found, "launch")):
+        raise ConfigError(
+            f"launcher._target_={shown(target)}; expected the path of a launcher, such as {LOCAL_LAUNCHER}"
+        )
+    return found
 
 
 def _data_class(target: Any) -> Any:
@@ -161,19 +232,24 @@ def _data_class(target: Any) -> Any:
     found = import_object(target) if isinstance(target, str) else target
     if not (isinstance(found, type) and issubclass(found, RolloutDataModule)):
         raise ConfigError(
-            f"data._target_={target!r}; expected the import path of a RolloutDataModule, such as "
+            f"data._target_={shown(target)}; expected the import path of a RolloutDataModule, such as "
             "lightning_rl.data.datamodule:RolloutDataModule"
         )
     return found
 
 
-def _check_exploration(exploration: Config | None) -> None:
-    """The strategy's name, and its keys against its constructor."""
+def _fitted_exploration(key: str, exploration: Any, config: Config) -> dict[str, Any]:
+    """A strategy's name, and its keys against its constructor; also those of the strategy below it."""
     from lightning_rl.exploration.making import SPACES, strategy_class
 
-    if exploration:
-        keywords = {key: value for key, value in exploration.items() if key != "type"}
-        _check_keywords("exploration", keywords, strategy_class(exploration.get("type", "stochastic_sampling")), SPACES)
+    given = fitted(key, exploration, Mapping[str, Any])
+    keywords = {name: value for name, value in given.items() if name != "type"}
+    named = given.get("type", "stochastic_sampling")
+    strategy = strategy_class(named, key)
+    found = dict(_fitted(key, keywords, hints_of(strategy, without=SPACES), config))
+    if found.get("sub_exploration"):
+        found["sub_exploration"] = _fitted_exploration(f"{key}.sub_exploration", found["sub_exploration"], config)
+    return {name: found.get(name, value) for name, value in given.items()}
 
 
 def _check_policy(named: Any, found: Any) -> None:
@@ -189,18 +265,16 @@ def _check_policy(named: Any, found: Any) -> None:
         )
 
 
-def _check_keywords(section: str, values: Config, target: Any, without: Iterable[str] = ()) -> None:
-    taken = {name: keyword.annotation for name, keyword in keywords_of(target).items() if name not in without}
-    _check_section(section, values, taken)
-
-
 def _check_metrics(config: Config) -> None:
     from lightning_rl.callbacks.metric_names import check_metric
 
-    check_metric("stop.metric", config["stop"]["metric"])
+    if "metric" in config["stop"]:
+        metric, evaluated = config["stop"]["metric"], in_env_steps(config["evaluation"]["every_env_steps"])
+        check_metric("stop.metric", metric)
+        if config["stop"]["return"] is not None and metric.startswith("eval/") and not evaluated:
+            raise ConfigError(
+                f"stop.metric={metric!r} with evaluation.every_env_steps=0: nothing is ever evaluated; set "
+                "evaluation.every_env_steps, or stop.metric=rollout/ep_rew_mean"
+            )
     if config["checkpoint"].get("monitor") is not None:
         check_metric("checkpoint.monitor", config["checkpoint"]["monitor"])
-
-
-def _kind(value: Any) -> str:
-    return spelled(type(value)) or type(value).__name__

@@ -18,8 +18,8 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from lightning_rl.config.groups import PRIMARY, group_options, hydra_ready, is_path, option_text
 from lightning_rl.config.keys import plain_keys
 from lightning_rl.config.policy_option import policy_option
-from lightning_rl.config.refusals import explanation, first_line, no_choice
-from lightning_rl.errors import ConfigError, import_object
+from lightning_rl.config.refusals import explanation, no_choice
+from lightning_rl.errors import ConfigError, first_line, import_object
 
 __all__ = ["compose_config", "parsed_overrides", "store_policy"]
 

@@ -11,10 +11,10 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import OmegaConf
 
 from lightning_rl.config.groups import GROUPS, PRIMARY
-from lightning_rl.config.keys import dotted, plain_keys, unknown_key
-from lightning_rl.errors import did_you_mean
+from lightning_rl.config.keys import dotted, plain_keys
+from lightning_rl.errors import SYNONYMS, did_you_mean, first_line, unknown_key
 
-__all__ = ["explanation", "first_line", "no_choice"]
+__all__ = ["explanation", "no_choice"]
 
 
 def explanation(error: HydraException, overrides: Sequence[str]) -> str:
@@ -49,8 +49,9 @@ def no_key(key: str, choices: Sequence[str]) -> str:
     section, _, name = key.rpartition(".")
     siblings = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == section]
     if section and siblings:
-        return unknown_key(section, name, [sibling for sibling in siblings if sibling != "_target_"])
-    same_name = [other for other in known if other.rpartition(".")[2] == key]
+        return unknown_key(section, name, [sibling for sibling in siblings if sibling != "_target_"], known)
+    meant = [other for other in SYNONYMS.get(key.lower(), ()) if other in known]
+    same_name = meant or [other for other in known if other.rpartition(".")[2] == key]
     suggestion = f" Did you mean {same_name[0]!r}?" if same_name else did_you_mean(key, known)
     groups = f" Groups: {', '.join(GROUPS)}"
     return f"no key {key!r}.{suggestion or groups}"
@@ -63,8 +64,3 @@ def plain_of_choices(choices: Sequence[str]) -> Mapping[str, Any]:
     except HydraException:
         config = compose(PRIMARY)
     return plain_keys(OmegaConf.to_container(config))
-
-
-def first_line(error: Exception) -> str:
-    """An error's message without what follows its first line."""
-    return (str(error).splitlines() or [type(error).__name__])[0]

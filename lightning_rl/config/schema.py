@@ -1,103 +1,75 @@
-"""What no constructor says about a configuration: sections, types, ranges and names that have no class behind them."""
+"""Keys that no constructor takes: those of the whole config, and what a section has beside its class's keywords."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from datetime import timedelta
+from typing import Annotated, Any, Literal, TypedDict
 
-from lightning_rl.schedules import EnvSteps
+from lightning_rl.errors import ConfigError, shown
+from lightning_rl.ranges import Count, Range, Seed
 
-__all__ = ["NAMES", "RANGES", "SECTIONS", "TRAINER_KEYS_WITH_A_HOME"]
+__all__ = ["TRAINER_KEYS_WITH_A_HOME", "RunKeys", "StopSection", "TrainerSection"]
 
-SECTIONS: dict[str, dict[str, Any]] = {
-    "": {
-        "seed": int,
-        "total_env_steps": int,
-        "run_dir": str,
-        "torch_threads": int,
-        "stop": Mapping,
-        "policy": Mapping,
-        "model": Mapping,
-        "exploration": Mapping,
-        "env": Mapping,
-        "workers": Mapping,
-        "data": Mapping,
-        "evaluation": Mapping,
-        "checkpoint": Mapping,
-        "trainer": Mapping,
-        "launcher": Mapping,
-        "logger": Mapping,
-        "callbacks": list,
-    },
-    "workers": {
-        "num_workers": int,
-        "logical_workers": int | None,
-        "envs_per_worker": int,
-        "fragment_length": int,
-        "batch_mode": str,
-        "vectorization": str,
-        "record_logp": bool | None,
-        "act_on": str,
-        "max_env_restarts": int,
-        "max_restarts": int,
-        "max_failures": int,
-        "restart_backoff_s": float,
-        "min_healthy": float,
-        "start_timeout_s": float,
-        "sample_timeout_s": float | None,
-        "reset_timeout_s": float | None,
-        "step_timeout_s": float | None,
-        "max_memory_mb": float | None,
-        "ray": Mapping,
-    },
-    "evaluation": {
-        "every_env_steps": EnvSteps,
-        "max_share": float | None,
-        "episodes": int,
-        "explore": bool,
-        "env": Mapping | None,
-        "num_workers": int,
-        "parallel": bool,
-    },
-    "stop": {"metric": str, "return": float | str | None, "seconds": float | None, "min_episodes": int},
-}
 
-RANGES: dict[str, tuple[float, float | None]] = {  # lowest and highest value allowed
-    "seed": (0, None),
-    "total_env_steps": (1, None),
-    "torch_threads": (1, None),
-    "stop.seconds": (0, None),
-    "stop.min_episodes": (1, None),
-    "workers.num_workers": (0, None),
-    "workers.logical_workers": (1, None),
-    "workers.envs_per_worker": (1, None),
-    "workers.fragment_length": (1, None),
-    "workers.max_env_restarts": (0, None),
-    "evaluation.every_env_steps": (0, None),
-    "evaluation.max_share": (0, 1),
-    "evaluation.episodes": (1, None),
-    "evaluation.num_workers": (0, None),
-    "checkpoint.every_env_steps": (1, None),
-    "checkpoint.every_seconds": (0, None),
-    "checkpoint.keep": (0, None),
-    "env.max_episode_steps": (1, None),
-    "policy.gamma": (0, 1),
-    "policy.gae_lambda": (0, 1),
-    "policy.passes": (1, None),
-    "policy.minibatches": (1, None),
-    "policy.microbatches": (1, None),
-    "policy.max_grad_norm": (0, None),
-    "policy.lr": (0, None),
-    "policy.clip": (0, None),
-    "data.directions": (1, None),
-    "data.eval_prob": (0, 1),
-}
+class RunKeys(TypedDict):
+    """The whole config."""
 
-NAMES: dict[str, tuple[str, ...]] = {
-    "workers.batch_mode": ("truncate_episodes", "complete_episodes"),
-    "workers.vectorization": ("auto", "sync", "async", "native"),
-    "workers.act_on": ("cpu", "learner"),
-}
+    seed: Seed
+    total_env_steps: Count
+    run_dir: str
+    torch_threads: Annotated[int, Range(1, 1024)]
+    stop: Mapping[str, Any]
+    policy: Mapping[str, Any]
+    model: Mapping[str, Any]
+    exploration: Mapping[str, Any]
+    env: Mapping[str, Any]
+    workers: Mapping[str, Any]
+    data: Mapping[str, Any]
+    evaluation: Mapping[str, Any]
+    checkpoint: Mapping[str, Any]
+    trainer: Mapping[str, Any]
+    launcher: Mapping[str, Any]
+    logger: Mapping[str, Any]
+    callbacks: list[Any]
+
+
+# Beside the keywords of `StopCallback`; "auto" is the environment's own reward_threshold.
+StopSection = TypedDict("StopSection", {"return": float | Literal["auto"] | None})
+
+
+class Duration:
+    """What Lightning takes as a time: "DD:HH:MM:SS", or keywords of a timedelta."""
+
+    def fitted(self, key: str, value: Any) -> Any:
+        """The value, when it is a time above 0.
+
+        Raises:
+            ConfigError: it is not.
+        """
+        try:
+            if isinstance(value, str):
+                days, hours, minutes, seconds = map(int, value.strip().split(":"))
+                length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+            else:
+                length = value if isinstance(value, timedelta) else timedelta(**value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ConfigError(f"{key}={shown(value)}; expected DD:HH:MM:SS, or {{hours: 1, minutes: 30}}") from error
+        if length <= timedelta(0):
+            raise ConfigError(f"{key}={shown(value)}; expected more than no time")
+        return value
+
+
+Devices = Annotated[int, Range(-1, 1024)]  # −1: all
+
+
+class TrainerSection(TypedDict, total=False):
+    """Keywords of Lightning's Trainer of which it does not say what they may be."""
+
+    devices: Devices | list[Devices] | str
+    num_nodes: Annotated[int, Range(1, 4096)]
+    max_time: Annotated[Any, Duration()] | None
+
 
 TRAINER_KEYS_WITH_A_HOME = {
     "max_epochs": "total_env_steps",

@@ -7,14 +7,13 @@ gets more steps.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
-from lightning_rl.config.schema import SECTIONS
 from lightning_rl.errors import import_object
-from lightning_rl.schedules import Schedule, Share, check_schedule, in_env_steps
-from lightning_rl.signatures import keywords_of
+from lightning_rl.schedules import in_env_steps
+from lightning_rl.signatures import hints_of, may_be_share
 
-__all__ = ["in_env_steps_of_run"]
+__all__ = ["in_env_steps_of_run", "resolved"]
 
 
 def in_env_steps_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,46 +24,35 @@ def in_env_steps_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         config: plain containers whose keys and types are those of the constructors.
-
-    Raises:
-        ConfigError: what should be a schedule is none.
     """
     from lightning_rl.callbacks.checkpoint import RLCheckpoint
+    from lightning_rl.data.evaluator import EVALUATION
 
     total, own = config["total_env_steps"], dict(config)
     for section in ("policy", "data"):
         target = own[section]["_target_"]
-        hints = _hints(import_object(target) if isinstance(target, str) else target)
-        own[section] = _resolved(section, own[section], hints, total)
+        hints = hints_of(import_object(target) if isinstance(target, str) else target)
+        own[section] = resolved(own[section], hints, total)
     if isinstance(own["policy"].get("exploration"), Mapping):
-        own["policy"]["exploration"] = _explored("exploration", own["policy"]["exploration"], total)
-    own["checkpoint"] = _resolved("checkpoint", own["checkpoint"], _hints(RLCheckpoint), total)
-    own["evaluation"] = _resolved("evaluation", own["evaluation"], SECTIONS["evaluation"], total)
+        own["policy"]["exploration"] = _explored(own["policy"]["exploration"], total)
+    own["checkpoint"] = resolved(own["checkpoint"], hints_of(RLCheckpoint), total)
+    own["evaluation"] = resolved(own["evaluation"], EVALUATION.hints, total)
     return own
 
 
-def _explored(section: str, exploration: Mapping[str, Any], total: int) -> dict[str, Any]:
+def _explored(exploration: Mapping[str, Any], total: int) -> dict[str, Any]:
     from lightning_rl.exploration.making import strategy_class
 
-    hints = _hints(strategy_class(exploration.get("type", "stochastic_sampling")))
-    own = _resolved(section, exploration, hints, total)
+    hints = hints_of(strategy_class(exploration.get("type", "stochastic_sampling")))
+    own = resolved(exploration, hints, total)
     if isinstance(own.get("sub_exploration"), Mapping):
-        own["sub_exploration"] = _explored(f"{section}.sub_exploration", own["sub_exploration"], total)
+        own["sub_exploration"] = _explored(own["sub_exploration"], total)
     return own
 
 
-def _resolved(section: str, values: Mapping[str, Any], hints: Mapping[str, Any], total: int) -> dict[str, Any]:
-    own = dict(values)
-    for key, hint in hints.items():
-        if own.get(key) is None:
-            continue
-        if hint in (Schedule, Schedule | None):
-            own[key] = in_env_steps(own[key], total)
-            check_schedule(f"{section}.{key}", own[key])
-        elif Share in get_args(hint):
-            own[key] = in_env_steps(own[key], total)
-    return own
-
-
-def _hints(target: Any) -> dict[str, Any]:
-    return {name: keyword.annotation for name, keyword in keywords_of(target).items()}
+def resolved(values: Mapping[str, Any], hints: Mapping[str, Any], total: int) -> dict[str, Any]:
+    """The values of a section, with env steps where its hints allow shares and there are some."""
+    return {
+        key: in_env_steps(value, total) if may_be_share(value, hints.get(key)) else value
+        for key, value in values.items()
+    }

@@ -7,23 +7,25 @@ everything happens in this process, one after the other, and means the same.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.datasets import timed
 from lightning_rl.data.demand import Demand
 from lightning_rl.data.execution import NOT_READY, concurrently, for_each
 from lightning_rl.data.initial_priorities import ClippedRewards, InitialPriorities
-from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.data.replay_datamodule import Intensity, ReplayDataModule
 from lightning_rl.data.replay_dataset import Draw
 from lightning_rl.data.running_returns import check_no_running_returns
 from lightning_rl.data.shards import ReplayShard, ReplayShards
-from lightning_rl.errors import ConfigError, check_at_least_one
+from lightning_rl.errors import ConfigError
+from lightning_rl.ranges import Count, Range, WholeEnvSteps
 from lightning_rl.rollouts.gather import Receipt
 from lightning_rl.rollouts.services import make_services
 from lightning_rl.rollouts.slices import logical_workers
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schedules import EnvSteps, in_env_steps
+from lightning_rl.schedules import in_env_steps
+from lightning_rl.signatures import ImportPath
 
 __all__ = ["ApexDataModule", "receive_and_replay"]
 
@@ -56,29 +58,22 @@ class ApexDataModule(ReplayDataModule):
         workers: Any = None,
         evaluation: Any = None,
         *,
-        num_shards: int = 4,
+        num_shards: Annotated[int, Range(1, 1024)] = 4,
         initial_priorities: bool = True,
-        requests_per_worker: int = 2,
-        requests_per_shard: int = 2,
-        max_staleness: int = 400,
-        capacity: int = 1_000_000,
-        batch_size: int = 512,
-        learning_starts: EnvSteps = 50_000,
-        training_intensity: float = 0.002,
-        fragments_per_iteration: int = 10,
-        n_step: int = 3,
+        requests_per_worker: Count = 2,
+        requests_per_shard: Count = 2,
+        max_staleness: Count = 400,
+        capacity: Count = 1_000_000,
+        batch_size: Count = 512,
+        learning_starts: WholeEnvSteps = 50_000,
+        training_intensity: Intensity = 0.002,
+        fragments_per_iteration: Count = 10,
+        n_step: Count = 3,
         prioritized: bool = True,
-        plan: Any = None,
+        plan: ImportPath | None = None,
         callbacks: Any = (),
         **keywords: Any,
     ) -> None:
-        check_at_least_one(
-            "data.",
-            num_shards=num_shards,
-            requests_per_worker=requests_per_worker,
-            requests_per_shard=requests_per_shard,
-            max_staleness=max_staleness,
-        )
         learning_starts = in_env_steps(learning_starts)
         check_shares(num_shards, capacity, batch_size, learning_starts)
         # Last: it sees fragments as the user's hooks leave them.

@@ -10,21 +10,22 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from lightning_rl.data.async_checks import check_choices
 from lightning_rl.data.async_dataset import AsyncDataset
 from lightning_rl.data.datamodule import RolloutDataModule, logical_workers
 from lightning_rl.data.demand import Demand
 from lightning_rl.data.fragment_joiner import FragmentJoiner
 from lightning_rl.data.running_returns import check_no_running_returns
 from lightning_rl.data.storage import estimated_bytes
-from lightning_rl.errors import ConfigError, EnvError, check_at_least_one
-from lightning_rl.rollouts.envs import EnvCreator
+from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.ranges import Count, NonNegative, Positive, Seed, Whole
 from lightning_rl.rollouts.gather import Receipt, owned
 from lightning_rl.rollouts.services import make_services
+from lightning_rl.rollouts.worker_options import Processes
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
+from lightning_rl.signatures import ImportPath
 
 __all__ = ["AsyncDataModule"]
 
@@ -74,20 +75,20 @@ class AsyncDataModule(RolloutDataModule):
 
     def __init__(
         self,
-        env: EnvCreator | Mapping[str, Any],
+        env: Any,
         workers: Mapping[str, Any] | None = None,
         evaluation: Mapping[str, Any] | None = None,
         *,
-        fragments_per_batch: int = 1,
-        requests_per_worker: int = 2,
-        max_outstanding_mb: float = 256.0,
-        max_policy_lag: int = 1000,
-        order: str = "ready",
-        replay_proportion: float = 0.0,
-        replay_slots: int = 100,
-        num_aggregators: int = 0,
-        plan: Any = None,
-        seed: int = 0,
+        fragments_per_batch: Count = 1,
+        requests_per_worker: Count = 2,
+        max_outstanding_mb: Positive = 256.0,
+        max_policy_lag: Count = 1000,
+        order: Literal["ready", "fixed"] = "ready",
+        replay_proportion: NonNegative = 0.0,
+        replay_slots: Whole = 100,
+        num_aggregators: Processes = 0,
+        plan: ImportPath | None = None,
+        seed: Seed = 0,
         callbacks: Sequence[Any] = (),
     ) -> None:
         super().__init__(
@@ -99,13 +100,11 @@ class AsyncDataModule(RolloutDataModule):
             seed=seed,
             callbacks=callbacks,
         )
-        check_at_least_one(
-            "data.",
-            fragments_per_batch=fragments_per_batch,
-            requests_per_worker=requests_per_worker,
-            max_policy_lag=max_policy_lag,
-        )
-        check_choices(order, max_outstanding_mb, replay_proportion, replay_slots, num_aggregators)
+        if replay_proportion > 0 and replay_slots < 1:
+            raise ConfigError(
+                f"data.replay_slots={replay_slots} with data.replay_proportion={replay_proportion}: keep at least 1 "
+                "fragment, or set the proportion to 0"
+            )
         self.fragments_per_batch, self.max_policy_lag, self.order = fragments_per_batch, max_policy_lag, order
         self.requests_per_worker, self.max_outstanding_mb = requests_per_worker, max_outstanding_mb
         self.replay_proportion, self.replay_slots = replay_proportion, replay_slots

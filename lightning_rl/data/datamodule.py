@@ -18,26 +18,19 @@ from lightning_rl.callbacks.metrics import log_metrics_of
 from lightning_rl.collective import gathered, sum_over_ranks
 from lightning_rl.data.datasets import EvaluationDataset, OnPolicyDataset
 from lightning_rl.data.epochs import UNEVALUATED_EPOCH, Epochs
-from lightning_rl.data.evaluator import Evaluator, evaluation_workers
+from lightning_rl.data.evaluator import EVALUATION_DEFAULTS, EvaluationOptions, Evaluator, evaluation_workers
 from lightning_rl.data.transfer import moved
 from lightning_rl.errors import ConfigError, import_object
+from lightning_rl.ranges import Seed
 from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.slices import logical_workers
+from lightning_rl.rollouts.worker_options import WorkerOptions
 from lightning_rl.rollouts.worker_set import make_worker_set
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import in_env_steps
+from lightning_rl.signatures import ImportPath, checks_keywords
 
 __all__ = ["EpisodeWindow", "RolloutDataModule"]
-
-EVALUATION = {
-    "every_env_steps": "5%",
-    "max_share": None,
-    "episodes": 10,
-    "explore": False,
-    "env": None,
-    "num_workers": 0,
-    "parallel": False,
-}
 
 
 class EpisodeWindow:
@@ -83,7 +76,7 @@ class RolloutDataModule(LightningDataModule):
     """Rollouts for training and episodes for evaluation.
 
     Args:
-        env: the training environments: an `EnvCreator`, or its keywords.
+        env: the training environments: an `EnvCreator`, its keywords, or its `id`.
         workers: num_workers (0: in this process, without Ray), logical_workers (how many workers there are, wherever
             they run, the same number for each rank; `None`: one per process and rank), envs_per_worker,
             fragment_length, batch_mode, vectorization, record_logp (`None`: where the algorithm reads it), act_on
@@ -107,19 +100,26 @@ class RolloutDataModule(LightningDataModule):
 
     reads_logp: ClassVar[bool] = True  # whether losses on these rollouts read how likely their actions were
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Let a subclass's constructor check its keywords."""
+        super().__init_subclass__(**keywords)
+        if "__init__" in vars(cls):
+            cls.__init__ = checks_keywords("data")(cls.__init__)
+
+    @checks_keywords("data")
     def __init__(
         self,
-        env: EnvCreator | Mapping[str, Any],
-        workers: Mapping[str, Any] | None = None,
-        evaluation: Mapping[str, Any] | None = None,
+        env: Any,
+        workers: WorkerOptions | None = None,
+        evaluation: EvaluationOptions | None = None,
         *,
-        dataset: Any = OnPolicyDataset,
-        plan: Any = None,
-        seed: int = 0,
+        dataset: ImportPath = OnPolicyDataset,
+        plan: ImportPath | None = None,
+        seed: Seed = 0,
         callbacks: Sequence[Any] = (),
     ) -> None:
         super().__init__()
-        self.env = env if isinstance(env, EnvCreator) else EnvCreator(**env)
+        self.env = EnvCreator.of(env)
         self.worker_options = dict(workers or {})
         self.num_workers = int(self.worker_options.pop("num_workers", 0))
         self._logical: int | None = self.worker_options.pop("logical_workers", None)
@@ -137,7 +137,7 @@ class RolloutDataModule(LightningDataModule):
                 "data=replay"
             )
         self.worker_options["num_envs"] = int(self.worker_options.pop("envs_per_worker", 1))
-        self.evaluation = {**EVALUATION, **(evaluation or {})}
+        self.evaluation = {**EVALUATION_DEFAULTS, **(evaluation or {})}
         self.seed, self.callbacks = seed, tuple(callbacks)
         every = in_env_steps(self.evaluation["every_env_steps"]) or UNEVALUATED_EPOCH
         self.epochs = Epochs(every, self.evaluation["max_share"], self.expected_evaluation_seconds)
@@ -303,7 +303,7 @@ class RolloutDataModule(LightningDataModule):
     def _make_evaluator(self, policy: Any) -> Evaluator:
         assert self.trainer is not None
         env = self.evaluation["env"]
-        creator = self.env if env is None else env if isinstance(env, EnvCreator) else EnvCreator(**env)
+        creator = self.env if env is None else EnvCreator.of(env)
         place = {"seed": self.seed, "rank": self.trainer.global_rank, "ranks": self.trainer.world_size}
         made = evaluation_workers(creator, self._actor(policy), self.evaluation, self.worker_options, **place)
         return Evaluator(*made, parallel=bool(self.evaluation["parallel"]))

@@ -12,21 +12,51 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from lightning_rl.collective import gathered
 from lightning_rl.errors import ConfigError
+from lightning_rl.ranges import Count, Probability, Range
 from lightning_rl.rollouts.gather import split
 from lightning_rl.rollouts.supervision import limits_of
+from lightning_rl.rollouts.worker_options import Processes
 from lightning_rl.rollouts.worker_set import WorkerSet, make_worker_set
+from lightning_rl.schedules import EnvSteps
+from lightning_rl.signatures import Section
 
-__all__ = ["Evaluator", "Snapshot", "evaluation_workers", "snapshot_of"]
+__all__ = [
+    "EVALUATION",
+    "EVALUATION_DEFAULTS",
+    "EvaluationOptions",
+    "Evaluator",
+    "Snapshot",
+    "evaluation_workers",
+    "snapshot_of",
+]
 
 ENVIRONMENTS = 16  # stepped together in an evaluation, at most
 COUNTERS = ("env_steps", "iterations", "gradient_steps")
 
 Episodes = list[tuple[float, int]]
 """(return, length) of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationKeys:
+    """What may be said about evaluations, with defaults; `RolloutDataModule` explains it."""
+
+    every_env_steps: Annotated[EnvSteps, Range(0)] = "5%"  # type: ignore[assignment]  # pyright: ignore
+    max_share: Probability | None = None
+    episodes: Count = 10
+    explore: bool = False
+    env: Any = None
+    num_workers: Processes = 0
+    parallel: bool = False
+
+
+EVALUATION = Section("evaluation", (EvaluationKeys,))
+EVALUATION_DEFAULTS = asdict(EvaluationKeys())
+EvaluationOptions = Annotated[Mapping[str, Any], EVALUATION]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,11 @@ from typing import Any
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.gradient_dataset import GradientDataset
 from lightning_rl.data.running_returns import check_no_running_returns
-from lightning_rl.errors import ConfigError, check_at_least_one
+from lightning_rl.errors import ConfigError
+from lightning_rl.ranges import Count, Seed, Whole
 from lightning_rl.rollouts.asking import Answered
 from lightning_rl.rollouts.slices import logical_workers
+from lightning_rl.signatures import ImportPath
 
 __all__ = ["GradientDataModule"]
 
@@ -35,10 +37,10 @@ class GradientDataModule(RolloutDataModule):
         workers: Any = None,
         evaluation: Any = None,
         *,
-        gradients_per_iteration: int = 10,
-        max_staleness: int | None = None,
-        plan: Any = None,
-        seed: int = 0,
+        gradients_per_iteration: Count = 10,
+        max_staleness: Whole | None = None,
+        plan: ImportPath | None = None,
+        seed: Seed = 0,
         callbacks: Any = (),
     ) -> None:
         super().__init__(
@@ -50,9 +52,6 @@ class GradientDataModule(RolloutDataModule):
             seed=seed,
             callbacks=callbacks,
         )
-        check_at_least_one("data.", gradients_per_iteration=gradients_per_iteration)
-        if max_staleness is not None and max_staleness < 0:
-            raise ConfigError(f"data.max_staleness={max_staleness}; expected at least 0, or null")
         self.gradients_per_iteration = gradients_per_iteration
         workers_here = logical_workers(self._logical, self.num_workers, ranks=1)
         self._take_turns = workers_here > max(1, self.num_workers)  # several act with the same policy object

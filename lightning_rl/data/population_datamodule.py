@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.population_dataset import PopulationDataset
-from lightning_rl.errors import ConfigError, check_at_least_one
+from lightning_rl.errors import ConfigError
+from lightning_rl.ranges import Probability, Range, Seed
 from lightning_rl.rollouts.gather import split
 from lightning_rl.rollouts.slices import logical_workers
 from lightning_rl.seeding import derive_seed
+from lightning_rl.signatures import ImportPath
 
 __all__ = ["PopulationDataModule"]
 
@@ -36,11 +38,11 @@ class PopulationDataModule(RolloutDataModule):
         workers: Any = None,
         evaluation: Any = None,
         *,
-        directions: int = 16,
-        eval_prob: float = 0.0,
+        directions: Annotated[int, Range(1, 1_000_000)] = 16,
+        eval_prob: Probability = 0.0,
         explore: bool = False,
-        plan: Any = None,
-        seed: int = 0,
+        plan: ImportPath | None = None,
+        seed: Seed = 0,
         callbacks: Any = (),
     ) -> None:
         super().__init__(
@@ -52,9 +54,6 @@ class PopulationDataModule(RolloutDataModule):
             seed=seed,
             callbacks=callbacks,
         )
-        check_at_least_one("data.", directions=directions)
-        if not 0 <= eval_prob <= 1:
-            raise ConfigError(f"data.eval_prob={eval_prob}; expected between 0 and 1")
         for key, expected in (("batch_mode", "complete_episodes"), ("fragment_length", 1)):
             if self.worker_options.setdefault(key, expected) != expected:
                 raise ConfigError(

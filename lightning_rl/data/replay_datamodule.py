@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -21,14 +21,19 @@ from lightning_rl.data.sequence_replay import (
 )
 from lightning_rl.data.storage import check_fits_memory, estimated_bytes
 from lightning_rl.data.update_ratio import UpdateRatio
-from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
+from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.ranges import Count, NonNegative, Positive, ProbabilitySchedule, Range, Seed, Whole, WholeEnvSteps
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schedules import EnvSteps, Schedule, in_env_steps
+from lightning_rl.schedules import in_env_steps
 from lightning_rl.seeding import derive_seed
+from lightning_rl.signatures import ImportPath
 
 __all__ = ["ReplayDataModule"]
 
 STEPS_AT_ONCE = 16  # gradient steps whose rows are drawn together, where nothing that is learned changes the draws
+
+
+Intensity = Annotated[float, Range(0, 10_000, above_low=True)]  # gradient steps per env step
 
 
 class ReplayDataModule(RolloutDataModule):
@@ -68,24 +73,24 @@ class ReplayDataModule(RolloutDataModule):
         workers: Any = None,
         evaluation: Any = None,
         *,
-        capacity: int = 100_000,
-        batch_size: int = 256,
-        learning_starts: EnvSteps = 1000,
-        training_intensity: float = 1.0,
-        fragments_per_iteration: int = 1,
-        n_step: int = 1,
+        capacity: Count = 100_000,
+        batch_size: Count = 256,
+        learning_starts: WholeEnvSteps = 1000,
+        training_intensity: Intensity = 1.0,
+        fragments_per_iteration: Count = 1,
+        n_step: Count = 1,
         prioritized: bool = False,
-        priority_alpha: float = 0.6,
-        priority_beta: Schedule = 0.4,
-        priority_eps: float = 1e-6,
+        priority_alpha: NonNegative = 0.6,
+        priority_beta: ProbabilitySchedule = 0.4,
+        priority_eps: Positive = 1e-6,
         priority_ranked: bool = False,
-        sequence_length: int = 20,
-        burn_in: int = 0,
-        sequence_stride: int | None = None,
+        sequence_length: Count = 20,
+        burn_in: Whole = 0,
+        sequence_stride: Count | None = None,
         storage: str = "memory",
         save_replay: bool = True,
-        plan: Any = None,
-        seed: int = 0,
+        plan: ImportPath | None = None,
+        seed: Seed = 0,
         callbacks: Any = (),
     ) -> None:
         super().__init__(
@@ -96,13 +101,6 @@ class ReplayDataModule(RolloutDataModule):
             plan=plan,
             seed=seed,
             callbacks=callbacks,
-        )
-        check_at_least_one(
-            "data.",
-            capacity=capacity,
-            batch_size=batch_size,
-            fragments_per_iteration=fragments_per_iteration,
-            n_step=n_step,
         )
         learning_starts = in_env_steps(learning_starts)
         check_sizes(capacity, batch_size, learning_starts, n_step)

@@ -13,7 +13,8 @@ from torch import Tensor
 from lightning_rl.exploration.exploration import Exploration, require_box_actions
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution
-from lightning_rl.schedules import EnvSteps, Schedule, check_schedule, in_env_steps, schedule_value
+from lightning_rl.ranges import NonNegativeSchedule, WholeEnvSteps
+from lightning_rl.schedules import in_env_steps, schedule_value
 from lightning_rl.spaces import leaf_spaces, leaf_values, packed
 
 __all__ = ["AdditiveNoise", "normal_logp"]
@@ -41,10 +42,9 @@ class AdditiveNoise(Exploration):
     low: Tensor
     high: Tensor
 
-    def __init__(self, action_space: Space[Any], random_timesteps: EnvSteps, scale: Schedule) -> None:
+    def __init__(self, action_space: Space[Any], random_timesteps: WholeEnvSteps, scale: NonNegativeSchedule) -> None:
         super().__init__(action_space)
         require_box_actions(type(self).__name__, action_space)
-        check_schedule("exploration.scale_schedule", scale, low=0.0)
         self.random_timesteps, self.scale_schedule = in_env_steps(random_timesteps), scale
         boxes = [leaf for _, leaf in leaf_spaces(action_space) if isinstance(leaf, spaces.Box)]
         for name, bounds in (("low", [box.low for box in boxes]), ("high", [box.high for box in boxes])):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
-from lightning_rl.exploration.features import Features
+from lightning_rl.exploration.features import Features, NetworkOptions
 from lightning_rl.exploration.intrinsic import IntrinsicReward
 from lightning_rl.models.distributions import parts_of
-from lightning_rl.models.layers import MLP, activation_named
+from lightning_rl.models.layers import MLP, Activation, activation_named
 from lightning_rl.models.preprocessors import make_preprocessor
-from lightning_rl.schedules import Schedule, check_schedule
+from lightning_rl.ranges import NonNegativeSchedule, Probability, Width
 from lightning_rl.spaces import leaf_spaces, leaf_values
 
 __all__ = ["Curiosity"]
@@ -53,19 +53,18 @@ class Curiosity(IntrinsicReward):
         self,
         action_space: Space[Any],
         observation_space: Space[Any],
-        eta: Schedule = 0.1,
-        beta: float = 0.2,
-        feature_dim: int = 64,
-        feature_net_config: Mapping[str, Any] | None = None,
-        inverse_net_hiddens: Sequence[int] = (256,),
-        inverse_net_activation: str = "relu",
-        forward_net_hiddens: Sequence[int] = (256,),
-        forward_net_activation: str = "relu",
+        eta: NonNegativeSchedule = 0.1,
+        beta: Probability = 0.2,
+        feature_dim: Width = 64,
+        feature_net_config: NetworkOptions | None = None,
+        inverse_net_hiddens: Sequence[Width] = (256,),
+        inverse_net_activation: Activation = "relu",
+        forward_net_hiddens: Sequence[Width] = (256,),
+        forward_net_activation: Activation = "relu",
         normalize: bool = True,
-        observation_filter: str = "none",
+        observation_filter: Literal["none", "mean_std"] = "none",
         sub_exploration: Mapping[str, Any] | None = None,
     ) -> None:
-        check_schedule("exploration.eta", eta, low=0.0)
         made = (observation_space, action_space, feature_dim, feature_net_config, "feature_net_config")
         super().__init__(
             action_space,

@@ -14,7 +14,8 @@ from lightning_rl.exploration.exploration import Actor, Exploration, require_dis
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution, Bernoulli, Categorical, MultiCategorical
 from lightning_rl.models.distributions.discrete import IMPOSSIBLE
-from lightning_rl.schedules import EnvSteps, Schedule, Share, check_schedule, in_env_steps, schedule_value
+from lightning_rl.ranges import Probability, ProbabilitySchedule, WholeEnvSteps
+from lightning_rl.schedules import Schedule, Share, in_env_steps, schedule_value
 from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, packed
 
 __all__ = ["EpsilonGreedy"]
@@ -46,11 +47,11 @@ class EpsilonGreedy(Exploration):
     def __init__(
         self,
         action_space: Space[Any],
-        initial_epsilon: float = 1.0,
-        final_epsilon: float = 0.05,
-        warmup_timesteps: EnvSteps = 0,
-        epsilon_timesteps: EnvSteps = TENTH,
-        epsilon_schedule: Schedule | None = None,
+        initial_epsilon: Probability = 1.0,
+        final_epsilon: Probability = 0.05,
+        warmup_timesteps: WholeEnvSteps = 0,
+        epsilon_timesteps: WholeEnvSteps = TENTH,
+        epsilon_schedule: ProbabilitySchedule | None = None,
     ) -> None:
         super().__init__(action_space)
         require_discrete_actions(type(self).__name__, action_space)
@@ -63,7 +64,6 @@ class EpsilonGreedy(Exploration):
         }
         self.choices = math.prod(float(choices_of(leaf).prod()) for _, leaf in leaf_spaces(action_space))
         self.schedule: Schedule = falling if epsilon_schedule is None else epsilon_schedule
-        check_schedule("exploration.epsilon_schedule", self.schedule, low=0.0, high=1.0)
         self._drawn: Tensor | None = None
 
     def epsilon(self, timestep: int) -> float:

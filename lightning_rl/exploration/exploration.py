@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.signatures import checks_keywords
 from lightning_rl.spaces import leaf_spaces
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Exploration(nn.Module):
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
+        if "__init__" in vars(cls):
+            cls.__init__ = checks_keywords("exploration")(cls.__init__)
         # A class that chooses in its own way has not the short ways to its parents' choices.
         if "get_exploration_action" in vars(cls):
             for name in ("get_action", "blind_action"):

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch.nn.functional as F
 from gymnasium import Space
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.models.catalog import ModelCatalog, model_config
+from lightning_rl.models.catalog import ModelCatalog, ModelConfig, model_config
 from lightning_rl.models.layers import lean_linear
+from lightning_rl.signatures import Section
 
-__all__ = ["Features"]
+__all__ = ["Features", "NetworkOptions"]
+
+NetworkOptions = Annotated[
+    Mapping[str, Any], Section("", (ModelConfig,))
+]  # keys of a model config, under a key of theirs
 
 
 class Features(nn.Module):

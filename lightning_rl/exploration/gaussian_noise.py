@@ -9,6 +9,7 @@ from gymnasium import Space
 from torch import Tensor
 
 from lightning_rl.exploration.additive_noise import AdditiveNoise, normal_logp
+from lightning_rl.ranges import NonNegative, NonNegativeSchedule, WholeEnvSteps
 from lightning_rl.schedules import EnvSteps, Schedule, in_env_steps
 
 __all__ = ["GaussianNoise", "falling"]
@@ -34,12 +35,12 @@ class GaussianNoise(AdditiveNoise):
     def __init__(
         self,
         action_space: Space[Any],
-        random_timesteps: EnvSteps = 1000,
-        stddev: float = 0.1,
-        initial_scale: float = 1.0,
-        final_scale: float = 0.02,
-        scale_timesteps: EnvSteps = 10_000,
-        scale_schedule: Schedule | None = None,
+        random_timesteps: WholeEnvSteps = 1000,
+        stddev: NonNegative = 0.1,
+        initial_scale: NonNegative = 1.0,
+        final_scale: NonNegative = 0.02,
+        scale_timesteps: WholeEnvSteps = 10_000,
+        scale_schedule: NonNegativeSchedule | None = None,
     ) -> None:
         scale = falling(initial_scale, final_scale, scale_timesteps) if scale_schedule is None else scale_schedule
         super().__init__(action_space, random_timesteps, scale)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gymnasium import Space
 from torch import Tensor
 
-from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.errors import ConfigError
 from lightning_rl.exploration.features import Features
 from lightning_rl.exploration.layered import LayeredExploration
 from lightning_rl.models.filters import MeanStdFilter, NoFilter, ReturnNormaliser
@@ -18,8 +18,6 @@ from lightning_rl.sample_batch import SampleBatch, restored
 from lightning_rl.schedules import Schedule, schedule_value
 
 __all__ = ["IntrinsicReward"]
-
-FILTERS = ("none", "mean_std")
 
 
 class IntrinsicReward(LayeredExploration):
@@ -37,9 +35,6 @@ class IntrinsicReward(LayeredExploration):
         observation_filter: what vectors go through before the networks: "none", or "mean_std" (clipped to ±5). Images
             stay as they are.
         sub_exploration: `{type: …, **keywords}` of the strategy that chooses the actions; `None` samples.
-
-    Raises:
-        ConfigError: the filter is unknown.
     """
 
     def __init__(
@@ -50,15 +45,10 @@ class IntrinsicReward(LayeredExploration):
         *,
         coefficient: Schedule,
         normalize: bool,
-        observation_filter: str,
+        observation_filter: Literal["none", "mean_std"],
         sub_exploration: Mapping[str, Any] | None,
     ) -> None:
         super().__init__(action_space, observation_space, sub_exploration)
-        if observation_filter not in FILTERS:
-            raise ConfigError(
-                f"exploration.observation_filter={observation_filter!r} is unknown; one of {', '.join(FILTERS)}."
-                f"{did_you_mean(observation_filter, FILTERS)}"
-            )
         self.observation_space, self.encoder, self.coefficient = observation_space, encoder, coefficient
         self.normaliser = ReturnNormaliser(gamma=0.99) if normalize else None
         self.preprocessor = encoder.model.preprocessor

@@ -8,9 +8,9 @@ from typing import Any
 
 from gymnasium import Space
 
-from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.errors import ConfigError, did_you_mean, import_object, shown
 from lightning_rl.exploration.exploration import Exploration
-from lightning_rl.signatures import keywords_of
+from lightning_rl.signatures import ImportPath, fitted, keywords_of
 
 __all__ = ["SPACES", "STRATEGIES", "make_exploration", "strategy_class"]
 
@@ -69,8 +69,12 @@ def make_exploration(
     return strategy(action_space, **keywords)
 
 
-def strategy_class(named: Any) -> type[Exploration]:
+def strategy_class(named: Any, key: str = "exploration") -> type[Exploration]:
     """The class that a name ("epsilon_greedy", or RLlib's "EpsilonGreedy"), an import path or the class itself means.
+
+    Args:
+        named: one of these.
+        key: of the config section, for messages.
 
     Raises:
         ConfigError: there is none.
@@ -81,13 +85,14 @@ def strategy_class(named: Any) -> type[Exploration]:
         path = STRATEGIES.get(named) or by_class.get(named) or named
         if path == named and "." not in named and ":" not in named:
             raise ConfigError(
-                f"exploration.type={named!r} is neither one of {', '.join(STRATEGIES)} nor an import path "
-                f"'package.module:Name'.{did_you_mean(named, [*STRATEGIES, *by_class])}"
+                f"{key}.type={shown(named)} is neither one of {', '.join(STRATEGIES)} nor an import path "
+                f"'package.module:Name'.{did_you_mean(named[:100], [*STRATEGIES, *by_class])}"
             )
+        fitted(f"{key}.type", path, ImportPath)
         found = import_object(path)
     if not (isinstance(found, type) and issubclass(found, Exploration)):
         raise ConfigError(
-            f"exploration.type={named!r} is {found!r}; expected a subclass of lightning_rl.exploration.Exploration"
+            f"{key}.type={shown(named)} is {shown(found)}; expected a subclass of lightning_rl.exploration.Exploration"
         )
     return found
 

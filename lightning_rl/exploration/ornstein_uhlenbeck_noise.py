@@ -12,7 +12,7 @@ from torch import Tensor
 from lightning_rl.exploration.additive_noise import AdditiveNoise, normal_logp
 from lightning_rl.exploration.exploration import Actor
 from lightning_rl.exploration.gaussian_noise import falling
-from lightning_rl.schedules import EnvSteps, Schedule
+from lightning_rl.ranges import NonNegative, NonNegativeSchedule, Probability, WholeEnvSteps
 
 __all__ = ["OrnsteinUhlenbeckNoise"]
 
@@ -43,14 +43,14 @@ class OrnsteinUhlenbeckNoise(AdditiveNoise):
     def __init__(
         self,
         action_space: Space[Any],
-        random_timesteps: EnvSteps = 1000,
-        ou_theta: float = 0.15,
-        ou_sigma: float = 0.2,
-        ou_base_noise: float = 0.5,
-        initial_scale: float = 1.0,
-        final_scale: float = 1.0,
-        scale_timesteps: EnvSteps = 10_000,
-        scale_schedule: Schedule | None = None,
+        random_timesteps: WholeEnvSteps = 1000,
+        ou_theta: Probability = 0.15,
+        ou_sigma: NonNegative = 0.2,
+        ou_base_noise: NonNegative = 0.5,
+        initial_scale: NonNegative = 1.0,
+        final_scale: NonNegative = 1.0,
+        scale_timesteps: WholeEnvSteps = 10_000,
+        scale_schedule: NonNegativeSchedule | None = None,
     ) -> None:
         scale = falling(initial_scale, final_scale, scale_timesteps) if scale_schedule is None else scale_schedule
         super().__init__(action_space, random_timesteps, scale)

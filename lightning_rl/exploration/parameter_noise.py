@@ -16,7 +16,8 @@ from lightning_rl.exploration.gsde import GSDE
 from lightning_rl.exploration.layered import LayeredExploration
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution
-from lightning_rl.schedules import EnvSteps, in_env_steps
+from lightning_rl.ranges import Positive, WholeEnvSteps
+from lightning_rl.schedules import in_env_steps
 
 if TYPE_CHECKING:
     from lightning_rl.sample_batch import SampleBatch
@@ -56,9 +57,9 @@ class ParameterNoise(LayeredExploration):
         self,
         action_space: Space[Any],
         observation_space: Space[Any] | None = None,
-        initial_stddev: float = 0.1,
-        distance: float = 0.1,
-        random_timesteps: EnvSteps = 10_000,
+        initial_stddev: Positive = 0.1,
+        distance: Positive = 0.1,
+        random_timesteps: WholeEnvSteps = 10_000,
         sub_exploration: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(action_space, observation_space, sub_exploration)

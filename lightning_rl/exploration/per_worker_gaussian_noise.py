@@ -8,7 +8,7 @@ from gymnasium import Space
 
 from lightning_rl.exploration.gaussian_noise import GaussianNoise
 from lightning_rl.exploration.per_worker_epsilon_greedy import per_worker_scale
-from lightning_rl.schedules import EnvSteps
+from lightning_rl.ranges import NonNegative, WholeEnvSteps
 
 __all__ = ["PerWorkerGaussianNoise"]
 
@@ -22,7 +22,9 @@ class PerWorkerGaussianNoise(GaussianNoise):
         stddev: deviation at scale 1, in the policy's units.
     """
 
-    def __init__(self, action_space: Space[Any], random_timesteps: EnvSteps = 1000, stddev: float = 0.1) -> None:
+    def __init__(
+        self, action_space: Space[Any], random_timesteps: WholeEnvSteps = 1000, stddev: NonNegative = 0.1
+    ) -> None:
         super().__init__(action_space, random_timesteps, stddev)
 
     def scale(self, timestep: int) -> float:

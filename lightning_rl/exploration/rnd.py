@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from gymnasium import Space
 from torch import Tensor
 
-from lightning_rl.exploration.features import Features
+from lightning_rl.exploration.features import Features, NetworkOptions
 from lightning_rl.exploration.intrinsic import IntrinsicReward
-from lightning_rl.schedules import Schedule, check_schedule
+from lightning_rl.ranges import NonNegativeSchedule, Width
 
 __all__ = ["RND"]
 
@@ -41,14 +41,13 @@ class RND(IntrinsicReward):
         self,
         action_space: Space[Any],
         observation_space: Space[Any],
-        intrinsic_reward_coeff: Schedule = 0.1,
-        embed_dim: int = 128,
-        distill_net_config: Mapping[str, Any] | None = None,
+        intrinsic_reward_coeff: NonNegativeSchedule = 0.1,
+        embed_dim: Width = 128,
+        distill_net_config: NetworkOptions | None = None,
         normalize: bool = True,
-        observation_filter: str = "mean_std",
+        observation_filter: Literal["none", "mean_std"] = "mean_std",
         sub_exploration: Mapping[str, Any] | None = None,
     ) -> None:
-        check_schedule("exploration.intrinsic_reward_coeff", intrinsic_reward_coeff, low=0.0)
         made = (observation_space, action_space, embed_dim, distill_net_config, "distill_net_config")
         super().__init__(
             action_space,

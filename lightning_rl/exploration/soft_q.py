@@ -10,7 +10,8 @@ from torch import Tensor
 
 from lightning_rl.exploration.exploration import Exploration, require_discrete_actions
 from lightning_rl.models.distributions import ActionDistribution, distribution_class
-from lightning_rl.schedules import Schedule, check_schedule, schedule_value
+from lightning_rl.ranges import PositiveSchedule
+from lightning_rl.schedules import schedule_value
 
 __all__ = ["SoftQ"]
 
@@ -28,10 +29,9 @@ class SoftQ(Exploration):
         ConfigError: the temperature is not above 0.
     """
 
-    def __init__(self, action_space: Space[Any], temperature: Schedule = 1.0) -> None:
+    def __init__(self, action_space: Space[Any], temperature: PositiveSchedule = 1.0) -> None:
         super().__init__(action_space)
         require_discrete_actions(type(self).__name__, action_space)
-        check_schedule("exploration.temperature", temperature, low=1e-6)
         self.temperature = temperature
         self._distribution = distribution_class(action_space).for_space(action_space)
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from lightning_rl.exploration.exploration import Exploration
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution
-from lightning_rl.schedules import EnvSteps, in_env_steps
+from lightning_rl.ranges import WholeEnvSteps
+from lightning_rl.schedules import in_env_steps
 
 __all__ = ["StochasticSampling"]
 
@@ -25,7 +26,7 @@ class StochasticSampling(Exploration):
             log-probability (a wrong one would make the importance ratios of the first update explode).
     """
 
-    def __init__(self, action_space: Space[Any], random_timesteps: EnvSteps = 0) -> None:
+    def __init__(self, action_space: Space[Any], random_timesteps: WholeEnvSteps = 0) -> None:
         super().__init__(action_space)
         self.random_timesteps = in_env_steps(random_timesteps)
 

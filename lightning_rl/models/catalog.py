@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
 
 from gymnasium import Space
 
-from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.errors import ConfigError
 from lightning_rl.models.complex_input import ComplexInputNetwork
 from lightning_rl.models.custom import DIST_METHODS, checked, custom_model, found_class
 from lightning_rl.models.distributions import (
@@ -25,35 +26,48 @@ from lightning_rl.models.distributions import (
 )
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
+from lightning_rl.models.layers import Activation
 from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.models.recurrent import RecurrentModel
-from lightning_rl.models.vision import VisionNetwork, image_paths
-from lightning_rl.models.wrapping import MEMORY_DEFAULTS, memory_of, with_memory
+from lightning_rl.models.vision import Channels, ConvFilters, VisionNetwork, image_paths
+from lightning_rl.models.wrapping import MemoryConfig, memory_of, with_memory
+from lightning_rl.ranges import Positive, Width
+from lightning_rl.signatures import Section, fitted
 from lightning_rl.spaces import check_supported
 
-__all__ = ["MODEL_DEFAULTS", "ModelCatalog", "model_config"]
+__all__ = ["MODEL_DEFAULTS", "ModelCatalog", "ModelConfig", "ModelOptions", "model_config"]
 
+Hiddens = Sequence[Width]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig(MemoryConfig):
+    """The keys of a model config, their types, ranges and defaults."""
+
+    fcnet_hiddens: Hiddens = (64, 64)
+    fcnet_activation: Activation | None = "tanh"
+    fcnet_weights_initializer: Literal["orthogonal", "normc", "default"] = "orthogonal"
+    conv_filters: ConvFilters | None = None  # [[out_channels, kernel, stride], …]; None: found for the image size
+    conv_activation: Activation | None = "relu"
+    conv_residual_channels: Sequence[Channels] | None = None  # widths of IMPALA's residual stacks
+    post_fcnet_hiddens: Hiddens | None = None  # None: 128 to 512 behind found convolutions, 256 behind a Dict's parts
+    post_fcnet_activation: Activation | None = "relu"
+    free_log_std: bool = False  # log σ of Gaussian actions: parameters instead of functions of the observation
+    log_std_init: float = 0.0  # their first value
+    log_std_clip_param: Positive = 20.0  # log σ stays within ± this
+    no_final_linear: bool = False
+    layer_norm: bool = False  # before the activation of every fully connected hidden layer
+    vf_share_layers: bool = False
+    custom_model: str | type | None = None  # registered name, import path or class
+    custom_model_config: Mapping[str, Any] | None = field(default_factory=dict)  # keywords of its __init__
+    custom_action_dist: str | type | None = None  # or a built-in one: SquashedGaussian, Beta, Dirichlet, …
+    custom_preprocessor: str | type | None = None
+
+
+ModelOptions = Annotated[Mapping[str, Any], Section("model", (ModelConfig,))]
 MODEL_DEFAULTS: dict[str, Any] = {
-    "fcnet_hiddens": [64, 64],
-    "fcnet_activation": "tanh",
-    "fcnet_weights_initializer": "orthogonal",  # or normc, default
-    "conv_filters": None,  # [[out_channels, kernel, stride], …]; None: found for the image size
-    "conv_activation": "relu",
-    "conv_residual_channels": None,  # widths of IMPALA's residual stacks, instead of conv_filters
-    "post_fcnet_hiddens": None,  # None: 128 to 512 behind found convolutions, 256 behind a Dict's parts, else none
-    "post_fcnet_activation": "relu",
-    "free_log_std": False,  # log σ of Gaussian actions: parameters instead of functions of the observation
-    "log_std_init": 0.0,  # their first value
-    "log_std_clip_param": 20.0,  # log σ stays within ± this
-    "no_final_linear": False,
-    "layer_norm": False,  # before the activation of every fully connected hidden layer
-    "vf_share_layers": False,
-    **MEMORY_DEFAULTS,
-    "custom_model": None,  # registered name, import path or class
-    "custom_model_config": {},  # keywords of its __init__
-    "custom_action_dist": None,  # the same, or a built-in one: SquashedGaussian, Beta, Dirichlet, GumbelSoftmax, …
-    "custom_preprocessor": None,
+    name: list(value) if isinstance(value, tuple) else value for name, value in asdict(ModelConfig()).items()
 }
 SHARED_KEYS = (
     "fcnet_weights_initializer",
@@ -71,14 +85,9 @@ def model_config(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """`MODEL_DEFAULTS` with the `given` keys put in.
 
     Raises:
-        ConfigError: a key is unknown.
+        ConfigError: a key is unknown, or its value does not fit.
     """
-    for key in given or {}:
-        if key not in MODEL_DEFAULTS:
-            raise ConfigError(
-                f"model.{key} is unknown.{did_you_mean(key, MODEL_DEFAULTS)} Known: {', '.join(MODEL_DEFAULTS)}"
-            )
-    return {**MODEL_DEFAULTS, **(given or {})}
+    return {**MODEL_DEFAULTS, **fitted("model", given or {}, ModelOptions)}
 
 
 class ModelCatalog:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.signatures import OneOf
 
-__all__ = ["ACTIVATIONS", "MLP", "ActionHead", "ValueHead", "activation_named", "initialise"]
+__all__ = ["ACTIVATIONS", "MLP", "ActionHead", "Activation", "ValueHead", "activation_named", "initialise"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     # In place where the gradient allows it: the input is the fresh output of a linear layer or convolution, which
@@ -27,7 +29,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid_,
     "linear": lambda x: x,
 }
+Activation = Annotated[str, OneOf(tuple(ACTIVATIONS))]
 INITIALIZERS = ("orthogonal", "normc", "default")
+MOST_WEIGHTS = 2**28  # of one MLP: 1 GiB, and as much for its gradient, twice as much for Adam's moments
 
 
 def activation_named(name: str | None, key: str = "activation") -> str:
@@ -93,6 +97,9 @@ class MLP(nn.Module):
         activations: name of one for all layers, or one for each.
         initializer: as in `initialise`, with gain √2 for "orthogonal" and 1 for "normc".
         layer_norm: normalise what each layer makes, before its activation (Ba et al. 2016, arXiv:1607.06450).
+
+    Raises:
+        ConfigError: the layers would have more than 2²⁸ weights.
     """
 
     def __init__(
@@ -106,6 +113,11 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         widths = [size, *hiddens]
+        if (weights := sum(before * after for before, after in pairwise(widths))) > MOST_WEIGHTS:
+            raise ConfigError(
+                f"layers of widths {list(hiddens)} behind {size} inputs have {weights:,} weights; expected at most "
+                f"{MOST_WEIGHTS:,}: lower model.fcnet_hiddens or model.post_fcnet_hiddens"
+            )
         self.layers = nn.ModuleList([nn.Linear(before, after) for before, after in pairwise(widths)])
         names = [activations] * len(hiddens) if isinstance(activations, str) else list(activations)
         self.activations = [activation_named(name) for name in names]

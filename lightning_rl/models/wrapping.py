@@ -3,50 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.models.attention import TransformerNetwork
 from lightning_rl.models.model import Model
 from lightning_rl.models.recurrent import PreviousSteps, RecurrentModel, RecurrentNetwork
+from lightning_rl.ranges import Range, Width
 
-__all__ = ["MEMORY_DEFAULTS", "memory_of", "with_memory"]
+__all__ = ["MemoryConfig", "memory_of", "with_memory"]
 
-MEMORY_DEFAULTS: dict[str, Any] = {
-    "use_lstm": False,  # an LSTM behind the model, custom ones too
-    "use_gru": False,  # the same with a GRU; the lstm_ keys hold for both
-    "max_seq_len": 20,  # longest sequence in learning: how far back a gradient reaches
-    "lstm_cell_size": 256,
-    "lstm_use_prev_action": False,  # read the action of the step before (one-hot if discrete)
-    "lstm_use_prev_reward": False,
-    "_time_major": False,  # recurrent models get [L, S, F] instead of [S, L, F]
-    "use_attention": False,  # GTrXL behind the model
-    "attention_num_transformer_units": 1,
-    "attention_dim": 64,
-    "attention_num_heads": 1,
-    "attention_head_dim": 32,
-    "attention_memory_inference": 50,  # steps back that acting sees
-    "attention_memory_training": 50,  # and learning
-    "attention_position_wise_mlp_dim": 32,
-    "attention_init_gru_gate_bias": 2.0,
-    "attention_use_n_prev_actions": 0,
-    "attention_use_n_prev_rewards": 0,
-}
-SIZES = ("max_seq_len", "lstm_cell_size", "attention_num_transformer_units", "attention_dim", "attention_num_heads")
+Cells = Annotated[int, Range(1, 8192)]
+Steps = Annotated[int, Range(0, 65_536)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryConfig:
+    """The keys of a model config that put memory behind a model."""
+
+    use_lstm: bool = False  # an LSTM behind the model, custom ones too
+    use_gru: bool = False  # the same with a GRU; the lstm_ keys hold for both
+    max_seq_len: Width = 20  # longest sequence in learning: how far back a gradient reaches
+    lstm_cell_size: Cells = 256
+    lstm_use_prev_action: bool = False  # read the action of the step before (one-hot if discrete)
+    lstm_use_prev_reward: bool = False
+    _time_major: bool = False  # recurrent models get [L, S, F] instead of [S, L, F]
+    use_attention: bool = False  # GTrXL behind the model
+    attention_num_transformer_units: Annotated[int, Range(1, 256)] = 1
+    attention_dim: Cells = 64
+    attention_num_heads: Annotated[int, Range(1, 256)] = 1
+    attention_head_dim: Cells = 32
+    attention_memory_inference: Steps = 50  # steps back that acting sees
+    attention_memory_training: Steps = 50  # and learning
+    attention_position_wise_mlp_dim: Cells = 32
+    attention_init_gru_gate_bias: float = 2.0
+    attention_use_n_prev_actions: Steps = 0
+    attention_use_n_prev_rewards: Steps = 0
 
 
 def memory_of(config: Mapping[str, Any]) -> str | None:
     """Which memory a config asks for: "lstm", "gru", "attention" or `None`.
 
     Raises:
-        ConfigError: more than one, or a size below 1.
+        ConfigError: more than one.
     """
     asked = [key for key in ("use_lstm", "use_gru", "use_attention") if config[key]]
     if len(asked) > 1:
         raise ConfigError(f"model.{asked[0]} and model.{asked[1]} exclude each other: set one of them to false")
-    for key in SIZES:
-        if not isinstance(config[key], int) or config[key] < 1:
-            raise ConfigError(f"model.{key}={config[key]!r}; expected a whole number of at least 1")
     return asked[0].removeprefix("use_") if asked else None
 
 

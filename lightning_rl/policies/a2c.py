@@ -16,8 +16,9 @@ from lightning_rl.policies.advantages import advantage_rows, cheap_values, stand
 from lightning_rl.policies.learning import Metrics, mean_entropy
 from lightning_rl.policies.metrics import means
 from lightning_rl.policies.policy import Policy
+from lightning_rl.ranges import Count, NonNegative, NonNegativeSchedule, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schedules import Schedule, check_schedule, schedule_value
+from lightning_rl.schedules import schedule_value
 
 __all__ = ["A2C"]
 
@@ -44,20 +45,19 @@ class A2C(Policy):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        gae_lambda: float = 1.0,
-        microbatches: int = 1,
-        value_coef: float = 0.5,
-        entropy_coef: Schedule = 0.0,
+        gae_lambda: Probability = 1.0,
+        microbatches: Count = 1,
+        value_coef: NonNegative = 0.5,
+        entropy_coef: NonNegativeSchedule = 0.0,
         standardise_advantages: bool = False,
-        lr: Schedule = 7e-4,
+        lr: NonNegativeSchedule = 7e-4,
         optimizer: str = "rmsprop",
-        max_grad_norm: float | None = 0.5,
+        max_grad_norm: Positive | None = 0.5,
         **keywords: Any,
     ) -> None:
         super().__init__(
             observation_space, action_space, lr=lr, optimizer=optimizer, max_grad_norm=max_grad_norm, **keywords
         )
-        check_schedule("policy.entropy_coef", entropy_coef)
         self.gae_lambda, self.microbatches = gae_lambda, microbatches
         self.value_coef, self.entropy_coef, self.standardise_advantages = (
             value_coef,

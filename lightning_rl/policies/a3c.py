@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from lightning_rl.policies.a2c import A2C
-from lightning_rl.schedules import Schedule
+from lightning_rl.ranges import NonNegativeSchedule, Positive
 
 __all__ = ["A3C"]
 
@@ -26,9 +26,9 @@ class A3C(A2C):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        entropy_coef: Schedule = 0.01,
-        lr: Schedule = 7e-4,
-        max_grad_norm: float | None = 40.0,
+        entropy_coef: NonNegativeSchedule = 0.01,
+        lr: NonNegativeSchedule = 7e-4,
+        max_grad_norm: Positive | None = 40.0,
         **keywords: Any,
     ) -> None:
         super().__init__(

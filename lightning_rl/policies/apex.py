@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from lightning_rl.policies.dqn import DQN
-from lightning_rl.schedules import Schedule
+from lightning_rl.ranges import Count, NonNegativeSchedule, Positive
 
 __all__ = ["ApexDQN"]
 
@@ -28,9 +28,9 @@ class ApexDQN(DQN):
         action_space: gym.Space[Any],
         *,
         dueling: bool = True,
-        target_update_interval: int = 2500,
-        lr: Schedule = 1e-4,
-        max_grad_norm: float | None = 40.0,
+        target_update_interval: Count = 2500,
+        lr: NonNegativeSchedule = 1e-4,
+        max_grad_norm: Positive | None = 40.0,
         **keywords: Any,
     ) -> None:
         super().__init__(

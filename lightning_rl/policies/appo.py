@@ -15,11 +15,11 @@ from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clippe
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.impala import IMPALA
 from lightning_rl.policies.learning import Metrics
-from lightning_rl.policies.ppo import check_penalty
 from lightning_rl.policies.targets import Follower, target_of
 from lightning_rl.policies.traces import following_values
+from lightning_rl.ranges import Count, NonNegative, NonNegativeSchedule, Portion, Positive
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schedules import Schedule, check_schedule, schedule_value
+from lightning_rl.schedules import schedule_value
 
 __all__ = ["APPO"]
 
@@ -54,23 +54,16 @@ class APPO(IMPALA):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        passes: int = 5,
-        clip: Schedule = 0.4,
-        kl_coef: float = 0.0,
-        kl_target: float = 0.01,
-        target_update_interval: int | None = None,
-        tau: float = 1.0,
-        lr: Schedule = 5e-4,
+        passes: Count = 5,
+        clip: NonNegativeSchedule = 0.4,
+        kl_coef: NonNegative = 0.0,
+        kl_target: Positive = 0.01,
+        target_update_interval: Count | None = None,
+        tau: Portion = 1.0,
+        lr: NonNegativeSchedule = 5e-4,
         **keywords: Any,
     ) -> None:
         super().__init__(observation_space, action_space, passes=passes, lr=lr, **keywords)
-        check_schedule("policy.clip", clip)
-        if (target_update_interval is not None and target_update_interval < 1) or not 0 < tau <= 1:
-            raise ConfigError(
-                f"policy.target_update_interval={target_update_interval}, policy.tau={tau}; expected at least 1 or "
-                "null, and 0 < tau ≤ 1"
-            )
-        check_penalty(kl_coef, kl_target)
         steps = self.passes * self.minibatches if target_update_interval is None else target_update_interval
         if kl_coef > 0 and tau == 1.0 and steps == 1:
             raise ConfigError(

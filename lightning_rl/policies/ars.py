@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 from torch import Tensor
 
-from lightning_rl.errors import ConfigError
 from lightning_rl.losses.evolution import random_search_weights
 from lightning_rl.policies.evolving import Evolving
-from lightning_rl.schedules import Schedule
+from lightning_rl.ranges import Count, NonNegativeSchedule, Positive
 
 __all__ = ["ARS"]
 
@@ -33,11 +32,11 @@ class ARS(Evolving):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        sigma: float = 0.05,
-        top_directions: int | None = None,
-        lr: Schedule = 0.02,
+        sigma: Positive = 0.05,
+        top_directions: Count | None = None,
+        lr: NonNegativeSchedule = 0.02,
         optimizer: str = "sgd",
-        observation_filter: str = "mean_std",
+        observation_filter: Literal["none", "mean_std"] = "mean_std",
         **keywords: Any,
     ) -> None:
         super().__init__(
@@ -49,8 +48,6 @@ class ARS(Evolving):
             observation_filter=observation_filter,
             **keywords,
         )
-        if top_directions is not None and top_directions < 1:
-            raise ConfigError(f"policy.top_directions={top_directions}; expected at least 1, or null for all")
         self.top_directions = top_directions
 
     def weights_of(self, returns: Tensor) -> Tensor:

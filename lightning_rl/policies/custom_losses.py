@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from lightning_rl.errors import ConfigError, import_object
+from lightning_rl.errors import ConfigError, import_object, shown
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.signatures import ImportPath, fitted
 
-__all__ = ["CustomLosses"]
+__all__ = ["CustomLosses", "LossEntries"]
 
 
 class CustomLosses:
@@ -28,7 +30,7 @@ class CustomLosses:
     """
 
     def __init__(self, losses: Sequence[Any]) -> None:
-        self.losses: list[tuple[str, Any, float, dict[str, Any]]] = [_parsed(entry) for entry in losses]
+        self.losses = [parsed_loss(f"policy.custom_losses[{index}]", entry) for index, entry in enumerate(losses)]
 
     def __call__(self, policy: Any, batch: SampleBatch) -> tuple[Tensor | None, dict[str, Tensor]]:
         """Weighted sum of the extra losses (`None` if there are none), and their values by name."""
@@ -46,13 +48,39 @@ class CustomLosses:
         return total, metrics
 
 
-def _parsed(entry: Any) -> tuple[str, Any, float, dict[str, Any]]:
+class LossEntry:
+    """An entry of `custom_losses`, as `CustomLosses` says."""
+
+    def fitted(self, key: str, value: Any) -> Any:
+        """The entry as it was given.
+
+        Raises:
+            ConfigError: it names no loss, or the loss does not take the keywords.
+        """
+        parsed_loss(key, value)
+        return value
+
+
+LossEntries = Sequence[Annotated[Any, LossEntry()]]
+
+
+def parsed_loss(key: str, entry: Any) -> tuple[str, Any, float, dict[str, Any]]:
+    """Name, function, weight and keywords of an entry of `custom_losses`.
+
+    Raises:
+        ConfigError: it names no loss, or the loss does not take the keywords.
+    """
     keywords = dict(entry) if isinstance(entry, Mapping) else {"loss": entry}
-    loss = keywords.pop("loss", None)
-    weight = float(keywords.pop("weight", 1.0))
-    loss = import_object(loss) if isinstance(loss, str) else loss
-    if not callable(loss):
-        raise ConfigError(
-            f"custom_losses entry {entry!r}: expected an import path, a callable, or {{loss: …, weight: …}}"
-        )
-    return getattr(loss, "__name__", type(loss).__name__), loss, weight, keywords
+    named = keywords.pop("loss", None)
+    weight = fitted(f"{key}.weight", keywords.pop("weight", 1.0), float)
+    if not isinstance(named, str) and not callable(named):
+        raise ConfigError(f"{key}={shown(entry)}; expected an import path, a callable, or {{loss: …, weight: …}}")
+    fitted(key, named, ImportPath)
+    loss = import_object(named) if isinstance(named, str) else named
+    try:
+        inspect.signature(loss).bind(None, None, **keywords)
+    except TypeError as error:
+        raise ConfigError(f"{key}={shown(entry)}: {error}; it is called as loss(policy, batch, **keywords)") from error
+    except ValueError:  # a signature that Python cannot read
+        pass
+    return getattr(loss, "__name__", type(loss).__name__), loss, float(weight), keywords

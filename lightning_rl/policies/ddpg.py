@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from lightning_rl.policies.td3 import TD3
+from lightning_rl.ranges import Count, Critics, NonNegative
 
 __all__ = ["DDPG"]
 
@@ -24,9 +25,9 @@ class DDPG(TD3):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        num_critics: int = 1,
-        policy_delay: int = 1,
-        target_noise: float = 0.0,
+        num_critics: Critics = 1,
+        policy_delay: Count = 1,
+        target_noise: NonNegative = 0.0,
         **keywords: Any,
     ) -> None:
         super().__init__(

@@ -16,6 +16,7 @@ from lightning_rl.models.noisy import resample_noise
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.simple_q import SimpleQ, next_step
+from lightning_rl.ranges import Atoms, NonNegative
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["DQN"]
@@ -61,11 +62,11 @@ class DQN(SimpleQ):
         double: bool = True,
         dueling: bool = False,
         noisy: bool = False,
-        sigma0: float = 0.5,
-        num_atoms: int = 1,
+        sigma0: NonNegative = 0.5,
+        num_atoms: Atoms = 1,
         v_min: float = -10.0,
         v_max: float = 10.0,
-        num_quantiles: int = 1,
+        num_quantiles: Atoms = 1,
         **keywords: Any,
     ) -> None:
         if num_atoms > 1 and num_quantiles > 1:
@@ -73,11 +74,8 @@ class DQN(SimpleQ):
                 f"policy.num_atoms={num_atoms} and policy.num_quantiles={num_quantiles}: C51 and QR-DQN exclude each "
                 "other; set one of them to 1"
             )
-        if min(num_atoms, num_quantiles) < 1 or v_min >= v_max:
-            raise ConfigError(
-                f"policy.num_atoms={num_atoms}, num_quantiles={num_quantiles}, v_min={v_min}, v_max={v_max}; expected "
-                "at least 1 of each, and v_min < v_max"
-            )
+        if v_min >= v_max:
+            raise ConfigError(f"policy.v_min={v_min}, policy.v_max={v_max}; expected v_min < v_max")
         self.double_q, self.dueling, self.noisy, self.sigma0 = double, dueling, noisy, sigma0
         self.num_atoms, self.v_min, self.v_max, self.num_quantiles = num_atoms, v_min, v_max, num_quantiles
         super().__init__(observation_space, action_space, **keywords)

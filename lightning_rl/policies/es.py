@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 from torch import Tensor
 
-from lightning_rl.errors import ConfigError
 from lightning_rl.losses.evolution import evolution_weights
 from lightning_rl.policies.evolving import Evolving
 from lightning_rl.policies.metrics import Metrics
+from lightning_rl.ranges import NonNegative, NonNegativeSchedule, Positive
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schedules import Schedule
 
 __all__ = ["ES"]
 
@@ -36,17 +35,15 @@ class ES(Evolving):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        sigma: float = 0.02,
-        weight_decay: float = 0.005,
-        lr: Schedule = 0.01,
-        observation_filter: str = "mean_std",
+        sigma: Positive = 0.02,
+        weight_decay: NonNegative = 0.005,
+        lr: NonNegativeSchedule = 0.01,
+        observation_filter: Literal["none", "mean_std"] = "mean_std",
         **keywords: Any,
     ) -> None:
         super().__init__(
             observation_space, action_space, sigma=sigma, lr=lr, observation_filter=observation_filter, **keywords
         )
-        if weight_decay < 0:
-            raise ConfigError(f"policy.weight_decay={weight_decay}; expected at least 0")
         self.weight_decay = weight_decay
 
     def weights_of(self, returns: Tensor) -> Tensor:

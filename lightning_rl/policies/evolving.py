@@ -27,6 +27,7 @@ from lightning_rl.models.filters import MeanStdFilter, RunningMoments, across_ra
 from lightning_rl.policies.inputs import mapped
 from lightning_rl.policies.metrics import Metrics
 from lightning_rl.policies.policy import Policy
+from lightning_rl.ranges import Positive
 from lightning_rl.sample_batch import SampleBatch, env_steps, flattened, restored
 
 __all__ = ["Evolving"]
@@ -56,11 +57,14 @@ class Evolving(Policy):
     evolves: ClassVar[bool] = True
 
     def __init__(
-        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, sigma: float = 0.02, **keywords: Any
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        *,
+        sigma: Positive = 0.02,
+        **keywords: Any,
     ) -> None:
         super().__init__(observation_space, action_space, **keywords)
-        if sigma <= 0:
-            raise ConfigError(f"policy.sigma={sigma}; expected a number above 0")
         if self.reward_filter.name != "none":
             raise ConfigError(
                 f"policy.reward_filter={self.reward_filter.name!r}: {type(self).__name__} compares returns of whole "

@@ -8,15 +8,15 @@ import gymnasium as gym
 import torch.nn.functional as F
 from torch import Tensor
 
-from lightning_rl.errors import ConfigError
 from lightning_rl.losses.policy_gradient import approx_kl, policy_gradient
 from lightning_rl.losses.value import explained_variance
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.learning import Metrics, mean_entropy
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.traces import following_values, in_traces, vtrace_rows
+from lightning_rl.ranges import Count, NonNegative, NonNegativeSchedule, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schedules import Schedule, check_schedule, schedule_value
+from lightning_rl.schedules import schedule_value
 
 __all__ = ["IMPALA"]
 
@@ -52,25 +52,19 @@ class IMPALA(Policy):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        clip_rho: float = 1.0,
-        clip_c: float = 1.0,
-        clip_pg_rho: float = 1.0,
-        vtrace_lambda: float = 1.0,
-        passes: int = 4,
-        minibatches: int = 4,
-        value_coef: float = 0.5,
-        entropy_coef: Schedule = 0.01,
-        lr: Schedule = 7e-4,
-        max_grad_norm: float | None = 0.5,
+        clip_rho: Positive = 1.0,
+        clip_c: Positive = 1.0,
+        clip_pg_rho: Positive = 1.0,
+        vtrace_lambda: Probability = 1.0,
+        passes: Count = 4,
+        minibatches: Count = 4,
+        value_coef: NonNegative = 0.5,
+        entropy_coef: NonNegativeSchedule = 0.01,
+        lr: NonNegativeSchedule = 7e-4,
+        max_grad_norm: Positive | None = 0.5,
         **keywords: Any,
     ) -> None:
         super().__init__(observation_space, action_space, lr=lr, max_grad_norm=max_grad_norm, **keywords)
-        check_schedule("policy.entropy_coef", entropy_coef)
-        if min(clip_rho, clip_c, clip_pg_rho) <= 0 or not 0 <= vtrace_lambda <= 1:
-            raise ConfigError(
-                f"policy.clip_rho={clip_rho}, clip_c={clip_c}, clip_pg_rho={clip_pg_rho}, vtrace_lambda="
-                f"{vtrace_lambda}; expected clips above 0, and 0 ≤ vtrace_lambda ≤ 1"
-            )
         self.clips = {"clip_rho": clip_rho, "clip_c": clip_c, "clip_pg_rho": clip_pg_rho, "lam": vtrace_lambda}
         self.passes, self.minibatches, self.value_coef, self.entropy_coef = (
             passes,

@@ -18,14 +18,15 @@ from lightning.pytorch.plugins import Precision
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
-from lightning_rl.errors import ConfigError, NonFiniteError, did_you_mean, import_object
+from lightning_rl.errors import ConfigError, NonFiniteError, did_you_mean, first_line, import_object, shown
 from lightning_rl.policies.flat_parameters import FlatParameters, adam_step, is_plain_adam, is_small
-from lightning_rl.schedules import Schedule, check_schedule, schedule_value
+from lightning_rl.schedules import Schedule, schedule_value
+from lightning_rl.signatures import ImportPath, fitted, fitted_keywords, hints_of
 
 if TYPE_CHECKING:
     from lightning_rl.policies.policy import Policy
 
-__all__ = ["OPTIMIZERS", "Optimiser", "without_denormals"]
+__all__ = ["OPTIMIZERS", "Optimiser", "check_optimizer", "without_denormals"]
 
 OPTIMIZERS = {
     "adam": torch.optim.Adam,
@@ -46,24 +47,13 @@ class Optimiser:
         max_grad_norm: clip the gradients' global 2-norm to this; `None` measures the norm only.
 
     Raises:
-        ConfigError: the name is unknown, or it has no such keyword, or `lr` is not a schedule.
+        ConfigError: the name is unknown, or a keyword is, or is out of range.
     """
 
     def __init__(
         self, policy: Policy, name: str, keywords: Mapping[str, Any], lr: Schedule, max_grad_norm: float | None
     ) -> None:
-        check_schedule("policy.lr", lr)
-        if name not in OPTIMIZERS and not ("." in name or ":" in name):
-            raise ConfigError(
-                f"policy.optimizer={name!r} is unknown.{did_you_mean(name, OPTIMIZERS)} "
-                f"Use {', '.join(OPTIMIZERS)} or an import path"
-            )
-        own = inspect.signature(OPTIMIZERS[name]).parameters if name in OPTIMIZERS else keywords
-        if unknown := [key for key in keywords if key not in own]:
-            raise ConfigError(
-                f"policy.optimizer_kwargs={dict(keywords)}: {name} has no {', '.join(unknown)}. Leave it out "
-                "(policy.optimizer_kwargs=null); its keywords: " + ", ".join(list(own)[2:])
-            )
+        check_optimizer(name, keywords)
         self.policy, self.name, self.keywords = policy, name, dict(keywords)
         self.lr, self.max_grad_norm = lr, max_grad_norm
         self.flat: list[FlatParameters] = []
@@ -94,9 +84,12 @@ class Optimiser:
                 if self.flat
                 else groups
             )
-            optimizer: torch.optim.Optimizer = cls(
-                stepped, lr=schedule_value(self.lr, self.policy.env_steps), **keywords
-            )
+            try:
+                optimizer: torch.optim.Optimizer = cls(
+                    stepped, lr=schedule_value(self.lr, self.policy.env_steps), **keywords
+                )
+            except (ValueError, TypeError) as error:
+                raise ConfigError(f"policy.optimizer={self.name} with policy.optimizer_kwargs: {error}") from error
             self._optimizer = optimizer
         return self._optimizer
 
@@ -242,6 +235,38 @@ class Optimiser:
                 f"(action masks), or {weights}" if steps else "(action masks)"
             )
         return f"loss is {size}{of} in gradient step {steps}{where}. Nothing was stepped: {advice}"
+
+
+def check_optimizer(name: str, keywords: Mapping[str, Any] | None) -> None:
+    """Refuse an optimizer that is not there, and keywords that a built-in one does not take.
+
+    Raises:
+        ConfigError: names the keyword.
+    """
+    if name not in OPTIMIZERS:
+        if "." not in name and ":" not in name:
+            raise ConfigError(
+                f"policy.optimizer={shown(name)} is unknown.{did_you_mean(name[:100], OPTIMIZERS)} "
+                f"Use {', '.join(OPTIMIZERS)} or an import path"
+            )
+        fitted("policy.optimizer", name, ImportPath)
+        return
+    cls: Any = OPTIMIZERS[name]
+    given = fitted_keywords("policy.optimizer_kwargs", keywords or {}, hints_of(cls, without=("params", "lr")))
+    for tried in ({key: value} for key, value in given.items()):
+        _try_optimizer(cls, tried)
+    if len(given) > 1:
+        _try_optimizer(cls, given)
+
+
+def _try_optimizer(cls: Any, keywords: Mapping[str, Any]) -> None:
+    """Let torch refuse keywords of an optimizer now, and not when training has begun."""
+    fused = {"fused": True} if cls is not torch.optim.RMSprop else {}
+    try:
+        cls([torch.zeros(1, requires_grad=True)], lr=1e-3, **{**fused, **keywords})
+    except (ValueError, TypeError, RuntimeError, IndexError) as error:
+        named = ", ".join(f"policy.optimizer_kwargs.{key}={shown(value)}" for key, value in keywords.items())
+        raise ConfigError(f"{named}: {first_line(error)}") from error
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import gymnasium as gym
 import numpy as np
@@ -20,7 +20,7 @@ import torch
 from lightning_rl.checkpoint_files import migrated, written_by
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import check_noise, make_exploration
-from lightning_rl.models.catalog import ModelCatalog, model_config
+from lightning_rl.models.catalog import ModelCatalog, ModelOptions, model_config
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.filters import RewardFilter, make_observation_filter
 from lightning_rl.models.model import Model
@@ -36,12 +36,13 @@ from lightning_rl.policies.checkpoints import (
     written,
 )
 from lightning_rl.policies.contributing import Contributing
-from lightning_rl.policies.custom_losses import CustomLosses
+from lightning_rl.policies.custom_losses import CustomLosses, LossEntries
 from lightning_rl.policies.from_scratch import DEFINED, start_alone
 from lightning_rl.policies.optimiser import Optimiser
+from lightning_rl.ranges import NonNegativeSchedule, Positive, Probability, Seed
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schedules import Schedule
 from lightning_rl.seeding import derive_seed
+from lightning_rl.signatures import checks_keywords
 from lightning_rl.spaces import ActionTransform
 
 __all__ = ["Policy"]
@@ -77,14 +78,17 @@ class Policy(Contributing):
 
     Raises:
         UnsupportedSpaceError: this algorithm cannot take the space or the model; the message names what would work.
-        ConfigError: an unknown model key, optimizer, exploration or filter, or noisy layers explore that are not there.
+        ConfigError: a keyword is of another type or out of its range, a model key, optimizer or exploration is unknown,
+            or noisy layers explore that are not there.
     """
 
     supports_recurrent: ClassVar[bool] = False
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Recognise a class written from scratch by what it defines."""
+        """Recognise a class written from scratch by what it defines; let its constructor check its keywords."""
         super().__init_subclass__(**keywords)
+        if "__init__" in vars(cls):
+            cls.__init__ = checks_keywords("policy")(cls.__init__)
         own = {name: getattr(cls, name) is not getattr(Policy, name) for name in DEFINED}
         cls.learns_alone = own["learn_on_batch"] and not own["loss"]
         cls.written_from_scratch = cls.learns_alone and own["compute_actions"]
@@ -95,25 +99,26 @@ class Policy(Contributing):
         object.__setattr__(policy, "_constructor", (args, kwargs))
         return policy
 
+    @checks_keywords("policy")
     def __init__(
         self,
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         config: Mapping[str, Any] | None = None,
         *,
-        model: Mapping[str, Any] | None = None,
+        model: ModelOptions | None = None,
         exploration: Mapping[str, Any] | None = None,
-        gamma: float = 0.99,
-        lr: Schedule = 3e-4,
+        gamma: Probability = 0.99,
+        lr: NonNegativeSchedule = 3e-4,
         optimizer: str = "adam",
         optimizer_kwargs: Mapping[str, Any] | None = None,
-        max_grad_norm: float | None = None,
-        observation_filter: str = "none",
-        reward_filter: str = "none",
+        max_grad_norm: Positive | None = None,
+        observation_filter: Literal["none", "mean_std"] = "none",
+        reward_filter: Literal["none", "sign", "clip", "return_std"] = "none",
         normalize_actions: bool = True,
         clip_actions: bool = False,
-        custom_losses: Sequence[Any] = (),
-        seed: int = 0,
+        custom_losses: LossEntries = (),
+        seed: Seed = 0,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lightning_rl.collective import mean_over_ranks
-from lightning_rl.errors import ConfigError
 from lightning_rl.losses.policy_gradient import (
     approx_kl,
     clip_fraction,
@@ -22,10 +21,11 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardised_over_ranks
 from lightning_rl.policies.learning import Metrics, mean_entropy
 from lightning_rl.policies.policy import Policy
+from lightning_rl.ranges import Count, NonNegative, NonNegativeSchedule, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schedules import Schedule, check_schedule, schedule_value
+from lightning_rl.schedules import schedule_value
 
-__all__ = ["PPO", "check_penalty"]
+__all__ = ["PPO"]
 
 
 class PPO(Policy):
@@ -58,25 +58,22 @@ class PPO(Policy):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        gae_lambda: float = 0.95,
-        clip: Schedule = 0.2,
-        passes: int = 10,
-        minibatches: int = 4,
-        value_coef: float = 0.5,
-        value_clip: float | None = None,
-        value_loss_clip: float | None = None,
-        entropy_coef: Schedule = 0.0,
-        kl_coef: float = 0.0,
-        kl_target: float = 0.01,
-        target_kl: float | None = None,
+        gae_lambda: Probability = 0.95,
+        clip: NonNegativeSchedule = 0.2,
+        passes: Count = 10,
+        minibatches: Count = 4,
+        value_coef: NonNegative = 0.5,
+        value_clip: Positive | None = None,
+        value_loss_clip: Positive | None = None,
+        entropy_coef: NonNegativeSchedule = 0.0,
+        kl_coef: NonNegative = 0.0,
+        kl_target: Positive = 0.01,
+        target_kl: Positive | None = None,
         standardise_advantages: bool = True,
-        max_grad_norm: float | None = 0.5,
+        max_grad_norm: Positive | None = 0.5,
         **keywords: Any,
     ) -> None:
         super().__init__(observation_space, action_space, max_grad_norm=max_grad_norm, **keywords)
-        check_schedule("policy.clip", clip)
-        check_schedule("policy.entropy_coef", entropy_coef)
-        check_penalty(kl_coef, kl_target)
         self.gae_lambda, self.clip, self.passes, self.minibatches = gae_lambda, clip, passes, minibatches
         self.value_coef, self.value_clip, self.value_loss_clip = value_coef, value_clip, value_loss_clip
         self.entropy_coef, self.kl_target, self.target_kl = entropy_coef, kl_target, target_kl
@@ -152,16 +149,3 @@ class PPO(Policy):
             for part in rows.minibatches(self.minibatches, torch.Generator().manual_seed(0)):
                 total += self.acting_distribution(part).kl(self.distribution_of(part)).sum()
         return float(total) / rows.count
-
-
-def check_penalty(kl_coef: float, kl_target: float) -> None:
-    """Refuse a penalty that cannot be steered.
-
-    Raises:
-        ConfigError: a number is out of range.
-    """
-    if kl_coef < 0 or kl_target <= 0:
-        raise ConfigError(
-            f"policy.kl_coef={kl_coef}, policy.kl_target={kl_target}; expected at least 0 (0 is no penalty), and above "
-            "0"
-        )

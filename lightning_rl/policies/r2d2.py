@@ -14,6 +14,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.losses.value import value_rescale, value_rescale_inverse
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.dqn import DQN
+from lightning_rl.ranges import Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.sequences import in_sequences
 
@@ -52,16 +53,11 @@ class R2D2(DQN):
         *,
         dueling: bool = True,
         rescale: bool = True,
-        rescale_epsilon: float = 1e-3,
-        priority_eta: float = 0.9,
+        rescale_epsilon: Positive = 1e-3,
+        priority_eta: Probability = 0.9,
         optimizer_kwargs: Mapping[str, Any] | None = ADAM,
         **keywords: Any,
     ) -> None:
-        if not 0 <= priority_eta <= 1 or rescale_epsilon <= 0:
-            raise ConfigError(
-                f"policy.priority_eta={priority_eta}, policy.rescale_epsilon={rescale_epsilon}; expected 0 to 1, and "
-                "more than 0"
-            )
         self.rescale, self.rescale_epsilon, self.priority_eta = rescale, rescale_epsilon, priority_eta
         super().__init__(
             observation_space, action_space, dueling=dueling, optimizer_kwargs=optimizer_kwargs, **keywords

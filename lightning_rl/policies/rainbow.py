@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from lightning_rl.policies.dqn import DQN
+from lightning_rl.ranges import Atoms
 
 __all__ = ["Rainbow"]
 
@@ -32,7 +33,7 @@ class Rainbow(DQN):
         *,
         dueling: bool = True,
         noisy: bool = True,
-        num_atoms: int = 51,
+        num_atoms: Atoms = 51,
         optimizer_kwargs: Mapping[str, Any] | None = ADAM,
         **keywords: Any,
     ) -> None:

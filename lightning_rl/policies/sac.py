@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import gymnasium as gym
 import torch
@@ -29,6 +29,7 @@ from lightning_rl.policies.inputs import InputDict
 from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import Follower, frozen, target_of
+from lightning_rl.ranges import Critics, NonNegative, Portion, Positive, Range
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.spaces import is_bounded_box
 
@@ -65,24 +66,21 @@ class SAC(Policy):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        tau: float = 0.005,
-        num_critics: int = 2,
-        target_critics: int | None = None,
-        critic_dropout: float = 0.0,
-        initial_alpha: float = 1.0,
-        target_entropy: float | str | None = "auto",
-        actor_lr_scale: float = 1.0,
-        critic_lr_scale: float = 1.0,
-        alpha_lr_scale: float = 1.0,
+        tau: Portion = 0.005,
+        num_critics: Critics = 2,
+        target_critics: Critics | None = None,
+        critic_dropout: Annotated[float, Range(0, 1, below_high=True)] = 0.0,
+        initial_alpha: Positive = 1.0,
+        target_entropy: float | Literal["auto"] | None = "auto",
+        actor_lr_scale: NonNegative = 1.0,
+        critic_lr_scale: NonNegative = 1.0,
+        alpha_lr_scale: NonNegative = 1.0,
         **keywords: Any,
     ) -> None:
-        if not 0 < tau <= 1 or num_critics < 1 or initial_alpha <= 0 or not 0 <= critic_dropout < 1:
+        if target_critics is not None and target_critics > num_critics:
             raise ConfigError(
-                f"policy.tau={tau}, num_critics={num_critics}, initial_alpha={initial_alpha}, critic_dropout="
-                f"{critic_dropout}; expected 0 < tau ≤ 1, at least 1 critic, a temperature above 0, and 0 ≤ dropout < 1"
+                f"policy.target_critics={target_critics}; expected at most policy.num_critics={num_critics}"
             )
-        if target_critics is not None and not 1 <= target_critics <= num_critics:
-            raise ConfigError(f"policy.target_critics={target_critics}; expected 1 to num_critics={num_critics}")
         self.num_critics, self.critic_dropout = num_critics, critic_dropout
         self.discrete = isinstance(action_space, spaces.Discrete)
         super().__init__(observation_space, action_space, **keywords)

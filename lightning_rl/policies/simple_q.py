@@ -18,6 +18,7 @@ from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import Follower, target_of
+from lightning_rl.ranges import Count, Portion, Positive, Width
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["SimpleQ", "next_step"]
@@ -50,21 +51,16 @@ class SimpleQ(Policy):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        hiddens: Sequence[int] = (),
-        target_update_interval: int = 500,
-        tau: float = 1.0,
-        huber_delta: float | None = 1.0,
+        hiddens: Sequence[Width] = (),
+        target_update_interval: Count = 500,
+        tau: Portion = 1.0,
+        huber_delta: Positive | None = 1.0,
         **keywords: Any,
     ) -> None:
         if not isinstance(action_space, spaces.Discrete):
             raise UnsupportedSpaceError(
                 f"{type(self).__name__} compares all actions of a Discrete space; the action space is {action_space}: "
                 "use sac, td3 or ddpg for continuous actions, ppo, a2c or pg for any"
-            )
-        if target_update_interval < 1 or not 0 < tau <= 1:
-            raise ConfigError(
-                f"policy.target_update_interval={target_update_interval}, policy.tau={tau}; expected at least 1, and "
-                "0 < tau ≤ 1"
             )
         self.hiddens = tuple(hiddens)  # first: the base class makes the model
         super().__init__(observation_space, action_space, **keywords)

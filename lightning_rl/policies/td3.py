@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.losses.actor_critic import critic_error
 from lightning_rl.losses.value import td_targets
 from lightning_rl.models import Model
@@ -21,6 +21,7 @@ from lightning_rl.policies.inputs import InputDict
 from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import Follower, frozen, target_of
+from lightning_rl.ranges import Count, Critics, NonNegative, NonNegativeSchedule, Portion
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.spaces import is_bounded_box
 
@@ -57,21 +58,16 @@ class TD3(Policy):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        tau: float = 0.005,
-        num_critics: int = 2,
-        policy_delay: int = 2,
-        target_noise: float = 0.2,
-        target_noise_clip: float = 0.5,
-        actor_lr_scale: float = 1.0,
-        critic_lr_scale: float = 1.0,
-        lr: Any = 1e-3,
+        tau: Portion = 0.005,
+        num_critics: Critics = 2,
+        policy_delay: Count = 2,
+        target_noise: NonNegative = 0.2,
+        target_noise_clip: NonNegative = 0.5,
+        actor_lr_scale: NonNegative = 1.0,
+        critic_lr_scale: NonNegative = 1.0,
+        lr: NonNegativeSchedule = 1e-3,
         **keywords: Any,
     ) -> None:
-        if not 0 < tau <= 1 or num_critics < 1 or policy_delay < 1 or min(target_noise, target_noise_clip) < 0:
-            raise ConfigError(
-                f"policy.tau={tau}, num_critics={num_critics}, policy_delay={policy_delay}, target_noise={target_noise}"
-                f", target_noise_clip={target_noise_clip}; expected 0 < tau ≤ 1, counts of at least 1, no noise below 0"
-            )
         self.num_critics, self.policy_delay = num_critics, policy_delay
         super().__init__(observation_space, action_space, lr=lr, **keywords)
         self.tau, self.target_noise, self.target_noise_clip = tau, target_noise, target_noise_clip

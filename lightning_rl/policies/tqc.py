@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium as gym
 import torch
@@ -13,6 +13,7 @@ from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.losses.value import quantile_huber, td_targets
 from lightning_rl.models.critics import CriticEnsemble
 from lightning_rl.policies.sac import SAC, flat
+from lightning_rl.ranges import Range, Whole
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["TQC"]
@@ -41,14 +42,14 @@ class TQC(SAC):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        num_quantiles: int = 25,
-        dropped_quantiles: int = 2,
+        num_quantiles: Annotated[int, Range(2, 10_000)] = 25,
+        dropped_quantiles: Whole = 2,
         **keywords: Any,
     ) -> None:
-        if not 0 <= dropped_quantiles < num_quantiles or num_quantiles < 2:
+        if dropped_quantiles >= num_quantiles:
             raise ConfigError(
-                f"policy.num_quantiles={num_quantiles}, dropped_quantiles={dropped_quantiles}; expected at least 2 "
-                "quantiles, and to drop fewer than there are"
+                f"policy.dropped_quantiles={dropped_quantiles}; expected fewer than policy.num_quantiles="
+                f"{num_quantiles}"
             )
         if isinstance(action_space, gym.spaces.Discrete):
             raise UnsupportedSpaceError(

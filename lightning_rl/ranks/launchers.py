@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from lightning_rl.errors import check_at_least_one
+from lightning_rl.ranges import Count, NonNegative
 from lightning_rl.ranks.local import is_first_rank, local_ranks, meeting, ranks_of
 from lightning_rl.run_directory.config_file import write_config
+from lightning_rl.signatures import checks_keywords
 
 __all__ = ["LocalLauncher", "RayTrainLauncher"]
 
@@ -58,15 +59,15 @@ class RayTrainLauncher:
         ConfigError: a number is out of range.
     """
 
+    @checks_keywords("launcher")
     def __init__(
         self,
         *,
         address: str = "auto",
-        resources: Mapping[str, float] | None = None,
-        placement: str = "pack",
-        timeout_s: int = 600,
+        resources: Mapping[str, NonNegative] | None = None,
+        placement: Literal["pack", "spread", "strict_pack", "strict_spread"] = "pack",
+        timeout_s: Count = 600,
     ) -> None:
-        check_at_least_one("launcher.", timeout_s=timeout_s)
         self.address, self.placement, self.timeout_s = address, placement, timeout_s
         self.resources = {"CPU": 1, **(resources or {})}
 

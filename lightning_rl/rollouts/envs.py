@@ -17,16 +17,19 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from lightning_rl.errors import ConfigError, EnvError, did_you_mean, import_object, note_name
+from lightning_rl.ranges import Count
 from lightning_rl.rollouts.atari import Atari, is_atari
 from lightning_rl.rollouts.env_check import check_env
 from lightning_rl.rollouts.registry import EnvContext, call_creator, register_env, registered_env, registered_envs
 from lightning_rl.rollouts.sync_env import SyncEnv
+from lightning_rl.signatures import checks_fields
 
 __all__ = ["EnvCreator", "ResetEnded", "autoreset_mode"]
 
 VECTORIZATIONS = ("auto", "sync", "async", "native")
 
 
+@checks_fields("env")
 @dataclass(frozen=True, slots=True)
 class EnvCreator:
     """How to make an environment, in a form that can be pickled, compared and written to a config.
@@ -46,8 +49,15 @@ class EnvCreator:
     id: str | Callable[..., gym.Env[Any, Any]]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     wrappers: Sequence[Any] = ()
-    max_episode_steps: int | None = None
+    max_episode_steps: Count | None = None
     check: bool = True
+
+    @classmethod
+    def of(cls, env: Any) -> EnvCreator:
+        """What an argument `env` means: an `EnvCreator`, its keywords, or its `id` alone."""
+        if isinstance(env, cls):
+            return env
+        return cls(**env) if isinstance(env, Mapping) else cls(env)
 
     @property
     def name(self) -> str:

@@ -101,7 +101,7 @@ class RolloutWorker(PolicyVerbs):
             raise ValueError(f"num_envs={num_envs}, fragment_length={fragment_length}: both must be at least 1")
         if batch_mode not in BATCH_MODES:
             raise ValueError(f"batch_mode={batch_mode!r} is unknown; choose one of {', '.join(BATCH_MODES)}")
-        self.env_creator = env if isinstance(env, EnvCreator) else EnvCreator(env)
+        self.env_creator = EnvCreator.of(env)
         made = isinstance(policy, type)
         self.policy = policy = made_policy(policy, self.env_creator, policy_config)
         self.postprocess = made if postprocess is None else postprocess

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.ranges import Count, NonNegative, Portion, Positive, Whole
+from lightning_rl.signatures import checks_fields
 
 __all__ = ["Limits", "News", "Process", "Request", "limits_of"]
 
@@ -19,6 +21,7 @@ SMOOTHING = 0.2  # weight of the newest duration in what is usual
 CALL_PATIENCE = 10  # times `start_timeout_s`, for functions of which nothing is known
 
 
+@checks_fields("workers")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """How often processes may fail, and how long they may take.
@@ -38,31 +41,15 @@ class Limits:
         ConfigError: a number is out of range.
     """
 
-    max_restarts: int = 100
-    max_failures: int = 5
-    restart_backoff_s: float = 1.0
-    min_healthy: float = 1.0
-    start_timeout_s: float = 300.0
-    sample_timeout_s: float | None = None
-    reset_timeout_s: float | None = None
-    step_timeout_s: float | None = None
-    max_memory_mb: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_restarts < 0 or self.restart_backoff_s < 0:
-            raise ConfigError(
-                f"workers.max_restarts={self.max_restarts}, restart_backoff_s={self.restart_backoff_s}: "
-                "expected 0 or more"
-            )
-        if self.max_failures < 1:
-            raise ConfigError(f"workers.max_failures={self.max_failures}; expected at least 1")
-        if not 0 < self.min_healthy <= 1:
-            raise ConfigError(f"workers.min_healthy={self.min_healthy}; expected a share above 0 and up to 1")
-        for name in ("start_timeout_s", "sample_timeout_s", "reset_timeout_s", "step_timeout_s", "max_memory_mb"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                instead = "such as 86400, a day" if name == "start_timeout_s" else "or null for no such limit"
-                raise ConfigError(f"workers.{name}={value}; expected a number above 0, {instead}")
+    max_restarts: Whole = 100
+    max_failures: Count = 5
+    restart_backoff_s: NonNegative = 1.0
+    min_healthy: Portion = 1.0
+    start_timeout_s: Positive = 300.0
+    sample_timeout_s: Positive | None = None
+    reset_timeout_s: Positive | None = None
+    step_timeout_s: Positive | None = None
+    max_memory_mb: Positive | None = None
 
     def backoff(self, in_a_row: int) -> float:
         """Seconds to wait before a restart after so many failures in a row, ≥ 1."""

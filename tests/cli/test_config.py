@@ -14,11 +14,12 @@ from lightning_rl.callbacks import RLCheckpoint
 from lightning_rl.config.check import NOT_DATA, NOT_POLICY, check_config
 from lightning_rl.config.compose import compose_config, parsed_overrides
 from lightning_rl.config.groups import group_options, shipped_conf
-from lightning_rl.config.schema import SECTIONS
 from lightning_rl.config.sweeps import sweep_jobs
+from lightning_rl.data.evaluator import EVALUATION, EVALUATION_DEFAULTS
 from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.models.catalog import MODEL_DEFAULTS
 from lightning_rl.rollouts.envs import EnvCreator
+from lightning_rl.rollouts.worker_options import WORKERS
 from lightning_rl.signatures import keywords_of
 
 FROM_OTHER_GROUPS = ("model", "exploration", "seed")  # of a policy's keywords
@@ -70,9 +71,11 @@ def test_an_environments_yaml_names_every_keyword_of_the_creator(env: str):
     assert compose_config([f"env={env}", *named])["env"].keys() == keywords_of(EnvCreator).keys()
 
 
-@pytest.mark.parametrize("section", ["workers", "evaluation"])
-def test_sections_without_a_constructor_have_the_keys_that_are_checked(section: str):
-    assert written(f"{section}/default").keys() == SECTIONS[section].keys()
+def test_sections_without_a_constructor_have_the_keys_that_are_checked():
+    assert written("workers/default").keys() == WORKERS.hints.keys()
+    evaluation = written("evaluation/default")
+    assert evaluation.keys() == EVALUATION.hints.keys()
+    assert {key: evaluation[key] for key in EVALUATION_DEFAULTS} == EVALUATION_DEFAULTS
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)

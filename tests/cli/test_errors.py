@@ -32,7 +32,7 @@ GOLDEN: list[tuple[str, str, tuple[str, ...]]] = [
         "workers.batch_mode='episodes'; expected truncate_episodes or complete_episodes.",
         (),
     ),
-    ("stop.return=soon", "stop.return='soon'; expected a number, null, or auto", ()),
+    ("stop.return=soon", "stop.return='soon'; expected number, auto or null", ()),
     ("seed=[1", "override 'seed=[1' cannot be read", ("quote a value",)),
     ("seed=1,2", "'seed=1,2' is a sweep: add -m", ()),
     ("env=custom", "env.id has no value: set it with env.id=…", ()),
@@ -52,7 +52,7 @@ GOLDEN: list[tuple[str, str, tuple[str, ...]]] = [
     ),
     ("checkpoint.monitor=eval/ret", "checkpoint.monitor='eval/ret': no such metric.", ("eval/ep_rew_mean",)),
     ("policy.optimizer=adm", "policy.optimizer='adm' is unknown. Did you mean 'adam'?", ()),
-    ("policy.custom_losses=[nowhere:loss]", "'nowhere:loss': there is no module 'nowhere'", ()),
+    ("policy.custom_losses=[nowhere:loss]", "policy.custom_losses[0]='nowhere:loss': there is no module 'nowhere'", ()),
     (
         "callbacks=[lightning.pytorch.callbacks.EarlyStopping]",
         "lightning.pytorch.callbacks.EarlyStopping: missing",

@@ -193,7 +193,7 @@ def test_models_with_memory_need_the_largest_priority_for_new_sequences(tmp_path
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["data.num_shards=0"], "num_shards=0; expected at least 1"),
+        (["data.num_shards=0"], "num_shards=0; expected between 1 and 1024"),
         (["data.requests_per_shard=0"], "requests_per_shard=0; expected at least 1"),
         (["data.max_staleness=0"], "max_staleness=0; expected at least 1"),
         (["data.capacity=30"], "capacity=30 for 2 shards is below data.batch_size=16 rows each: raise it to 32"),

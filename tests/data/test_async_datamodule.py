@@ -106,10 +106,10 @@ def test_any_algorithm_that_learns_from_rollouts_can_be_fed_and_one_that_replays
         ("data.fragments_per_batch=0", "fragments_per_batch=0; expected at least 1"),
         ("data.requests_per_worker=0", "requests_per_worker=0; expected at least 1"),
         ("data.max_policy_lag=0", "max_policy_lag=0; expected at least 1"),
-        ("data.max_outstanding_mb=0", r"max_outstanding_mb=0.* expected the first above 0"),
+        ("data.max_outstanding_mb=0", r"max_outstanding_mb=0; expected a number above 0"),
         ("data.replay_proportion=-1", r"replay_proportion=-1.* at least 0"),
-        ("data.num_aggregators=-1", r"num_aggregators=-1.* at least 0"),
-        ("data.order=fxed", r"order='fxed' is unknown; choose ready or fixed.*fixed"),
+        ("data.num_aggregators=-1", r"num_aggregators=-1; expected between 0 and 4096"),
+        ("data.order=fxed", r"order='fxed'; expected ready or fixed.*fixed"),
     ],
 )
 def test_numbers_that_make_no_sense_are_refused(tmp_path: Path, override: str, message: str) -> None:

@@ -102,7 +102,7 @@ def test_eval_prob_is_how_often_the_policy_itself_is_tried(tmp_path: Path) -> No
         (["workers.fragment_length=8"], r"workers\.fragment_length=8: .* set it to 1, or take workers=whole_episodes"),
         (["workers.batch_mode=truncate_episodes"], "set it to complete_episodes"),
         (["data.eval_prob=1.5"], r"data\.eval_prob=1\.5; expected between 0 and 1"),
-        (["data.directions=0"], r"data\.directions=0; expected at least 1"),
+        (["data.directions=0"], r"data\.directions=0; expected between 1 and 1000000"),
     ],
 )
 def test_settings_that_judge_nothing_are_refused(tmp_path: Path, overrides: list[str], message: str) -> None:

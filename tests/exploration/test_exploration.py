@@ -206,9 +206,9 @@ def test_the_default_and_rllibs_class_names(named: Any) -> None:
         ({"type": "stochastic_sampler"}, "Did you mean 'stochastic_sampling'"),
         ({"type": "random", "epsilon": 1}, "has no key 'epsilon'"),
         ({"type": "epsilon_greedy", "epsilon_timestep": 1}, "Did you mean 'epsilon_timesteps'"),
-        ({"type": "epsilon_greedy", "final_epsilon": 1.5}, "between 0.0 and 1.0"),
+        ({"type": "epsilon_greedy", "final_epsilon": 1.5}, "final_epsilon=1.5; expected between 0 and 1"),
         ({"type": "epsilon_greedy", "action_space": 1}, "has no key 'action_space'"),
-        ({"type": "soft_q", "temperature": 0.0}, "at least 1e-06"),
+        ({"type": "soft_q", "temperature": 0.0}, "temperature=0.0; expected a number above 0"),
         ({"type": "collections.OrderedDict"}, "subclass of lightning_rl.exploration.Exploration"),
         ({"type": "curiosity"}, "observation_space"),
         ({"type": "rnd", "distill_net_config": {"use_lstm": True}}, "has memory"),
@@ -264,7 +264,10 @@ def test_another_type_drops_the_keys_of_the_one_before() -> None:
     ("overrides", "words"),
     [
         (["exploration=rnd", "exploration.embed_dims=3"], "no key 'exploration.embed_dims'. Did you mean"),
-        (["exploration=soft_q", "exploration.temperature=warm"], r"exploration\.temperature='warm' is text"),
+        (
+            ["exploration=soft_q", "exploration.temperature=warm"],
+            r"exploration\.temperature='warm'; expected a number, or \[",
+        ),
         (["exploration=soft_q", "exploration.temperature=[[1,2],[0,3]]"], "rising steps"),
         (["exploration.type=softq"], "Did you mean 'soft_q'"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 import torch
 from gymnasium import spaces
@@ -10,7 +12,7 @@ from torch import nn
 from lightning_rl.errors import ConfigError
 from lightning_rl.models import MODEL_DEFAULTS, Model, ModelCatalog, Preprocessor, VisionNetwork
 from lightning_rl.models.distributions import Categorical, Deterministic
-from lightning_rl.models.wrapping import MEMORY_DEFAULTS
+from lightning_rl.models.wrapping import MemoryConfig
 from lightning_rl.spaces import ActionTransform
 
 OBS, ACTION = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
@@ -231,7 +233,7 @@ def test_every_key_changes_the_model(key):
 
 def test_no_key_is_left_out():
     """Those of the memory have tests of their own."""
-    assert set(CHANGES) == set(MODEL_DEFAULTS) - set(MEMORY_DEFAULTS)
+    assert set(CHANGES) == set(MODEL_DEFAULTS) - {each.name for each in fields(MemoryConfig)}
 
 
 def test_a_model_that_reads_what_came_before_is_tried_with_what_stands_for_nothing() -> None:

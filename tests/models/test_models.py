@@ -135,7 +135,7 @@ def test_activations_are_pytorchs_and_have_gradients(name):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"fcnet_hidden": [3]}, "model.fcnet_hidden is unknown. Did you mean 'fcnet_hiddens'"),
+        ({"fcnet_hidden": [3]}, "no key 'model.fcnet_hidden'. Did you mean 'model.fcnet_hiddens'"),
         ({"fcnet_activation": "tahn"}, "fcnet_activation='tahn' is unknown.*Did you mean 'tanh'"),
         ({"fcnet_weights_initializer": "orthogonl"}, "Did you mean 'orthogonal'"),
     ],

@@ -69,7 +69,7 @@ def test_rows_become_steps_and_minibatches(given: dict[str, Any], length: int, m
         ({"train_batchsize": 4000}, "no config key 'train_batchsize'. Did you mean 'train_batch_size'"),
         ({"framework": "tf"}, "'framework'='tf'; here it can only be 'torch'"),
         ({"observation_filter": "Mean"}, "expected 'NoFilter' or 'MeanStdFilter'"),
-        ({"model": {"fcnet_hidden": [3]}}, "model.fcnet_hidden is unknown. Did you mean 'fcnet_hiddens'"),
+        ({"model": {"fcnet_hidden": [3]}}, "no key 'model.fcnet_hidden'. Did you mean 'model.fcnet_hiddens'"),
         ({"model": {"_disable_preprocessor_api": True}}, "here it can only be False"),
         ({"evaluation_config": {"lr": 0}}, "here it can only be 'explore'"),
         ({"batch_mode": "whole"}, "workers.batch_mode='whole'"),

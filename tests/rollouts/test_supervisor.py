@@ -445,7 +445,7 @@ def test_a_run_that_shall_end_waits_only_seconds_for_who_hangs() -> None:
         ({"min_healthy": 0.0}, "min_healthy=0.0"),
         ({"min_healthy": 1.1}, "min_healthy=1.1"),
         ({"sample_timeout_s": 0.0}, "sample_timeout_s=0.0; expected a number above 0, or null"),
-        ({"start_timeout_s": 0.0}, "start_timeout_s=0.0; expected a number above 0, such as 86400"),
+        ({"start_timeout_s": 0.0}, "start_timeout_s=0.0; expected a number above 0"),
         ({"step_timeout_s": math.nan}, "step_timeout_s=nan"),
         ({"step_timeout_s": 1.0, "num_workers": 0}, "num_workers=0"),
     ],

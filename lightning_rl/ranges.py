@@ -1,0 +1,78 @@
+"""Which numbers fit: ranges that a constructor's annotations carry, and the names that the common ones go by.
+
+`gamma: Probability = 0.99` says type and range at once. `signatures.py` reads both, for configs and for constructors.
+Infinity and NaN are in no range, and fit no annotation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+from lightning_rl.schedules import EnvSteps, Schedule
+
+__all__ = [
+    "FLOAT32_MAX",
+    "Atoms",
+    "Count",
+    "Critics",
+    "NonNegative",
+    "NonNegativeSchedule",
+    "Portion",
+    "Positive",
+    "PositiveSchedule",
+    "Probability",
+    "ProbabilitySchedule",
+    "Range",
+    "Seed",
+    "Whole",
+    "WholeEnvSteps",
+    "Width",
+]
+
+FLOAT32_MAX = (2 - 2**-23) * 2.0**127  # of the type in which networks and losses compute
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The numbers between two ends.
+
+    Args:
+        low, high: the ends; infinite ones leave their side open.
+        above_low, below_high: whether the end itself is left out.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    above_low: bool = False
+    below_high: bool = False
+
+    def __contains__(self, number: float) -> bool:
+        enough = number > self.low if self.above_low else number >= self.low
+        return enough and (number < self.high if self.below_high else number <= self.high)
+
+    def __str__(self) -> str:
+        if -math.inf < self.low and self.high < math.inf and not (self.above_low or self.below_high):
+            return f"between {self.low} and {self.high}"
+        ends = [f"above {self.low}" if self.above_low else f"at least {self.low}"] if self.low > -math.inf else []
+        ends += [f"below {self.high}" if self.below_high else f"at most {self.high}"] if self.high < math.inf else []
+        return " and ".join(ends)
+
+
+Probability = Annotated[float, Range(0, 1)]
+Portion = Annotated[float, Range(0, 1, above_low=True)]
+NonNegative = Annotated[float, Range(0)]
+Positive = Annotated[float, Range(0, above_low=True)]
+
+Whole = Annotated[int, Range(0)]
+Count = Annotated[int, Range(1)]
+WholeEnvSteps = Annotated[EnvSteps, Range(0)]  # or a share of the run
+Width = Annotated[int, Range(1, 65_536)]  # of a layer
+Atoms = Annotated[int, Range(1, 10_000)]  # of a distribution of returns, or quantiles
+Critics = Annotated[int, Range(1, 256)]
+Seed = Annotated[int, Range(0, 2**32 - 1)]  # what NumPy and Lightning take
+
+ProbabilitySchedule = Annotated[Schedule, Range(0, 1)]
+NonNegativeSchedule = Annotated[Schedule, Range(0)]
+PositiveSchedule = Annotated[Schedule, Range(0, above_low=True)]

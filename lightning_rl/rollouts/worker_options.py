@@ -1,0 +1,36 @@
+"""What may be said about workers: the keys of the section `workers`, which several classes share among themselves.
+
+No torch is imported here, so that a mistake costs no import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypedDict
+
+from lightning_rl.ranges import Range, Whole
+from lightning_rl.rollouts.supervision import Limits
+from lightning_rl.signatures import Section
+
+__all__ = ["WORKERS", "Processes", "WorkerKeys", "WorkerOptions"]
+
+Processes = Annotated[int, Range(0, 4096)]
+
+
+class WorkerKeys(TypedDict, total=False):
+    """Those that are not `Limits`; `RolloutDataModule` explains them."""
+
+    num_workers: Processes
+    logical_workers: Annotated[int, Range(1, 65_536)] | None
+    envs_per_worker: Annotated[int, Range(1, 131_072)]
+    fragment_length: Annotated[int, Range(1, 10_000_000)]
+    batch_mode: Literal["truncate_episodes", "complete_episodes"]
+    vectorization: Literal["auto", "sync", "async", "native"]
+    record_logp: bool | None
+    act_on: Literal["cpu", "learner"]
+    max_env_restarts: Whole
+    ray: Mapping[str, Any]
+
+
+WORKERS = Section("workers", (WorkerKeys, Limits))
+WorkerOptions = Annotated[Mapping[str, Any], WORKERS]

@@ -17,6 +17,7 @@ __all__ = [
     "Atoms",
     "Count",
     "Critics",
+    "LogStd",
     "NonNegative",
     "NonNegativeSchedule",
     "Portion",
@@ -71,6 +72,7 @@ WholeEnvSteps = Annotated[EnvSteps, Range(0)]  # or a share of the run
 Width = Annotated[int, Range(1, 65_536)]  # of a layer
 Atoms = Annotated[int, Range(1, 10_000)]  # of a distribution of returns, or quantiles
 Critics = Annotated[int, Range(1, 256)]
+LogStd = Annotated[float, Range(-20, 20)]  # logarithm of a deviation
 Seed = Annotated[int, Range(0, 2**32 - 1)]  # what NumPy and Lightning take
 
 ProbabilitySchedule = Annotated[Schedule, Range(0, 1)]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from lightning_rl.data.hindsight import HindsightReplayBuffer, check_strategy
+from lightning_rl.data.hindsight import HindsightReplayBuffer
 from lightning_rl.data.replay import ReplayBuffer
 from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.errors import ConfigError
+from lightning_rl.ranges import Whole
 from lightning_rl.rollouts.goal_env import GoalFunctions
 
 __all__ = ["HindsightDataModule"]
@@ -39,15 +40,12 @@ class HindsightDataModule(ReplayDataModule):
         workers: Any = None,
         evaluation: Any = None,
         *,
-        goal_strategy: str = "future",
-        hindsight_goals: int = 4,
+        goal_strategy: Literal["future", "final", "episode"] = "future",
+        hindsight_goals: Whole = 4,
         prioritized: bool = False,
         **keywords: Any,
     ) -> None:
         super().__init__(env, workers, evaluation, prioritized=prioritized, **keywords)
-        check_strategy("data.goal_strategy", goal_strategy)
-        if hindsight_goals < 0:
-            raise ConfigError(f"data.hindsight_goals={hindsight_goals}; expected 0 or more")
         if prioritized:
             raise ConfigError(
                 "data.prioritized=true: an error with one goal says nothing about another; set it to false, or use "

@@ -11,12 +11,14 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from lightning_rl.errors import ConfigError, UnsupportedSpaceError, check_at_least_one
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration.exploration import Exploration, require_box_actions
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution, DiagGaussian
 from lightning_rl.models.layers import ActionHead
 from lightning_rl.models.state_dependent import StateDependentHead
+from lightning_rl.ranges import Count, LogStd, WholeEnvSteps
+from lightning_rl.schedules import in_env_steps
 
 __all__ = ["GSDE"]
 
@@ -48,12 +50,12 @@ class GSDE(Exploration):
     def __init__(
         self,
         action_space: Space[Any],
-        sample_freq: int | None = 8,
-        log_std_init: float = -2.0,
+        sample_freq: Count | None = 8,
+        log_std_init: LogStd = -2.0,
         full_std: bool = True,
         use_expln: bool = False,
         learn_features: bool | None = None,
-        random_timesteps: int = 0,
+        random_timesteps: WholeEnvSteps = 0,
     ) -> None:
         super().__init__(action_space)
         require_box_actions(type(self).__name__, action_space)
@@ -62,9 +64,7 @@ class GSDE(Exploration):
                 f"{type(self).__name__} explores with one Gaussian; {action_space} has several parts: use "
                 "stochastic_sampling or gaussian_noise"
             )
-        if sample_freq is not None:
-            check_at_least_one("exploration.", sample_freq=sample_freq)
-        self.sample_freq, self.random_timesteps = sample_freq, random_timesteps
+        self.sample_freq, self.random_timesteps = sample_freq, in_env_steps(random_timesteps)
         self.log_std_init, self.full_std, self.use_expln = log_std_init, full_std, use_expln
         self.learn_features = learn_features
         self._held: dict[tuple[str, int], HeldNoise] = {}  # of each actor

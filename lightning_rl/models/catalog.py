@@ -32,7 +32,7 @@ from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.models.recurrent import RecurrentModel
 from lightning_rl.models.vision import Channels, ConvFilters, VisionNetwork, image_paths
 from lightning_rl.models.wrapping import MemoryConfig, memory_of, with_memory
-from lightning_rl.ranges import Positive, Width
+from lightning_rl.ranges import LogStd, Positive, Width
 from lightning_rl.signatures import Section, fitted
 from lightning_rl.spaces import check_supported
 
@@ -54,7 +54,7 @@ class ModelConfig(MemoryConfig):
     post_fcnet_hiddens: Hiddens | None = None  # None: 128 to 512 behind found convolutions, 256 behind a Dict's parts
     post_fcnet_activation: Activation | None = "relu"
     free_log_std: bool = False  # log σ of Gaussian actions: parameters instead of functions of the observation
-    log_std_init: float = 0.0  # their first value
+    log_std_init: LogStd = 0.0  # their first value
     log_std_clip_param: Positive = 20.0  # log σ stays within ± this
     no_final_linear: bool = False
     layer_norm: bool = False  # before the activation of every fully connected hidden layer

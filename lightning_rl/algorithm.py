@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from lightning.pytorch import Callback, LightningModule, Trainer
-
 from lightning_rl import run
+from lightning_rl.callbacks.keep_config import KeepConfig
 from lightning_rl.checkpoint_files import read_file
 from lightning_rl.config.check import check_config
 from lightning_rl.config.compose import compose_config, store_policy
 from lightning_rl.config.groups import group_options, is_path, option_text
 from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, import_path
 from lightning_rl.policies.checkpoints import as_checkpoint_error, read_checkpoint
+from lightning_rl.run_directory.config_file import CONFIG_FILE, relocated
 from lightning_rl.run_directory.lock import refuse_live_run
 from lightning_rl.trust import NamedByFile, note_names
 
@@ -135,9 +135,11 @@ class Algorithm:
                         f"checkpoint {path} was saved with a {section} that cannot be imported: pass {section}=… to "
                         "restore"
                     )
-            place, run_dir = Path(path).resolve().parent, Path(config["run_dir"]).resolve()
-            write_to = run_dir if place == run_dir / "checkpoints" else place
-            names = NamedByFile(f"checkpoint {path}", trust, CheckpointError, write_to)
+            place = Path(path).absolute().parent
+            if place.name == "checkpoints" and (place.parent / CONFIG_FILE).is_file():
+                config = relocated(config, place.parent)  # a run may have been moved
+            in_run = place.resolve() == Path(config["run_dir"]).resolve() / "checkpoints"
+            names = NamedByFile(f"checkpoint {path}", trust, CheckpointError, config["run_dir"] if in_run else place)
             names.check(config)
         with names.reading():
             check_config(config)
@@ -167,9 +169,9 @@ class Algorithm:
         # Evaluation, checkpoints and the end come when they are asked for; an epoch is one iteration.
         self.trainer.limit_train_batches, self.trainer.check_val_every_n_epoch = 1, 2**31
         self.trainer.limit_val_batches = 1.0
-        unwanted = ("RLCheckpoint", "StopCallback", "StatusCallback", "ProgressBar")
+        unwanted = ("KeepConfig", "RLCheckpoint", "StopCallback", "StatusCallback", "ProgressBar")
         kept = [callback for callback in self.trainer.callbacks if type(callback).__name__ not in unwanted]  # type: ignore[attr-defined]
-        self.trainer.callbacks = [*kept, KeepsConfig(config)]  # type: ignore[attr-defined]
+        self.trainer.callbacks = [*kept, KeepConfig(config)]  # type: ignore[attr-defined]
         self._resume_from: Path | None = None
 
     def _fit(self, iterations: int) -> None:
@@ -179,7 +181,8 @@ class Algorithm:
         if path is not None:
             with as_checkpoint_error(path):
                 self.trainer.fit_loop.max_epochs = max(read_file(path)["epoch"], 0)
-        self.trainer.fit(self.policy, datamodule=self.datamodule, ckpt_path=path)
+        with run.restoring(self.trainer, path):
+            self.trainer.fit(self.policy, datamodule=self.datamodule, ckpt_path=path)
         if self.trainer.interrupted:
             raise KeyboardInterrupt
 
@@ -190,17 +193,6 @@ class Algorithm:
             "env_steps": policy.env_steps,
             "gradient_steps": policy.gradient_steps,
         }
-
-
-class KeepsConfig(Callback):
-    """Writes the configuration into every checkpoint."""
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config = config
-
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Plain data only; a class or function that cannot be imported again becomes `None`."""
-        checkpoint["config"] = _plain(self.config)
 
 
 def policy_choice(policy: Any) -> str:
@@ -244,15 +236,3 @@ def _put_over(config: dict[str, Any], changes: Mapping[str, Any], prefix: str = 
             _put_over(mine, value, f"{prefix}{key}.")
         else:
             config[key] = copy.deepcopy(value) if isinstance(value, dict | list) else value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(child) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(child) for child in value]
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if not hasattr(value, "__qualname__") or "<" in value.__qualname__ or value.__module__ == "__main__":
-        return None
-    return import_path(value)

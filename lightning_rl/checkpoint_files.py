@@ -94,7 +94,7 @@ def read_file(path: str | os.PathLike[str], *, checksums: bool = True) -> Any:
 
 def _advice(path: Path) -> str:
     whole = newest_whole(path.parent, besides=path)
-    return "use another one" if whole is None else f"the newest whole one beside it is {whole}: pass that file"
+    return "use another one" if whole is None else f"the newest whole one beside it is {whole}"
 
 
 def newest_whole(directory: Path, besides: Path | None = None) -> Path | None:

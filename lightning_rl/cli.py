@@ -209,12 +209,15 @@ def resume(arguments: Sequence[str]) -> int:
     which.add_argument("--checkpoint", type=Path, help="a file of RUN_DIR/checkpoints; default last.ckpt")
     which.add_argument("--best", action="store_true", help="go on from the checkpoint with the best evaluation")
     parser.add_argument("--trust", **TRUST)
+    parser.add_argument("--force", action="store_true", help="also with a file or an edited config of another run")
     options = parser.parse_intermixed_args(arguments)
-    config = run.resumed_config(options.run_dir, parsed_overrides(options.overrides), options.trust)
+    changed = parsed_overrides(options.overrides)
+    config = run.resumed_config(options.run_dir, changed, options.trust)
     checkpoint = options.checkpoint or checkpoint_of(options.run_dir, best=options.best)
     given = NamedByFile(options.run_dir / "config.yaml", options.trust)
     with given.reading(), naming_others(checkpoint, "--checkpoint FILE"):
         check_config(config)
+        run.check_same_run(config, checkpoint, changed, force=options.force)
         print(f"resuming {checkpoint}", flush=True)
         return reported(run.train(config, ckpt_path=checkpoint), config["run_dir"])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatch
 from pathlib import Path
@@ -16,9 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_rl.config.keys import dotted, value_at
 from lightning_rl.config.shares import in_env_steps_of_run
-from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.errors import (
+    CheckpointError,
+    ConfigError,
+    EnvError,
+    NonFiniteError,
+    RankError,
+    UnsupportedSpaceError,
+    did_you_mean,
+    import_object,
+)
 from lightning_rl.ranks.local import is_first_rank
-from lightning_rl.run_directory.config_file import CONFIG_FILE, read_config
+from lightning_rl.run_directory.config_file import CONFIG_FILE, changes, read_config
 from lightning_rl.run_directory.lock import LOCK_FILE, RunLock, refuse_live_run
 from lightning_rl.run_directory.status import STATUS_FILE, read_status, status_or_nothing, write_status
 from lightning_rl.trainer.making import made_trainer
@@ -37,10 +46,17 @@ __all__ = ["RESUMABLE", "build", "fit", "recorded", "resumed_config", "train"]
 
 log = logging.getLogger(__name__)
 
+KNOWN_ERRORS = (CheckpointError, ConfigError, EnvError, NonFiniteError, RankError, UnsupportedSpaceError)
+
 # What may change when a run goes on; all else would make it another run.
 RESUMABLE = (
     *("total_env_steps", "stop.*", "checkpoint.*", "evaluation.*", "trainer.max_time", "torch_threads"),
     *("workers.max_*", "workers.restart_backoff_s", "workers.min_healthy", "workers.*_timeout_s"),
+)
+# What says where and by what a run is computed, and not what: it may also be edited in config.yaml.
+ELSEWHERE = (
+    *("run_dir", "logger*", "callbacks*", "launcher*", "trainer.*", "data.storage"),
+    *("workers.num_workers", "workers.act_on", "workers.ray*"),
 )
 
 
@@ -62,12 +78,12 @@ def build(
     import torch
     from lightning.pytorch import seed_everything
 
-    from lightning_rl.callbacks import quiet_lightning
+    from lightning_rl.callbacks import KeepConfig, quiet_lightning
     from lightning_rl.callbacks.hooks import worker_hooks
     from lightning_rl.rollouts.envs import EnvCreator
 
     quiet_lightning()
-    config = in_env_steps_of_run(config)
+    asked, config = config, in_env_steps_of_run(config)
     torch.set_num_threads(config["torch_threads"])
     seed_everything(config["seed"], verbose=False)  # for users' code; the package's own randomness is derived
     env = EnvCreator(**config["env"])
@@ -84,7 +100,7 @@ def build(
         place or {},
         max_epochs=-1,  # StopCallback counts env steps
         logger=loggers(config) or False,
-        callbacks=callbacks(config, env, users, signals),
+        callbacks=[KeepConfig(asked), *callbacks(config, env, users, signals)],
         default_root_dir=config["run_dir"],
         limit_val_batches=None if config["evaluation"]["every_env_steps"] else 0,
         log_every_n_steps=1,  # MetricsCallback logs; this only keeps Lightning from advising about it
@@ -190,12 +206,36 @@ def fit(policy: Policy, datamodule: RolloutDataModule, trainer: Trainer, ckpt_pa
         Exception: what stopped the run.
     """
     try:
-        trainer.fit(policy, datamodule=datamodule, ckpt_path=ckpt_path)
+        with restoring(trainer, ckpt_path):
+            trainer.fit(policy, datamodule=datamodule, ckpt_path=ckpt_path)
     except SystemExit as error:  # how Lightning ends after a KeyboardInterrupt
         unsaved = [getattr(callback, "unsaved", None) for callback in trainer.callbacks]  # type: ignore[attr-defined]
         raise next(filter(None, unsaved), KeyboardInterrupt()) from error
     finally:
         datamodule.stop()
+
+
+@contextmanager
+def restoring(trainer: Trainer, ckpt_path: Path | None) -> Iterator[None]:
+    """What goes wrong while the Trainer restores the states of a checkpoint is the file's.
+
+    Raises:
+        CheckpointError: names the file and what went wrong.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        # Empty before a file is read, and as soon as all of it is restored.
+        held = trainer._checkpoint_connector._loaded_checkpoint
+        if isinstance(error, CheckpointError) and held and str(ckpt_path) not in str(error):
+            raise CheckpointError(f"{ckpt_path}: {error}") from error
+        if not held or isinstance(error, KNOWN_ERRORS):
+            raise
+        reason = (str(error).splitlines() or [""])[0]
+        raise CheckpointError(
+            f"checkpoint {ckpt_path} cannot be restored ({type(error).__name__}: {reason}): it was changed, or another "
+            "version of what it is restored to wrote it"
+        ) from error
 
 
 @contextmanager
@@ -258,12 +298,12 @@ def record_failure(run_dir: Path, error: Exception, before: Mapping[str, Any]) -
         write_status(status_file, **{**status, "state": "failed", "error": f"{type(error).__name__}: {error}"})
 
 
-def resumed_config(run_dir: Path, changes: Mapping[str, Any], trust: str | Sequence[str] = ()) -> dict[str, Any]:
+def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Sequence[str] = ()) -> dict[str, Any]:
     """The config of a run, with what may change in a run that goes on.
 
     Args:
         run_dir: of the run; it may have been moved.
-        changes: dotted key → value.
+        changed: dotted key → value.
         trust: import prefixes that its config.yaml may name, beside those of LIGHTNING_RL_TRUST (`trust.py`).
 
     Raises:
@@ -274,7 +314,7 @@ def resumed_config(run_dir: Path, changes: Mapping[str, Any], trust: str | Seque
     config = read_config(run_dir)
     NamedByFile(run_dir / CONFIG_FILE, trust, write_to=run_dir).check(config)
     known = list(dotted(config))
-    for key, value in changes.items():
+    for key, value in changed.items():
         note_names(value)  # the user's own
         if key not in known:
             raise ConfigError(f"no key {key!r}.{did_you_mean(key, known)}")
@@ -285,6 +325,52 @@ def resumed_config(run_dir: Path, changes: Mapping[str, Any], trust: str | Seque
         (value_at(config, section) if section else config)[name] = value
     status = read_status(run_dir / STATUS_FILE)
     taken = status.get("env_steps", 0)
+    if not isinstance(taken, int):
+        raise ConfigError(
+            f"{run_dir / STATUS_FILE} is damaged (env_steps={taken!r}): delete it, a run goes on without it"
+        )
     if status.get("state") == "ok" and taken >= config["total_env_steps"]:
         raise ConfigError(f"{run_dir} has taken {taken} of total_env_steps={config['total_env_steps']}: give it more")
     return config
+
+
+def check_same_run(
+    config: Mapping[str, Any], checkpoint: Path, typed: Iterable[str] = (), *, force: bool = False
+) -> None:
+    """Refuse a checkpoint of another run, and a config.yaml that was edited into another run's.
+
+    What differs and may is said in one line.
+
+    Args:
+        config: that the run is to go on with.
+        checkpoint: to go on from.
+        typed: keys that the user has just changed.
+        force: take the config as it is.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
+        ConfigError: the file is another run's, or a key that makes the run has another value than in it.
+    """
+    from lightning_rl.checkpoint_files import read_file
+
+    run_dir = Path(config["run_dir"])
+    content = read_file(checkpoint, checksums=False)
+    if not force and checkpoint.resolve().parent != (run_dir / "checkpoints").resolve():
+        raise ConfigError(
+            f"--checkpoint {checkpoint} is no file of {run_dir / 'checkpoints'}: resume the run that wrote it, or take "
+            "it all the same with --force"
+        )
+    theirs = content.get("config") if isinstance(content, dict) else None
+    if not isinstance(theirs, dict) or not isinstance(theirs.get("run_dir"), str):
+        return  # of the time when checkpoints held no config
+    found = {key: pair for key, pair in changes(theirs, config, run_dir).items() if key not in ("run_dir", *typed)}
+    odd = [key for key in found if not any(fnmatch(key, pattern) for pattern in (*RESUMABLE, *ELSEWHERE))]
+    shown = {key: f"{key}={after!r} (checkpoint: {before!r})" for key, (before, after) in found.items()}
+    file = run_dir / CONFIG_FILE
+    if odd and not force:
+        raise ConfigError(
+            f"{file} is not the config of {checkpoint}: {', '.join(shown[key] for key in odd)}; a run that goes on "
+            "keeps these: put them back, start another run, or go on with the file's values with --force"
+        )
+    if shown:
+        print(f"{file} differs from the checkpoint, and its values are used: {', '.join(shown.values())}", flush=True)

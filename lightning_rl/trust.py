@@ -89,8 +89,10 @@ LOGGER = Kind(
         "lightning_rl.callbacks",
         "lightning.pytorch.loggers.CSVLogger",
         "lightning.pytorch.loggers.TensorBoardLogger",
+        "lightning.pytorch.loggers.WandbLogger",
         "lightning.pytorch.loggers.csv_logs",
         "lightning.pytorch.loggers.tensorboard",
+        "lightning.pytorch.loggers.wandb",
     ),
     "lightning.pytorch.loggers:Logger",
 )
@@ -124,6 +126,7 @@ RELAYS = ("GymV21Environment-v0", "GymV26Environment-v0")  # registered, and the
 
 # Keywords of `start_ray`, which hands what it does not know to `ray.init`: a runtime_env, say, is a command line.
 RAY_NUMBERS = ("placement", "placement_timeout_s", "resources", "num_cpus", "num_gpus", "object_store_memory")
+WANDB_KEYWORDS = ("project", "name", "save_dir", "offline", "version", "prefix")
 OWN_CLUSTERS = ("local", "auto")  # "auto" is what the user's machine or RAY_ADDRESS says
 
 WRITERS = re.compile(r"logger\.|callbacks\.|(evaluation\.)?env\.wrappers\.")  # whose keywords may be paths to write to
@@ -186,6 +189,8 @@ class NamedByFile:
                 raise self.error(f"{self.file}: {key}={value!r} names code where no code belongs")
             elif self.write_to is not None and isinstance(value, str) and WRITERS.match(key):
                 self._check_path(key, value)
+        for name, logger in (content.get("logger") or {}).items():
+            self._check_wandb(f"logger.{name}", logger)
         self._check_ray(content, "workers.ray", (*RAY_NUMBERS, "address"))
         self._check_ray(content, "launcher", None)
 
@@ -258,6 +263,17 @@ class NamedByFile:
             raise self.error(
                 f"{self.file}: {key}={value!r} is a path outside of {self.write_to}; if it shall be written to, allow "
                 f"it with --trust {key}"
+            )
+
+    def _check_wandb(self, key: str, logger: Any) -> None:
+        """It hands most keywords to `wandb.init`, whose settings name programs; a file gives the harmless ones."""
+        path = str(logger.get("_target_")) if isinstance(logger, Mapping) else ""
+        if not re.search(r"[.:]WandbLogger$", path) or _under(path, self.trust):
+            return
+        for name in set(logger) - {"_target_", *WANDB_KEYWORDS}:
+            raise self.error(
+                f"{self.file}: {key}.{name} is for wandb.init, which may run programs; a file may give "
+                f"{', '.join(WANDB_KEYWORDS)}; allow it with --trust {path}"
             )
 
     def _check_ray(self, content: Any, section: str, known: Iterable[str] | None) -> None:

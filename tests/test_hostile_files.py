@@ -6,6 +6,7 @@ Every payload here would leave a canary (a file), by a command or because its mo
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import pickle
 import sys
@@ -451,7 +452,13 @@ HOSTILE_CONFIGS: dict[str, dict[str, Any]] = {
     "logger as text": {"logger.mine": "stranger:touch"},
     "logger under a dotted name": {"logger": {"mine.own": "stranger:touch"}},
     "logger of Hydra": {"logger.mine": {"_target_": "hydra.utils.call", "config": {"_target_": "os.system"}}},
-    "logger of another package": {"logger.mine": {"_target_": "lightning.pytorch.loggers.WandbLogger"}},
+    "logger of another package": {"logger.mine": {"_target_": "lightning.pytorch.loggers.MLFlowLogger"}},
+    "settings of Weights & Biases": {
+        "logger.mine": {"_target_": "lightning.pytorch.loggers.WandbLogger", "settings": {"_executable": "touch"}},
+    },
+    "entity of Weights & Biases": {
+        "logger.mine": {"_target_": "lightning.pytorch.loggers.wandb:WandbLogger", "entity": "them"},
+    },
     "logger in a logger": {"logger.csv.path": {"_target_": "stranger.touch"}},
     "logger elsewhere": {"logger.csv.path": "{place}/canary"},
     "logger at home": {"logger.csv.path": "~/.profile"},
@@ -653,7 +660,7 @@ def test_an_environment_of_one_s_own_is_played_where_its_package_is_trusted(
 
 
 def test_what_a_process_has_named_itself_its_own_files_may_name(canary: Path, tmp_path: Path) -> None:
-    import welcome as package  # ty: ignore
+    package = importlib.import_module("welcome")
 
     own = Algorithm(package.Mine, "CartPole-v1", overrides=[f"run_dir={tmp_path}/own", "model.fcnet_hiddens=[4]"])
     path = own.save()
@@ -673,6 +680,7 @@ def test_the_package_s_own_configs_name_nothing_that_is_not_trusted() -> None:
         ["policy=apex"],
         ["policy=ppo", "env=breakout"],
         ["launcher=ray_train", "launcher.address=local", "exploration=curiosity"],
+        ["policy=ppo", "logger=wandb"],
         ["policy=ppo", "callbacks=[lightning.pytorch.callbacks:LearningRateMonitor]"],
     ):
         config = compose_config(overrides)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from lightning_rl.callbacks.checkpoint_io import AtomicCheckpointIO
     from lightning_rl.callbacks.compile_networks import CompileNetworks
     from lightning_rl.callbacks.hooks import RLCallback
+    from lightning_rl.callbacks.keep_config import KeepConfig
     from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
     from lightning_rl.callbacks.metrics import MetricsCallback
     from lightning_rl.callbacks.parallel_evaluation import ParallelEvaluation
@@ -24,6 +25,7 @@ __all__ = [
     "AtomicCheckpointIO",
     "CSVLogger",
     "CompileNetworks",
+    "KeepConfig",
     "MetricsCallback",
     "ParallelEvaluation",
     "ProgressBar",
@@ -41,6 +43,7 @@ _HOMES = {
     "AtomicCheckpointIO": "checkpoint_io",
     "CSVLogger": "loggers",
     "CompileNetworks": "compile_networks",
+    "KeepConfig": "keep_config",
     "MetricsCallback": "metrics",
     "ParallelEvaluation": "parallel_evaluation",
     "ProgressBar": "progress",

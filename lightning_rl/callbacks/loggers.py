@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from lightning.pytorch.loggers import TensorBoardLogger as LightningTensorBoardL
 from lightning.pytorch.utilities import rank_zero_only
 
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
+from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.atomic import write_atomically
 
 __all__ = ["CSVLogger", "TensorBoardLogger"]
@@ -26,6 +28,7 @@ __all__ = ["CSVLogger", "TensorBoardLogger"]
 log = logging.getLogger(__name__)
 
 STEP = "env_steps"
+STEP_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class CSVLogger(Logger):
@@ -104,10 +107,17 @@ class CSVLogger(Logger):
         self.save()
 
     def _read(self) -> list[dict[str, Any]]:
-        """Whole rows of the file, without empty cells; a killed process may have left half a row at the end."""
-        text = self.path.read_text()
-        rows = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
-        whole = [row for row in rows if (row.get(STEP) or "").isdigit()]
+        """Whole rows of the file, without empty cells; a killed process may have left half a row at the end.
+
+        Raises:
+            ConfigError: it is no file of metrics.
+        """
+        try:
+            text = self.path.read_text(encoding="utf-8")
+            rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self.path} is damaged ({error}): move it away, the run begins another one") from error
+        whole = [row for row in rows if STEP_NUMBER.fullmatch(row.get(STEP) or "")]
         return [{name: value for name, value in row.items() if name and value} for row in whole]
 
     def _rewrite(self, rows: list[dict[str, Any]]) -> None:

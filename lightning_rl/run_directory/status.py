@@ -57,7 +57,7 @@ def read_status(path: Path) -> dict[str, Any]:
         return {}
     try:
         status = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, RecursionError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{path} is damaged ({reason}): delete it, a run goes on without it") from error
     if not isinstance(status, dict) or not isinstance(status.get("state"), str):

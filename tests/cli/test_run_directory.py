@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +117,17 @@ def test_a_log_that_cannot_be_written_does_not_hide_why_the_run_failed(
     command: Command, out: Path, caplog: pytest.LogCaptureFixture
 ):
     (out / "train.log").mkdir()
-    (out / "checkpoints" / "last.ckpt").write_bytes(b"PK")
+    last = out / "checkpoints" / "last.ckpt"
+    content = bytearray(last.read_bytes())
+    with zipfile.ZipFile(last) as archive:
+        largest = max(archive.infolist(), key=lambda entry: entry.file_size if "/data/" in entry.filename else 0)
+    content[largest.header_offset + largest.file_size] ^= 255  # in a tensor: noticed when all of the file is read
+    last.write_bytes(content)
     told = command("resume", "out", "total_env_steps=512")
     assert told.code == 2
     assert "train.log could not be written" in caplog.text
-    assert told.err.splitlines()[-1].startswith(f"error: checkpoint {Path('out/checkpoints/last.ckpt')} cannot be read")
-    assert "cannot be read" in json.loads((out / "status.json").read_text())["error"]
+    assert told.err.splitlines()[-1].startswith(f"error: checkpoint {Path('out/checkpoints/last.ckpt')} is damaged")
+    assert "is damaged" in json.loads((out / "status.json").read_text())["error"]
 
 
 def test_the_error_of_a_resumed_run_replaces_the_one_it_failed_with_before(out: Path):

@@ -1,0 +1,39 @@
+"""The configuration goes into every checkpoint, so that a file says by itself of which run it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from lightning_rl.errors import import_path
+
+__all__ = ["KeepConfig"]
+
+
+class KeepConfig(Callback):
+    """Writes the configuration into every checkpoint, under "config".
+
+    Args:
+        config: of the run.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = config
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Plain data only; a class or function that cannot be imported again becomes `None`."""
+        checkpoint["config"] = _plain(self.config)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(child) for child in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if not hasattr(value, "__qualname__") or "<" in value.__qualname__ or value.__module__ == "__main__":
+        return None
+    return import_path(value)

@@ -1,0 +1,233 @@
+"""A run goes on as the run that it was: edited files, files of another run and of another version are noticed."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from lightning_rl import Algorithm, Policy
+from lightning_rl.checkpoint_files import newest_whole
+from lightning_rl.cli import main
+from lightning_rl.policies import PPO
+from tests.cli.conftest import Command
+
+SMALL = (
+    *(
+        "policy=ppo",
+        "env=cartpole",
+        "experiment=none",
+        "model.fcnet_hiddens=[4]",
+        "logger=csv",
+        "evaluation.episodes=1",
+    ),
+    *("workers.envs_per_worker=2", "workers.fragment_length=16", "policy.minibatches=2", "policy.passes=1"),
+    *(
+        "total_env_steps=64",
+        "evaluation.every_env_steps=50%",
+        "checkpoint.every_env_steps=32",
+        "trainer.enable_progress_bar=false",
+    ),
+)
+LONGER = "total_env_steps=96"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("trained") / "run"
+    assert main(["train", *SMALL, f"run_dir={run_dir}"]) == 0
+    return run_dir
+
+
+@pytest.fixture
+def run_dir(trained: Path, tmp_path: Path) -> Path:
+    """A copy of the run, which may be spoilt."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def edit_config(run_dir: Path, key: str, value: Any) -> None:
+    file = run_dir / "config.yaml"
+    config = yaml.safe_load(file.read_text())
+    *path, name = key.split(".")
+    inner = config
+    for part in path:
+        inner = inner[part]
+    inner[name] = value
+    file.write_text(yaml.safe_dump(config, explicit_end=True))
+
+
+def edit_checkpoint(run_dir: Path, **parts: Any) -> None:
+    """Replace parts of last.ckpt; `...` deletes one."""
+    file = run_dir / "checkpoints" / "last.ckpt"
+    content = copy.deepcopy(torch.load(file, weights_only=True))
+    for name, value in parts.items():
+        name = {"lightning_version": "pytorch-lightning_version"}.get(name, name)
+        if value is ...:
+            del content[name]
+        else:
+            content[name] = value
+    torch.save(content, file)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "before"),
+    [
+        ("policy.gamma", 0.5, "0.99"),
+        ("seed", 7, "0"),
+        ("policy.clip", 0.3, "0.2"),
+        ("workers.envs_per_worker", 4, "2"),
+        ("workers.fragment_length", 32, "16"),
+        ("env.id", "Acrobot-v1", "'CartPole-v1'"),
+        ("policy.optimizer", "sgd", "'adam'"),
+    ],
+)
+def test_an_edited_config_is_refused_by_key(key: str, value: Any, before: str, run_dir: Path, command: Command) -> None:
+    edit_config(run_dir, key, value)
+    told = command("resume", str(run_dir), LONGER)
+    assert told.code == 2 and told.out == ""
+    assert told.err.count("\n") == 1
+    assert f"{key}={value!r} (checkpoint: {before})" in told.err and "--force" in told.err
+
+
+def test_what_says_where_a_run_is_computed_may_be_edited_and_is_said(run_dir: Path, command: Command) -> None:
+    edit_config(run_dir, "trainer.enable_progress_bar", None)
+    edit_config(run_dir, "checkpoint.keep", 1)
+    told = command("resume", str(run_dir), LONGER)
+    assert told.code == 0
+    (line,) = [line for line in told.out.splitlines() if "differs from the checkpoint" in line]
+    assert "checkpoint.keep=1 (checkpoint: " in line and "trainer.enable_progress_bar=None" in line
+    assert "total_env_steps" not in line, "typed just now"
+
+
+def test_force_takes_the_edited_config(run_dir: Path, command: Command) -> None:
+    edit_config(run_dir, "policy.gamma", 0.5)
+    told = command("resume", str(run_dir), LONGER, "--force")
+    assert told.code == 0 and "policy.gamma=0.5 (checkpoint: 0.99)" in told.out
+
+
+def test_a_checkpoint_of_another_run_is_refused_unless_it_is_forced(
+    trained: Path, run_dir: Path, command: Command
+) -> None:
+    other = str(trained / "checkpoints" / "last.ckpt")
+    told = command("resume", str(run_dir), LONGER, "--checkpoint", other)
+    assert told.code == 2 and told.err.startswith(f"error: --checkpoint {other} is no file of {run_dir}/checkpoints")
+    assert command("resume", str(run_dir), LONGER, "--checkpoint", other, "--force").code == 0
+
+
+def test_a_link_to_a_run_is_the_run(run_dir: Path, tmp_path: Path, command: Command) -> None:
+    (tmp_path / "link").symlink_to(run_dir)
+    last = str(run_dir / "checkpoints" / "last.ckpt")
+    assert command("resume", str(tmp_path / "link"), LONGER, "--checkpoint", last).code == 0
+
+
+@pytest.mark.parametrize("verb", ["resume", "evaluate"])
+def test_a_damaged_last_file_is_named_with_a_whole_one(verb: str, run_dir: Path, command: Command) -> None:
+    last = run_dir / "checkpoints" / "last.ckpt"
+    content = bytearray(last.read_bytes())
+    last.unlink()  # step files are other names of the same file
+    content[len(content) // 2] ^= 255
+    last.write_bytes(content)
+    whole = newest_whole(run_dir / "checkpoints")
+    told = command(verb, str(run_dir), *([LONGER] if verb == "resume" else []))
+    assert told.code == 2 and str(last) in told.err
+    assert f"the newest whole one beside it is {whole}" in told.err and "give " in told.err
+    if verb == "resume":
+        assert command("resume", str(run_dir), LONGER, "--checkpoint", str(whole)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"loops": {"fit_loop": {"state_dict": {}, "epoch_progress": 3}}}, "cannot be restored"),
+        ({"loops": "stranger"}, "cannot be restored"),
+        ({"optimizer_states": [{}]}, "cannot be restored"),
+        ({"optimizer_states": ...}, "cannot be restored"),
+        ({"callbacks": ["stranger"]}, "cannot be restored"),
+        ({"RolloutDataModule": {}}, "cannot be restored"),
+        ({"RolloutDataModule": {"episode_window": 1}}, "cannot be restored"),
+        ({"counters": {}}, "holds no policy"),
+        ({"counters": {"env_steps": 64}}, "cannot be restored"),
+        ({"policy": {"class": "stranger:Evil"}}, "the checkpoint holds a stranger:Evil"),
+        ({"policy": "stranger"}, "cannot be restored"),
+        ({"state_dict": {}}, "do not fit this model"),
+        ({"state_dict": 3}, "cannot be restored"),
+        ({"lightning_rl": {"version": "9.9.9", "schema": 9}}, "written by lightning_rl 9.9.9 with schema 9"),
+        ({"lightning_rl": "9.9.9"}, "has schema None"),
+        ({"lightning_version": "1.0.0"}, "was written with Lightning 1.0.0"),
+        ({"lightning_version": "9.9.9"}, "was written with Lightning 9.9.9"),
+    ],
+    ids=lambda part: str(part)[:40],
+)
+def test_an_edited_checkpoint_is_refused_in_one_line(
+    parts: dict[str, Any], told: str, run_dir: Path, command: Command
+) -> None:
+    edit_checkpoint(run_dir, **parts)
+    refused = command("resume", str(run_dir), LONGER)
+    assert refused.code == 2, refused.err
+    errors = [line for line in refused.err.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1 and told in errors[0] and "Traceback" not in refused.err
+    assert "last.ckpt" in errors[0]
+
+
+def test_a_checkpoint_says_by_whom_it_was_written(run_dir: Path) -> None:
+    content = torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
+    assert content["lightning_rl"] == {"version": "0.1.0", "schema": 1}
+    assert content["config"]["total_env_steps"] == 64
+
+
+def test_a_checkpoint_of_the_time_before_the_field_goes_on(run_dir: Path, command: Command) -> None:
+    edit_checkpoint(run_dir, lightning_rl=..., config=...)
+    assert isinstance(Policy.load(run_dir / "checkpoints" / "last.ckpt"), PPO)
+    assert command("resume", str(run_dir), LONGER).code == 0
+
+
+def test_algorithm_restores_a_run(run_dir: Path) -> None:
+    algorithm = Algorithm.restore(run_dir / "checkpoints" / "last.ckpt")
+    assert algorithm.policy.env_steps == 64
+    assert algorithm.train()["env_steps"] > 64
+    algorithm.stop()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"state": "ok", "env_steps": "many"}',
+        '{"state": ["ok"], "env_steps": 1}',
+        '{"state": "ok", "env_steps": {"_target_": "os.system"}}',
+        "[" * 10**5,
+        "\x00",
+    ],
+    ids=lambda content: content[:30],
+)
+def test_a_status_that_is_none_is_refused_in_one_line(content: str, run_dir: Path, command: Command) -> None:
+    (run_dir / "status.json").write_text(content)
+    told = command("resume", str(run_dir), LONGER)
+    assert told.code == 2 and told.err.count("\n") == 1 and "status.json is damaged" in told.err
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "env_steps\n=cmd|' /C calc'!A0\n", "\x00\x01\n", f"env_steps,a\n32,{'9' * 200_000}\n", '"' * 99, "a,b\n" * 3],
+    ids=lambda content: repr(content[:30]),
+)
+def test_a_metrics_file_of_another_kind_runs_nothing(content: str, run_dir: Path, command: Command) -> None:
+    """The run goes on, or says in one line what it cannot read."""
+    (run_dir / "metrics.csv").write_text(content)
+    told = command("resume", str(run_dir), LONGER)
+    assert "Traceback" not in told.err
+    assert told.code == 0 or (told.code == 2 and "metrics.csv" in told.err)
+
+
+def test_the_metrics_of_a_sweep_with_a_hostile_status_are_read_as_data(run_dir: Path, command: Command) -> None:
+    (run_dir / "status.json").write_text(json.dumps({"state": "ok", "env_steps": {"_target_": "os.system"}}))
+    told = command("list", "runs", str(run_dir.parent))
+    assert told.code in (0, 2) and "Traceback" not in told.err

@@ -61,6 +61,24 @@ def filled(rewards: list[float], ends: dict[int, str] | None = None, **keywords:
     return in_order(buffer)
 
 
+@pytest.mark.parametrize("cut", [False, True])
+def test_no_sum_goes_on_behind_a_cut_even_where_nothing_else_tells_it(cut: bool) -> None:
+    """Rewards 1 to 4 in two fragments, all observations equal, no `t`: three steps are summed, γ = 1.
+
+    A buffer that is told of the cut ends the sums at reward 2; one that is not takes the second fragment for more of
+    the same episode.
+    """
+    buffer = ReplayBuffer(100, n_step=3, gamma=1.0)
+    for rewards in ([1.0, 2.0], [3.0, 4.0]):
+        fragment = fragment_of(rewards).without("t")
+        fragment["obs"] = torch.zeros_like(fragment.obs)
+        buffer.add(fragment)
+        if cut:
+            buffer.cut()
+    expected = [3.0, 2.0, 7.0, 4.0] if cut else [6.0, 9.0, 7.0, 4.0]
+    assert in_order(buffer).rewards.tolist() == expected
+
+
 # -- n-step golden numbers --------------------------------------------------------------------------------------------
 def test_n_step_sums_shorten_at_the_newest_row_and_say_so_in_their_discounts() -> None:
     """1 + .9·2 + .81·3 = 5.23; the last rows sum two rewards and one."""

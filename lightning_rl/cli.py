@@ -196,7 +196,7 @@ def train_one(config: dict[str, Any]) -> float:
         print(f"job in {config['run_dir']} failed: {one_line(error)}", file=sys.stderr)
         return math.nan
     if status["state"] == "interrupted":
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(f"{config['run_dir']} has its checkpoint, and no other job is started")
     return status["best_return"] if status["best_return"] is not None else math.nan
 
 

@@ -22,9 +22,10 @@ from lightning_rl.run_directory.status import STATUS_FILE, status_or_nothing, wr
 
 __all__ = ["Guard", "main", "start_guard"]
 
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 0.05
 LIST_SECONDS = 2.0  # between two lists of all that the run has started
 INFRASTRUCTURE = ("raylet", "gcs_server")
+OTHER_RANK = "lightning_rl.ranks.local"  # a module that such a process runs: it says itself that the first one is gone
 
 
 def start_guard() -> subprocess.Popen[bytes] | None:
@@ -89,13 +90,18 @@ class Guard:
         status = status_or_nothing(self.run_dir / STATUS_FILE)
         if (owner_of(self.run_dir) or {}).get("pid") != self.parent or status.get("state", "running") != "running":
             return None
-        died = self.died or self._dead_infrastructure()
-        how = "without a word" if died is None else f"with Ray's {died.name} (process {died.process.pid}), which died"
-        error = f"process {self.parent} ended {how}"
+        error = f"process {self.parent} ended {self._how()}"
         write_status(self.run_dir / STATUS_FILE, **{**status, "state": "failed", "error": error})
         there_is = any((self.run_dir / "checkpoints").glob("*.ckpt"))
         advice = f"`lightning-rl resume {self.run_dir}` goes on from its last checkpoint"
         return f"{error}: {advice if there_is else 'it has no checkpoint; start it again'}"
+
+    def _how(self) -> str:
+        if self.died is not None:
+            return f"because Ray's {self.died.name} (process {self.died.process.pid}) had died"
+        with_it = self._dead_infrastructure()  # at the same time: which one was first is not known
+        also = "" if with_it is None else f", and with it Ray's {with_it.name} (process {with_it.process.pid})"
+        return f"without a word{also}"
 
     def _dead_infrastructure(self) -> Started | None:
         # The raylet before the other: whatever ends after it within a moment does so because of it.
@@ -104,9 +110,18 @@ class Guard:
 
     def _list(self) -> None:
         with suppress(psutil.Error):  # the parent has just ended
-            found = [each for each in psutil.Process(self.parent).children(recursive=True) if each.pid != os.getpid()]
+            found = descendants(psutil.Process(self.parent))
             known = {each.process: each for each in self.started}
             self.started = [known.get(process) or Started(process, process.name()) for process in found]
+
+
+def descendants(process: psutil.Process) -> list[psutil.Process]:
+    """All processes that a process has started, and that these have; without this one and without other ranks."""
+    found = []
+    for child in process.children():
+        if child.pid != os.getpid() and OTHER_RANK not in child.cmdline():
+            found += [child, *child.children(recursive=True)]
+    return found
 
 
 def lives(started: Started) -> bool:

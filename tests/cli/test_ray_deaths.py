@@ -33,7 +33,7 @@ def test_a_run_whose_ray_session_dies_has_failed_and_leaves_nothing(name: str, s
         victim.kill()
         assert run.wait(seconds) == 1, run.text
         run.until_gone(20)
-        died = f"process {run.process.pid} ended with Ray's {name} (process {victim.pid}), which died"
+        died = f"process {run.process.pid} ended because Ray's {name} (process {victim.pid}) had died"
         resume = f"`lightning-rl resume {tmp_path}/out` goes on from its last checkpoint"
         assert [line for line in run.text.splitlines() if line.startswith("error: ")] == [f"error: {died}: {resume}"]
     status = json.loads((tmp_path / "out" / "status.json").read_text())

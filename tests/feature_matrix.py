@@ -85,11 +85,11 @@ def _exploring(kind: str, **keywords: Any) -> Callable[[str], None]:
     return _case(VECTOR, exploration={"type": kind, **keywords})
 
 
-def _whole_run(*overrides: str) -> Callable[[str], None]:
-    """A run with a Trainer, as from the command line, until it has learned."""
+def _whole_run(*overrides: str, envs: tuple[str, str] = ("cartpole", "pendulum")) -> Callable[[str], None]:
+    """A run with a Trainer, as from the command line, until it has learned; `envs` are a discrete one and another."""
 
     def tried(policy: str) -> None:
-        env = "cartpole" if works(policy, "Discrete") else "pendulum"
+        env = envs[0] if works(policy, "Discrete") else envs[1]
         asked = [f"policy={policy}", f"env={env}", "experiment=none", "evaluation=none", "logger=none", *overrides]
         config = compose_config([*asked, "model.fcnet_hiddens=[8]", "trainer.enable_progress_bar=false"])
         config["total_env_steps"] = 600
@@ -123,10 +123,11 @@ FEATURES: dict[str, Callable[[str], None]] = {
     "gSDE": _exploring("gsde"),
     "curiosity": _exploring("curiosity"),
     "RND": _exploring("rnd"),
+    "hindsight": _whole_run("data=hindsight", envs=("bit_flipping", "point_reach")),
     "two ranks": _whole_run("trainer=ddp", "trainer.accelerator=cpu"),
     "bf16-mixed": _whole_run("trainer.precision=bf16-mixed"),
 }
-SLOW = ("two ranks", "bf16-mixed")  # whole runs
+SLOW = ("hindsight", "two ranks", "bf16-mixed")  # whole runs
 
 
 def _learns(name: str, obs: Any, actions: Any, changes: dict[str, Any]) -> None:

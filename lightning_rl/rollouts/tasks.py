@@ -123,7 +123,7 @@ class BitFlipping(gym.Env[Any, int]):
         bits: how many; also the steps of an episode, which is truncated then.
     """
 
-    def __init__(self, bits: int = 20) -> None:
+    def __init__(self, bits: int = 16) -> None:
         parts = ("observation", "achieved_goal", "desired_goal")
         self.observation_space = spaces.Dict({part: spaces.MultiBinary(bits) for part in parts})
         self.action_space = spaces.Discrete(bits)

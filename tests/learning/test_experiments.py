@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
         (["policy=impala", "env=repeat_after_me"], 90.0),
         (["policy=ppo", "env=acrobot"], -100.0),
         (["policy=ppo", "env=pendulum"], -250.0),
+        (["policy=ppo", "env=pendulum", "exploration=gsde", "model.free_log_std=false"], -300.0),
+        (["policy=sac", "env=mountaincar_continuous"], 90.0),
         (["experiment=cartpole_throughput"], 475.0),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),

@@ -113,7 +113,7 @@ class HiddenCoin(gym.Env[Any, Any]):
         return 0, pay / self.length, sum(self.hidden) >= self.length, False, {}
 
 
-class BitFlipping(gym.Env[Any, int]):
+class BitFlipping(gym.Env[Any, Any]):
     """Make a row of bits equal to another one: an action flips one bit. Andrychowicz et al. 2017, section 3.1.
 
     Every step costs 1, but for the one that reaches the goal and ends the episode. From 13 bits on, chance never finds
@@ -174,8 +174,8 @@ class PointReach(gym.Env[Any, np.ndarray]):
 
     def __init__(self, radius: float = 0.05, length: int = 50) -> None:
         place = spaces.Box(-1.0, 1.0, (2,), np.float32)
-        parts = {"observation": spaces.Box(-1.0, 1.0, (4,), np.float32), "achieved_goal": place, "desired_goal": place}
-        self.observation_space = spaces.Dict(parts)
+        seen = spaces.Box(-1.0, 1.0, (4,), np.float32)
+        self.observation_space = spaces.Dict(observation=seen, achieved_goal=place, desired_goal=place)
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.radius, self.length, self.steps = radius, length, 0
         self.place, self.velocity, self.goal = np.zeros((3, 2), np.float32)

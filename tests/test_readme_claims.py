@@ -62,8 +62,17 @@ CLAIMS = {
         "learning/test_semantics.py::test_an_endless_reward_is_worth_its_geometric_sum_under_a_time_limit",
     ],
     "a checkpoint is whole or not there": [
-        "callbacks/test_checkpoint_io.py::test_kill_9_while_writing_leaves_the_old_or_the_new_file_whole",
+        "callbacks/test_checkpoint_io.py::test_kill_9_while_writing_leaves_the_old_or_the_new_file_whole"
+    ],
+    "loading a file runs no code": [
         "callbacks/test_checkpoint_io.py::test_code_in_a_file_is_not_run",
+        "test_hostile_files.py::test_a_hostile_file_is_refused",
+        "test_hostile_files.py::test_evaluate_runs_nothing_that_a_config_names",
+        "test_hostile_files.py::test_a_policy_of_one_s_own_is_loaded_where_its_package_is_trusted",
+    ],
+    "evaluations take at most a fifth of the wall time": [
+        "data/test_epochs.py::test_evaluations_take_no_more_than_their_share_of_the_time",
+        "data/test_epochs.py::test_evaluations_come_after_multiples_of_env_steps_in_every_pipeline",
     ],
     # Everyday commands
     "group=choice, key=value": [
@@ -87,6 +96,16 @@ CLAIMS = {
     "or tensorboard, wandb, none": ["cli/test_verbs.py::test_a_logger_is_a_choice"],
     "mean ± deviation, confidence interval": [
         "cli/test_verbs.py::test_train_leaves_a_run_directory_that_evaluate_and_resume_take"
+    ],
+    "--best: the best checkpoint": [
+        "cli/test_outcome.py::test_the_end_of_a_run_says_how_good_last_and_best_are_and_both_can_be_taken"
+    ],
+    "goes on to more steps; tuned schedules with it": ["test_schedules.py::test_tuned_schedules_end_with_the_run"],
+    "goals that pay seldom: hindsight experience replay": [
+        "data/test_hindsight_datamodule.py::test_every_algorithm_of_single_rows_learns_with_it"
+    ],
+    "noise that is a function of the state": [
+        "exploration/test_gsde.py::test_noise_is_a_linear_function_of_the_features"
     ],
     "policies, environments, experiments": ["cli/test_verbs.py::test_list_names_choices_with_a_line_about_each"],
     "how each run below ./runs is doing": ["cli/test_run_directory.py::test_list_runs_shows_how_each_is_doing"],

@@ -273,9 +273,9 @@ def list_runs(directory: Path, as_json: bool) -> int:
 
 
 def describe(arguments: Sequence[str]) -> int:
-    """Explain a choice or a key: describe policy=ppo, describe workers, describe policy.lr."""
+    """Explain a choice, a key or a metric: describe policy=ppo, describe workers, describe policy.lr."""
     parser = Parser(prog="lightning-rl describe", description=describe.__doc__)
-    parser.add_argument("what", nargs="?", default="train", help="group=choice, a group, or a key")
+    parser.add_argument("what", nargs="?", default="train", help="group=choice, a group, a key, or a metric")
     print(descriptions.describe(parser.parse_args(arguments).what))
     return 0
 

@@ -67,11 +67,13 @@ def listing(kind: str, names: Mapping[str, str]) -> str:
 
 
 def describe(what: str) -> str:
-    """A choice ("policy=ppo"), a group ("workers") or a key ("policy.lr") in words.
+    """A choice ("policy=ppo"), a group ("workers"), a key ("policy.lr") or a metric ("train/loss") in words.
 
     Raises:
         ConfigError: there is no such choice, group or key.
     """
+    if what in metrics():
+        return f"{what}: {metrics()[what]}"
     if "=" in what or what in GROUPS:
         group, _, name = what.partition("=")
         return described_group(group, name)

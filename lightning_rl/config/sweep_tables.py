@@ -90,12 +90,14 @@ def shown(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rows as people read them: "mean ± half" in one cell, no column that is empty throughout, no ±0."""
     told = []
     for each in rows:
-        cells = {}
+        cells: dict[str, Any] = {}
         for name, value in each.items():
-            if name in MEASURED:
-                half = each[f"{name}_ci95"]
-                value = value if value is None or half is None else f"{value:.1f} ± {half:.1f}"
-            if not name.endswith("_ci95") or name.removesuffix("_ci95") not in MEASURED:
+            half = each[f"{name}_ci95"] if name in MEASURED else None
+            if name.endswith("_ci95") and name.removesuffix("_ci95") in MEASURED:
+                continue
+            if half is not None:
+                cells[name] = f"{value:.1f} ± {half:.1f}"
+            else:
                 cells[name] = round(value) if name == "env_steps" and value is not None else value
         told.append(cells)
     empty = [name for name in MEASURED if all(cells[name] is None for cells in told)]

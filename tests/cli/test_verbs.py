@@ -67,6 +67,7 @@ def test_describe_a_policy_shows_what_its_constructor_says(command: Command):
         ("checkpoint.keep", "step_*.ckpt"),
         ("experiment=ppo_cartpole", "total_env_steps"),
         ("model.fcnet_hiddens", "fcnet_hiddens: [64, 64]"),
+        ("train/approx_kl", "estimated KL"),
         ("train", "defaults:"),
     ],
 )

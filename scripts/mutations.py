@@ -5,12 +5,12 @@
     python scripts/mutations.py run lightning_rl/policies --sample 200  # so many of them, drawn with --seed
 
 A mutant is a file with one changed node: a sign, a comparison, a constant, a term of a sum left out, a `detach`, a
-`no_grad` or a statement that updates state taken away. It is run in a fork of a process that has imported torch and
-Lightning, with a fresh import of this package, and only against the tests that run the changed lines, the quickest
-first, up to the first failure. Messages (`raise`, f-strings), annotations and docstrings are left as they are.
+`no_grad` or a statement that updates state taken away. It is run in a fork of a process that has collected the tests,
+and only against those that run the changed lines, the quickest first, up to the first failure. Messages (`raise`,
+f-strings), annotations and docstrings are left as they are.
 
 Survivors that mean the same as the original are listed in `scripts/equivalent_mutants.txt` with the reason:
-`file | function | change | reason`. The record is `.mutations.json` in the working directory.
+`file ¦ function ¦ change ¦ reason`. The record is `.mutations.json` in the working directory.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import gc
 import importlib.abc
 import importlib.util
-import io
 import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "lightning_rl"
 RECORD = Path(".mutations.json")
+OUTPUT = os.dup(1)
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.txt")
 
 BINARY: dict[type[ast.operator], list[type[ast.operator]]] = {
@@ -87,6 +89,7 @@ class Mutant:
     lines: tuple[int, int]
     function: str
     change: str
+    in_body: bool  # of a function, where its code can be exchanged; else the change acts when the module is imported
 
     def __str__(self) -> str:
         return f"{self.path}:{self.lines[0]} in {self.function}: {self.change}"
@@ -96,7 +99,7 @@ class Mutant:
 def mutants_of(path: str) -> list[Mutant]:
     """All mutants of a file, in the order of its nodes."""
     tree = ast.parse((ROOT / path).read_text())
-    functions, untouched = owners(tree), left_alone(tree)
+    functions, bodies, untouched = owners(tree), in_bodies(tree), left_alone(tree)
     found = []
     for number, node in enumerate(ast.walk(tree)):
         if node in untouched:
@@ -108,7 +111,7 @@ def mutants_of(path: str) -> list[Mutant]:
             elif isinstance(node, ast.FunctionDef):
                 span = (node.body[0].lineno, node.body[-1].end_lineno or node.lineno)
             change = described(node, new)
-            found.append(Mutant(path, number, which, span, functions.get(node, "the module"), change))
+            found.append(Mutant(path, number, which, span, functions[node], change, node in bodies))
     return found
 
 
@@ -235,6 +238,9 @@ def left_alone(tree: ast.Module) -> set[ast.AST]:
             leave(node)
         elif isinstance(node, ast.arg):
             leave(node.annotation)
+        elif isinstance(node, ast.Call):  # an axis: with its sign it is the same one, or an error
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            leave(*(each for each in given if isinstance(each, ast.UnaryOp) and isinstance(each.operand, ast.Constant)))
         elif isinstance(node, ast.FunctionDef):
             leave(node.returns)
         elif isinstance(node, ast.AnnAssign):
@@ -260,6 +266,12 @@ def owners(tree: ast.Module) -> dict[ast.AST, str]:
 
     visit(tree, "")
     return found
+
+
+def in_bodies(tree: ast.Module) -> set[ast.AST]:
+    """Nodes that are run when a function is called; not its decorators and defaults, and no class in it."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return {inner for function in functions for statement in function.body for inner in ast.walk(statement)}
 
 
 def described(old: ast.AST, new: Any) -> str:
@@ -333,6 +345,90 @@ def covering(mutant: Mutant, known: dict[str, Any], most_seconds: float) -> list
 
 
 # -- running ----------------------------------------------------------------------------------------------------------
+class Campaign:
+    """A plugin of pytest that runs the collected tests for every mutant, each in a fork of its own.
+
+    Args:
+        mutants: what to try.
+        known: the record.
+        most_seconds: of tests a mutant, as recorded.
+    """
+
+    def __init__(self, mutants: list[Mutant], known: dict[str, Any], most_seconds: float) -> None:
+        self.mutants, self.most_seconds = mutants, most_seconds
+        self.tests = {mutant: covering(mutant, known, most_seconds) for mutant in mutants}
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        """In place of running the tests once."""
+        if session.testsfailed:
+            say(f"{session.testsfailed} test files cannot be collected: record again")
+            return True
+        items = {item.nodeid: item for item in session.items}
+        paths = {str(ROOT / mutant.path) for mutant in self.mutants}
+        functions = [each for each in gc.get_objects() if isinstance(each, FunctionType)]
+        self.functions = [each for each in functions if each.__code__.co_filename in paths]
+        gc.collect()
+        gc.freeze()  # forks share memory that nothing writes to
+        counts = dict.fromkeys(("killed", "too slow", "equivalent", "survived", "unrun"), 0)
+        same, started = equivalents(), time.time()
+        for number, mutant in enumerate(self.mutants, 1):
+            tests = [items[test] for test in self.tests[mutant] if test in items]
+            fate = self.fate(mutant, tests, session) if tests else "unrun"
+            if fate != "killed" and (mutant.path, mutant.function, mutant.change) in same:
+                fate = "equivalent"
+            counts[fate] += 1
+            if fate in ("survived", "unrun"):
+                say(f"{fate} ({len(tests)} tests): {mutant}")
+            if number % 50 == 0:
+                say(f"-- {number} of {len(self.mutants)}, {counts}, {time.time() - started:.0f} s")
+        left = counts["survived"] + counts["unrun"]
+        share = 100 * left / max(1, len(self.mutants))
+        say(f"{len(self.mutants)} mutants: {counts}; {share:.1f} % survive; {time.time() - started:.0f} s")
+        return True
+
+    def fate(self, mutant: Mutant, tests: list[Any], session: Any) -> str:
+        """What became of the mutant: "survived", "killed", or "too slow" (which is noticed, too)."""
+        limit = 60.0 + 6.0 * self.most_seconds
+        if not mutant.in_body:
+            return survives_an_import(mutant, [test.nodeid for test in tests], limit)
+        child = os.fork()
+        if child == 0:
+            os.setpgid(0, 0)
+            code = 1
+            try:
+                with open(os.devnull, "w") as nowhere:
+                    os.dup2(nowhere.fileno(), 1)
+                    os.dup2(nowhere.fileno(), 2)
+                gc.disable()
+                exchange(mutant, self.functions)
+                for test, following in zip(tests, [*tests[1:], None], strict=True):
+                    test.config.hook.pytest_runtest_protocol(item=test, nextitem=following)
+                    if session.testsfailed:
+                        break
+                code = int(session.testsfailed > 0)
+            finally:
+                os._exit(code)
+        return waited_for(child, limit)
+
+
+def exchange(mutant: Mutant, functions: list[FunctionType]) -> None:
+    """Give the functions of the changed file their changed code, where they are: whoever holds one has the new one."""
+    path = str(ROOT / mutant.path)
+    found = {(code.co_qualname, code.co_firstlineno): code for code in codes(compile(mutated(mutant), path, "exec"))}
+    for function in functions:
+        place = (function.__code__.co_qualname, function.__code__.co_firstlineno)
+        if function.__code__.co_filename == path and place in found:
+            function.__code__ = found[place]
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """The code of all functions in a piece of code."""
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield inner
+            yield from codes(inner)
+
+
 class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports one module of the package from a changed tree."""
 
@@ -341,82 +437,74 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.name, self.path, self.tree = name, str(ROOT / mutant.path), mutated(mutant)
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        """The changed module's, and no other."""
         if fullname != self.name:
             return None
-        package = self.path.endswith("__init__.py")
-        places = [str(Path(self.path).parent)] if package else None
+        places = [str(Path(self.path).parent)] if self.path.endswith("__init__.py") else None
         return importlib.util.spec_from_file_location(
             fullname, self.path, loader=self, submodule_search_locations=places
         )
 
     def exec_module(self, module: Any) -> None:
+        """Run the changed tree."""
         exec(compile(self.tree, self.path, "exec"), module.__dict__)
 
 
-def survives(mutant: Mutant, tests: list[str], limit: float) -> str:
-    """What became of the mutant: "survived", "killed", or "too slow" (which is noticed, too)."""
-    child = os.fork()
-    if child == 0:
-        os.setpgid(0, 0)
-        code = 1
-        try:
-            sys.meta_path.insert(0, Changed(mutant))
-            import pytest
+def survives_an_import(mutant: Mutant, tests: list[str], limit: float) -> str:
+    """As `Campaign.fate`, of a change that acts when its module is imported: in a new process."""
+    how = [sys.executable, __file__, "one", json.dumps(asdict(mutant)), *tests]
+    child = subprocess.Popen(how, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    return waited_for(child.pid, limit)
 
-            silent = io.StringIO()
-            with redirect_stdout(silent), redirect_stderr(silent):
-                code = int(pytest.main(["-x", "-q", "--no-header", "-p", "no:cacheprovider", *tests]))
-        except BaseException:
-            code = 1
-        finally:
-            os._exit(code)
+
+def one(described: str, tests: list[str]) -> int:
+    """Run the tests with a mutant that acts when its module is imported."""
+    import pytest
+
+    fields = json.loads(described)
+    sys.meta_path.insert(0, Changed(Mutant(**{**fields, "lines": tuple(fields["lines"])})))
+    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
+
+
+def waited_for(child: int, limit: float) -> str:
+    """What the exit status of a process group says, or that it took too long."""
     ends = time.monotonic() + limit
     while time.monotonic() < ends:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return "survived" if os.waitstatus_to_exitcode(status) == 0 else "killed"
-        time.sleep(0.02)
+        time.sleep(0.01)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return "too slow"
 
 
+def say(line: str) -> None:
+    """Past pytest's capture."""
+    os.write(OUTPUT, f"{line}\n".encode())
+
+
 def equivalents() -> dict[tuple[str, str, str], str]:
     """Reasons by (file, function, change)."""
     rows = EQUIVALENT.read_text().splitlines() if EQUIVALENT.exists() else []
-    parts = [[part.strip() for part in row.split(" | ")] for row in rows if row.strip() and not row.startswith("#")]
+    parts = [[part.strip() for part in row.split(" ¦ ")] for row in rows if row.strip() and not row.startswith("#")]
     return {(path, function, change): reason for path, function, change, reason in parts}
 
 
 def run(paths: list[str], sample: int, seed: int, most_seconds: float, only: str) -> None:
     """Try the mutants of the files, and print what survives."""
+    import pytest
+
     known = json.loads(RECORD.read_text())
     files = [str(file.relative_to(ROOT)) for path in paths for file in files_in(ROOT / path)]
     every = [mutant for file in files for mutant in mutants_of(file) if only in str(mutant)]
     chosen = every if sample <= 0 or sample >= len(every) else random.Random(seed).sample(every, sample)
     chosen.sort(key=lambda mutant: (mutant.path, mutant.lines, mutant.node, mutant.which))
-    print(f"{len(chosen)} of {len(every)} mutants in {len(files)} files", flush=True)
-    import gymnasium  # noqa: F401  what a fork need not import again
-    import hypothesis  # noqa: F401
-    import lightning.pytorch  # noqa: F401
-    import pytest  # noqa: F401
-    import torch.utils.tensorboard  # noqa: F401
-
-    counts = dict.fromkeys(("killed", "too slow", "equivalent", "survived", "unrun"), 0)
-    same, started = equivalents(), time.time()
-    for number, mutant in enumerate(chosen, 1):
-        tests = covering(mutant, known, most_seconds)
-        fate = survives(mutant, tests, 60.0 + 6.0 * most_seconds) if tests else "unrun"
-        if fate != "killed" and (mutant.path, mutant.function, mutant.change) in same:
-            fate = "equivalent"
-        counts[fate] += 1
-        if fate in ("survived", "unrun"):
-            print(f"{fate} ({len(tests)} tests): {mutant}", flush=True)
-        if number % 50 == 0:
-            print(f"-- {number} of {len(chosen)}, {counts}, {time.time() - started:.0f} s", flush=True)
-    left = counts["survived"] + counts["unrun"]
-    share = 100 * left / max(1, len(chosen))
-    print(f"{len(chosen)} mutants: {counts}; {share:.1f} % survive; {time.time() - started:.0f} s")
+    say(f"{len(chosen)} of {len(every)} mutants in {len(files)} files")
+    campaign = Campaign(chosen, known, most_seconds)
+    modules = sorted({test.split("::")[0] for tests in campaign.tests.values() for test in tests})
+    quiet = ["-q", "--tb=no", "--disable-warnings", "-p", "no:cacheprovider", "-o", "timeout=0"]
+    pytest.main([*quiet, *modules], plugins=[campaign])
 
 
 def files_in(path: Path) -> list[Path]:
@@ -436,9 +524,14 @@ def main() -> None:
     running.add_argument("--seed", type=int, default=0)
     running.add_argument("--seconds", type=float, default=20.0, help="of tests a mutant, as recorded")
     running.add_argument("--only", default="", help="mutants whose description holds this text")
+    single = verbs.add_parser("one", help="run tests with one mutant, as `run` does for itself")
+    single.add_argument("mutant")
+    single.add_argument("tests", nargs="+")
     given = parser.parse_args()
     if given.verb == "record":
         record(given.tests)
+    elif given.verb == "one":
+        sys.exit(one(given.mutant, given.tests))
     else:
         run(given.paths, given.sample, given.seed, given.seconds, given.only)
 

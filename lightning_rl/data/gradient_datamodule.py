@@ -77,6 +77,11 @@ class GradientDataModule(RolloutDataModule):
                 f"{type(policy).__name__} learns from what it replays, and data=gradients replays nothing: use "
                 "data=replay"
             )
+        if getattr(policy, "penalised", False):
+            raise ConfigError(
+                f"policy.kl_coef penalises how far {type(policy).__name__} has moved, and data=gradients takes one "
+                "gradient where it has not moved yet: set policy.kl_coef=0, or data=on_policy"
+            )
         if self._take_turns:
             check_no_running_returns(policy, "workers of one process take turns", "set workers.logical_workers=null")
         if self.trainer.world_size > 1:

@@ -166,6 +166,12 @@ def test_an_algorithm_that_replays_is_refused(tmp_path: Path) -> None:
         trained(tmp_path, "policy=dqn", "data=gradients", "exploration=epsilon_greedy")
 
 
+def test_a_penalty_that_is_always_0_is_refused(tmp_path: Path) -> None:
+    """A worker's gradient is taken where π = π_old, so the KL that would steer the coefficient is 0."""
+    with pytest.raises(ConfigError, match=r"policy\.kl_coef penalises .*PPO.*: set policy\.kl_coef=0"):
+        trained(tmp_path, "policy=ppo", "data=gradients", "policy.kl_coef=0.2")
+
+
 def test_scaled_rewards_need_a_process_for_each_worker(tmp_path: Path) -> None:
     """A fragment would go on with the return of the other worker's environment."""
     with pytest.raises(ConfigError, match=r"reward_filter=return_std .*set workers\.logical_workers=null"):

@@ -36,6 +36,8 @@ def test_discrete_values_loss_and_temperature() -> None:
     assert_close(value, torch.tensor([2.2059306]))
     assert_close(1 + 0.99 * value, torch.tensor([3.1838713]))
     assert_close(discrete_soft_policy_loss(PI, PI.log(), LOWEST, 0.2), torch.tensor(-2.2059306))
+    two = [torch.cat((each, each)) for each in (PI, PI.log(), LOWEST)]
+    assert_close(discrete_soft_policy_loss(*two, 0.2), torch.tensor(-2.2059306))  # a mean over rows
     entropy = -(PI * PI.log()).sum(-1)
     loss = temperature_loss(torch.tensor(0.2).log(), entropy, 0.98 * math.log(3))
     assert_close(loss, torch.tensor(0.0756227))
@@ -55,10 +57,22 @@ def test_temperature_rises_below_the_target_entropy_and_falls_above() -> None:
 
 
 def test_policy_loss_climbs_q_and_entropy() -> None:
-    q_values, logp = torch.zeros(2, requires_grad=True), torch.zeros(2, requires_grad=True)
-    soft_policy_loss(q_values, logp, torch.tensor(0.4)).backward()
+    alpha = torch.tensor(0.4, requires_grad=True)
+    q_values, logp = torch.zeros(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    soft_policy_loss(q_values, logp, alpha).backward()
     assert_close(q_values.grad, torch.tensor([-0.5, -0.5]))
     assert_close(logp.grad, torch.tensor([0.2, 0.2]))
+    assert alpha.grad is None
+    assert_close(soft_policy_loss(q_values, logp, 0.4), torch.tensor(0.4))  # α may be a plain number
+
+
+def test_the_temperature_s_loss_is_a_mean_that_leaves_the_actor_alone() -> None:
+    """log α (½ − 1): entropies ¼ and ¾."""
+    entropy = torch.tensor([0.25, 0.75], requires_grad=True)
+    loss = temperature_loss(torch.tensor(2.0, requires_grad=True), entropy, 1.0)
+    loss.backward()
+    assert_close(loss, torch.tensor(-1.0))
+    assert entropy.grad is None
 
 
 def test_no_gradient_reaches_alpha_or_a_discrete_critic_from_the_policy_loss() -> None:
@@ -78,5 +92,9 @@ def test_critic_error_sums_over_critics_and_averages_over_rows() -> None:
 def test_shapes_that_would_broadcast_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\[K, N\]"):
         critic_error(torch.zeros(2, 3), torch.zeros(3, 1))
+    with pytest.raises(ValueError, match=r"\[K, N\]"):
+        critic_error(torch.zeros(2, 3, 4), torch.zeros(3, 4))
+    with pytest.raises(ValueError, match="shapes differ"):
+        discrete_soft_values(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(2, 3), 0.1)
     with pytest.raises(ValueError, match="shapes differ"):
         soft_values(torch.zeros(3), torch.zeros(3, 1), 0.1)

@@ -29,9 +29,9 @@ def test_equal_returns_share_the_mean_of_their_ranks() -> None:
 
 
 def test_a_direction_weighs_by_the_difference_of_its_two_ranks() -> None:
-    """Ranks of 9, 1, 3, 5: ½, −½, −1/6, 1/6. n = 2, σ = ¼: the differences 1 and −⅓ over 2 · 2 · ¼."""
+    """Ranks of 9, 1, 3, 5: ½, −½, −1/6, 1/6. n = 2, σ = ⅛: the differences 1 and −⅓ over 2 · 2 · ⅛ = ½."""
     returns = torch.tensor([[9.0, 1.0], [3.0, 5.0]])
-    assert_close(evolution_weights(returns, sigma=0.25), torch.tensor([1.0, -1 / 3]))
+    assert_close(evolution_weights(returns, sigma=0.125), torch.tensor([2.0, -2 / 3]))
 
 
 def test_the_estimate_of_a_linear_function_is_its_gradient() -> None:
@@ -50,6 +50,13 @@ def test_random_search_takes_the_directions_whose_better_side_is_best() -> None:
     returns = torch.tensor([[4.0, 3.0], [10.0, 2.0], [0.0, 8.0]])
     deviation = 17**0.5
     assert_close(random_search_weights(returns, top=2), torch.tensor([0.0, 8.0, -8.0]) / (2 * deviation))
+
+
+def test_of_equally_good_directions_random_search_takes_the_first() -> None:
+    """Of 1000 with returns 1 and 0 the first 3: σ = ½, so 1 / (3 · ½)."""
+    weights = random_search_weights(torch.tensor([[1.0, 0.0]]).expand(1000, 2), top=3)
+    assert_close(weights[:3], torch.full((3,), 2 / 3))
+    assert not weights[3:].any()
 
 
 def test_random_search_with_all_directions() -> None:

@@ -73,6 +73,11 @@ def test_approx_kl_is_zero_for_equal_policies_and_positive_else() -> None:
     assert_close(approx_kl(NEW, OLD), torch.tensor(0.084607), atol=1e-6, rtol=0)
 
 
+def test_measures_of_a_step_carry_no_gradient() -> None:
+    logp = NEW.clone().requires_grad_()
+    assert not approx_kl(logp, OLD).requires_grad and not clip_fraction(logp, OLD, 0.3).requires_grad
+
+
 def test_approx_kl_estimates_the_divergence_of_the_distributions() -> None:
     """10⁵ draws from a categorical: within 2 % of Σ p log(p/q)."""
     p, q = torch.tensor([0.2, 0.3, 0.5]), torch.tensor([0.3, 0.3, 0.4])
@@ -84,6 +89,7 @@ def test_approx_kl_estimates_the_divergence_of_the_distributions() -> None:
 def test_clip_fraction_counts_the_ratios_outside() -> None:
     assert clip_fraction(NEW, OLD, 0.3).item() == 0.5
     assert clip_fraction(NEW, OLD, 1.0).item() == 0.0
+    assert clip_fraction(OLD, OLD, 0.0).item() == 0.0  # on the edge is inside
 
 
 def test_standardised_uses_the_population_deviation_and_survives_equal_advantages() -> None:
@@ -95,3 +101,11 @@ def test_standardised_uses_the_population_deviation_and_survives_equal_advantage
 def test_shapes_that_would_broadcast_are_refused(function: object) -> None:
     with pytest.raises(ValueError, match=r"\[\[4\], \[4, 1\]\]"):
         function(NEW, OLD.unsqueeze(1))  # type: ignore[operator]
+
+
+def test_every_operand_of_a_clipped_ratio_has_its_row() -> None:
+    for operands in ((OLD.unsqueeze(1), ADVANTAGES), (OLD, ADVANTAGES.unsqueeze(1))):
+        with pytest.raises(ValueError, match=r"\[4, 1\]"):
+            clipped_surrogate(NEW, *operands, 0.2)
+    with pytest.raises(ValueError, match=r"\[4, 1\]"):
+        clip_fraction(NEW, OLD.unsqueeze(1), 0.2)

@@ -204,7 +204,13 @@ def _check_lightning(version: Any, path: Any) -> None:
 
 
 def _from_0(checkpoint: dict[str, Any]) -> None:
-    """Form 1 says by whom it was written; nothing else differs."""
+    """Form 1 says by whom it was written, and its config counts evaluations in env steps, not in epochs."""
+    config = checkpoint.get("config")
+    if isinstance(config, dict) and isinstance(config.get("evaluation"), dict) and "interval" in config["evaluation"]:
+        evaluates = config["evaluation"].pop("interval")
+        config["evaluation"].setdefault("every_env_steps", "5%" if evaluates else 0)
+        if isinstance(config.get("data"), dict):
+            config["data"].pop("iterations_per_epoch", None)
 
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], None]] = {0: _from_0}

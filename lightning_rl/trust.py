@@ -122,7 +122,7 @@ PLACES: dict[str, Kind] = {  # by dotted key, list indices as numbers
 }
 PARTLY = ("gymnasium", "lightning", "lightning_rl", "torch")  # packages of which a file may name some parts only
 HYDRA = ("_target_", "_partial_")  # keys by which Hydra's configs name code; at other places they are refused
-RELAYS = ("GymV21Environment-v0", "GymV26Environment-v0")  # registered, and their keywords name what they import
+RELAYS = re.compile(r"(.*[:/])?GymV2[16]Environment(-v\d+)?")  # registered, and their keywords name what they import
 
 # Keywords of `start_ray`, which hands what it does not know to `ray.init`: a runtime_env, say, is a command line.
 RAY_NUMBERS = ("placement", "placement_timeout_s", "resources", "num_cpus", "num_gpus", "object_store_memory")
@@ -210,13 +210,13 @@ class NamedByFile:
             looked_at_first.reset(before)
 
     def _check_name(self, key: str, path: str, kind: Kind) -> None:
+        own = self._is_own(path)
+        if kind is ENV and RELAYS.fullmatch(path) and not own and path not in self.trust:
+            raise self.error(self._untrusted(key, path))
         if ":" not in path and (kind is ENV or "." not in path):
-            if path in RELAYS and not _under(path, self.trust):
-                raise self.error(self._untrusted(key, path))
             return  # the name of something registered, or of nothing
         if self._is_registered(path, kind):
             return
-        own = self._is_own(path)
         users = own or _under(path, self.trust)
         if not users and not _under(path, kind.homes):
             raise self.error(self._untrusted(key, path))
@@ -247,7 +247,7 @@ class NamedByFile:
         told = f"{self.file}: {key}={path!r} names code that you have not trusted{home and f' ({home})'}"
         if prefix in sys.stdlib_module_names:
             return f"{told}: a function or class of Python's standard library, which no file may name"
-        prefix = (home or path) if prefix in PARTLY or path in RELAYS else prefix
+        prefix = (home or path) if prefix in PARTLY or RELAYS.fullmatch(path) else prefix
         return (
             f"{told}; if you trust who wrote it: --trust {prefix}, {VARIABLE}={prefix} or "
             f"Policy.load(…, trust=[{prefix!r}])"

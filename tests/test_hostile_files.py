@@ -5,10 +5,12 @@ Every payload here would leave a canary (a file), by a command or because its mo
 
 from __future__ import annotations
 
+import ast
 import copy
 import importlib
 import json
 import pickle
+import re
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -20,12 +22,15 @@ import torch
 import yaml
 
 from lightning_rl import Algorithm, Policy, errors, trust
+from lightning_rl.callbacks import AtomicCheckpointIO, RLCheckpoint
 from lightning_rl.cli import main
+from lightning_rl.config.check import check_config
 from lightning_rl.config.compose import compose_config
 from lightning_rl.data.offline import JsonReader
 from lightning_rl.errors import CheckpointError, ConfigError, EnvError
 from lightning_rl.evaluation import evaluate
 from lightning_rl.policies import PPO
+from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.trust import NamedByFile
 
@@ -414,6 +419,14 @@ HOSTILE_ENVS: dict[str, dict[str, Any]] = {
         "env.id": "GymV26Environment-v0",
         "env.kwargs": {"env_id": "stranger:Id-v0", "make_kwargs": {}},
     },
+    "an id that relays, without its version": {
+        "env.id": "GymV26Environment",
+        "env.kwargs": {"env_id": "stranger:Id-v0"},
+    },
+    "an id that relays, behind a module of ours": {
+        "env.id": "lightning_rl.rollouts.tasks:GymV26Environment-v0",
+        "env.kwargs": {"env_id": "stranger:Id-v0"},
+    },
     "an older id that relays": {"env.id": "GymV21Environment-v0", "env.kwargs": {"env_id": "stranger:Id-v0"}},
     "wrapper": {"env.wrappers": ["stranger:touch"]},
     "wrapper with keywords": {"env.wrappers": [{"wrapper": "os:system", "command": "touch {place}/canary"}]},
@@ -695,3 +708,53 @@ def test_a_file_that_names_what_no_place_knows_is_refused_when_it_is_imported(ca
         EnvCreator("stranger:Id-v0").make_single()
     with NamedByFile("config.yaml", ["welcome"]).reading():
         errors.import_object("welcome:Mine")
+
+
+def test_a_checkpoint_names_no_file_that_is_deleted(canary: Path, tmp_path: Path) -> None:
+    """A best file that is one too many is deleted; which ones there are, a checkpoint says."""
+    mine = tmp_path / "mine.txt"
+    mine.touch()
+    for name in (str(mine), "../mine.txt", "best_000000001_1.00.ckpt/../../mine.txt"):
+        with pytest.raises(CheckpointError, match="names that no run gives"):
+            RLCheckpoint(tmp_path / "checkpoints").load_state_dict({"best": {name: -1.0}})
+    with pytest.raises(CheckpointError, match="not deleted"):
+        AtomicCheckpointIO().remove_checkpoint(mine)
+    assert mine.exists()
+
+
+def test_every_place_that_imports_a_name_is_known() -> None:
+    """A new one needs a line in `PLACES` of trust.py: where files name what it imports, and what belongs there."""
+    package = Path(trust.__file__).parent
+    texts = {str(file.relative_to(package)): file.read_text() for file in package.rglob("*.py")}
+    users = {name for name, text in texts.items() if re.search(r"(?<!def )\bimport_object\(", text)}
+    assert users == {
+        *("config/check.py", "config/compose.py", "config/descriptions.py", "config/policy_option.py"),
+        *("config/shares.py", "data/datamodule.py", "data/hindsight.py", "exploration/making.py", "models/custom.py"),
+        *("policies/checkpoints.py", "policies/custom_losses.py", "policies/optimiser.py", "rllib/__init__.py"),
+        *("rollouts/envs.py", "run.py", "signatures.py"),
+    }
+    keywords = {
+        argument.arg
+        for text in texts.values()
+        for argument in ast.walk(ast.parse(text))
+        if isinstance(argument, ast.arg) and argument.annotation and "ImportPath" in ast.unparse(argument.annotation)
+    }
+    assert keywords == {"dataset", "plan"}
+    loaders = r"\b(torch|np|numpy|pickle|joblib|dill|cloudpickle|marshal|shelve)\.(loads?|Unpickler)\("
+    assert {name for name, text in texts.items() if re.search(loaders, text)} <= {
+        *("checkpoint_files.py", "callbacks/checkpoint_io.py"),
+    }
+    assert not {name for name, text in texts.items() if re.search(r"(?<![.\w])(eval|exec|__import__)\(", text)}
+
+
+def test_a_config_of_the_time_before_the_schema_is_migrated(base: dict[str, Any], canary: Path, tmp_path: Path) -> None:
+    config = changed({**base["config"], "logger": {}}, {"evaluation.every_env_steps": ..., "evaluation.interval": 3})
+    config["data"]["iterations_per_epoch"] = 10
+    checkpoint = {**base["checkpoint"], "config": config}
+    del checkpoint["lightning_rl"]
+    file = tmp_path / "old.ckpt"
+    torch.save(checkpoint, file)
+    content = read_checkpoint(file)
+    assert content["lightning_rl"]["schema"] == 1
+    assert content["config"]["evaluation"]["every_env_steps"] == "5%"
+    check_config(content["config"])

@@ -310,5 +310,12 @@ class RLCheckpoint(Checkpoint):
         return {"best": dict(self.best)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the values."""
-        self.best = dict(state_dict["best"])
+        """Take the values.
+
+        Raises:
+            CheckpointError: a name is not one that this callback gives, and files of that name would be deleted.
+        """
+        best = dict(state_dict["best"])
+        if odd := [name for name in best if not (isinstance(name, str) and BEST_FILE.fullmatch(name))]:
+            raise CheckpointError(f"the best files have names that no run gives them: {odd[:3]}; the file was changed")
+        self.best = best

@@ -73,7 +73,13 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         return checkpoint
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Delete the file if it is there."""
+        """Delete the file if it is there.
+
+        Raises:
+            CheckpointError: its name is not a checkpoint's; ModelCheckpoint deletes what its state names, hence a file.
+        """
+        if Path(path).suffix != ".ckpt":
+            raise CheckpointError(f"{path} is not deleted: its name does not end with .ckpt")
         Path(path).unlink(missing_ok=True)
 
 

@@ -39,7 +39,7 @@ from lightning_rl.errors import (
 )
 from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
 from lightning_rl.run_directory.listing import runs_below
-from lightning_rl.trust import NamedByFile
+from lightning_rl.trust import NamedByFile, packages_named
 
 __all__ = ["main", "run_verb"]
 
@@ -146,7 +146,7 @@ def train(arguments: Sequence[str]) -> int:
     print(start_line(config), flush=True)  # what follows imports torch and Lightning, which may take seconds
     with no_collection():
         check_config(config)  # imports what the run needs
-    return reported(run.train(config), config["run_dir"])
+    return reported(run.train(config), config)
 
 
 def start_line(config: Mapping[str, Any]) -> str:
@@ -167,9 +167,11 @@ def no_collection() -> Iterator[None]:
         gc.enable()
 
 
-def reported(status: Mapping[str, Any], run_dir: str) -> int:
+def reported(status: Mapping[str, Any], config: Mapping[str, Any]) -> int:
     """Say where the run is and what can be done with it; the exit code."""
-    print(f"{status['state']}: {run_dir}  (lightning-rl evaluate {run_dir}, tensorboard --logdir {run_dir})")
+    run_dir = config["run_dir"]
+    trusting = "".join(f" --trust {package}" for package in packages_named(config))  # those of the user's own
+    print(f"{status['state']}: {run_dir}  (lightning-rl evaluate {run_dir}{trusting}, tensorboard --logdir {run_dir})")
     print(descriptions.outcome(status, run_dir))
     return EXIT_CODES[status["state"]]
 
@@ -219,7 +221,7 @@ def resume(arguments: Sequence[str]) -> int:
         check_config(config)
         run.check_same_run(config, checkpoint, changed, force=options.force)
         print(f"resuming {checkpoint}", flush=True)
-        return reported(run.train(config, ckpt_path=checkpoint), config["run_dir"])
+        return reported(run.train(config, ckpt_path=checkpoint), config)
 
 
 def evaluate(arguments: Sequence[str]) -> int:

@@ -23,7 +23,7 @@ from typing import Any
 
 from lightning_rl.errors import ConfigError, looked_at_first, named_here, note_name, object_at
 
-__all__ = ["PLACES", "VARIABLE", "NamedByFile", "check_bounded", "note_names", "trusted_prefixes"]
+__all__ = ["PLACES", "VARIABLE", "NamedByFile", "check_bounded", "note_names", "packages_named", "trusted_prefixes"]
 
 VARIABLE = "LIGHTNING_RL_TRUST"
 
@@ -182,7 +182,7 @@ class NamedByFile:
             Exception: `error`; names the file, the key, what stands there, and how to allow it.
         """
         for key, value in _leaves(content):
-            kind = next((kind for place, kind in PLACES.items() if re.fullmatch(place, key)), None)
+            kind = _kind_at(key)
             if kind is not None and isinstance(value, str):
                 self._check_name(key, value, kind)
             elif kind is None and any(part in HYDRA for part in key.split(".")):
@@ -213,7 +213,7 @@ class NamedByFile:
         own = self._is_own(path)
         if kind is ENV and RELAYS.fullmatch(path) and not own and path not in self.trust:
             raise self.error(self._untrusted(key, path))
-        if ":" not in path and (kind is ENV or "." not in path):
+        if not _is_path(path, kind):
             return  # the name of something registered, or of nothing
         if self._is_registered(path, kind):
             return
@@ -289,6 +289,13 @@ class NamedByFile:
                 )
 
 
+def packages_named(content: Mapping[str, Any]) -> list[str]:
+    """The packages that would have to be trusted to read this config from a file."""
+    named = [(path, _kind_at(key)) for key, path in _leaves(content) if isinstance(path, str)]
+    strange = {_top(path) for path, kind in named if kind and _is_path(path, kind) and not _under(path, kind.homes)}
+    return sorted(strange - sys.stdlib_module_names)
+
+
 def note_names(value: Any) -> None:
     """Take every text in a value that the user has given for a name of the user's own."""
     for _, name in _leaves({"": value}):
@@ -332,6 +339,14 @@ def _leaves(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(child, inner)
         else:
             yield inner, child
+
+
+def _kind_at(key: str) -> Kind | None:
+    return next((kind for place, kind in PLACES.items() if re.fullmatch(place, key)), None)
+
+
+def _is_path(name: str, kind: Kind) -> bool:
+    return ":" in name or (kind is not ENV and "." in name)
 
 
 def _top(path: str) -> str:

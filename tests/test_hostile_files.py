@@ -32,7 +32,7 @@ from lightning_rl.evaluation import evaluate
 from lightning_rl.policies import PPO
 from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.rollouts.envs import EnvCreator
-from lightning_rl.trust import NamedByFile
+from lightning_rl.trust import NamedByFile, packages_named
 
 TREE = "{place}"  # in a payload: the directory of the canary
 STRANGER = """
@@ -681,6 +681,12 @@ def test_what_a_process_has_named_itself_its_own_files_may_name(canary: Path, tm
     restored = Algorithm.restore(path)
     restored.stop()
     assert type(Policy.load(path)) is type(restored.policy) is package.Mine
+
+
+def test_a_run_says_which_packages_its_files_need() -> None:
+    config = compose_config(["policy=ppo", "env.id=my_pkg.envs:Maze", "policy.custom_losses=[other.losses:symmetry]"])
+    assert packages_named(config) == ["my_pkg", "other"]
+    assert packages_named(compose_config(["policy=ppo", "env.id=Taxi-v3"])) == []
 
 
 def test_the_package_s_own_configs_name_nothing_that_is_not_trusted() -> None:

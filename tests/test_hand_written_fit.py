@@ -125,6 +125,15 @@ def test_early_stopping_and_model_checkpoint_watch_it(name: str, tmp_path: Path)
     assert Path(best.best_model_path).is_file()
 
 
+def test_early_stopping_waits_for_a_metric_that_is_not_there_yet(tmp_path: Path) -> None:
+    """Two steps of each environment end no episode of CartPole, and Lightning refuses what is not there unless told."""
+    data = RolloutDataModule(CARTPOLE, {"fragment_length": 2}, {"episodes": 1, "every_env_steps": 2})
+    stopping = EarlyStopping("rollout/ep_rew_mean", mode="max", strict=False)
+    trainer = by_hand(tmp_path, max_epochs=2, callbacks=[stopping])
+    trainer.fit(policy(), data)
+    assert trainer.current_epoch == 2 and "rollout/ep_rew_mean" not in trainer.callback_metrics
+
+
 def test_they_do_so_in_a_run_as_well(tmp_path: Path) -> None:
     """`callbacks=[…]` of a config; the run ends before its steps are taken."""
     watched = {"monitor": "rollout/ep_rew_mean", "mode": "max"}

@@ -50,8 +50,10 @@ def test_list_names_choices_with_a_line_about_each(command: Command):
 def test_describe_a_policy_shows_what_its_constructor_says(command: Command):
     told = command("describe", "policy=ppo").out
     assert told.startswith("lightning_rl.policies.ppo.PPO\nProximal policy optimisation")
-    assert "gae_lambda = 0.95 (number)\n      λ of generalised advantage estimation" in told
-    assert "gamma = 0.99 (number)\n      discount per environment step" in told  # documented by the base class
+    assert "gae_lambda = 0.95 (number between 0 and 1)\n      λ of generalised advantage estimation" in told
+    assert (
+        "gamma = 0.99 (number between 0 and 1)\n      discount per environment step" in told
+    )  # documented by the base class
     assert "observation_space" not in told
 
 

@@ -53,7 +53,8 @@ class ReplayDataModule(RolloutDataModule):
         priority_ranked: by the rank of the error instead of its size.
         sequence_length: for models with memory, whose `batch_size` counts sequences: rows of one that are trained.
         burn_in: rows before them from which the model only takes its state.
-        sequence_stride: steps between the starts of two sequences; `None`: `sequence_length`, so that none overlap.
+        sequence_stride: steps between the starts of two sequences; `None`: half of `sequence_length`, so that
+            neighbours overlap (Kapturowski et al. 2019).
         storage: "memory", or a directory for memory-mapped files, for buffers larger than the memory.
         save_replay: whether checkpoints hold the buffer; without it a resumed run waits for
             `learning_starts` steps again.
@@ -114,7 +115,8 @@ class ReplayDataModule(RolloutDataModule):
             "eps": priority_eps,
             "ranked": priority_ranked,
         }
-        self.sequences = {"length": sequence_length, "burn_in": burn_in, "stride": sequence_stride}
+        stride = max(1, sequence_length // 2) if sequence_stride is None else sequence_stride
+        self.sequences = {"length": sequence_length, "burn_in": burn_in, "stride": stride}
         self.replay: Any = None  # a ReplayBuffer, or what a subclass makes of several
         self._counting = False  # whether the ratio knows from which env steps on; not before an empty buffer is filled
         self._generator = np.random.default_rng(derive_seed(seed, "replay"))

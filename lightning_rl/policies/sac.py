@@ -47,8 +47,8 @@ class SAC(Policy):
             the actor then follows the mean of all instead of the lowest); `None`: all.
         critic_dropout: chance of a hidden unit of the critics to be left out (DroQ, arXiv:2110.02034).
         initial_alpha: first temperature, > 0.
-        target_entropy: "auto" (−A for continuous actions, 0.98 log n for n discrete ones), a number of nats, or `None`
-            to leave the temperature as it is.
+        target_entropy: "auto" (−A for continuous actions, ½ log n for n discrete ones), a number of nats, or `None` to
+            leave the temperature as it is.
         actor_lr_scale, critic_lr_scale, alpha_lr_scale: what `lr` is multiplied with.
         keywords: of `Policy`: model (the critics' hidden layers are those of the actor), exploration, gamma, lr,
             optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
@@ -126,9 +126,7 @@ class SAC(Policy):
             return wanted
         space = self.action_transform.policy_space
         return (
-            0.98 * math.log(int(space.n))
-            if isinstance(space, spaces.Discrete)
-            else -float(math.prod(space.shape or ()))
+            0.5 * math.log(int(space.n)) if isinstance(space, spaces.Discrete) else -float(math.prod(space.shape or ()))
         )
 
     def parameter_groups(self) -> list[dict[str, Any]]:

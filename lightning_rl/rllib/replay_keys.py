@@ -126,7 +126,7 @@ def _counts(data: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[st
         data["fragments_per_iteration"] = math.ceil(steps / fragment)
     first, last, after = (given.get(key) for key in BETA)
     if last is not None and after:
-        first = defaults["data"]["priority_beta"] if first is None else first
+        first = 0.4 if first is None else first  # RLlib's
         data["priority_beta"] = first if first == last else [[0, first], [after, last]]
     elif first is not None:
         data["priority_beta"] = first

@@ -162,6 +162,7 @@ def test_rows_hold_each_step_where_something_reads_it(memory: bool) -> None:
 
 
 RECURRENT = ["policy=r2d2", "env=stateless_cartpole", "data.sequence_length=8", "workers.fragment_length=4"]
+RECURRENT += ["data.n_step=1", "data.sequence_stride=8"]
 
 
 def test_learning_waits_for_a_batch_of_sequences(tmp_path: Path) -> None:
@@ -185,6 +186,12 @@ def test_a_buffer_without_room_for_a_batch_of_sequences_is_refused(tmp_path: Pat
     message = r"16 sequences that start 8 rows apart .* needs a buffer of 128 rows; data\.capacity leaves 120: raise it"
     with pytest.raises(ConfigError, match=message):
         run.train(config(tmp_path / "run", *RECURRENT, *few))
+
+
+@pytest.mark.parametrize(("length", "stride"), [(8, 4), (7, 3), (1, 1)])
+def test_sequences_overlap_by_half_unless_told_otherwise(length: int, stride: int) -> None:
+    module = ReplayDataModule(EnvCreator("CartPole-v1"), sequence_length=length)
+    assert module.sequences["stride"] == stride
 
 
 def test_a_checkpoint_without_its_buffer_is_refused_unless_that_is_wanted(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from torch.testing import assert_close
 
 from lightning_rl.callbacks.metric_names import METRICS
 from lightning_rl.data import ReplayBuffer
+from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Exploration
 from lightning_rl.losses.value import value_rescale
 from lightning_rl.policies import DDPG, DQN, R2D2, SAC, TD3, TQC, Policy, Rainbow, SimpleQ
@@ -392,6 +393,15 @@ def test_c51_warns_once_when_returns_leave_its_support(reward: float, warned: in
     assert "train/support_clipped" in METRICS
 
 
+def test_a_keyword_that_an_optimizer_does_not_have_is_refused_when_the_policy_is_made() -> None:
+    """The ε that Rainbow and R2D2 give Adam means nothing to SGD."""
+    for policy_class in (Rainbow, R2D2):
+        with pytest.raises(ConfigError, match=r"sgd has no eps.*policy\.optimizer_kwargs=null"):
+            policy_class(OBS, TWO, optimizer="sgd")
+        policy_class(OBS, TWO, optimizer="sgd", optimizer_kwargs=None)
+    assert Rainbow(OBS, TWO).optimiser.torch_optimizer.param_groups[0]["eps"] == 1.5e-4
+
+
 # -- who learns from what ---------------------------------------------------------------------------------------------
 def gradients(policy: Any, batch: SampleBatch) -> dict[str, Tensor]:
     """By parameter, of one loss, on TD3's turn to train the actor."""
@@ -517,6 +527,24 @@ def test_target_actions_are_disturbed_within_the_clip_and_the_space(noise: float
 
 
 # -- SAC --------------------------------------------------------------------------------------------------------------
+def test_the_better_of_two_actions_is_taken_nine_times_in_ten_by_default() -> None:
+    """A bandit that pays 0 or 1. An entropy of ½ log 2 leaves p = 0.89; one of 0.98 log 2, the paper's, p = 0.58."""
+    policy = SAC(OBS, TWO, model={"fcnet_hiddens": [16]}, lr=1e-2, initial_alpha=0.1, tau=0.1)
+    actions = torch.arange(64) % 2
+    batch = SampleBatch(
+        obs=torch.zeros(64, 3),
+        next_obs=torch.zeros(64, 3),
+        actions=actions,
+        rewards=actions.float(),
+        terminated=torch.ones(64, dtype=torch.bool),
+        discounts=torch.zeros(64),
+    )
+    for _ in range(400):
+        policy.learn_on_batch(batch)
+    probability = policy.distribution_of(batch).log_probs().exp()[0, 1].item()
+    assert 0.85 < probability < 0.93
+
+
 @pytest.mark.parametrize("name", ["sac", "sac, discrete"])
 @pytest.mark.parametrize(("target_entropy", "sign"), [(50.0, 1), (-50.0, -1)])
 def test_the_temperature_moves_the_entropy_towards_its_target(name: str, target_entropy: float, sign: int) -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "FLOAT32_MAX",
     "Atoms",
     "Count",
+    "CountEnvSteps",
     "Critics",
     "LogStd",
     "NonNegative",
@@ -69,6 +70,7 @@ Positive = Annotated[float, Range(0, above_low=True)]
 Whole = Annotated[int, Range(0)]
 Count = Annotated[int, Range(1)]
 WholeEnvSteps = Annotated[EnvSteps, Range(0)]  # or a share of the run
+CountEnvSteps = Annotated[EnvSteps, Range(1)]
 Width = Annotated[int, Range(1, 65_536)]  # of a layer
 Atoms = Annotated[int, Range(1, 10_000)]  # of a distribution of returns, or quantiles
 Critics = Annotated[int, Range(1, 256)]

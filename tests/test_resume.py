@@ -20,6 +20,7 @@ from lightning.pytorch import Trainer
 from lightning_rl import run
 from lightning_rl.callbacks import RLCallback
 from lightning_rl.config import check_config, compose_config
+from tests.run_processes import Run
 
 SMALL = [
     "policy=ppo",
@@ -79,9 +80,11 @@ def assert_same_run(first: Path, second: Path) -> None:
 def everything(run_dir: Path) -> dict[str, Any]:
     """What the last checkpoint holds, without times and without how Lightning counted its way there."""
     checkpoint = torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
-    del checkpoint["loops"]
+    del checkpoint["loops"], checkpoint["config"]  # the latter names the run's directory
     metrics = checkpoint["callbacks"]["MetricsCallback"]
     del metrics["seconds"]
+    epochs = checkpoint["callbacks"]["Epochs"]
+    checkpoint["callbacks"]["Epochs"] = {name: epochs[name] for name in ("done", "put_off")}
     metrics["latest"] = {name: value for name, value in metrics["latest"].items() if not name.startswith(TIMES)}
     return checkpoint
 
@@ -204,6 +207,101 @@ def test_a_run_resumed_after_ctrl_c_is_the_run_without_it(tmp_path: Path, worker
     again = resumed(tmp_path / "interrupted", "last.ckpt", tmp_path / "again", whole, workers)
     run.train(config(tmp_path / "whole", f"total_env_steps={whole}", f"checkpoint.every_env_steps={stop}"))
     assert_same_run(again, tmp_path / "whole")
+
+
+# -- saves by the clock -----------------------------------------------------------------------------------------------
+CLOCK = ("checkpoint.every_seconds=1e-9",)
+LSTM = ["model=lstm", "model.lstm_use_prev_action=true", "model.lstm_cell_size=8"]
+TINY = [*("env=cartpole", "experiment=none", "model.fcnet_hiddens=[8]", "workers.logical_workers=2"), "evaluation=none"]
+PIPELINES = {
+    "ppo, lstm": [*SMALL, *LSTM],
+    "dqn": [*REPLAY, *OFF_POLICY["dqn"]],
+    "impala": [
+        *TINY,
+        "policy=impala",
+        "policy.minibatches=2",
+        "workers.fragment_length=8",
+        "data.replay_proportion=1.0",
+    ],
+    "a3c": [*TINY, "policy=a3c", "workers.fragment_length=8", "data.gradients_per_iteration=2"],
+    "es": [*TINY, "policy=es", "data.directions=2", "env.max_episode_steps=10"],
+    "apex": [
+        *TINY,
+        *("policy=apex", "workers.fragment_length=8", "data.num_shards=2", "data.batch_size=16", "data.capacity=200"),
+        *("data.learning_starts=32", "data.training_intensity=0.25", "data.fragments_per_iteration=1"),
+    ],
+}
+
+
+class Copies(RLCallback):
+    """Keeps last.ckpt as it was after iteration `at`."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
+        last = Path(trainer.default_root_dir) / "checkpoints" / "last.ckpt"
+        if pl_module.iterations == self.at and last.exists():
+            shutil.copyfile(last, last.with_name("clock.ckpt"))
+
+
+def saved_all_the_time(monkeypatch: pytest.MonkeyPatch, overrides: list[str], run_dir: Path, *more: str) -> None:
+    """A run with a save by the clock after every iteration, of which the fourth is kept."""
+    monkeypatch.setattr("lightning_rl.callbacks.checkpoint.MOST_SAVING", 1e9)
+    composed = compose_config([*overrides, *CLOCK, f"run_dir={run_dir}", *more])
+    composed["callbacks"] = [{"callback": f"{__name__}:Copies", "at": 4}]
+    check_config(composed)
+    run.train(composed)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_saves_by_the_clock_do_not_change_training(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs of one seed are equal, however fast the machine is."""
+    total = "total_env_steps=600"
+    saved_all_the_time(monkeypatch, PIPELINES[name], tmp_path / "clock", total)
+    composed = compose_config(
+        [*PIPELINES[name], f"run_dir={tmp_path / 'none'}", "checkpoint.every_seconds=null", total]
+    )
+    run.train(composed)
+    assert (tmp_path / "clock" / "checkpoints" / "clock.ckpt").is_file()
+    assert_equal(learned(tmp_path / "clock"), learned(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("name", ["ppo, lstm", "dqn"])
+def test_a_run_resumed_from_a_save_by_the_clock_is_the_one_from_a_save_that_cut(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a cut does, loading does it as well."""
+    saved_all_the_time(monkeypatch, PIPELINES[name], tmp_path / "clock", "total_env_steps=400")
+    clock = torch.load(tmp_path / "clock" / "checkpoints" / "clock.ckpt", weights_only=True)
+    half = clock["counters"]["env_steps"]
+    grid = ("total_env_steps=400", f"checkpoint.every_env_steps={half}", "checkpoint.keep=20")
+    composed = compose_config([*PIPELINES[name], f"run_dir={tmp_path / 'cut'}", *grid])
+    check_config(composed)
+    run.train(composed)
+    ends = []
+    for source, file in (("clock", "clock.ckpt"), ("cut", f"step_{half:09d}.ckpt")):
+        again = tmp_path / f"again {source}"
+        shutil.copytree(tmp_path / source, again, ignore=shutil.ignore_patterns("status.json"))
+        taken = run.resumed_config(again, {"total_env_steps": half + 200})
+        taken["checkpoint"] |= {"every_seconds": None, "every_env_steps": None}
+        taken["callbacks"] = []
+        run.train(taken, ckpt_path=again / "checkpoints" / file)
+        ends.append(learned(again))
+    assert_equal(*ends)
+
+
+def test_a_killed_run_goes_on_from_its_save_by_the_clock(tmp_path: Path) -> None:
+    overrides = ("policy=ppo", *SMALL[1:], "run_dir=out", "total_env_steps=100000000", "checkpoint.every_seconds=0.1")
+    last = tmp_path / "out" / "checkpoints" / "last.ckpt"
+    with Run("train", *overrides, cwd=tmp_path) as killed:
+        killed.until(last.is_file)
+        killed.process.kill()
+        killed.wait()
+    saved = torch.load(last, weights_only=True)["counters"]["env_steps"]
+    with Run("resume", "out", f"total_env_steps={saved + 300}", cwd=tmp_path) as resumed_run:
+        assert resumed_run.wait() == 0, resumed_run.text
+    assert torch.load(last, weights_only=True)["counters"]["env_steps"] >= saved + 300
 
 
 @pytest.mark.ray

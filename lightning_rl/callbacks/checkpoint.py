@@ -36,9 +36,10 @@ from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.callbacks.signals import HardStop
 from lightning_rl.checkpoint_files import newest_checkpoint
 from lightning_rl.errors import CheckpointError, NonFiniteError, SaveError
-from lightning_rl.ranges import Count, Positive, Whole
+from lightning_rl.ranges import Count, CountEnvSteps, Positive, Whole
 from lightning_rl.run_directory.atomic import duplicate, remove_staging
 from lightning_rl.run_directory.checkpoints import BEST_FILE
+from lightning_rl.schedules import in_env_steps
 from lightning_rl.signatures import checks_keywords
 
 __all__ = ["RLCheckpoint"]
@@ -46,6 +47,7 @@ __all__ = ["RLCheckpoint"]
 log = logging.getLogger(__name__)
 
 STEP_FILE = re.compile(r"step_(\d+)\.ckpt")
+MOST_SAVING = 0.05  # share of the wall time that saves by the clock may take
 LAST_WAITS_S = (0.5, 1.0, 2.0)  # before each further attempt to write a run's last checkpoint
 
 
@@ -53,15 +55,17 @@ class RLCheckpoint(Checkpoint):
     """Keeps `last.ckpt`, the newest `step_*.ckpt` and the best `best_*.ckpt` in a directory.
 
     Use it with `Trainer(plugins=[AtomicCheckpointIO()])`, which keeps the old file where a new one cannot be written.
-    Environments are cut whenever a resumable state (`last.ckpt`, `step_*`) is written: they start with a seeded reset
-    in this run as in the run that resumes it, so both see the same experience. A best file cuts nothing: evaluating
-    must not change training.
+    Whoever loads a file starts environments with a seeded reset. At a save by env steps, by a signal or at the end they
+    are cut in the running process as well, so that both see the same experience: a run resumed from there is the run
+    that went on, bit for bit. A save by the clock and a best file cut nothing: neither how fast a machine is nor
+    evaluating must change training. A run resumed from these is as good, and another one.
 
     Args:
         dirpath: RUN_DIR/checkpoints.
-        every_env_steps: save at the first iteration past each multiple of this; `None` does not.
-        every_seconds: save when this wall time has passed since the last save; `None` does not. Environments are cut
-            at a save, so two runs of one seed differ where the clock decides.
+        every_env_steps: save at the first iteration past each multiple of this, which may be a share of the run such as
+            "10%"; `None` does not.
+        every_seconds: write last.ckpt when this wall time has passed since the last save (and 20 times as long as that
+            took, so that large replay buffers cost no more than a twentieth of the time); `None` does not.
         keep: how many `step_*.ckpt`, and how many `best_*.ckpt`; 0 keeps only `last.ckpt`.
         monitor: the metric that makes a file a best one, looked at after each evaluation; `None` keeps no best files.
         mode: "max" or "min" of it.
@@ -82,8 +86,8 @@ class RLCheckpoint(Checkpoint):
         self,
         dirpath: str | Path,
         *,
-        every_env_steps: Count | None = 100_000,
-        every_seconds: Positive | None = None,
+        every_env_steps: CountEnvSteps | None = 100_000,
+        every_seconds: Positive | None = 60.0,
         keep: Whole = 3,
         monitor: str | None = EVAL_RETURN,
         mode: Literal["max", "min"] = "max",
@@ -93,17 +97,17 @@ class RLCheckpoint(Checkpoint):
         if monitor is not None:
             check_metric("checkpoint.monitor", monitor)
         self.dirpath, self.keep, self.monitor, self.mode = Path(dirpath), keep, monitor, mode
-        self.every_env_steps, self.every_seconds, self.at_end = every_env_steps, every_seconds, at_end
+        self.every_env_steps, self.every_seconds, self.at_end = in_env_steps(every_env_steps), every_seconds, at_end
         self.max_failures = max_failures
         self.best: dict[str, float] = {}  # file name → monitored value
         self.best_model_path = ""
         self.failures = 0
         self.unsaved: SaveError | None = None
         self._between_iterations = False
-        self._due = False
+        self._due = self._due_by_clock = False
         self._env_steps = 0
         self._saved_iteration = -1
-        self._saved_at = time.monotonic()
+        self._saved_at, self._save_seconds = time.monotonic(), 0.0
 
     # -- when ----------------------------------------------------------------------------------------------------------
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
@@ -114,7 +118,8 @@ class RLCheckpoint(Checkpoint):
         self.best = {name: self.best.get(name, float(match[2])) for name, match in found.items() if match}
         self._name_the_best()
         self._env_steps, self._saved_iteration = int(pl_module.env_steps), int(pl_module.iterations)
-        self._saved_at, self._between_iterations, self._due = time.monotonic(), True, False
+        self._saved_at, self._between_iterations = time.monotonic(), True
+        self._due = self._due_by_clock = False
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """An iteration learns now: until it is over, the state is not one to resume from."""
@@ -123,8 +128,11 @@ class RLCheckpoint(Checkpoint):
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Save if it is time, unless the epoch's end comes first."""
         self._between_iterations = True
-        self._due |= self._is_due(trainer, int(pl_module.env_steps))
-        self._env_steps = int(pl_module.env_steps)
+        every, steps = self.every_env_steps, int(pl_module.env_steps)
+        # Multiples, not steps since the last save: extra saves (Ctrl-C, a resume) must not shift the later ones.
+        self._due |= every is not None and steps // every > self._env_steps // every
+        self._due_by_clock |= self._is_due_by_clock(trainer)
+        self._env_steps = steps
         if not trainer.is_last_batch:
             self._save_if_due_or_over(trainer, pl_module)
 
@@ -175,25 +183,35 @@ class RLCheckpoint(Checkpoint):
         except Exception:  # whatever broke the run may break saving as well; the first error is the one to report
             log.exception("no checkpoint after %s: last.ckpt is older", type(exception).__name__)
 
-    def _is_due(self, trainer: Trainer, env_steps: int) -> bool:
-        # Multiples, not steps since the last save: extra saves (Ctrl-C, a resume) must not shift the later ones.
-        every = self.every_env_steps
-        by_steps = every is not None and env_steps // every > self._env_steps // every
-        by_time = self.every_seconds is not None and time.monotonic() - self._saved_at >= self.every_seconds
-        return trainer.strategy.reduce_boolean_decision(by_steps or by_time, all=False)
+    def _is_due_by_clock(self, trainer: Trainer) -> bool:
+        if self.every_seconds is None:
+            return False
+        waited = time.monotonic() - self._saved_at
+        due = waited >= max(self.every_seconds, self._save_seconds / MOST_SAVING)
+        return trainer.strategy.reduce_boolean_decision(due, all=False)
 
     # -- what ----------------------------------------------------------------------------------------------------------
     def _save_if_due_or_over(self, trainer: Trainer, policy: Any) -> None:
         over = trainer.should_stop and self.at_end
         if self._due or over:
             self._save_last(trainer, policy, final=over)
+        elif self._due_by_clock:
+            self._save_by_clock(trainer, policy)
+
+    def _save_by_clock(self, trainer: Trainer, policy: Any) -> None:
+        """Write last.ckpt, and leave the run as it is."""
+        self._due_by_clock, started = False, time.monotonic()
+        if self._written(trainer, self.dirpath / "last.ckpt"):
+            self._saved_iteration = int(policy.iterations)
+        self._saved_at = time.monotonic()
+        self._save_seconds = self._saved_at - started
 
     def _save_last(self, trainer: Trainer, policy: Any, final: bool = False) -> None:
         """Write last.ckpt and a second name for it; a `final` one that cannot be written raises `SaveError`."""
         datamodule: Any = getattr(trainer, "datamodule", None)
         if datamodule is not None:
             datamodule.cut_environments()
-        self._due, self._saved_at = False, time.monotonic()
+        self._due, self._due_by_clock, self._saved_at = False, False, time.monotonic()
         last, step = self.dirpath / "last.ckpt", self.dirpath / f"step_{policy.env_steps:09d}.ckpt"
         if final:
             self._write_finally(trainer, policy, last)

@@ -196,7 +196,11 @@ class RolloutDataModule(LightningDataModule):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue where the checkpoint was written; environments start with a seeded reset."""
+        """Continue where the checkpoint was written.
+
+        Environments start with a seeded reset, whether or not they were cut there, and what was on its way is lost.
+        """
+        self.cut_environments()
         self.episode_window.load_state_dict(state_dict["episode_window"])
         if self.workers is not None and "workers" in state_dict:
             self.workers.load_state_dict(state_dict["workers"])
@@ -263,7 +267,10 @@ class RolloutDataModule(LightningDataModule):
         }
 
     def cut_environments(self) -> None:
-        """A checkpoint is written: the next fragments start with a seeded reset, here as in the run that resumes it."""
+        """The next fragments start with a seeded reset, and continue nothing.
+
+        Where a checkpoint is loaded, and where one is written from which a resumed run shall be this one.
+        """
         if self.workers is not None:
             self.workers.cut()
 

@@ -194,6 +194,13 @@ class ReplayDataModule(RolloutDataModule):
                 "with as many, or with data.save_replay=false to fill new ones"
             )
         self.replay.load_state_dict(parts[self._rank])
+        self.replay.cut()
+
+    def cut_environments(self) -> None:
+        """Seeded resets, of which no step continues what is stored."""
+        super().cut_environments()
+        if self.replay is not None:
+            self.replay.cut()
 
     # -- acting and drawing -------------------------------------------------------------------------------------------
     @property

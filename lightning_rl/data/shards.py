@@ -124,6 +124,9 @@ class ReplayShards:
         indexes, shard = np.divmod(array(batch_indexes), len(self.shards))
         self._tell(int(shard[0]), "update_priorities", indexes, array(td_errors))
 
+    def cut(self) -> None:
+        """Nothing: here each fragment continues no other one anyway."""
+
     def forget_draws(self) -> None:
         """Let the batches go that were asked for ahead."""
         self._draws.clear()

@@ -103,10 +103,42 @@ def test_saves_past_each_multiple_of_env_steps_whatever_else_was_saved(tmp_path:
     assert names(tmp_path / "run")[-2:] == ["step_000000800.ckpt", "step_000001000.ckpt"]
 
 
-def test_saves_when_wall_time_has_passed(tmp_path: Path):
-    _, data, _ = fit(tmp_path / "run", 3, every_seconds=1e-9, keep=10)
-    assert len(names(tmp_path / "run")) == 4
-    assert data.cuts == 3
+def test_a_save_by_the_clock_is_last_ckpt_and_cuts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One after each iteration; only the end cuts."""
+    monkeypatch.setattr("lightning_rl.callbacks.checkpoint.MOST_SAVING", 1e9)
+    saved: list[int] = []
+    note = At(3, lambda trainer: saved.append(read(tmp_path / "run")), hook="on_train_batch_start")
+    policy, data, _ = fit(tmp_path / "run", 5, note, every_seconds=1e-9, keep=10)
+    assert saved == [3]
+    assert names(tmp_path / "run") == ["last.ckpt", "step_000000500.ckpt"]
+    assert data.cuts == 1
+    assert [phase for _, phase in policy.seen] == [0, 1, 2, 3, 4]
+
+
+def read(directory: Path) -> int:
+    return torch.load(directory / "last.ckpt", weights_only=True)["counters"]["iterations"]
+
+
+def test_saves_by_the_clock_take_a_twentieth_of_the_time_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """An iteration lasts a second, a save two: after the first one, the next waits for 40 s."""
+    now, saved = [0.0], []
+    monkeypatch.setattr("lightning_rl.callbacks.checkpoint.time.monotonic", lambda: now[0])
+
+    class Slow(AtomicCheckpointIO):
+        def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+            now[0] += 2.0
+            saved.append(checkpoint["counters"]["iterations"])
+            super().save_checkpoint(checkpoint, path, storage_options)
+
+    class Ticks(SmallPolicy):
+        def training_step(self, batch: torch.Tensor, batch_idx: int) -> None:
+            now[0] += 1.0
+            super().training_step(batch, batch_idx)
+
+    checkpoint = RLCheckpoint(tmp_path / "run", every_env_steps=None, every_seconds=10.0, monitor=None)
+    trainer = small_trainer(tmp_path, [StopCallback(60 * STEPS), checkpoint], plugins=[Slow()])
+    trainer.fit(Ticks(), SmallData())
+    assert saved == [10, 50, 60]
 
 
 def test_keeps_the_newest_k_step_files_and_last_is_the_newest(tmp_path: Path):

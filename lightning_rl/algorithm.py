@@ -53,7 +53,8 @@ class Algorithm:
         config: Mapping[str, Any] | None = None,
     ) -> None:
         choices = [policy_choice(policy), *_env_choice(env)]
-        composed = compose_config([*choices, "logger=none", *overrides])
+        quiet = [] if any(override.startswith("logger=") for override in overrides) else ["logger=none"]
+        composed = compose_config([*choices, *quiet, *overrides])
         if isinstance(policy, type):
             composed["policy"]["_target_"] = policy
         if env is not None and not any(choice.startswith("env=") and choice != "env=custom" for choice in choices):

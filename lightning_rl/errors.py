@@ -131,7 +131,7 @@ def check_at_least_one(prefix: str = "", **numbers: int) -> None:
 
 def did_you_mean(word: str, known: Iterable[Any]) -> str:
     """The sentence " Did you mean 'x'?" with the nearest known name, or "" where none is near."""
-    close = difflib.get_close_matches(str(word), [str(name) for name in known], n=1, cutoff=0.6)
+    close = difflib.get_close_matches(str(word)[:SHOWN], [str(name) for name in known], n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
@@ -203,18 +203,18 @@ def object_at(path: str) -> Any:
     """
     module_name, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
     if not all([*module_name.split("."), *attribute.split(".")]):
-        raise ConfigError(f"{path!r} is no import path; expected 'package.module:Name'")
+        raise ConfigError(f"{shown(path)} is no import path; expected 'package.module:Name'")
     try:
         found = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if not f"{module_name}.".startswith(f"{missing}."):
             raise  # the module is there; something that it imports is not
-        raise ConfigError(f"{path!r}: {_no_module(missing)}") from error
+        raise ConfigError(f"{shown(path)}: {_no_module(missing)}") from error
     owner = f"module {module_name!r}"
     for name in attribute.split("."):
         if not hasattr(found, name):
-            raise ConfigError(f"{path!r}: {owner} has no attribute {name!r}.{did_you_mean(name, dir(found))}")
+            raise ConfigError(f"{shown(path)}: {owner} has no attribute {shown(name)}.{did_you_mean(name, dir(found))}")
         found, owner = getattr(found, name), repr(name)
     return found
 
@@ -233,7 +233,7 @@ def _no_module(missing: str) -> str:
     """Why `missing` cannot be imported, from the part of it that can."""
     parent, _, name = missing.rpartition(".")
     if not parent:
-        return f"there is no module {missing!r}; install its package, or put its folder on the Python path"
+        return f"there is no module {shown(missing)}; install its package, or put its folder on the Python path"
     package = importlib.import_module(parent)  # already imported: Python went through it to find `name` missing
     if not hasattr(package, "__path__"):
         return f"there is no module {missing!r}: {parent!r} is a module, not a package; write '{parent}:{name}'"

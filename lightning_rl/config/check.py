@@ -38,6 +38,8 @@ NOT_DATA = ("env", "workers", "evaluation", "seed", "callbacks")
 NOT_STOP = ("total_env_steps", "target_return", "signals")
 NEEDED_OF_WORKERS = ("num_workers", "envs_per_worker", "fragment_length", "vectorization", "ray")
 LOCAL_LAUNCHER = "lightning_rl.ranks.launchers:LocalLauncher"
+PROCESS_MB, ENV_PROCESS_MB = 150, 40  # resident memory that a process with torch takes, and one with an environment
+ENOUGH_MB = 4096  # so much need is never refused: what is free may be little for a moment
 NOT_DISKS = (("/", "proc"), ("/", "sys"))
 LONGEST_NAME = 255  # bytes of a directory's name
 
@@ -144,7 +146,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
         raise ConfigError(
             f"policy._target_={shown(target)}; expected an import path, such as lightning_rl.policies.PPO"
         )
-    policy_class = import_object(target) if isinstance(target, str) else target
+    policy_class = _target_class("policy", target)
     _check_policy(target, policy_class)
 
     _fit_section(config, "evaluation", EVALUATION.hints)
@@ -174,7 +176,9 @@ def _check_constructors(config: dict[str, Any]) -> None:
     _check_trainer(config, Trainer)
     _fit_to_constructor(config, "launcher", _launcher_class(config["launcher"].get("_target_", LOCAL_LAUNCHER)))
     _check_callbacks(config["callbacks"])
+    config["logger"] = {name: _fitted_logger(f"logger.{name}", entry) for name, entry in config["logger"].items()}
 
+    _check_processes(config)
     check_minibatches(config)
     check_population(config)
     check_traces(config, policy_class)
@@ -203,6 +207,32 @@ def _check_trainer(config: dict[str, Any], trainer_class: Any) -> None:
     check_devices(config["trainer"], config["workers"])
 
 
+def _check_processes(config: Config) -> None:
+    """More processes on this machine than its memory can hold, by what each takes at least."""
+    from lightning_rl.data.storage import available_bytes
+
+    workers, evaluation, data = config["workers"], config["evaluation"], config["data"]
+    elsewhere = workers["ray"].get("address", "local") != "local" or "LocalLauncher" not in str(config["launcher"])
+    acting = 0 if elsewhere else max(1, workers["num_workers"])
+    counts = {
+        "trainer.devices": (0 if elsewhere else ranks_of(config) - 1) * 2 * PROCESS_MB,
+        "workers.num_workers": (0 if elsewhere else workers["num_workers"]) * PROCESS_MB,
+        "evaluation.num_workers": (0 if elsewhere else evaluation["num_workers"]) * PROCESS_MB,
+        "data.num_shards": data.get("num_shards", 0) * PROCESS_MB * bool(workers["num_workers"]) * (not elsewhere),
+        "data.num_aggregators": data.get("num_aggregators", 0) * PROCESS_MB * (not elsewhere),
+        "workers.envs_per_worker": (
+            workers["envs_per_worker"] * acting * ENV_PROCESS_MB * (workers["vectorization"] == "async")
+        ),
+    }
+    needed, free = sum(counts.values()), available_bytes() // 2**20
+    if needed > max(free, ENOUGH_MB):
+        key = max(counts, key=lambda name: counts[name])
+        raise ConfigError(
+            f"{key}={value_at(config, key)}: the processes of this run need about {needed / 1024:.0f} GiB of memory, "
+            f"and {free / 1024:.0f} GiB are free: lower it"
+        )
+
+
 def _check_callbacks(callbacks: Iterable[Any]) -> None:
     """Entries that are neither a callback nor say where there is one."""
     for index, entry in enumerate(callbacks):
@@ -215,9 +245,33 @@ def _check_callbacks(callbacks: Iterable[Any]) -> None:
             )
 
 
+def _fitted_logger(key: str, entry: Any) -> Any:
+    """An entry of `logger`, against the constructor that it names; it may take keywords that it does not name."""
+    if isinstance(entry, str):
+        return fitted(key, entry, ImportPath)
+    if not isinstance(entry, Mapping):
+        if type(entry) in (int, float, bool, list, type(None)):
+            raise ConfigError(f"{key}={shown(entry)}; expected an import path, or {{_target_: path, **keywords}}")
+        return entry
+    target = entry.get("_target_")
+    if target is None:
+        raise ConfigError(f"{key}._target_ is not there: expected {{_target_: path, **keywords}}, got {shown(entry)}")
+    try:
+        hints = hints_of(_target_class(key, target))
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{key} needs a package that is not installed: {error}") from error
+    return {name: fitted(f"{key}.{name}", value, hints.get(name, Any)) for name, value in entry.items()}
+
+
+def _target_class(section: str, target: Any) -> Any:
+    """What a section's `_target_` names."""
+    fitted(f"{section}._target_", target, ImportPath)
+    return import_object(target) if isinstance(target, str) else target
+
+
 def _launcher_class(target: Any) -> Any:
     """The class that `launcher._target_` names."""
-    found = import_object(target) if isinstance(target, str) else target
+    found = _target_class("launcher", target)
     if not (isinstance(found, type) and hasattr(found, "launch")):
         raise ConfigError(
             f"launcher._target_={shown(target)}; expected the path of a launcher, such as {LOCAL_LAUNCHER}"
@@ -229,7 +283,7 @@ def _data_class(target: Any) -> Any:
     """The DataModule that `data._target_` names."""
     from lightning_rl.data.datamodule import RolloutDataModule
 
-    found = import_object(target) if isinstance(target, str) else target
+    found = _target_class("data", target)
     if not (isinstance(found, type) and issubclass(found, RolloutDataModule)):
         raise ConfigError(
             f"data._target_={shown(target)}; expected the import path of a RolloutDataModule, such as "
@@ -257,7 +311,9 @@ def _check_policy(named: Any, found: Any) -> None:
     from lightning_rl.policies import Policy
 
     if not (isinstance(found, type) and issubclass(found, Policy)):
-        raise ConfigError(f"policy={named!r} is {found!r}; expected a subclass of lightning_rl.Policy")
+        raise ConfigError(
+            f"policy._target_={shown(named)} is {shown(found)}; expected a subclass of lightning_rl.Policy"
+        )
     if found.loss is Policy.loss and found.learn_on_batch is Policy.learn_on_batch:
         raise ConfigError(
             f"policy {found.__name__} defines neither loss(batch) -> (scalar, metrics) nor, written from scratch, "

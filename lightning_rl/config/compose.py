@@ -15,7 +15,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from lightning_rl.config.groups import PRIMARY, group_options, hydra_ready, is_path, option_text
+from lightning_rl.config.groups import GROUPS, PRIMARY, group_options, hydra_ready, is_path, option_text
 from lightning_rl.config.keys import plain_keys
 from lightning_rl.config.policy_option import policy_option
 from lightning_rl.config.refusals import explanation, no_choice
@@ -45,6 +45,7 @@ def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         ConfigError: an unknown key or choice, an override that cannot be read, or a value that is missing.
     """
+    check_choices(overrides)
     overrides = completed(overrides)
     with hydra_ready():
         check_experiment(overrides)
@@ -131,6 +132,22 @@ def store_policy(path: str, policy_class: Any = None) -> None:
 def key_of(override: str) -> str:
     """What an override sets: "policy.lr" of "+policy.lr=1e-3"."""
     return override.lstrip("+~").split("=", 1)[0]
+
+
+def check_choices(overrides: Sequence[str]) -> None:
+    """Of two choices for one group, Hydra would take the last.
+
+    Raises:
+        ConfigError: a group is given twice, with different choices.
+    """
+    chosen: dict[str, str] = {}
+    for override in overrides:
+        key, _, choice = override.partition("=")
+        if key in GROUPS and chosen.setdefault(key, choice) != choice:
+            raise ConfigError(
+                f"{key}={chosen[key]} and {key}={choice}: one of them; to run both, add -m and write "
+                f"{key}={chosen[key]},{choice}"
+            )
 
 
 def check_experiment(overrides: Sequence[str]) -> None:

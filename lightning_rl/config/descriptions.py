@@ -70,7 +70,7 @@ def describe(what: str) -> str:
     """A choice ("policy=ppo"), a group ("workers"), a key ("policy.lr") or a metric ("train/loss") in words.
 
     Raises:
-        ConfigError: there is no such choice, group or key.
+        ConfigError: there is no such choice, group, key or metric.
     """
     if what in metrics():
         return f"{what}: {metrics()[what]}"
@@ -100,6 +100,9 @@ def config_with(key: str) -> Mapping[str, Any]:
         known |= dict.fromkeys(dotted(config))
         if key in known:
             return config
+    if "/" in key:
+        known |= dict.fromkeys(metrics())
+        raise ConfigError(f"no metric {key!r}.{did_you_mean(key, known)} `lightning-rl list metrics` names all")
     raise ConfigError(f"no key {key!r}.{did_you_mean(key, known)} Groups: {', '.join(GROUPS)}")
 
 

@@ -149,8 +149,8 @@ class ModelCatalog:
         custom = config["custom_preprocessor"]
         if custom is None:
             return make_preprocessor(obs_space, config)
-        found = found_class(custom, cls._preprocessors, "custom_preprocessor")
-        return checked(found, Preprocessor, "custom_preprocessor", custom, ("_init_shape",))(obs_space, config)
+        found = found_class(custom, cls._preprocessors, "model.custom_preprocessor")
+        return checked(found, Preprocessor, "model.custom_preprocessor", custom, ("_init_shape",))(obs_space, config)
 
     @classmethod
     def get_action_dist(
@@ -181,8 +181,8 @@ class ModelCatalog:
         custom = config["custom_action_dist"]
         if custom is None:
             return None
-        found = found_class(custom, cls._dists, "custom_action_dist")
-        return checked(found, ActionDistribution, "custom_action_dist", custom, DIST_METHODS)
+        found = found_class(custom, cls._dists, "model.custom_action_dist")
+        return checked(found, ActionDistribution, "model.custom_action_dist", custom, DIST_METHODS)
 
     @classmethod
     def get_model(

@@ -11,10 +11,11 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.errors import ConfigError, did_you_mean, import_object, shown
 from lightning_rl.models.before import nothing_before
 from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor
+from lightning_rl.signatures import ImportPath, fitted
 from lightning_rl.spaces import leaf_spaces, packed
 
 __all__ = ["DIST_METHODS", "checked", "custom_model", "found_class", "is_model"]
@@ -48,7 +49,8 @@ def custom_model(
         ConfigError: it is not there, does not take the keywords, or gives back something else than the contract says.
     """
     named = config["custom_model"]
-    model_class = checked(found_class(named, registry, "custom_model"), Model, "custom_model", named, ("forward",))
+    key = "model.custom_model"
+    model_class = checked(found_class(named, registry, key), Model, key, named, ("forward",))
     keywords = dict(config["custom_model_config"] or {})
     if preprocessor is not None:
         keywords["preprocessor"] = preprocessor
@@ -145,10 +147,10 @@ def found_class(named: Any, registry: Mapping[str, Any], key: str) -> Any:
         return registry[named]
     if "." not in named and ":" not in named:
         raise ConfigError(
-            f"{key}={named!r} is neither registered ({', '.join(registry) or 'nothing is'}) nor an import path "
+            f"{key}={shown(named)} is neither registered ({', '.join(registry) or 'nothing is'}) nor an import path "
             f"'package.module:Name'.{did_you_mean(named, registry)}"
         )
-    return import_object(named)
+    return import_object(fitted(key, named, ImportPath))
 
 
 def is_model(found: Any) -> bool:
@@ -165,7 +167,9 @@ def checked(found: Any, base: type[Any], key: str, named: Any, methods: tuple[st
         ConfigError: it is not; names the config `key`, what was `named` there, and what is missing.
     """
     if not (isinstance(found, type) and (issubclass(found, base) or (base is Model and is_model(found)))):
-        raise ConfigError(f"{key}={named!r} is {found!r}; expected a subclass of {base.__module__}.{base.__name__}")
+        raise ConfigError(
+            f"{key}={shown(named)} is {shown(found)}; expected a subclass of {base.__module__}.{base.__name__}"
+        )
     missing = [method for method in methods if getattr(found, method) is getattr(base, method)]
     if missing:
         raise ConfigError(

@@ -153,7 +153,8 @@ class Policy(Contributing):
         if self.is_recurrent and not self.supports_recurrent:
             raise UnsupportedSpaceError(
                 f"{type(self).__name__} does not learn from recurrent models; {type(self.model).__name__} has state: "
-                "choose a feed-forward model, or an algorithm that does: ppo, a2c, pg, r2d2"
+                "choose a feed-forward model (model.use_lstm, use_gru and use_attention false), or an algorithm that "
+                "does: ppo, a2c, pg, r2d2"
             )
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:

@@ -10,23 +10,39 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from lightning_rl.errors import ConfigError, EnvError, did_you_mean, import_object, note_name
+from lightning_rl.errors import ConfigError, EnvError, did_you_mean, import_object, note_name, shown
 from lightning_rl.ranges import Count
 from lightning_rl.rollouts.atari import Atari, is_atari
 from lightning_rl.rollouts.env_check import check_env
 from lightning_rl.rollouts.registry import EnvContext, call_creator, register_env, registered_env, registered_envs
 from lightning_rl.rollouts.sync_env import SyncEnv
-from lightning_rl.signatures import checks_fields
+from lightning_rl.signatures import ImportPath, checks_fields, fitted
 
 __all__ = ["EnvCreator", "ResetEnded", "autoreset_mode"]
 
 VECTORIZATIONS = ("auto", "sync", "async", "native")
+
+
+class WrapperEntry:
+    """An entry of `wrappers`: an import path, a callable, or `{wrapper: path, **keywords}`."""
+
+    def fitted(self, key: str, value: Any) -> Any:
+        """The entry as it was given.
+
+        Raises:
+            ConfigError: it names no wrapper.
+        """
+        named = value.get("wrapper") if isinstance(value, Mapping) else value
+        if not isinstance(named, str) and not callable(named):
+            raise ConfigError(f"{key}={shown(value)}; expected an import path, or {{wrapper: path, **keywords}}")
+        fitted(key, named, ImportPath)
+        return value
 
 
 @checks_fields("env")
@@ -48,7 +64,7 @@ class EnvCreator:
 
     id: str | Callable[..., gym.Env[Any, Any]]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    wrappers: Sequence[Any] = ()
+    wrappers: Sequence[Annotated[Any, WrapperEntry()]] = ()
     max_episode_steps: Count | None = None
     check: bool = True
 
@@ -179,7 +195,7 @@ class EnvCreator:
             return self.id
         module, _, attribute = self.id.partition(":")
         if attribute.isidentifier():
-            return import_object(self.id)
+            return import_object(fitted("env.id", self.id, ImportPath))
         note_name(self.id)  # Gymnasium imports the module
         return f"{module}:{attribute}"
 

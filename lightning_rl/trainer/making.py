@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, first_line, shown
 from lightning_rl.ranks.local import ranks_of
 from lightning_rl.trainer.device_check import on_cpu
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["made_trainer"]
 
+LONGEST = 300  # characters of a value, or of what Lightning says, in a message
 SETTINGS = ("accelerator", "devices", "strategy", "precision")  # that Lightning may refuse
 
 
@@ -45,8 +46,17 @@ def made_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any
     try:
         return Trainer(**keywords, **options, plugins=plugins)
     except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
-        settings = " ".join(f"trainer.{key}={config['trainer'].get(key)}" for key in SETTINGS)
-        raise ConfigError(f"Lightning's Trainer refuses {settings}: {error}") from error
+        given = config["trainer"]
+        settings = " ".join(
+            f"trainer.{key}={plain_text(given.get(key))}" for key in {**dict.fromkeys(SETTINGS), **given}
+        )
+        raise ConfigError(f"Lightning's Trainer refuses {settings}: {plain_text(first_line(error))}") from error
+
+
+def plain_text(value: Any) -> str:
+    """A value as the command line has it, on one line that is not long."""
+    text = str(value)
+    return text if text.isprintable() and len(text) <= LONGEST else shown(value)
 
 
 def fitting_strategy(strategy: Any, ranks: int, *, look: bool) -> Any:

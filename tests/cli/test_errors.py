@@ -37,7 +37,7 @@ GOLDEN: list[tuple[str, str, tuple[str, ...]]] = [
     ("seed=1,2", "'seed=1,2' is a sweep: add -m", ()),
     ("env=custom", "env.id has no value: set it with env.id=…", ()),
     ("env.id=CartPol-v1", "env.id='CartPol-v1' is no registered environment. Did you mean 'CartPole-v1'?", ()),
-    ("env.id=nowhere.envs:My", "'nowhere.envs:My': there is no module 'nowhere'", ()),
+    ("env.id=nowhere.envs:My", "env.id='nowhere.envs:My': there is no module 'nowhere'", ()),
     ("env.kwargs.size=3", "environment 'CartPole-v1' failed to start with TypeError:", ("size",)),
     ("workers.vectorization=native env=acrobot", "environment 'Acrobot-v1' has no native vector form", ("sync",)),
     (
@@ -60,7 +60,38 @@ GOLDEN: list[tuple[str, str, tuple[str, ...]]] = [
     ),
     ("trainer.gradient_clip_val=0.5", "trainer.gradient_clip_val is set by lightning_rl: use policy.max_grad_norm", ()),
     ("trainer.devices=0", "Lightning's Trainer refuses trainer.accelerator=cpu trainer.devices=0", ()),
-    ("env=pendulum model.custom_action_dist=nope", "custom_action_dist='nope'", ()),
+    ("policy=ppo policy=dqn", "policy=ppo and policy=dqn: one of them; to run both, add -m", ()),
+    ("policy.learning_rate=1e-3", "no key 'policy.learning_rate'. Did you mean 'policy.lr'?", ()),
+    ("policy.n_steps=5", "no key 'policy.n_steps'. Did you mean 'workers.fragment_length'?", ()),
+    ("policy.batch_size=64", "no key 'policy.batch_size'. Did you mean 'policy.minibatches'?", ()),
+    ("policy=dqn policy.batch_size=64", "no key 'policy.batch_size'. Did you mean 'data.batch_size'?", ()),
+    ("policy=sac buffer_size=64", "no key 'buffer_size'. Did you mean 'data.capacity'?", ()),
+    ("n_envs=3", "no key 'n_envs'. Did you mean 'workers.envs_per_worker'?", ()),
+    ("total_timesteps=3", "no key 'total_timesteps'. Did you mean 'total_env_steps'?", ()),
+    ("model.fcnet_hiddens=64", "model.fcnet_hiddens=64 is integer; expected list", ()),
+    ("model.fcnet_hiddens=[64,x]", "model.fcnet_hiddens[1]='x' is text; expected integer between 1 and 65536", ()),
+    ("model.use_lstm=flase", "model.use_lstm='flase' is text; expected true or false", ()),
+    ("seed=5000000000", "seed=5000000000; expected between 0 and 4294967295", ()),
+    ("policy.max_grad_norm=nan", "policy.max_grad_norm=nan; expected a finite number above 0, or null", ()),
+    ("policy.optimizer_kwargs.eps=-1", "policy.optimizer_kwargs.eps=-1: Invalid epsilon value", ()),
+    ("checkpoint.max_failures=0", "checkpoint.max_failures=0; expected at least 1", ()),
+    ("stop.seconds=nan", "stop.seconds=nan; expected a finite number above 0, or null", ()),
+    (
+        "stop.metric=eval/ep_rew_mean stop.return=100 evaluation=none",
+        "stop.metric='eval/ep_rew_mean' with evaluation.every_env_steps=0: nothing is ever evaluated",
+        (),
+    ),
+    ("trainer.max_time={}", "trainer.max_time={}; expected more than no time", ()),
+    ("trainer.devices=[]", "trainer.devices=[]; expected a number of devices", ()),
+    ("trainer.devices=1000", "trainer.devices=1000: the processes of this run need about ", ("GiB",)),
+    ("trainer.devices=1000000000000", "trainer.devices=1000000000000; expected between -1 and 1024", ()),
+    ("workers.logical_workers=4000000000", "workers.logical_workers=4000000000; expected between 1 and 65536", ()),
+    ("workers.envs_per_worker=1000000000000", "workers.envs_per_worker=1000000000000; expected between 1 and", ()),
+    ("torch_threads=100000", "torch_threads=100000; expected between 1 and 1024", ()),
+    ("callbacks=[7]", "callbacks[0]=7; expected an import path, or {callback: path, **keywords}", ()),
+    ("run_dir=''", "run_dir='' cannot be a run's directory: it is empty", ()),
+    ("run_dir=/proc/x", "run_dir='/proc/x' cannot be a run's directory: nothing can be made in '/proc'", ()),
+    ("env=pendulum model.custom_action_dist=nope", "model.custom_action_dist='nope'", ()),
 ]
 
 
@@ -73,7 +104,7 @@ def test_a_mistake_is_one_line_that_says_what_to_do(
     assert told.err.startswith(f"error: {start}")
     assert told.err.count("\n") == 1
     assert [word for word in holds if word not in told.err] == []
-    assert re.fullmatch(r"(lightning_rl [\d.]+: .* → out\n)?", told.out)  # what the run was to be
+    assert re.fullmatch(r"(lightning_rl [\d.]+: .* → .*\n)?", told.out)  # what the run was to be
     assert list(tmp_path.iterdir()) == []
 
 
@@ -83,6 +114,7 @@ def test_a_mistake_is_one_line_that_says_what_to_do(
         (("trian",), "no verb 'trian'. Did you mean 'train'?"),
         (("list", "polices"), "argument kind: invalid choice: 'polices'"),
         (("describe", "policy=pppo"), "policy=pppo: no such policy. Did you mean 'ppo'?"),
+        (("describe", "train/approx"), "no metric 'train/approx'. Did you mean 'train/approx_kl'?"),
         (("describe", "polcy.lr"), "no key 'polcy.lr'. Did you mean 'policy.lr'?"),
         (("evaluate",), "the following arguments are required: checkpoint"),
         (("evaluate", "nowhere.ckpt"), "checkpoint nowhere.ckpt does not exist"),

@@ -1,0 +1,154 @@
+"""Every key of every policy's config, set to what it cannot be: refused in one line, or built; nothing else."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_rl import run
+from lightning_rl.config import check_config, compose_config
+from lightning_rl.config.groups import shipped_conf
+from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError
+
+POLICIES = sorted(path.stem for path in (shipped_conf() / "policy").glob("*.yaml"))
+PENDULUM = ("td3", "ddpg", "tqc")
+SLOWEST_S = 2.0
+FAST_SHARE = 16  # one case of so many is in the default run
+
+MUTATIONS: dict[str, Any] = {
+    "text": "abc",
+    "number as text": "0.5",
+    "empty text": "",
+    "unicode": "ünï ✓ 漢字 \U0001f600 \x00 \n",
+    "long text": 50_000 * "x",
+    "path": "nowhere.at_all:Thing",
+    "true": True,
+    "null": None,
+    "zero": 0,
+    "one": 1,
+    "negative": -1,
+    "negative float": -0.5,
+    "float": 1.5,
+    "whole float": 3.0,
+    "tiny": 1e-300,
+    "large": 10**6,
+    "larger": 10**9,
+    "huge": 10**12,
+    "huge float": 1e30,
+    "beyond 64 bits": 2**70,
+    "nan": math.nan,
+    "inf": math.inf,
+    "-inf": -math.inf,
+    "empty list": [],
+    "empty mapping": {},
+    "list of null": [None],
+    "list of text": ["a", "b"],
+    "list of numbers": [1, -2.5, math.nan],
+    "list of huge": [10**9, 10**9],
+    "deep list": [[[[1]]]],
+    "mapping": {"a": 1},
+    "mapping of mappings": {"type": {"a": [1]}, "b": {"c": None}},
+}
+OF_POLICIES = ("policy", "model", "exploration", "data", "workers")  # sections that policies read, or choose
+
+
+def config_of(policy: str) -> dict[str, Any]:
+    env = "pendulum" if policy in PENDULUM else "cartpole"
+    return compose_config([f"policy={policy}", f"env={env}", "run_dir=out", "trainer.enable_progress_bar=false"])
+
+
+def keys_of(config: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Dotted keys; `policy.model` and the like are other sections."""
+    for key, value in config.items():
+        if f"{prefix}{key}" not in ("policy.model", "policy.exploration", "policy.seed"):
+            yield f"{prefix}{key}"
+            if isinstance(value, dict):
+                yield from keys_of(value, f"{prefix}{key}.")
+
+
+def cases(policy: str, config: dict[str, Any]) -> list[tuple[str, str]]:
+    """(key, mutation) of all keys, for the first policy, and of those whose meaning depends on the policy."""
+    own = [key for key in keys_of(config) if policy == POLICIES[0] or key.split(".")[0] in OF_POLICIES]
+    return [(key, mutation) for key in own for mutation in MUTATIONS]
+
+
+def in_fast_sample(policy: str, key: str, mutation: str) -> bool:
+    """The same cases every time, spread over keys and mutations."""
+    number = int.from_bytes(hashlib.sha256(f"{policy}/{key}/{mutation}".encode()).digest()[:4], "big")
+    return number % FAST_SHARE == 0
+
+
+def mutated(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """As the command line sets it: in the policy's part, too, where this takes over a section."""
+    own = copy.deepcopy(config)
+    for root in (own, own["policy"]) if key.split(".")[0] in ("model", "exploration", "seed") else (own,):
+        *sections, name = key.split(".")
+        section = root
+        for each in sections:
+            section = section[each]
+        if name in section:
+            section[name] = copy.deepcopy(value)
+    return own
+
+
+def outcome(config: dict[str, Any], key: str) -> str:
+    """ "refused", "refused when built" or "built".
+
+    Raises:
+        AssertionError: a refusal is not one line, or does not name the key; or it took too long.
+        Exception: what is no refusal.
+    """
+    started = time.perf_counter()
+    result = "refused"
+    try:
+        check_config(config)
+        result = "refused when built"
+        run.build(config)
+        result = "built"
+    except (ConfigError, UnsupportedSpaceError, EnvError) as error:
+        said = str(error)
+        assert "\n" not in said, f"several lines: {said!r}"
+        assert len(said) < 2500, f"{len(said)} characters: {said[:200]!r}"
+        last = key.rpartition(".")[2]
+        assert key in said or (result != "refused" and last in said), f"{key} is not named: {said!r}"
+    finally:
+        torch.set_num_threads(1)
+    took = time.perf_counter() - started
+    assert took < SLOWEST_S, f"{took:.1f} s"
+    return result
+
+
+def failures_of(policy: str, chosen: Any) -> tuple[Counter[str], list[str]]:
+    config, counts, failures = config_of(policy), Counter[str](), []
+    run.build(copy.deepcopy(config))  # imports take longer than a case may
+    for key, mutation in cases(policy, config):
+        if not chosen(policy, key, mutation):
+            continue
+        try:
+            counts[outcome(mutated(config, key, MUTATIONS[mutation]), key)] += 1
+        except Exception as error:
+            failures.append(f"{policy}: {key}={mutation}: {type(error).__name__}: {str(error)[:300]}")
+    return counts, failures
+
+
+@pytest.mark.parametrize("policy", ["ppo", "dqn"])
+def test_a_sample_of_wrong_values_is_refused_in_one_line_or_works(policy: str):
+    counts, failures = failures_of(policy, in_fast_sample)
+    assert failures == []
+    assert counts["refused"] > counts["built"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_wrong_value_is_refused_in_one_line_or_works(policy: str):
+    counts, failures = failures_of(policy, lambda *case: True)
+    print(policy, dict(counts))
+    assert failures == []

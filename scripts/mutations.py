@@ -7,10 +7,11 @@
 A mutant is a file with one changed node: a sign, a comparison, a constant, a term of a sum left out, a `detach`, a
 `no_grad` or a statement that updates state taken away. It is run in a fork of a process that has collected the tests,
 and only against those that run the changed lines, the quickest first, up to the first failure. Messages (`raise`,
-f-strings), annotations and docstrings are left as they are.
+f-strings), annotations and docstrings are left as they are, and defaults of parameters, which the contract tests
+compare with the YAML files.
 
 Survivors that mean the same as the original are listed in `scripts/equivalent_mutants.txt` with the reason:
-`file ¦ function ¦ change ¦ reason`. The record is `.mutations.json` in the working directory.
+`file | function | change | reason`. The record is `.mutations.json` in the working directory.
 """
 
 from __future__ import annotations
@@ -110,6 +111,8 @@ def mutants_of(path: str) -> list[Mutant]:
                 span = (node.test.lineno, node.test.end_lineno or node.test.lineno)
             elif isinstance(node, ast.FunctionDef):
                 span = (node.body[0].lineno, node.body[-1].end_lineno or node.lineno)
+            elif node not in bodies:  # what runs at import runs in no test
+                span = (1, sys.maxsize)
             change = described(node, new)
             found.append(Mutant(path, number, which, span, functions[node], change, node in bodies))
     return found
@@ -240,11 +243,14 @@ def left_alone(tree: ast.Module) -> set[ast.AST]:
             leave(node.annotation)
         elif isinstance(node, ast.Call):  # an axis: with its sign it is the same one, or an error
             given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            leave(*(keyword.value for keyword in node.keywords if keyword.arg == "strict"))  # checks, of zip
             leave(*(each for each in given if isinstance(each, ast.UnaryOp) and isinstance(each.operand, ast.Constant)))
         elif isinstance(node, ast.FunctionDef):
-            leave(node.returns)
+            leave(node.returns, *node.args.defaults, *node.args.kw_defaults)
         elif isinstance(node, ast.AnnAssign):
             leave(node.annotation)
+        elif isinstance(node, ast.ClassDef):
+            leave(*node.decorator_list)  # of dataclasses: frozen, slots
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             leave(node)  # a docstring
         elif isinstance(node, ast.If):
@@ -334,7 +340,8 @@ def covering(mutant: Mutant, known: dict[str, Any], most_seconds: float) -> list
     """Tests that run the changed lines, the quickest first, as many as fit into `most_seconds`."""
     lines, seconds = known["lines"].get(mutant.path, {}), known["seconds"]
     first, last = mutant.lines
-    tests = {test for line in range(first, last + 1) for test in lines.get(str(line), []) if test in seconds}
+    run_there = (each for line, each in lines.items() if first <= int(line) <= last)
+    tests = {test for each in run_there for test in each if test in seconds}
     chosen, total = [], 0.0
     for test in sorted(tests, key=lambda test: seconds[test]):
         total += seconds[test]
@@ -487,17 +494,21 @@ def say(line: str) -> None:
 def equivalents() -> dict[tuple[str, str, str], str]:
     """Reasons by (file, function, change)."""
     rows = EQUIVALENT.read_text().splitlines() if EQUIVALENT.exists() else []
-    parts = [[part.strip() for part in row.split(" ¦ ")] for row in rows if row.strip() and not row.startswith("#")]
+    parts = [[part.strip() for part in row.split(" | ")] for row in rows if row.strip() and not row.startswith("#")]
     return {(path, function, change): reason for path, function, change, reason in parts}
 
 
-def run(paths: list[str], sample: int, seed: int, most_seconds: float, only: str) -> None:
+def run(paths: list[str], sample: int, seed: int, most_seconds: float, only: str, again: str) -> None:
     """Try the mutants of the files, and print what survives."""
     import pytest
 
     known = json.loads(RECORD.read_text())
     files = [str(file.relative_to(ROOT)) for path in paths for file in files_in(ROOT / path)]
     every = [mutant for file in files for mutant in mutants_of(file) if only in str(mutant)]
+    if again:
+        lines = Path(again).read_text().splitlines()
+        named = {line.partition(" tests): ")[2] for line in lines if "survived (" in line or "unrun (" in line}
+        every = [mutant for mutant in every if str(mutant) in named]
     chosen = every if sample <= 0 or sample >= len(every) else random.Random(seed).sample(every, sample)
     chosen.sort(key=lambda mutant: (mutant.path, mutant.lines, mutant.node, mutant.which))
     say(f"{len(chosen)} of {len(every)} mutants in {len(files)} files")
@@ -527,13 +538,14 @@ def main() -> None:
     single = verbs.add_parser("one", help="run tests with one mutant, as `run` does for itself")
     single.add_argument("mutant")
     single.add_argument("tests", nargs="+")
+    running.add_argument("--again", default="", help="only what survived in this output of an earlier run")
     given = parser.parse_args()
     if given.verb == "record":
         record(given.tests)
     elif given.verb == "one":
         sys.exit(one(given.mutant, given.tests))
     else:
-        run(given.paths, given.sample, given.seed, given.seconds, given.only)
+        run(given.paths, given.sample, given.seed, given.seconds, given.only, given.again)
 
 
 if __name__ == "__main__":

@@ -105,10 +105,8 @@ def n_step_returns(
     """
     if n < 1:
         raise ValueError(f"n_step_returns got n={n}; expected at least 1")
-    going_on = _going_on(rewards, terminated, truncated, valid).bool()
+    followed = _going_on(rewards, terminated, truncated, valid).bool()
     _check_values(values, rewards)
-    followed = going_on.clone()
-    followed[-1] = False
     if valid is not None:
         followed[:-1] &= valid[1:]
     bootstrap = _only(values[1:], ~terminated)
@@ -192,6 +190,6 @@ def _backward_scan(added: Tensor, factor: Tensor) -> Tensor:
     step, length = 1, added.shape[0]
     while step < length:
         added = torch.cat([torch.addcmul(added[:-step], factor[:-step], added[step:]), added[-step:]])
-        factor = torch.cat([factor[:-step] * factor[step:], factor[-step:] * 0.0])
+        factor = torch.cat([factor[:-step] * factor[step:], factor[-step:]])  # the last ones have done their part
         step *= 2
     return added

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from lightning_rl.losses import approx_kl, clip_fraction, clipped_surrogate, policy_gradient, standardised
+from lightning_rl.losses.policy_gradient import penalty_factor
 
 OLD, NEW = torch.tensor([-0.5, -1.2, -0.7, -2.0]), torch.tensor([-0.4, -1.6, -0.1, -2.3])
 ADVANTAGES = torch.tensor([1.0, -2.0, 0.5, -0.3])
@@ -84,6 +85,14 @@ def test_approx_kl_estimates_the_divergence_of_the_distributions() -> None:
     drawn = torch.multinomial(p, 100_000, replacement=True, generator=torch.Generator().manual_seed(0))
     estimate = approx_kl(q.log()[drawn], p.log()[drawn])
     assert_close(estimate, (p * (p / q).log()).sum(), rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("kl", "factor"), [(0.0, 0.5), (0.12, 0.5), (0.125, 1.0), (0.25, 1.0), (0.5, 1.0), (0.51, 1.5), (0.7, 1.5)]
+)
+def test_a_penalty_grows_above_twice_its_target_and_halves_below_half(kl: float, factor: float) -> None:
+    """Target ¼: bounds ½ and ⅛, on which the coefficient stays."""
+    assert penalty_factor(kl, 0.25) == factor
 
 
 def test_clip_fraction_counts_the_ratios_outside() -> None:

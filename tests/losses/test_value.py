@@ -31,6 +31,7 @@ def test_explained_variance_of_the_golden_batch() -> None:
     """Errors 0 0 1: variance 2/9 of 2/3 → 1 − 1/3."""
     assert_close(explained_variance(torch.tensor([1.0, 2, 2]), torch.tensor([1.0, 2, 3])), torch.tensor(2 / 3))
     assert explained_variance(torch.zeros(3), torch.ones(3)).item() == 0.0
+    assert not explained_variance(torch.zeros(3, requires_grad=True), torch.arange(3.0)).requires_grad
     assert explained_variance(torch.tensor([3.0, 2, 1]), torch.tensor([1.0, 2, 3])).item() < 0
 
 
@@ -45,9 +46,9 @@ def test_the_clipped_square_error_teaches_nothing_beyond_its_limit() -> None:
 
 
 def test_a_value_change_beyond_the_clip_teaches_nothing_more() -> None:
-    """Old value 0, target 2, clip ½. V = 1: max(1, 1.5²) without gradient; V = .4: 1.6², V = −1: 3², with one."""
-    values = torch.tensor([1.0, 0.4, -1.0], requires_grad=True)
-    loss = value_change_clipped_error(values, torch.zeros(3), torch.full((3,), 2.0), 0.5)
+    """Old value 7, target 9, clip ½. V = 8: max(1, 1.5²) without gradient; V = 7.4: 1.6², V = 6: 3², with one."""
+    values = torch.tensor([8.0, 7.4, 6.0], requires_grad=True)
+    loss = value_change_clipped_error(values, torch.full((3,), 7.0), torch.full((3,), 9.0), 0.5)
     loss.backward()
     assert_close(loss.detach(), torch.tensor((2.25 + 2.56 + 9.0) / 3))
     assert values.grad is not None
@@ -80,6 +81,7 @@ def test_expectile_weighs_the_two_sides() -> None:
     """τ = .8: .8·1 above, .2·1 below; τ = ½ is half the square."""
     assert_close(expectile(torch.tensor([1.0, -1.0, 2.0]), 0.8), torch.tensor([0.8, 0.2, 3.2]))
     assert_close(expectile(torch.tensor([3.0, -3.0]), 0.5), torch.tensor([4.5, 4.5]))
+    assert_close(expectile(torch.tensor([0.5, -0.5]), 0.8), torch.tensor([0.2, 0.05]))
 
 
 ATOMS, NEXT = torch.linspace(-2, 2, 5), torch.tensor([[0.1, 0.2, 0.4, 0.2, 0.1]])
@@ -191,6 +193,14 @@ def test_shapes_that_would_broadcast_are_refused() -> None:
         c51_projection(torch.zeros(2, 4), one, one.bool(), 0.9, ATOMS)
     with pytest.raises(ValueError, match=r"expected \[N, Q\]"):
         quantile_huber(torch.zeros(2, 3), torch.zeros(4), torch.zeros(2, 3))
+
+
+def test_two_quantiles_are_quantiles_and_one_is_a_mistake() -> None:
+    """2 + ½ · (1, 3); a column `[N, 1]` is refused."""
+    targets = td_targets(torch.full((1,), 2.0), torch.tensor([[1.0, 3.0]]), torch.tensor([False]), 0.5)
+    assert_close(targets, torch.tensor([[2.5, 3.5]]))
+    with pytest.raises(ValueError, match="shapes differ"):
+        td_targets(torch.full((1,), 2.0), torch.tensor([[1.0]]), torch.tensor([False]), 0.5)
 
 
 def test_td_targets_of_quantiles_are_those_of_each_quantile() -> None:

@@ -173,6 +173,7 @@ def test_microbatches_add_up_to_the_gradient_of_the_whole(standardise: bool, mem
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
     assert told_too == {name: pytest.approx(value, rel=1e-4, abs=1e-6) for name, value in told.items()}
+    assert not any(value.requires_grad for value in parts.differentiate(parts._rows(fragment)).values())
     whole.learn_on_batch(fragment)
     parts.learn_on_batch(fragment)
     assert parts.gradient_steps == 1

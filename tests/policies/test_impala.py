@@ -280,6 +280,7 @@ def test_a_penalty_on_a_distance_that_is_always_0_is_refused(change: dict[str, i
     with pytest.raises(ConfigError, match=r"KL\(π_target‖π\) and its gradient are always 0: raise passes"):
         APPO(*CARTPOLE.spaces(), kl_coef=0.2, **change)
     APPO(*CARTPOLE.spaces(), kl_coef=0.2, tau=0.5, **change)
+    APPO(*CARTPOLE.spaces(), kl_coef=0.2, passes=2, minibatches=2)  # the target stands still for four steps
 
 
 def target_weights(policy: APPO) -> Tensor:

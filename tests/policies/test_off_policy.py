@@ -352,6 +352,15 @@ def test_the_quantiles_mean_is_the_value() -> None:
     assert_close(values, torch.tensor([[1.0, 5.5]]).expand(6, 2))
 
 
+def test_rows_of_quantiles_are_as_surprising_as_their_means() -> None:
+    """Q of action 0 is the mean 1 of 0 and 2, the target 1 + 0.9 · 4 of 3 and 5 by its own choice: 1 − 4.6."""
+    policy = made("dqn, quantiles", num_quantiles=2, double=False)
+    constant_q(policy.model, 0.0, 2.0, 0.0, 2.0)
+    constant_q(policy.target_model, 3.0, 5.0, 0.0, 0.0)
+    found = td_errors(policy, rows(rewards=torch.ones(6)))
+    assert_close(found, torch.full((6,), -3.6))
+
+
 def test_c51_learns_the_projected_distribution() -> None:
     """Atoms 0, 1, 2. Target: atom 1 surely, reward ½, discount 1: half of it on atom 1, half on atom 2.
 

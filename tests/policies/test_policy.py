@@ -218,6 +218,21 @@ def test_the_kl_after_the_last_step_is_the_mean_over_all_rows() -> None:
     assert abs(before) < 1e-6 and moved > 1e-4 and policy.moved(rows) == pytest.approx(moved, rel=1e-4)
 
 
+def test_a_custom_loss_without_a_weight_counts_once() -> None:
+    """Alone, in a dict, and twice with a weight of 2: 3, 3 and 6 more than without."""
+
+    def three(policy: Policy, batch: SampleBatch) -> Tensor:
+        return torch.tensor(3.0)
+
+    policy = PPO(*CARTPOLE.spaces(), seed=1)
+    fragment = worker(policy).sample()
+    losses = []
+    for given in ([], [three], [{"loss": three}], [{"loss": three, "weight": 2.0}]):
+        policy = PPO(*CARTPOLE.spaces(), custom_losses=given, seed=1)
+        losses.append(policy.total_loss(policy._rows(fragment))[0].item())
+    assert [loss - losses[0] for loss in losses] == pytest.approx([0.0, 3.0, 3.0, 6.0], abs=1e-5)
+
+
 class NaNLoss(PPO):
     def loss(self, batch: SampleBatch) -> tuple[Tensor, dict[str, Tensor]]:
         loss, metrics = super().loss(batch)

@@ -29,6 +29,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
         (["policy=appo", "env=cartpole"], 450.0),
         (["policy=impala", "env=repeat_after_me"], 90.0),
         (["policy=ppo", "env=acrobot"], -100.0),
+        (["policy=impala", "env=acrobot", "experiment=none"], -110.0),  # with one gradient step a batch: -192
+        (["policy=appo", "env=acrobot", "experiment=none"], -110.0),  # and -500
         (["policy=ppo", "env=pendulum"], -250.0),
         (["policy=ppo", "env=pendulum", "exploration=gsde", "model.free_log_std=false"], -300.0),
         (["policy=sac", "env=mountaincar_continuous"], 90.0),

@@ -221,7 +221,16 @@ def resume(arguments: Sequence[str]) -> int:
         check_config(config)
         run.check_same_run(config, checkpoint, changed, force=options.force)
         print(f"resuming {checkpoint}", flush=True)
+        for line in run.standing_still(config, env_steps_in(checkpoint)):
+            print(f"note: {line}", flush=True)
         return reported(run.train(config, ckpt_path=checkpoint), config)
+
+
+def env_steps_in(checkpoint: Path) -> int:
+    """How far the policy in a checkpoint is."""
+    from lightning_rl.checkpoint_files import counters_in  # torch
+
+    return counters_in(checkpoint)["env_steps"]
 
 
 def evaluate(arguments: Sequence[str]) -> int:

@@ -48,9 +48,13 @@ log = logging.getLogger(__name__)
 
 KNOWN_ERRORS = (CheckpointError, ConfigError, EnvError, NonFiniteError, RankError, UnsupportedSpaceError)
 
+SCHEDULED = ("lr", "clip", "entropy_coef")  # of a policy: how it learns, and not what
+EXPLORED = ("*epsilon*", "*_timesteps", "*scale*", "stddev", "temperature", "eta", "intrinsic_reward_coeff")
 # What may change when a run goes on; all else would make it another run.
 RESUMABLE = (
     *("total_env_steps", "stop.*", "checkpoint.*", "evaluation.*", "trainer.max_time", "torch_threads"),
+    *(f"policy.{name}{end}" for name in SCHEDULED for end in ("", ".*")),
+    *(f"exploration.{name}" for name in EXPLORED),
     *("workers.max_*", "workers.restart_backoff_s", "workers.min_healthy", "workers.*_timeout_s"),
 )
 # What says where and by what a run is computed, and not what: it may also be edited in config.yaml.
@@ -323,6 +327,8 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
             raise ConfigError(f"{key}={value!r} would make it another run; a resumed run can change {allowed}")
         section, _, name = key.rpartition(".")
         (value_at(config, section) if section else config)[name] = value
+        if section == "exploration":  # which policies take from there
+            config["policy"]["exploration"] = {**config["policy"]["exploration"], name: value}
     status = read_status(run_dir / STATUS_FILE)
     taken = status.get("env_steps", 0)
     if not isinstance(taken, int):
@@ -332,6 +338,24 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     if status.get("state") == "ok" and taken >= config["total_env_steps"]:
         raise ConfigError(f"{run_dir} has taken {taken} of total_env_steps={config['total_env_steps']}: give it more")
     return config
+
+
+def standing_still(config: Mapping[str, Any], env_steps: int) -> list[str]:
+    """What a resumed run does no more, in a line for each key that changes it.
+
+    Args:
+        config: that the run is to go on with.
+        env_steps: that it has taken.
+    """
+    from lightning_rl.schedules import schedule_span
+
+    policy, total = in_env_steps_of_run(config)["policy"], config["total_env_steps"]
+    effects = {"lr": "nothing is learned", "clip": "the policy does not move"}
+    return [
+        f"policy.{key} is 0 from {env_steps:,} env steps to the end, so {effect}: resume with policy.{key}=…"
+        for key, effect in effects.items()
+        if policy.get(key) is not None and set(schedule_span(policy[key], env_steps, total)) == {0.0}
+    ]
 
 
 def check_same_run(
@@ -363,8 +387,14 @@ def check_same_run(
     theirs = content.get("config") if isinstance(content, dict) else None
     if not isinstance(theirs, dict) or not isinstance(theirs.get("run_dir"), str):
         return  # of the time when checkpoints held no config
-    found = {key: pair for key, pair in changes(theirs, config, run_dir).items() if key not in ("run_dir", *typed)}
-    odd = [key for key in found if not any(fnmatch(key, pattern) for pattern in (*RESUMABLE, *ELSEWHERE))]
+    told = tuple(prefix for key in ("run_dir", *typed) for prefix in (key, f"policy.{key}"))
+    found = {
+        key: pair
+        for key, pair in changes(theirs, config, run_dir).items()
+        if key not in told and not key.startswith(tuple(f"{prefix}." for prefix in told))
+    }
+    allowed = (*RESUMABLE, *(f"policy.exploration.{name}" for name in EXPLORED), *ELSEWHERE)
+    odd = [key for key in found if not any(fnmatch(key, pattern) for pattern in allowed)]
     shown = {key: f"{key}={after!r} (checkpoint: {before!r})" for key, (before, after) in found.items()}
     file = run_dir / CONFIG_FILE
     if odd and not force:

@@ -28,6 +28,7 @@ __all__ = [
     "in_env_steps",
     "is_share",
     "schedule_points",
+    "schedule_span",
     "schedule_value",
 ]
 
@@ -91,6 +92,13 @@ def schedule_points(schedule: Schedule) -> list[float]:
             return schedule_points(schedule["points"])
         return [float(schedule[key]) for key in ("value", "initial", "final") if key in schedule]
     return [float(point[1]) for point in schedule]
+
+
+def schedule_span(schedule: Schedule, start: int, stop: int) -> list[float]:
+    """The values at `start`, at `stop` and at the corners between them; all others there lie between these."""
+    points = schedule.get("points", ()) if isinstance(schedule, Mapping) else schedule
+    corners = [int(point[0]) for point in points] if _is_list(points) else []
+    return [schedule_value(schedule, step) for step in (start, *(c for c in corners if start < c < stop), stop)]
 
 
 def check_schedule(name: str, schedule: Any, low: float = -math.inf, high: float = math.inf) -> None:

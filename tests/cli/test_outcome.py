@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lightning_rl.config.descriptions import outcome
 from lightning_rl.errors import CheckpointError
@@ -88,3 +90,25 @@ def test_the_best_file_is_the_one_with_the_best_value(mode: str, expected: str, 
     (tmp_path / "config.yaml").write_text(config)
     assert checkpoint_of(tmp_path, best=True).name == expected
     assert checkpoint_of(tmp_path).name == "last.ckpt"
+
+
+def test_a_resumed_run_may_learn_at_another_rate_and_says_what_stands_still(command: Command, tmp_path: Path):
+    """The rate reaches 0 at 600 env steps; a rate in percent of the run is stretched by more steps."""
+    falls = "policy.lr=[[0,1e-2],[600,0.0]]"
+    assert command("train", "policy=dqn", "run_dir=out", *SHORT, *WHOLE, falls, "data.learning_starts=256").code == 0
+    still = command("resume", "out", "total_env_steps=700")
+    assert "note: policy.lr is 0 from 6" in still.out
+    assert "so nothing is learned: resume with policy.lr=" in still.out
+    changed = ("policy.lr=[[0%,1e-2],[100%,0.0]]", "exploration.final_epsilon=0.5")
+    learns = command("resume", "out", "total_env_steps=800", *changed)
+    assert (learns.code, "note:" in learns.out) == (0, False)
+    stretched = command("resume", "out", "total_env_steps=900")
+    assert (stretched.code, "note:" in stretched.out) == (0, False)
+    with (tmp_path / "out" / "metrics.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["train/lr"]]
+    rates = {int(row["env_steps"]): float(row["train/lr"]) for row in rows}
+    assert {rate for step, rate in rates.items() if 640 < step < 690} == {0.0}
+    assert min(rate for step, rate in rates.items() if 740 < step < 790) > 0
+    assert float(rows[-1]["train/exploration/epsilon"]) == 0.5
+    history = yaml.safe_load((tmp_path / "out" / "config_history.yaml").read_text())
+    assert any("policy.lr" in entry["changes"] for entry in history)

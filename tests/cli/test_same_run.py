@@ -80,7 +80,7 @@ def edit_checkpoint(run_dir: Path, **parts: Any) -> None:
     [
         ("policy.gamma", 0.5, "0.99"),
         ("seed", 7, "0"),
-        ("policy.clip", 0.3, "0.2"),
+        ("policy.gae_lambda", 0.5, "0.95"),
         ("workers.envs_per_worker", 4, "2"),
         ("workers.fragment_length", 32, "16"),
         ("env.id", "Acrobot-v1", "'CartPole-v1'"),

@@ -111,9 +111,11 @@ def test_train_leaves_a_run_directory_that_evaluate_and_resume_take(command: Com
     assert "holds a run: continue it with `lightning-rl resume`" in again.err
 
     assert "give it more" in command("resume", "out").err
-    refused = command("resume", "out", "policy.lr=1")
+    refused = command("resume", "out", "policy.gamma=0.5")
     assert refused.code == 2
-    assert refused.err.startswith("error: policy.lr=1 would make it another run; a resumed run can change total_env_")
+    assert refused.err.startswith(
+        "error: policy.gamma=0.5 would make it another run; a resumed run can change total_env_"
+    )
 
     out.rename(tmp_path / "elsewhere")  # a run may be moved
     assert command("resume", "elsewhere", "total_env_steps=1200").code == 0

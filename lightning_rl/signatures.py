@@ -224,11 +224,11 @@ def _is_a(value: Any, kind: Any) -> bool:
 
 
 def _fitted_number(key: str, value: Any, kind: type, ranges: Sequence[Range]) -> Any:
-    number = value
+    number: Any = value
     whole = kind is not int or isinstance(value, numbers.Integral)
     if isinstance(value, numbers.Real) and not whole:
         whole = math.isfinite(value) and float(value).is_integer()
-        number = int(value) if whole else value  # type: ignore[call-overload]  # pyright: ignore
+        number = int(value) if whole else value  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not whole:
         raise _other_kind(key, value, Annotated[kind, ranges[0]] if ranges else kind)
     expected = " and ".join(map(str, ranges))
@@ -237,9 +237,8 @@ def _fitted_number(key: str, value: Any, kind: type, ranges: Sequence[Range]) ->
     if kind is float and not abs(number) <= FLOAT32_MAX:  # NaN is not
         raise ConfigError(f"{key}={shown(value)}; expected {f'a finite number {expected}'.rstrip()}")
     if not all(number in each for each in ranges):
-        raise ConfigError(
-            f"{key}={shown(value)}; expected {'a number ' if expected.startswith('above') else ''}{expected}"
-        )
+        above = "a number " if expected.startswith("above") else ""
+        raise ConfigError(f"{key}={shown(value)}; expected {above}{expected}")
     return number if type(number) in (int, float) else kind(number)
 
 

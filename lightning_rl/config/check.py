@@ -99,7 +99,7 @@ def _check_run_dir(run_dir: str) -> None:
         else:
             return
     except (OSError, ValueError) as error:
-        why = str(error)
+        why = getattr(error, "strerror", None) or str(error)
     raise ConfigError(f"run_dir={shown(run_dir)} cannot be a run's directory: {why}")
 
 

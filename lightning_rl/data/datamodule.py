@@ -19,6 +19,7 @@ from lightning_rl.collective import gathered, sum_over_ranks
 from lightning_rl.data.datasets import EvaluationDataset, OnPolicyDataset
 from lightning_rl.data.epochs import UNEVALUATED_EPOCH, Epochs
 from lightning_rl.data.evaluator import EVALUATION_DEFAULTS, EvaluationOptions, Evaluator, evaluation_workers
+from lightning_rl.data.storage import available_bytes, estimated_bytes
 from lightning_rl.data.transfer import moved
 from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.ranges import Seed
@@ -31,6 +32,9 @@ from lightning_rl.schedules import in_env_steps
 from lightning_rl.signatures import ImportPath, checks_keywords
 
 __all__ = ["EpisodeWindow", "RolloutDataModule"]
+
+
+ENOUGH = 2**30  # bytes: so little is never refused, for what is free may be little for a moment
 
 
 class EpisodeWindow:
@@ -296,6 +300,7 @@ class RolloutDataModule(LightningDataModule):
         assert self.trainer is not None
         rank, ranks = self.trainer.global_rank, self.trainer.world_size
         logical = logical_workers(self._logical, self.num_workers, ranks)
+        self._check_room(policy, len(range(rank, logical, ranks)))
         return make_worker_set(
             self.env,
             self._actor(policy),
@@ -306,6 +311,16 @@ class RolloutDataModule(LightningDataModule):
             callbacks=self.callbacks,
             **self.worker_options,
         )
+
+    def _check_room(self, policy: Any, workers: int) -> None:
+        """Refuse fragments that this machine's memory cannot hold, before they fill it."""
+        steps, envs = self.worker_options.get("fragment_length", 128), self.worker_options["num_envs"]
+        needed = estimated_bytes(policy.observation_space, policy.action_space, workers * envs * (steps + 1))
+        if needed > max(ENOUGH, free := available_bytes()):
+            raise ConfigError(
+                f"workers.fragment_length={steps} × workers.envs_per_worker={envs} × {workers} workers need "
+                f"{needed / 2**30:.1f} GiB of memory; {free / 2**30:.1f} GiB are free: lower workers.fragment_length"
+            )
 
     def _make_evaluator(self, policy: Any) -> Evaluator:
         assert self.trainer is not None

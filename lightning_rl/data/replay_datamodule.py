@@ -103,11 +103,11 @@ class ReplayDataModule(RolloutDataModule):
             seed=seed,
             callbacks=callbacks,
         )
-        learning_starts = in_env_steps(learning_starts)
-        check_sizes(capacity, batch_size, learning_starts, n_step)
+        starts: int = in_env_steps(learning_starts)
+        check_sizes(capacity, batch_size, starts, n_step)
         self.capacity, self.batch_size, self.n_step = capacity, batch_size, n_step
         self.fragments_per_iteration, self.storage, self.save_replay = fragments_per_iteration, storage, save_replay
-        self.ratio = UpdateRatio(training_intensity, learning_starts)
+        self.ratio = UpdateRatio(training_intensity, starts)
         self.prioritized = prioritized
         self.priorities: dict[str, Any] = {
             "alpha": priority_alpha,
@@ -116,7 +116,7 @@ class ReplayDataModule(RolloutDataModule):
             "ranked": priority_ranked,
         }
         stride = max(1, sequence_length // 2) if sequence_stride is None else sequence_stride
-        self.sequences = {"length": sequence_length, "burn_in": burn_in, "stride": stride}
+        self.sequences: dict[str, Any] = {"length": sequence_length, "burn_in": burn_in, "stride": stride}
         self.replay: Any = None  # a ReplayBuffer, or what a subclass makes of several
         self._counting = False  # whether the ratio knows from which env steps on; not before an empty buffer is filled
         self._generator = np.random.default_rng(derive_seed(seed, "replay"))

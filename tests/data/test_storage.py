@@ -8,11 +8,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch import Trainer
 
-from lightning_rl.data import storage
+from lightning_rl.data import RolloutDataModule, storage
 from lightning_rl.data.replay import ReplayBuffer
 from lightning_rl.data.storage import available_bytes, check_fits_memory, estimated_bytes
 from lightning_rl.errors import ConfigError
+from lightning_rl.policies import PPO
+from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.sample_batch import SampleBatch
 
 PIXELS = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
@@ -77,3 +80,12 @@ def images(obs: np.ndarray) -> SampleBatch:
 def test_what_is_available_is_within_what_there_is(tmp_path: Path) -> None:
     assert 2**20 < available_bytes() < 2**45
     assert available_bytes(str(tmp_path / "not" / "yet")) > 0
+
+
+def test_fragments_that_the_memory_cannot_hold_are_refused_before_they_are_filled() -> None:
+    """100,000 environments × 100,000 steps: 10¹⁰ rows of 29 bytes at least."""
+    env = EnvCreator("CartPole-v1")
+    data = RolloutDataModule(env, {"envs_per_worker": 100_000, "fragment_length": 100_000})
+    trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_checkpointing=False)
+    with pytest.raises(ConfigError, match=r"need 2\d\d\.\d GiB of memory; .* lower workers\.fragment_length"):
+        trainer.fit(PPO(*env.spaces()), data)

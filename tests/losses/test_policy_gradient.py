@@ -104,6 +104,7 @@ def test_clip_fraction_counts_the_ratios_outside() -> None:
 def test_standardised_uses_the_population_deviation_and_survives_equal_advantages() -> None:
     assert_close(standardised(ADVANTAGES), torch.tensor([1.054499, -1.581749, 0.615125, -0.087875]), atol=1e-5, rtol=0)
     assert_close(standardised(torch.full((3,), 7.0)), torch.zeros(3))
+    assert_close(standardised(torch.tensor([0.0, 2e-5])), torch.tensor([-0.1, 0.1]))  # 1e-5 over 1e-4, the least
 
 
 @pytest.mark.parametrize("function", [policy_gradient, approx_kl])

@@ -127,6 +127,14 @@ def test_the_mass_beyond_the_atoms_is_measured(reward: float, terminated: bool, 
     assert_close(got, torch.tensor([beyond]))
 
 
+def test_how_far_beyond_is_counted_in_distances_of_the_atoms() -> None:
+    """Atoms 0, 2, 4 moved by 3: 5 is half a distance beyond, 7 is more, with .2 of the mass; no gradient."""
+    mass = torch.tensor([[0.5, 0.3, 0.2]], requires_grad=True)
+    got = c51_clipped(mass, torch.tensor([3.0]), torch.tensor([False]), 1.0, torch.tensor([0.0, 2.0, 4.0]))
+    assert_close(got, torch.tensor([0.2]))
+    assert not got.requires_grad
+
+
 def test_quantile_huber_of_a_batch_worked_by_hand() -> None:
     """Quantiles 0 and 2 at τ = ¼, ¾; targets 1 and −1, each twice. Errors 1 −1 | −1 −3, Huber ½ ½ | ½ 2½,
     weights ¼ ¾ | ¼ ¼: means (⅛ + ⅜)/2 = ¼ and (⅛ + ⅝)/2 = ⅜; their sum is ⅝. With κ = 2, Huber/κ is ¼ ¼ | ¼ 2."""
@@ -193,6 +201,19 @@ def test_shapes_that_would_broadcast_are_refused() -> None:
         c51_projection(torch.zeros(2, 4), one, one.bool(), 0.9, ATOMS)
     with pytest.raises(ValueError, match=r"expected \[N, Q\]"):
         quantile_huber(torch.zeros(2, 3), torch.zeros(4), torch.zeros(2, 3))
+    for quantiles, taus, targets in (((2, 3), 3, (3, 3)), ((2, 3), 3, (2,)), ((2, 3, 1), (3, 1), (2, 3))):
+        with pytest.raises(ValueError, match=r"expected \[N, Q\]"):
+            quantile_huber(torch.zeros(quantiles), torch.zeros(taus), torch.zeros(targets))
+    with pytest.raises(ValueError, match="shapes differ"):
+        c51_projection(NEXT, torch.zeros(1), torch.zeros(1, 1, dtype=torch.bool), 0.9, ATOMS)
+    with pytest.raises(ValueError, match=r"expected \[N, Z\] and \[N, A, Z\]"):
+        dueling_q_values(torch.zeros(2, 4), torch.zeros(2, 3, 4, 5))
+
+
+def test_quantile_huber_weighs_errors_by_their_sign_however_small() -> None:
+    """Quantile 0 at τ = ¼, targets ½, 2, −½: ¼ · ⅛, ¼ · 1.5 and ¾ · ⅛, of which the mean is ½ / 3."""
+    found = quantile_huber(torch.zeros(1, 1), torch.tensor([0.25]), torch.tensor([[0.5, 2.0, -0.5]]))
+    assert_close(found, torch.tensor([0.5 / 3]))
 
 
 def test_two_quantiles_are_quantiles_and_one_is_a_mistake() -> None:

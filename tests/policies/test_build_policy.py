@@ -271,6 +271,21 @@ def test_distributions_can_come_from_a_function() -> None:
 
     policy = PPO.with_updates("Sure", action_distribution_fn=distribution)(*CARTPOLE.spaces())
     assert bool((worker(policy).sample().actions == 1).all())
+    for mode in (False, True):
+        policy.train(mode)
+        policy.compute_actions(np.zeros((2, 4), np.float32), [])
+        assert policy.training is mode
+
+
+def test_a_function_may_change_the_fragment_that_it_is_given() -> None:
+    def postprocess(policy: Any, sample_batch: SampleBatch, *others: Any) -> SampleBatch:
+        sample_batch["rewards"] = sample_batch.rewards + 1.0
+        return sample_batch
+
+    policy = PG.with_updates("Changing", postprocess_fn=postprocess)(*CARTPOLE.spaces())
+    fragment = worker(policy).sample()
+    before = fragment.rewards
+    assert bool((policy.postprocess_trajectory(fragment).rewards == 2.0).all()) and fragment.rewards is before
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------

@@ -133,6 +133,9 @@ def test_rows_without_a_perturbation_tell_how_the_policy_itself_does() -> None:
     own = float(with_own["returns"][2].mean())
     metrics = policy.learn_on_batch(with_own)
     assert metrics["own_return"] == pytest.approx(own)
+    tried = with_own["returns"][:2]
+    assert metrics["return_mean"] == pytest.approx(float(tried.mean()))
+    assert metrics["return_max"] == pytest.approx(float(tried.max())) and tried.max() > tried.min()
     assert policy.env_steps == int(with_own["steps"].sum())
     twin = made(ES)
     assert "own_return" not in twin.learn_on_batch(with_own[torch.tensor([True, True, False])])

@@ -98,7 +98,11 @@ def test_a_config_for_a_policy_that_takes_keywords_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "message"),
-    [([0, 1], "expected the tuple"), (([0], [], {}), "returned 1 actions for 2 observations")],
+    [
+        ([0, 1], "expected the tuple"),
+        (([0, 1], []), "expected the tuple"),
+        (([0], [], {}), "returned 1 actions for 2 observations"),
+    ],
 )
 def test_a_broken_answer_is_named(answer: Any, message: str) -> None:
     policy = Scratch(*CARTPOLE.spaces(), {})

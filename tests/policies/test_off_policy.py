@@ -583,6 +583,19 @@ def test_a_frozen_temperature_stays(name: str) -> None:
     assert "log_alpha" in policy.state_dict()
 
 
+def test_the_default_target_entropy_follows_the_action_space() -> None:
+    """−A nats for A real numbers."""
+    assert made("sac").target_entropy == -2.0 and made("tqc").target_entropy == -2.0
+
+
+def test_each_part_of_sac_has_its_own_learning_rate() -> None:
+    policy = made("sac", actor_lr_scale=2.0, critic_lr_scale=3.0, alpha_lr_scale=5.0)
+    found = {group["lr_scale"]: {id(p) for p in group["params"]} for group in policy.parameter_groups()}
+    assert found[2.0] == {id(p) for p in policy.model.parameters()}
+    assert found[3.0] == {id(p) for p in policy.critic.parameters()}
+    assert found[5.0] == {id(policy.log_alpha)} and len(found) == 3
+
+
 def test_a_higher_temperature_makes_more_random_states_worth_more() -> None:
     """V(s') = Q − α log π: with actions that are sure to be less likely than 1 (entropy > 0), α adds to the target."""
     policy = made("sac, discrete", target_entropy=None)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from lightning_rl.policies import A2C, APPO, IMPALA, PPO, Policy
+from lightning_rl.policies.metrics import mean_entropy
 from lightning_rl.policies.sac import flat
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
@@ -44,6 +45,12 @@ def test_entropy_lowers_the_loss(policy_class: type[Policy]) -> None:
     entropy = policy.evaluate(batch)[0].entropy().mean().detach()
     assert entropy.abs() > 0.1
     assert_close(term(policy, batch, "entropy_coef", 0.3), -0.3 * entropy, rtol=1e-3, atol=1e-5)
+
+
+def test_entropy_has_a_gradient_where_it_counts_and_costs_none_elsewhere() -> None:
+    policy, batch = moved(PPO)
+    for coefficient in (0.0, 0.3):
+        assert mean_entropy(policy.evaluate(batch)[0], coefficient).requires_grad is (coefficient > 0)
 
 
 @pytest.mark.parametrize("policy_class", ON_POLICY)

@@ -78,9 +78,9 @@ def assert_same_run(first: Path, second: Path) -> None:
 
 
 def everything(run_dir: Path) -> dict[str, Any]:
-    """What the last checkpoint holds, without times and without how Lightning counted its way there."""
+    """What the last checkpoint holds, without times, the configuration, and how Lightning counted its way there."""
     checkpoint = torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
-    del checkpoint["loops"], checkpoint["config"]  # the latter names the run's directory
+    del checkpoint["loops"], checkpoint["config"]
     metrics = checkpoint["callbacks"]["MetricsCallback"]
     del metrics["seconds"]
     epochs = checkpoint["callbacks"]["Epochs"]
@@ -183,6 +183,41 @@ def test_replay_priorities_and_the_ratio_go_on_as_if_nothing_had_been(tmp_path: 
     assert_same_run(again, tmp_path / "whole")
     (data,) = (value for key, value in everything(again).items() if key.endswith("DataModule"))
     assert data["ratio"]["taken"] > 50
+
+
+SHORT_RUN = [
+    *("experiment=none", "env=cartpole", "model.fcnet_hiddens=[8]", "workers.logical_workers=2"),
+    *("evaluation.episodes=1", "evaluation.every_env_steps=96", "evaluation.max_share=null", "checkpoint.keep=20"),
+]
+FRAGMENTS = "workers.fragment_length=16"
+SEQUENCES = [
+    "model.lstm_cell_size=8",
+    "data.sequence_length=4",
+    "data.sequence_stride=2",
+    "data.burn_in=2",
+    "data.learning_starts=40",
+]
+EXPERIENCE = {
+    "impala": ["policy=impala", FRAGMENTS, "data.order=fixed", "data.replay_proportion=1.0", "policy.minibatches=1"],
+    "appo": ["policy=appo", FRAGMENTS, "data.order=fixed", "policy.kl_coef=0.5", "policy.minibatches=1"],
+    "a3c": ["policy=a3c", FRAGMENTS, "data.gradients_per_iteration=2"],
+    "es": ["policy=es", "data.directions=2", "data.eval_prob=0.5"],
+    "ars": ["policy=ars", "data.directions=2"],
+    "r2d2": ["policy=r2d2", FRAGMENTS, "data.capacity=100", "data.batch_size=4", *SEQUENCES],
+    "rnd": ["policy=ppo", FRAGMENTS, "policy.minibatches=1", "exploration=rnd"],
+    "parameter noise": [*REPLAY, "policy=dqn", "exploration=parameter_noise"],
+}
+
+
+@pytest.mark.parametrize("name", EXPERIENCE)
+def test_every_kind_of_experience_goes_on_as_if_nothing_had_been(tmp_path: Path, name: str) -> None:
+    """What each keeps of its own: requests, populations, gradients, sequences, a target, networks that explore."""
+    composed = compose_config([*SHORT_RUN, *EXPERIENCE[name], f"run_dir={tmp_path / 'whole'}", "total_env_steps=256"])
+    composed["checkpoint"]["every_env_steps"] = 128
+    check_config(composed)
+    run.train(composed)
+    again = resumed(tmp_path / "whole", first_saved(tmp_path / "whole"), tmp_path / "again", 256, 0)
+    assert_same_run(again, tmp_path / "whole")
 
 
 class Interrupt(RLCallback):

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from lightning_rl.data.priorities import Ranked
 from lightning_rl.data.prioritized import PrioritizedReplayBuffer
 from lightning_rl.data.replay import ReplayBuffer
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
@@ -337,6 +338,25 @@ def test_a_restored_buffer_goes_on_with_the_same_draws_weights_and_priorities(ra
         for name in ("batch_indexes", "weights", "actions", "rewards"):
             assert torch.equal(draws[0][name], draws[1][name])
     assert (one.tree.leaves == other.tree.leaves).all() and one.stats() == other.stats()
+
+
+def test_a_restored_buffer_sorts_at_the_same_moment_and_gives_the_same_ranks_until_then() -> None:
+    """Of 60 rows, a few changed since they were sorted, two of these new; they are sorted when a quarter, 15, did."""
+    one, other = (PrioritizedReplayBuffer(60, ranked=True) for _ in range(2))
+    one.add(fragment(60))
+    one.update_priorities(ids_of(one), torch.linspace(0.1, 2.0, 60))
+    ranks = one._priorities
+    assert isinstance(ranks, Ranked)
+    ranks.sort(one.tree)
+    one.update_priorities(ids_of(one)[:3], torch.tensor([1.3, 0.7, 0.2]))
+    one.add(fragment(2, start=60))
+    assert (ranks.unseen, 0 < ranks.changed < 15) == (2, True)
+    other.load_state_dict(one.state_dict())
+    for step in range(20):
+        for buffer in (one, other):
+            buffer.add(fragment(1, start=62 + step))
+            buffer.update_priorities(ids_of(one)[step : step + 1], torch.tensor([0.1 * step]))
+        assert (one.tree.leaves == other.tree.leaves).all(), step
 
 
 def test_an_empty_buffer_can_be_saved() -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "RankError",
     "SaveError",
     "UnsupportedSpaceError",
+    "UntrustedError",
     "check_at_least_one",
     "did_you_mean",
     "first_line",
@@ -108,6 +109,10 @@ class CheckpointError(RuntimeError):
 
 class SaveError(CheckpointError):
     """Something of a run that could not be written; the message names the file, the reason and what there is."""
+
+
+class UntrustedError(CheckpointError):
+    """A checkpoint that names code which the user does not trust; another file of the run would name it, too."""
 
 
 class NonFiniteError(FloatingPointError):

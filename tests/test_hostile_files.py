@@ -630,6 +630,15 @@ def test_a_policy_of_one_s_own_is_loaded_where_its_package_is_trusted(
     assert type(Policy.load(welcome)) is mine
 
 
+def test_a_refusal_does_not_offer_another_file_of_the_run(
+    welcome: Path, base: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = run_directory(tmp_path, base, {})
+    welcome.rename(run_dir / "checkpoints" / "best_000000100_5.00.ckpt")
+    assert main(["evaluate", str(run_dir), "--best"]) == 2
+    assert one_line(capsys.readouterr().err).endswith("Policy.load(…, trust=['welcome'])")
+
+
 @pytest.mark.parametrize("trust", ["welcom", "welcome_too", "welcome.Mine2", "elcome", "Mine", "*"])
 def test_a_prefix_is_made_of_whole_names(trust: str, welcome: Path) -> None:
     with pytest.raises(CheckpointError, match="not trusted"):

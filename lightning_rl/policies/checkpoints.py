@@ -16,6 +16,7 @@ from lightning_rl.errors import (
     CheckpointError,
     ConfigError,
     NonFiniteError,
+    UntrustedError,
     did_you_mean,
     import_object,
     import_path,
@@ -111,7 +112,7 @@ def names_in(path: str | Path, named: Mapping[str, Any], trust: Sequence[str]) -
     Raises:
         CheckpointError: it names code that is not trusted, or is not there.
     """
-    names = NamedByFile(f"checkpoint {path}", trust, CheckpointError)
+    names = NamedByFile(f"checkpoint {path}", trust, UntrustedError)
     try:
         names.check({"policy": named})
     except CheckpointError as error:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lightning_rl.errors import CheckpointError, SaveError
+from lightning_rl.errors import CheckpointError, SaveError, UntrustedError
 from lightning_rl.run_directory.config_file import read_config
 
 __all__ = ["BEST_FILE", "checkpoint_of", "naming_others"]
@@ -50,7 +50,7 @@ def naming_others(file: Path, how: str) -> Iterator[None]:
     """
     try:
         yield
-    except SaveError:
+    except (SaveError, UntrustedError):
         raise
     except CheckpointError as error:
         if file.absolute().parent.name != "checkpoints":

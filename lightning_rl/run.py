@@ -52,7 +52,15 @@ SCHEDULED = ("lr", "clip", "entropy_coef")  # of a policy: how it learns, and no
 EXPLORED = ("*epsilon*", "*_timesteps", "*scale*", "stddev", "temperature", "eta", "intrinsic_reward_coeff")
 # What may change when a run goes on; all else would make it another run.
 RESUMABLE = (
-    *("total_env_steps", "stop.*", "checkpoint.*", "evaluation.*", "trainer.max_time", "torch_threads"),
+    *(
+        "total_env_steps",
+        "report_every_env_steps",
+        "stop.*",
+        "checkpoint.*",
+        "evaluation.*",
+        "trainer.max_time",
+        "torch_threads",
+    ),
     *(f"policy.{name}{end}" for name in SCHEDULED for end in ("", ".*")),
     *(f"exploration.{name}" for name in EXPLORED),
     *("workers.max_*", "workers.restart_backoff_s", "workers.min_healthy", "workers.*_timeout_s"),
@@ -166,7 +174,7 @@ def callbacks(
         target = env.reward_threshold
         if target is None:
             raise ConfigError(f"stop.return=auto: {env.name!r} declares no reward_threshold; give a number")
-    metrics = MetricsCallback(hparams=config)
+    metrics = MetricsCallback(config, config["report_every_env_steps"])
     stop = StopCallback(config["total_env_steps"], target, signals=signals, **rules)
     checkpoint = RLCheckpoint(run_dir / "checkpoints", **config["checkpoint"])
     status = StatusCallback(run_dir / "status.json", metrics, stop, checkpoint)

@@ -1,4 +1,7 @@
-"""The one door by which numbers reach loggers: once an iteration, under the registry's names, at step `env_steps`."""
+"""The one door by which numbers reach loggers: rows at `env_steps`, under the registry's names.
+
+An iteration may be one env step, and a run may have a billion: rows are bounded, whatever an iteration is.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_rl.callbacks.hooks import overridden_hooks
 from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
@@ -16,16 +20,22 @@ from lightning_rl.rollouts.watchdog import resident_mb
 
 __all__ = ["MetricsCallback", "latest_metrics", "log_metrics_of", "resident_mb"]
 
+BY_HAND = 50  # env steps between two rows where there is no run: 2,000 in 100,000
+AVERAGED = ("train/", "time/collect_s", "time/learn_s")
 FLUSH_SECONDS = 10.0  # epochs may be long: a killed run loses at most this much of its curves
 
 
 class MetricsCallback(Callback):
-    """Collects an iteration's numbers from policy and data, times it, and writes them to every logger of the Trainer.
+    """Collects an iteration's numbers from policy and data, times it, and writes rows to every logger of the Trainer.
 
-    Put it before the callbacks that read `latest`: stop rules, progress, status.
+    Put it before the callbacks that read `latest`: stop rules, progress, status. These see every iteration. A row comes
+    after the iteration that passes a multiple of `every_env_steps`, before an evaluation and at the end; its `train/`
+    metrics and times of an iteration are means over the iterations since the row before, `time/fps` is that of all of
+    them, and everything else is the newest value.
 
     Args:
         hparams: the run's configuration, for TensorBoard's HPARAMS tab and the like; `None` writes none.
+        every_env_steps: between two rows, at least; 1: a row for each iteration.
 
     Attributes:
         latest: the newest value of every metric.
@@ -33,8 +43,8 @@ class MetricsCallback(Callback):
         evaluated_at: env steps of the policy of the newest evaluation; `None` before the first.
     """
 
-    def __init__(self, hparams: Mapping[str, Any] | None = None) -> None:
-        self.hparams = hparams
+    def __init__(self, hparams: Mapping[str, Any] | None = None, every_env_steps: int = 1) -> None:
+        self.hparams, self.every_env_steps = hparams, every_env_steps
         self.latest: dict[str, float] = {}
         self.evaluated_at: int | None = None
         self._best: dict[str, float] = {}
@@ -43,6 +53,10 @@ class MetricsCallback(Callback):
         self._started = self._iteration_started = self._flushed = self._evaluation_started = time.perf_counter()
         self._evaluation_seconds = 0.0
         self._env_steps = 0
+        self._row: dict[str, float] = {}  # what the next row will have, means aside
+        self._sums: dict[str, list[float]] = {}  # of the iterations since the last row: metric → [sum, how many]
+        self._row_began = (0, 0.0)  # env steps of the last row, and seconds of iterations since then
+        self._hooked: list[Any] = []  # callbacks that want every iteration's metrics
 
     @property
     def best_return(self) -> float | None:
@@ -65,6 +79,10 @@ class MetricsCallback(Callback):
         self._hparams_written = True
         self._started = self._iteration_started = self._flushed = time.perf_counter()
         self._env_steps = step
+        if not self._row:
+            self._row_began = (step, 0.0)
+        callbacks: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+        self._hooked = [callback for callback in callbacks if overridden_hooks(callback, ("on_train_result",))]
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """An iteration is over."""
@@ -77,17 +95,22 @@ class MetricsCallback(Callback):
         result["time/fps"] = (step - self._env_steps) / seconds
         result["time/learn_s"] = float(pl_module.learn_seconds)
         result["time/total_s"] = self.seconds
-        result["sys/rss_mb"] = resident_mb()
-        for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
-            if overridden_hooks(callback, ("on_train_result",)):
-                callback.on_train_result(trainer=trainer, policy=pl_module, result=result)
-        self._write(trainer, result, step)
+        due = trainer.is_last_batch or step // self.every_env_steps > self._env_steps // self.every_env_steps
+        if due or self._hooked:
+            result["sys/rss_mb"] = resident_mb()
+        for callback in self._hooked:
+            callback.on_train_result(trainer=trainer, policy=pl_module, result=result)
+        self._take(result, seconds)
         self._env_steps, self._iteration_started, self._evaluation_seconds = step, now, 0.0
+        if due:
+            self._report(trainer)
         if now - self._flushed > FLUSH_SECONDS and not trainer.is_last_batch:
             self._flush(trainer, now)
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Start the evaluation's clock."""
+        """Start the evaluation's clock; the row of the iteration before comes first."""
+        if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
+            self._report(trainer)
         self._evaluation_started = time.perf_counter()
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
@@ -103,14 +126,16 @@ class MetricsCallback(Callback):
     def evaluated(self, trainer: Trainer, result: dict[str, float], step: int) -> None:
         """Write what an evaluation brought, of the policy at `step` environment steps."""
         self.evaluated_at = step
-        self._write(trainer, result, step)
+        self._note(result)
+        self._log(trainer, result, step)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Bring the epoch's rows to the disk."""
         self._flush(trainer, time.perf_counter())
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Keep the time, for a later fit of the same objects."""
+        """Write the last row, and keep the time for a later fit of the same objects."""
+        self._report(trainer)
         self._seconds_before, self._started = self.seconds, time.perf_counter()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
@@ -120,25 +145,53 @@ class MetricsCallback(Callback):
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers."""
         numbers = {"best": dict(self._best), "latest": dict(self.latest), "evaluated_at": self.evaluated_at}
-        return {"seconds": self.seconds, **numbers}
+        row = {"row": dict(self._row), "sums": {name: list(sums) for name, sums in self._sums.items()}}
+        return {"seconds": self.seconds, **numbers, **row, "row_began": list(self._row_began)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue counting."""
         self._seconds_before = float(state_dict["seconds"])
         self._best, self.latest = dict(state_dict["best"]), dict(state_dict["latest"])
         self.evaluated_at = state_dict.get("evaluated_at")
+        self._row = dict(state_dict.get("row", {}))
+        self._sums = {name: list(sums) for name, sums in state_dict.get("sums", {}).items()}
+        began = state_dict.get("row_began", (0, 0.0))
+        self._row_began = (int(began[0]), float(began[1]))
 
-    def _write(self, trainer: Trainer, result: dict[str, float], step: int) -> None:
-        result = {
-            name: float(value) for name, value in result.items()
-        }  # users' hooks may add numpy numbers and tensors
+    def _take(self, result: dict[str, float], seconds: float) -> None:
+        """Put an iteration's numbers into the next row."""
+        for name, value in result.items():
+            result[name] = number = float(value)  # users' hooks may add numpy numbers and tensors
+            if name.startswith(AVERAGED):
+                sums = self._sums.setdefault(name, [0.0, 0.0])
+                sums[0] += number
+                sums[1] += 1.0
+        self._note(result)
+        self._row.update(result)
+        self._row_began = (self._row_began[0], self._row_began[1] + seconds)
+
+    def _note(self, result: Mapping[str, float]) -> None:
         self.latest.update(result)
-        show_to_callbacks(trainer, result)
         for name in (TRAIN_RETURN, EVAL_RETURN):
             if name in result:
                 self._best[name] = max(result[name], self._best.get(name, result[name]))
+
+    def _report(self, trainer: Trainer) -> None:
+        """Write what came since the last row, if anything did."""
+        if not self._row:
+            return
+        row = {**self._row, **{name: total / count for name, (total, count) in self._sums.items()}}
+        if "time/fps" in row:
+            row["time/fps"] = (self._env_steps - self._row_began[0]) / max(self._row_began[1], 1e-9)
+        row.setdefault("sys/rss_mb", resident_mb())
+        self.latest["sys/rss_mb"] = row["sys/rss_mb"]
+        self._row, self._sums, self._row_began = {}, {}, (self._env_steps, 0.0)
+        self._log(trainer, row, self._env_steps)
+
+    def _log(self, trainer: Trainer, row: Mapping[str, float], step: int) -> None:
+        show_to_callbacks(trainer, row)
         for logger in trainer.loggers:
-            logger.log_metrics(result, step=step)
+            logger.log_metrics(dict(row), step=step)
 
     def _flush(self, trainer: Trainer, now: float) -> None:
         self._flushed = now
@@ -160,7 +213,7 @@ def show_to_callbacks(trainer: Trainer, result: Mapping[str, float]) -> None:
 def log_metrics_of(trainer: Trainer) -> None:
     """Give a Trainer that was made by hand the callback that logs; one that it has already stays the only one."""
     if not any(isinstance(callback, MetricsCallback) for callback in trainer.callbacks):  # pyright: ignore[reportAttributeAccessIssue]
-        trainer.callbacks.insert(0, MetricsCallback())  # pyright: ignore[reportAttributeAccessIssue]
+        trainer.callbacks.insert(0, MetricsCallback(every_env_steps=BY_HAND))  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def latest_metrics(trainer: Trainer) -> dict[str, float]:

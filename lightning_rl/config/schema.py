@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal, TypedDict
 
 from lightning_rl.errors import ConfigError, shown
-from lightning_rl.ranges import Count, Range, Seed
+from lightning_rl.ranges import Count, CountEnvSteps, Range, Seed
 
 __all__ = ["TRAINER_KEYS_WITH_A_HOME", "RunKeys", "StopSection", "TrainerSection"]
 
@@ -17,6 +17,7 @@ class RunKeys(TypedDict):
 
     seed: Seed
     total_env_steps: Count
+    report_every_env_steps: CountEnvSteps
     run_dir: str
     torch_threads: Annotated[int, Range(1, 1024)]
     stop: Mapping[str, Any]

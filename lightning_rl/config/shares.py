@@ -37,6 +37,7 @@ def in_env_steps_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
         own["policy"]["exploration"] = _explored(own["policy"]["exploration"], total)
     own["checkpoint"] = resolved(own["checkpoint"], hints_of(RLCheckpoint), total)
     own["evaluation"] = resolved(own["evaluation"], EVALUATION.hints, total)
+    own["report_every_env_steps"] = in_env_steps(own["report_every_env_steps"], total)
     return own
 
 

@@ -93,6 +93,18 @@ def test_a_share_is_one_of_the_run(tmp_path: Path) -> None:
     assert len(diary.iterations) >= 10
 
 
+@pytest.mark.slow
+def test_a_run_has_about_2000_rows_whatever_an_iteration_is(tmp_path: Path) -> None:
+    """8,000 iterations of an env step each, before learning starts; 0.05 % are four of them."""
+    fitted(
+        *(tmp_path, "policy=dqn", "logger=csv", "total_env_steps=8000", "data.learning_starts=8000"),
+        *("evaluation.every_env_steps=0", f"run_dir={tmp_path}"),
+    )
+    steps = [int(line.split(",")[0]) for line in (tmp_path / "metrics.csv").read_text().splitlines()[1:]]
+    assert 1900 <= len(steps) <= 2001
+    assert steps[-1] >= 8000
+
+
 def test_without_evaluation_a_run_ends_at_its_steps(tmp_path: Path) -> None:
     diary = fitted(tmp_path, *PIPELINES["on_policy"], "total_env_steps=200", "evaluation.every_env_steps=0")
     assert diary.evaluations == []

@@ -240,7 +240,7 @@ def shipped_constructors() -> list[Any]:
 
     files = [*(shipped_conf() / "policy").glob("*.yaml"), *(shipped_conf() / "data").glob("*.yaml")]
     targets = {yaml.safe_load(file.read_text()).get("_target_") for file in files} - {None}
-    classes = [import_object(path) for path in (*targets, *STRATEGIES.values())]
+    classes = [import_object(path) for path in (*sorted(targets), *STRATEGIES.values())]
     return [*classes, EnvCreator, Limits, RLCheckpoint, StopCallback]
 
 

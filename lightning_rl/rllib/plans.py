@@ -225,7 +225,7 @@ class ClassicPlan:
         self.plan, self.config, self.trainer = plan, config, trainer
         self._running: tuple[Any, Iterator[Any]] | None = None
 
-    def running(self, workers: PlanWorkers) -> Iterator[Any]:
+    def __call__(self, workers: PlanWorkers) -> Iterator[Any]:
         """The items of now, of these workers."""
         if self._running is None or self._running[0] is not workers.workers:
             trainer = [self.trainer] if self.trainer is not None else []
@@ -278,4 +278,4 @@ class PlannedDataset(Iterations):
     def iterations(self) -> Iterator[Callable[[], Any]]:
         """Each goes on with the plan."""
         while True:
-            yield functools.partial(next, self.plan.running(self.workers))
+            yield functools.partial(next, self.plan(self.workers))

@@ -107,7 +107,7 @@ def test_a_sweep_over_seeds_alone_is_one_row(command: Command, tmp_path: Path):
 def test_all_jobs_are_checked_before_the_first_one_starts(command: Command, tmp_path: Path):
     told = command("train", "-m", "policy=ppo,a2c", "seed=1,x", "run_dir=sweep", *SHORT[:2])
     assert (told.code, told.out) == (2, "")
-    assert told.err == "error: seed='x' is text; expected integer\n"
+    assert told.err == "error: seed='x' is text; expected integer between 0 and 4294967295\n"
     assert command("train", "-m", "policy=ppo,pppo").err.startswith("error: policy=pppo: no such policy.")
     assert list(tmp_path.iterdir()) == []
 
@@ -117,4 +117,4 @@ def test_jobs_of_different_policies_take_the_values_tuned_for_each(command: Comm
     assert told.code == 0
     configs = {job.name: yaml.safe_load((job / "config.yaml").read_text()) for job in (tmp_path / "sweep").glob("?_*")}
     assert set(configs) == {"0_ppo_cartpole", "1_a2c_cartpole"}
-    assert configs["0_ppo_cartpole"]["policy"]["gamma"] != configs["1_a2c_cartpole"]["policy"]["gamma"]
+    assert configs["0_ppo_cartpole"]["policy"]["lr"] != configs["1_a2c_cartpole"]["policy"]["lr"]

@@ -139,11 +139,11 @@ def test_an_error_of_the_users_code_ends_with_1_and_leaves_its_traceback(command
 
 def test_a_loss_that_is_not_finite_stops_before_the_step(command: Command, tmp_path: Path):
     (tmp_path / "nan_losses.py").write_text(
-        "def nan(policy, batch):\n    return batch.action_logp.mean() * float('nan')\n"
+        "def broken(policy, batch):\n    return batch.action_logp.mean() * float('nan')\n"
     )
-    told = command("train", "run_dir=out", "policy.custom_losses=[nan_losses:nan]", *SHORT)
+    told = command("train", "run_dir=out", "policy.custom_losses=[nan_losses:broken]", *SHORT)
     assert told.code == 2
-    assert told.err.splitlines()[-1].startswith("error: loss is nan in gradient step 0")
+    assert told.err.splitlines()[-1].startswith("error: loss is nan (broken nan) in gradient step 0")
     assert json.loads((tmp_path / "out" / "status.json").read_text())["state"] == "failed"
 
 

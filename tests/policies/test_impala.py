@@ -346,5 +346,5 @@ def test_a_target_network_that_cannot_move_is_refused(change: dict[str, float]) 
 @pytest.mark.parametrize("change", [{"kl_coef": -1.0}, {"kl_target": 0.0}])
 @pytest.mark.parametrize("algorithm", [APPO, PPO])
 def test_a_penalty_that_cannot_be_steered_is_refused(algorithm: type[Policy], change: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"policy\.kl_coef=.*kl_target=.*expected at least 0"):
+    with pytest.raises(ConfigError, match=r"policy\.kl_(coef=-1\.0; expected at least 0|target=0\.0; expected a number above 0)"):
         algorithm(*CARTPOLE.spaces(), **change)

@@ -24,7 +24,7 @@ import yaml
 from lightning_rl import __version__, evaluation, run
 from lightning_rl.callbacks.signals import Interrupts
 from lightning_rl.config import check_config, compose_config, descriptions
-from lightning_rl.config.compose import parsed_overrides
+from lightning_rl.config.compose import check_choices, parsed_overrides
 from lightning_rl.config.sweep_tables import failures, sweep_jobs_of, write_tables
 from lightning_rl.config.sweeps import sweep, sweep_jobs
 from lightning_rl.errors import (
@@ -137,6 +137,7 @@ def train(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--cfg", action="store_true", help="print the composed config and train nothing")
     options = parser.parse_intermixed_args(arguments)
+    check_choices(options.overrides)
     if options.multirun:
         return train_all(options.overrides)
     config = compose_config(options.overrides)

@@ -21,7 +21,7 @@ from lightning_rl.config.policy_option import policy_option
 from lightning_rl.config.refusals import explanation, no_choice
 from lightning_rl.errors import ConfigError, first_line, import_object
 
-__all__ = ["compose_config", "parsed_overrides", "store_policy"]
+__all__ = ["check_choices", "compose_config", "parsed_overrides", "store_policy"]
 
 # Mappings that take keys of the user's own, so these need no "+" on the command line.
 OPEN = (
@@ -45,7 +45,6 @@ def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         ConfigError: an unknown key or choice, an override that cannot be read, or a value that is missing.
     """
-    check_choices(overrides)
     overrides = completed(overrides)
     with hydra_ready():
         check_experiment(overrides)
@@ -135,7 +134,7 @@ def key_of(override: str) -> str:
 
 
 def check_choices(overrides: Sequence[str]) -> None:
-    """Of two choices for one group, Hydra would take the last.
+    """On a command line, a second choice for a group is a slip, of which Hydra would take the last.
 
     Raises:
         ConfigError: a group is given twice, with different choices.

@@ -32,7 +32,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
         (["policy=impala", "env=acrobot", "experiment=none"], -110.0),  # with one gradient step a batch: -192
         (["policy=appo", "env=acrobot", "experiment=none"], -110.0),  # and -500
         (["policy=ppo", "env=pendulum"], -250.0),
-        (["policy=ppo", "env=pendulum", "exploration=gsde", "model.free_log_std=false"], -300.0),
         (["policy=sac", "env=mountaincar_continuous"], 90.0),
         (["experiment=cartpole_throughput"], 475.0),
     ],

@@ -117,4 +117,4 @@ def test_jobs_of_different_policies_take_the_values_tuned_for_each(command: Comm
     assert told.code == 0
     configs = {job.name: yaml.safe_load((job / "config.yaml").read_text()) for job in (tmp_path / "sweep").glob("?_*")}
     assert set(configs) == {"0_ppo_cartpole", "1_a2c_cartpole"}
-    assert configs["0_ppo_cartpole"]["policy"]["lr"] != configs["1_a2c_cartpole"]["policy"]["lr"]
+    assert [configs[name]["policy"]["gae_lambda"] for name in sorted(configs)] == [0.9, 0.95]

@@ -61,7 +61,7 @@ class PPO(Policy):
         gae_lambda: Probability = 0.95,
         clip: NonNegativeSchedule = 0.2,
         passes: Count = 10,
-        minibatches: Count = 16,
+        minibatches: Count = 4,
         value_coef: NonNegative = 0.5,
         value_clip: Positive | None = None,
         value_loss_clip: Positive | None = None,

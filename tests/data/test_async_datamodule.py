@@ -58,7 +58,8 @@ class Notes(RLCallback):
 
 def trained(run_dir: Path, *overrides: str, resume: bool = False) -> tuple[Any, Any, Notes]:
     """Policy, DataModule and notes of a finished run whose processes, if any, are gone."""
-    composed = compose_config([*SMALL, f"run_dir={run_dir}", *overrides])
+    small = SMALL if "policy=dqn" not in overrides else [each for each in SMALL if not each.startswith("policy.")]
+    composed = compose_config([*small, f"run_dir={run_dir}", *overrides])
     check_config(composed)
     policy, datamodule, trainer = run.build(composed)
     notes = Notes()

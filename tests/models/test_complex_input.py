@@ -295,7 +295,7 @@ def test_by_default_actions_can_depend_on_a_picture_and_a_number_together(post, 
 
 def test_the_recorded_camera_is_made_of_bytes():
     env = EnvCreator(ThreeSigns)
-    policy = PPO(*env.spaces(), observation_filter="mean_std")
+    policy = PPO(*env.spaces(), observation_filter="mean_std", minibatches=2)
     worker = RolloutWorker(env, policy, num_envs=2, fragment_length=4, vectorization="sync", seed=1)
     fragment = worker.sample()
     assert fragment.obs["camera"].dtype == torch.uint8 and fragment.obs["camera"].shape == (5, 2, 8, 8, 1)

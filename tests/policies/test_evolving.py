@@ -265,7 +265,7 @@ def test_settings_out_of_range_are_refused(kind: type[Evolving], keywords: dict[
 
 
 def test_no_directions_at_all_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"policy\.top_directions=0; expected at least 1, or null for all"):
+    with pytest.raises(ConfigError, match=r"policy\.top_directions=0; expected at least 1, or null"):
         made(ARS, top_directions=0)
 
 

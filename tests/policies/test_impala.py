@@ -170,8 +170,8 @@ def test_values_are_those_of_the_policy_that_learns_not_of_the_one_that_acts(alg
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"clip_rho": 0.0}, r"clip_rho=0\.0.* expected clips above 0"),
-        ({"vtrace_lambda": 1.5}, r"vtrace_lambda=1\.5.* 0 ≤ vtrace_lambda ≤ 1"),
+        ({"clip_rho": 0.0}, r"policy\.clip_rho=0\.0; expected a number above 0"),
+        ({"vtrace_lambda": 1.5}, r"policy\.vtrace_lambda=1\.5; expected between 0 and 1"),
     ],
 )
 def test_numbers_out_of_range_are_refused(change: dict[str, float], message: str) -> None:
@@ -339,12 +339,16 @@ def test_targets_are_v_trace_of_the_target_network_s_policy() -> None:
 
 @pytest.mark.parametrize("change", [{"target_update_interval": 0}, {"tau": 0.0}])
 def test_a_target_network_that_cannot_move_is_refused(change: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="expected at least 1 or null, and 0 < tau ≤ 1"):
+    with pytest.raises(
+        ConfigError, match=r"interval=0; expected at least 1, or null|tau=0\.0; expected a number above 0"
+    ):
         APPO(*CARTPOLE.spaces(), **change)
 
 
 @pytest.mark.parametrize("change", [{"kl_coef": -1.0}, {"kl_target": 0.0}])
 @pytest.mark.parametrize("algorithm", [APPO, PPO])
 def test_a_penalty_that_cannot_be_steered_is_refused(algorithm: type[Policy], change: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"policy\.kl_(coef=-1\.0; expected at least 0|target=0\.0; expected a number above 0)"):
+    with pytest.raises(
+        ConfigError, match=r"policy\.kl_(coef=-1\.0; expected at least 0|target=0\.0; expected .* above 0)"
+    ):
         algorithm(*CARTPOLE.spaces(), **change)

@@ -209,7 +209,8 @@ def test_the_penalty_is_steered_by_the_kl_after_the_last_step() -> None:
 
 def test_the_kl_after_the_last_step_is_the_mean_over_all_rows() -> None:
     """Of sequences too, which minibatches keep whole: their sizes differ."""
-    policy = PPO(*CARTPOLE.spaces(), kl_coef=0.2, lr=3e-2, model={"use_lstm": True, "lstm_cell_size": 8}, seed=1)
+    memory = {"use_lstm": True, "lstm_cell_size": 8}
+    policy = PPO(*CARTPOLE.spaces(), kl_coef=0.2, lr=3e-2, minibatches=4, model=memory, seed=1)
     rows = policy._rows(worker(policy).sample())
     before = policy.moved(rows)
     policy.learn_on_batch(rows)

@@ -96,7 +96,7 @@ def schedule_points(schedule: Schedule) -> list[float]:
 
 def schedule_span(schedule: Schedule, start: int, stop: int) -> list[float]:
     """The values at `start`, at `stop` and at the corners between them; all others there lie between these."""
-    points = schedule.get("points", ()) if isinstance(schedule, Mapping) else schedule
+    points: Any = schedule.get("points", ()) if isinstance(schedule, Mapping) else schedule
     corners = [int(point[0]) for point in points] if _is_list(points) else []
     return [schedule_value(schedule, step) for step in (start, *(c for c in corners if start < c < stop), stop)]
 
@@ -220,7 +220,7 @@ def _curve(schedule: Mapping[str, Any], env_steps: int) -> float:
     return final + (initial - final) * CURVES[schedule["type"]](done)
 
 
-def _joined(points: Sequence[Sequence[float]], env_steps: int) -> float:
+def _joined(points: Sequence[Sequence[Any]], env_steps: int) -> float:
     steps = [point[0] for point in points]
     after = bisect_right(steps, env_steps)
     if after == 0 or after == len(steps):

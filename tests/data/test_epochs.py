@@ -51,7 +51,7 @@ class Diary(Callback):
         self.evaluations: list[int] = []
         self.epochs: list[int] = []
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.iterations.append(pl_module.env_steps)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "Count",
     "CountEnvSteps",
     "Critics",
+    "LearningRate",
     "LogStd",
     "NonNegative",
     "NonNegativeSchedule",
@@ -80,3 +81,4 @@ Seed = Annotated[int, Range(0, 2**32 - 1)]  # what NumPy and Lightning take
 ProbabilitySchedule = Annotated[Schedule, Range(0, 1)]
 NonNegativeSchedule = Annotated[Schedule, Range(0)]
 PositiveSchedule = Annotated[Schedule, Range(0, above_low=True)]
+LearningRate = Annotated[Schedule, Range(0, 1000)]

@@ -210,6 +210,8 @@ def fitted(key: str, value: Any, hint: Any) -> Any:
     # A text is a sequence, too, but never what a list keyword means.
     if not _is_a(value, kind) or kind is Sequence:
         raise _other_kind(key, value, hint)
+    if isinstance(value, str) and "\0" in value:
+        raise ConfigError(f"{key}={shown(value)} holds the character NUL, which no name or path can have")
     return value
 
 

@@ -22,7 +22,7 @@ from lightning_rl.data.sequence_replay import (
 from lightning_rl.data.storage import check_fits_memory, estimated_bytes
 from lightning_rl.data.update_ratio import UpdateRatio
 from lightning_rl.errors import CheckpointError, ConfigError
-from lightning_rl.ranges import Count, NonNegative, Positive, ProbabilitySchedule, Range, Seed, Whole, WholeEnvSteps
+from lightning_rl.ranges import Count, Positive, Probability, ProbabilitySchedule, Range, Seed, Whole, WholeEnvSteps
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import in_env_steps
 from lightning_rl.seeding import derive_seed
@@ -81,7 +81,7 @@ class ReplayDataModule(RolloutDataModule):
         fragments_per_iteration: Count = 1,
         n_step: Count = 1,
         prioritized: bool = False,
-        priority_alpha: NonNegative = 0.6,
+        priority_alpha: Probability = 0.6,
         priority_beta: ProbabilitySchedule = 0.4,
         priority_eps: Positive = 1e-6,
         priority_ranked: bool = False,

@@ -16,7 +16,7 @@ from lightning_rl.policies.advantages import advantage_rows, cheap_values, stand
 from lightning_rl.policies.learning import Metrics, mean_entropy
 from lightning_rl.policies.metrics import means
 from lightning_rl.policies.policy import Policy
-from lightning_rl.ranges import Count, NonNegative, NonNegativeSchedule, Positive, Probability
+from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
 
@@ -50,7 +50,7 @@ class A2C(Policy):
         value_coef: NonNegative = 0.5,
         entropy_coef: NonNegativeSchedule = 0.0,
         standardise_advantages: bool = False,
-        lr: NonNegativeSchedule = 7e-4,
+        lr: LearningRate = 7e-4,
         optimizer: str = "rmsprop",
         max_grad_norm: Positive | None = 0.5,
         **keywords: Any,

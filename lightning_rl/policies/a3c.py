@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from lightning_rl.policies.a2c import A2C
-from lightning_rl.ranges import NonNegativeSchedule, Positive
+from lightning_rl.ranges import LearningRate, NonNegativeSchedule, Positive
 
 __all__ = ["A3C"]
 
@@ -27,7 +27,7 @@ class A3C(A2C):
         action_space: gym.Space[Any],
         *,
         entropy_coef: NonNegativeSchedule = 0.01,
-        lr: NonNegativeSchedule = 7e-4,
+        lr: LearningRate = 7e-4,
         max_grad_norm: Positive | None = 40.0,
         **keywords: Any,
     ) -> None:

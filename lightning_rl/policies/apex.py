@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from lightning_rl.policies.dqn import DQN
-from lightning_rl.ranges import Count, NonNegativeSchedule, Positive
+from lightning_rl.ranges import Count, LearningRate, Positive
 
 __all__ = ["ApexDQN"]
 
@@ -29,7 +29,7 @@ class ApexDQN(DQN):
         *,
         dueling: bool = True,
         target_update_interval: Count = 2500,
-        lr: NonNegativeSchedule = 1e-4,
+        lr: LearningRate = 1e-4,
         max_grad_norm: Positive | None = 40.0,
         **keywords: Any,
     ) -> None:

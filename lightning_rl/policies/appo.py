@@ -17,7 +17,7 @@ from lightning_rl.policies.impala import IMPALA
 from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.targets import Follower, target_of
 from lightning_rl.policies.traces import following_values
-from lightning_rl.ranges import Count, NonNegative, NonNegativeSchedule, Portion, Positive
+from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Portion, Positive
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
 
@@ -60,7 +60,7 @@ class APPO(IMPALA):
         kl_target: Positive = 0.01,
         target_update_interval: Count | None = None,
         tau: Portion = 1.0,
-        lr: NonNegativeSchedule = 5e-4,
+        lr: LearningRate = 5e-4,
         **keywords: Any,
     ) -> None:
         super().__init__(observation_space, action_space, passes=passes, lr=lr, **keywords)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lightning_rl.losses.evolution import random_search_weights
 from lightning_rl.policies.evolving import Evolving
-from lightning_rl.ranges import Count, NonNegativeSchedule, Positive
+from lightning_rl.ranges import Count, LearningRate, Positive
 
 __all__ = ["ARS"]
 
@@ -34,7 +34,7 @@ class ARS(Evolving):
         *,
         sigma: Positive = 0.05,
         top_directions: Count | None = None,
-        lr: NonNegativeSchedule = 0.02,
+        lr: LearningRate = 0.02,
         optimizer: str = "sgd",
         observation_filter: Literal["none", "mean_std"] = "mean_std",
         **keywords: Any,

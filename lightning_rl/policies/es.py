@@ -10,7 +10,7 @@ from torch import Tensor
 from lightning_rl.losses.evolution import evolution_weights
 from lightning_rl.policies.evolving import Evolving
 from lightning_rl.policies.metrics import Metrics
-from lightning_rl.ranges import NonNegative, NonNegativeSchedule, Positive
+from lightning_rl.ranges import LearningRate, NonNegative, Positive
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["ES"]
@@ -37,7 +37,7 @@ class ES(Evolving):
         *,
         sigma: Positive = 0.02,
         weight_decay: NonNegative = 0.005,
-        lr: NonNegativeSchedule = 0.01,
+        lr: LearningRate = 0.01,
         observation_filter: Literal["none", "mean_std"] = "mean_std",
         **keywords: Any,
     ) -> None:

@@ -14,7 +14,7 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.learning import Metrics, mean_entropy
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.traces import following_values, in_traces, vtrace_rows
-from lightning_rl.ranges import Count, NonNegative, NonNegativeSchedule, Positive, Probability
+from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
 
@@ -60,7 +60,7 @@ class IMPALA(Policy):
         minibatches: Count = 4,
         value_coef: NonNegative = 0.5,
         entropy_coef: NonNegativeSchedule = 0.01,
-        lr: NonNegativeSchedule = 7e-4,
+        lr: LearningRate = 7e-4,
         max_grad_norm: Positive | None = 0.5,
         **keywords: Any,
     ) -> None:

@@ -12,7 +12,7 @@ from lightning_rl.losses.returns import discounted_returns
 from lightning_rl.policies.advantages import standardised_over_ranks
 from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.policy import Policy
-from lightning_rl.ranges import NonNegativeSchedule
+from lightning_rl.ranges import LearningRate
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["PG"]
@@ -40,7 +40,7 @@ class PG(Policy):
         action_space: gym.Space[Any],
         *,
         standardise_returns: bool = True,
-        lr: NonNegativeSchedule = 3e-3,
+        lr: LearningRate = 3e-3,
         **keywords: Any,
     ) -> None:
         super().__init__(observation_space, action_space, lr=lr, **keywords)

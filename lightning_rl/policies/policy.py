@@ -39,7 +39,7 @@ from lightning_rl.policies.contributing import Contributing
 from lightning_rl.policies.custom_losses import CustomLosses, LossEntries
 from lightning_rl.policies.from_scratch import DEFINED, start_alone
 from lightning_rl.policies.optimiser import Optimiser
-from lightning_rl.ranges import NonNegativeSchedule, Positive, Probability, Seed
+from lightning_rl.ranges import LearningRate, Positive, Probability, Seed
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
 from lightning_rl.signatures import checks_keywords
@@ -109,7 +109,7 @@ class Policy(Contributing):
         model: ModelOptions | None = None,
         exploration: Mapping[str, Any] | None = None,
         gamma: Probability = 0.99,
-        lr: NonNegativeSchedule = 3e-4,
+        lr: LearningRate = 3e-4,
         optimizer: str = "adam",
         optimizer_kwargs: Mapping[str, Any] | None = None,
         max_grad_norm: Positive | None = None,

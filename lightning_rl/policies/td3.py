@@ -21,7 +21,7 @@ from lightning_rl.policies.inputs import InputDict
 from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import Follower, frozen, target_of
-from lightning_rl.ranges import Count, Critics, NonNegative, NonNegativeSchedule, Portion
+from lightning_rl.ranges import Count, Critics, LearningRate, NonNegative, Portion
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.spaces import is_bounded_box
 
@@ -65,7 +65,7 @@ class TD3(Policy):
         target_noise_clip: NonNegative = 0.5,
         actor_lr_scale: NonNegative = 1.0,
         critic_lr_scale: NonNegative = 1.0,
-        lr: NonNegativeSchedule = 1e-3,
+        lr: LearningRate = 1e-3,
         **keywords: Any,
     ) -> None:
         self.num_critics, self.policy_delay = num_critics, policy_delay

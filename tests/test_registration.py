@@ -122,7 +122,7 @@ def continuous(name: str) -> bool:
 
 def algorithm(policy: Any, env: Any, path: Path, /, *overrides: str, **config: Any) -> Algorithm:
     """One that, if it replays, learns in its first iteration."""
-    small = ["experiment=none", "workers.envs_per_worker=2", "workers.fragment_length=16"]
+    small = ["experiment=none", "workers.envs_per_worker=4", "workers.fragment_length=16"]
     if getattr(TARGETS.get(policy), "off_policy", False):
         small += [*SOON, "data.fragments_per_iteration=10"]
     if getattr(TARGETS.get(policy), "evolves", False):

@@ -22,6 +22,14 @@ def verb(monkeypatch: pytest.MonkeyPatch, function: object) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def from_a_terminal() -> Iterator[None]:
+    """A shell starts what goes to the background with Ctrl-C ignored: the tests are of a command in the foreground."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_training_ends_with_130_and_a_word(
     monkeypatch: pytest.MonkeyPatch,

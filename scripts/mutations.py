@@ -11,7 +11,7 @@ f-strings), annotations and docstrings are left as they are, and defaults of par
 compare with the YAML files.
 
 Survivors that mean the same as the original are listed in `scripts/equivalent_mutants.txt` with the reason:
-`file | function | change | reason`. The record is `.mutations.json` in the working directory.
+`file ¦ function ¦ change ¦ reason`. The record is `.mutations.json` in the working directory.
 """
 
 from __future__ import annotations
@@ -376,7 +376,7 @@ class Campaign:
         self.functions = [each for each in functions if each.__code__.co_filename in paths]
         gc.collect()
         gc.freeze()  # forks share memory that nothing writes to
-        counts = dict.fromkeys(("killed", "too slow", "equivalent", "survived", "unrun"), 0)
+        counts: dict[str, int] = dict.fromkeys(("killed", "too slow", "equivalent", "survived", "unrun"), 0)
         same, started = equivalents(), time.time()
         for number, mutant in enumerate(self.mutants, 1):
             tests = [items[test] for test in self.tests[mutant] if test in items]
@@ -494,7 +494,7 @@ def say(line: str) -> None:
 def equivalents() -> dict[tuple[str, str, str], str]:
     """Reasons by (file, function, change)."""
     rows = EQUIVALENT.read_text().splitlines() if EQUIVALENT.exists() else []
-    parts = [[part.strip() for part in row.split(" | ")] for row in rows if row.strip() and not row.startswith("#")]
+    parts = [[part.strip() for part in row.split(" ¦ ")] for row in rows if row.strip() and not row.startswith("#")]
     return {(path, function, change): reason for path, function, change, reason in parts}
 
 

@@ -74,8 +74,8 @@ class ApexDataModule(ReplayDataModule):
         callbacks: Any = (),
         **keywords: Any,
     ) -> None:
-        learning_starts = in_env_steps(learning_starts)
-        check_shares(num_shards, capacity, batch_size, learning_starts)
+        starts: int = in_env_steps(learning_starts)
+        check_shares(num_shards, capacity, batch_size, starts)
         # Last: it sees fragments as the user's hooks leave them.
         self.initial_priorities = initial_priorities and prioritized
         hook = InitialPriorities(n_step) if self.initial_priorities else ClippedRewards()
@@ -85,7 +85,7 @@ class ApexDataModule(ReplayDataModule):
             evaluation,
             capacity=capacity,
             batch_size=batch_size,
-            learning_starts=learning_starts,
+            learning_starts=starts,
             training_intensity=training_intensity,
             fragments_per_iteration=fragments_per_iteration,
             n_step=n_step,

@@ -83,10 +83,10 @@ def test_no_gradient_reaches_alpha_or_a_discrete_critic_from_the_policy_loss() -
 
 
 def test_critic_error_sums_over_critics_and_averages_over_rows() -> None:
-    """½ ((1 + 4) / 2 + (0 + 9) / 2) = 3.5; row weights 2 and 0: ½ (2 / 2 + 0) = 0.5."""
+    """½ ((1 + 4) / 2 + (0 + 9) / 2) = 3.5; row weights 3 and ½: ½ ((3 + 2) / 2 + (0 + 4.5) / 2) = 2.375."""
     q_values, targets = torch.tensor([[1.0, 2.0], [2.0, 3.0]]), torch.tensor([2.0, 0.0])
     assert_close(critic_error(q_values, targets), torch.tensor(0.5 * (2.5 + 4.5)))
-    assert_close(critic_error(q_values, targets, torch.tensor([2.0, 0.0])), torch.tensor(0.5))
+    assert_close(critic_error(q_values, targets, torch.tensor([3.0, 0.5])), torch.tensor(2.375))
 
 
 def test_shapes_that_would_broadcast_are_refused() -> None:

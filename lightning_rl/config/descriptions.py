@@ -236,7 +236,7 @@ def outcome(status: Mapping[str, Any], run_dir: str) -> str:
     if count is not None and count["done"] + count["put_off"]:
         lines.append(f"{count['done']} evaluations took {count['share_of_time']:.0%} of {status['seconds']:.1f} s")
         if count["put_off"]:
-            lines[-1] += f"; {count['put_off']} were put off (evaluation.max_share)"
+            lines[-1] += f"; {count['put_off']} put off (evaluation.max_share)"
     return "\n".join(f"  {line}" for line in lines)
 
 

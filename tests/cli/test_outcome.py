@@ -72,7 +72,7 @@ def test_an_evaluation_that_is_not_of_the_last_policy_says_of_which():
     told["evaluations"] = {"done": 3, "put_off": 2, "share_of_time": 0.19}
     assert outcome(told, "out") == (
         "  evaluated return of the policy at 1,500 env steps: 7.0\n"
-        "  3 evaluations took 19% of 10.0 s; 2 were put off (evaluation.max_share)"
+        "  3 evaluations took 19% of 10.0 s; 2 put off (evaluation.max_share)"
     )
     assert outcome({**FIELDS}, "out") == "  no training episode has ended; nothing was evaluated"
 

@@ -96,7 +96,7 @@ class Started:
     def __init__(self, run_dir: Path, *overrides: str) -> None:
         self.run_dir, self.group = run_dir, time.monotonic_ns()
         environ = {**os.environ, "LIGHTNING_RL_TEST_GROUP": str(self.group), "PYTHONPATH": os.getcwd()}
-        command = [sys.executable, "train.py", *overrides, f"run_dir={run_dir}"]
+        command = [sys.executable, "train.py", *overrides, f"run_dir={run_dir}", "report_every_env_steps=1"]
         self.errors = run_dir.with_suffix(".txt")
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(

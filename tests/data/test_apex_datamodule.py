@@ -360,6 +360,7 @@ def test_no_process_is_left_behind(ending: str, tmp_path: Path) -> None:
     group = time.monotonic_ns()
     steps = "300" if ending == "success" else "1000000000"
     overrides = [*SMALL, f"total_env_steps={steps}", f"run_dir={tmp_path / 'run'}", "workers.num_workers=2"]
+    overrides.append("report_every_env_steps=1")
     overrides.remove("logger=none")
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM.replace("policy=ppo", "policy=apex"), *overrides],

@@ -175,7 +175,7 @@ def test_ray_s_own_helpers_do_not_outlive_a_session_although_they_hear_of_nothin
 def test_no_process_is_left_behind(ending: str, tmp_path: Path) -> None:
     group = time.monotonic_ns()
     steps = "1000" if ending == "success" else "1000000000"
-    overrides = [f"total_env_steps={steps}", f"run_dir={tmp_path / 'run'}"]
+    overrides = [f"total_env_steps={steps}", f"run_dir={tmp_path / 'run'}", "report_every_env_steps=1"]
     if ending == "error":
         overrides += [
             f"env.id={__name__}:Breaks",

@@ -7,9 +7,13 @@ from typing import Any
 
 import torch
 
-__all__ = ["FlatParameters", "adam_step", "is_plain_adam", "is_small"]
+__all__ = ["FlatParameters", "adam_step", "is_plain_adam", "is_small", "with_gaps", "without_gaps"]
 
 SMALL = 2_000_000  # parameters of a policy that is stepped as one tensor
+
+# Numbers between the beginnings of two parameters are a multiple of this. The last digit of a matrix product depends on
+# where in memory its matrices begin (MKL); with gaps they begin as those of a worker's own network do.
+ALIGNED = 16
 
 
 class FlatParameters:
@@ -24,7 +28,7 @@ class FlatParameters:
 
     def __init__(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         self.parameters = list(parameters)
-        self.parameter = torch.nn.Parameter(torch.cat([p.detach().flatten() for p in self.parameters]))
+        self.parameter = torch.nn.Parameter(self._joined())
         self.gradient = torch.zeros_like(self.parameter)
         self._point()
 
@@ -34,16 +38,43 @@ class FlatParameters:
         if first.data_ptr() == self.parameter.data_ptr() and first.grad is not None and self.parameter.grad is not None:
             return
         with torch.no_grad():
-            self.parameter.data = torch.cat([p.detach().flatten() for p in self.parameters])
+            self.parameter.data = self._joined()
         self.gradient = torch.zeros_like(self.parameter)
         self._point()
+
+    def _joined(self) -> torch.Tensor:
+        values = torch.cat([p.detach().flatten() for p in self.parameters])
+        return with_gaps(values, [p.numel() for p in self.parameters])
 
     def _point(self) -> None:
         self.parameter.grad = self.gradient
         sizes = [p.numel() for p in self.parameters]
-        parts = zip(self.parameters, self.parameter.detach().split(sizes), self.gradient.split(sizes), strict=True)
+        parts = zip(self.parameters, _parts(self.parameter.detach(), sizes), _parts(self.gradient, sizes), strict=True)
         for parameter, values, gradient in parts:
             parameter.data, parameter.grad = values.view_as(parameter), gradient.view_as(parameter)
+
+
+def with_gaps(values: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """Parts of `sizes` that follow one another, each at a multiple of `ALIGNED`; zeros between them."""
+    spread = values.new_zeros(sum(map(_slot, sizes)))
+    for place, part in zip(_parts(spread, sizes), values.split(list(sizes)), strict=True):
+        place.copy_(part)
+    return spread
+
+
+def without_gaps(values: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """What `with_gaps` was given."""
+    return torch.cat(_parts(values, sizes))
+
+
+def _parts(values: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
+    """Views of the parts between the gaps."""
+    slots = values.split([_slot(size) for size in sizes])
+    return [slot[:size] for slot, size in zip(slots, sizes, strict=True)]
+
+
+def _slot(size: int) -> int:
+    return -(-size // ALIGNED) * ALIGNED
 
 
 def is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:

@@ -18,8 +18,23 @@ from lightning.pytorch.plugins import Precision
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
-from lightning_rl.errors import ConfigError, NonFiniteError, did_you_mean, first_line, import_object, shown
-from lightning_rl.policies.flat_parameters import FlatParameters, adam_step, is_plain_adam, is_small
+from lightning_rl.errors import (
+    CheckpointError,
+    ConfigError,
+    NonFiniteError,
+    did_you_mean,
+    first_line,
+    import_object,
+    shown,
+)
+from lightning_rl.policies.flat_parameters import (
+    FlatParameters,
+    adam_step,
+    is_plain_adam,
+    is_small,
+    with_gaps,
+    without_gaps,
+)
 from lightning_rl.schedules import Schedule, schedule_value
 from lightning_rl.signatures import ImportPath, fitted, fitted_keywords, hints_of
 
@@ -74,11 +89,7 @@ class Optimiser:
             if cls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
                 keywords.setdefault("fused", True)  # 1.3 × the gradient rows/s of the loop form at batch 256 on a CPU
             groups = self.policy.parameter_groups()
-            self.flat = (
-                [FlatParameters(group["params"]) for group in groups]
-                if self.name in OPTIMIZERS and is_small(groups)
-                else []
-            )
+            self.flat = [FlatParameters(group["params"]) for group in groups] if self._is_flat(groups) else []
             stepped = (
                 [{**group, "params": [flat.parameter]} for group, flat in zip(groups, self.flat, strict=True)]
                 if self.flat
@@ -92,6 +103,47 @@ class Optimiser:
                 raise ConfigError(f"policy.optimizer={self.name} with policy.optimizer_kwargs: {error}") from error
             self._optimizer = optimizer
         return self._optimizer
+
+    def _is_flat(self, groups: Sequence[Mapping[str, Any]]) -> bool:
+        return self.name in OPTIMIZERS and is_small(groups)
+
+    def to_file(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """An optimizer's `state_dict` as checkpoints keep it: moments of flat parameters have no gaps there."""
+        return self._reformed(state, without_gaps)
+
+    def from_file(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """The inverse of `to_file`.
+
+        Raises:
+            CheckpointError: moments are of other sizes than the parameters; torch's kernels would not look.
+        """
+        if self.name in OPTIMIZERS:
+            self._check_sizes(state["state"])
+        return self._reformed(state, with_gaps)
+
+    def _reformed(self, state: Mapping[str, Any], form: Callable[[Tensor, Sequence[int]], Tensor]) -> dict[str, Any]:
+        groups = self.policy.parameter_groups()
+        if not self._is_flat(groups):
+            return dict(state)
+        reformed = {}
+        for index, kept in state["state"].items():
+            sizes = [parameter.numel() for parameter in groups[index]["params"]]
+            reformed[index] = {**kept, **{name: form(values, sizes) for name, values in _moments(kept)}}
+        return {**state, "state": reformed}
+
+    def _check_sizes(self, states: Mapping[int, Mapping[str, Any]]) -> None:
+        groups = self.policy.parameter_groups()
+        if self._is_flat(groups):
+            sizes = [sum(parameter.numel() for parameter in group["params"]) for group in groups]
+        else:
+            sizes = [parameter.numel() for group in groups for parameter in group["params"]]
+        for index, kept in states.items():
+            for name, values in _moments(kept):
+                if values.numel() != sizes[index]:
+                    raise CheckpointError(
+                        f"the checkpoint's optimizer holds {name} of {values.numel()} numbers for parameters of "
+                        f"{sizes[index]}: it was changed, or is another policy's; use another one"
+                    )
 
     def set_lr(self, env_steps: int) -> float:
         """Put the schedule's rate into every parameter group (times the group's own `lr_scale`)."""
@@ -235,6 +287,11 @@ class Optimiser:
                 f"(action masks), or {weights}" if steps else "(action masks)"
             )
         return f"loss is {size}{of} in gradient step {steps}{where}. Nothing was stepped: {advice}"
+
+
+def _moments(state: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
+    """What an optimizer keeps of every number of a parameter."""
+    return [(name, value) for name, value in state.items() if isinstance(value, Tensor) and value.dim()]
 
 
 def check_optimizer(name: str, keywords: Mapping[str, Any] | None) -> None:

@@ -162,6 +162,39 @@ def test_flat_parameters_survive_being_moved() -> None:
     torch.testing.assert_close(flat.gradient[:6], torch.ones(6))
 
 
+def test_parameters_of_the_flat_tensor_begin_where_a_workers_own_do() -> None:
+    """Else a worker's matrix products end in other digits than the learner's; found in gSDE's second layer."""
+    layers = [torch.nn.Linear(3, 5), torch.nn.Linear(5, 7)]
+    before = [p.detach().clone() for layer in layers for p in layer.parameters()]
+    parameters = [p for layer in layers for p in layer.parameters()]
+    flat = FlatParameters(parameters)
+    assert all(p.data_ptr() % 64 == flat.parameter.data_ptr() % 64 for p in parameters)
+    assert all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
+
+
+def test_files_hold_moments_without_the_gaps_between_flat_parameters() -> None:
+    policy = PPO(*CARTPOLE.spaces())
+    policy.learn_on_batch(worker(policy).sample())
+    size = sum(p.numel() for p in policy.parameters())
+    state = policy.optimiser.torch_optimizer.state_dict()
+    assert state["state"][0]["exp_avg"].numel() > size
+    filed = policy.optimiser.to_file(state)
+    assert filed["state"][0]["exp_avg"].numel() == size and filed["param_groups"] == state["param_groups"]
+    again = policy.optimiser.from_file(filed)
+    for name, value in state["state"][0].items():
+        assert torch.equal(again["state"][0][name], value), name
+
+
+def test_moments_of_another_size_are_refused() -> None:
+    """Torch's fused kernels read past their end."""
+    policy = PPO(*CARTPOLE.spaces())
+    policy.learn_on_batch(worker(policy).sample())
+    filed = policy.optimiser.to_file(policy.optimiser.torch_optimizer.state_dict())
+    filed["state"][0]["exp_avg_sq"] = torch.ones(5)
+    with pytest.raises(CheckpointError, match="holds exp_avg_sq of 5 numbers for parameters of"):
+        policy.optimiser.from_file(filed)
+
+
 def test_the_gradient_is_clipped_to_the_norm() -> None:
     policy = PPO(*CARTPOLE.spaces(), max_grad_norm=0.01)
     loss, _ = policy.total_loss(policy.postprocess_trajectory(worker(policy).sample()))

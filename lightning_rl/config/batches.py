@@ -61,6 +61,7 @@ def _minibatches(config: Config) -> tuple[str, int | None]:
     gradients = "gradients_per_iteration" in config["data"]  # of whole fragments, or of parts that are added up
     key = "microbatches" if gradients or "microbatches" in policy else "minibatches"
     count = policy.get(key, 1)
+    count = 1 if count is None else count  # then no more than there are rows for
     return key, count if isinstance(count, int) else None
 
 

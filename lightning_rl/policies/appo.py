@@ -64,6 +64,7 @@ class APPO(IMPALA):
         **keywords: Any,
     ) -> None:
         super().__init__(observation_space, action_space, passes=passes, lr=lr, **keywords)
+        assert self.minibatches is not None  # IMPALA's is a count
         steps = self.passes * self.minibatches if target_update_interval is None else target_update_interval
         if kl_coef > 0 and tau == 1.0 and steps == 1:
             raise ConfigError(

@@ -202,7 +202,7 @@ class FromFunctions(Policy):
             return super()._sweep(rows, shuffle)
         infos: list[dict[str, Any]] = []
         for _ in range(self.passes):
-            for minibatch in rows.minibatches(self.minibatches, shuffle):
+            for minibatch in rows.minibatches(self.minibatch_count(rows), shuffle):
                 gradients, info = self.compute_gradients(minibatch)
                 self.apply_gradients(gradients)
                 infos.append(info)

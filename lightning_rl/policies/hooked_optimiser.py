@@ -29,6 +29,7 @@ class HookedOptimiser(Optimiser):
     def __init__(self, plain: Optimiser, hooks: Mapping[str, Callable[..., Any]]) -> None:
         super().__init__(plain.policy, plain.name, plain.keywords, plain.lr, plain.max_grad_norm)
         self.hooks = hooks
+        self.is_known = self.is_known and "optimizer_fn" not in hooks
         self.info: dict[str, Any] = {}
         self._loss: Tensor | None = None
 

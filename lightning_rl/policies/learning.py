@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from lightning_rl.collective import sum_over_ranks
+from lightning_rl.collective import gathered, sum_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies.custom_losses import CustomLosses
 from lightning_rl.policies.experiencing import Experiencing
@@ -22,13 +22,16 @@ from lightning_rl.seeding import derive_seed
 
 __all__ = ["Learning", "Metrics", "mean_entropy"]
 
+MINIBATCH_ROWS = 64  # of a minibatch where their number follows the rollout
+
 
 class Learning(Experiencing):
     """What `Policy` builds, used for learning.
 
     Attributes:
         optimiser, custom_losses: made in its constructor.
-        passes, minibatches: gradient steps of an iteration: sweeps over the rows, and steps in each.
+        passes: sweeps over the rows in an iteration.
+        minibatches: gradient steps of a sweep; `None`: so many that each has about 64 rows.
         iterations, gradient_steps: counted so far.
         iteration_metrics: means of the last iteration.
         learn_seconds: that it took.
@@ -40,7 +43,7 @@ class Learning(Experiencing):
     gamma: float
     seed: int
     passes: int
-    minibatches: int
+    minibatches: int | None
     iterations: int
     gradient_steps: int
     iteration_metrics: dict[str, float]
@@ -157,14 +160,24 @@ class Learning(Experiencing):
 
     def _sweep(self, rows: SampleBatch, shuffle: torch.Generator) -> dict[str, float]:
         taken: list[Metrics] = []
+        count = self.minibatch_count(rows)
         for sweep in range(self.passes):
-            for minibatch in rows.minibatches(self.minibatches, shuffle):
+            for minibatch in rows.minibatches(count, shuffle):
                 self.diagnosing = not taken or sweep == self.passes - 1
                 loss, metrics = self.total_loss(minibatch)
                 if not self.keep_learning(metrics):
-                    return means(taken or [metrics], self.minibatches)
+                    return means(taken or [metrics], count)
                 taken.append(self.descended(loss, metrics))
-        return means(taken, self.minibatches)
+        return means(taken, count)
+
+    def minibatch_count(self, rows: SampleBatch) -> int:
+        """Gradient steps of a sweep over these rows; every rank takes the same number, whatever it has."""
+        if self.minibatches is not None:
+            return self.minibatches
+        whole = len(rows["seq_lens"]) if "seq_lens" in rows else rows.count // 2  # no sequence is cut, no row alone
+        every = gathered((rows.count, whole))
+        mean = sum(count for count, _ in every) / len(every)
+        return max(1, min(round(mean / MINIBATCH_ROWS), *(most for _, most in every)))
 
     def differentiate(self, rows: SampleBatch) -> Metrics:
         """Fresh gradients of the whole loss of these rows, without a step."""

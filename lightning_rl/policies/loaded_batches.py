@@ -68,7 +68,7 @@ class LoadedBatches(Learning):
             raise ConfigError(
                 f"offset={offset} in {count} loaded rows{' of sequences' * (not last)}; expected ≤ {last}"
             )
-        part = rows if "seq_lens" in rows else rows[offset : offset + -(-count // self.minibatches)]
+        part = rows if "seq_lens" in rows else rows[offset : offset + -(-count // self.minibatch_count(rows))]
         if self.learns_alone:
             return self.learn_on_batch(part)
         self.train()

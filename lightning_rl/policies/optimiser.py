@@ -71,6 +71,7 @@ class Optimiser:
         check_optimizer(name, keywords)
         self.policy, self.name, self.keywords = policy, name, dict(keywords)
         self.lr, self.max_grad_norm = lr, max_grad_norm
+        self.is_known = name in OPTIMIZERS  # how it steps, and what it keeps of each parameter
         self.flat: list[FlatParameters] = []
         self._optimizer: torch.optim.Optimizer | None = None
         self._bare = self._plain_adam = False  # whether nothing listens to the optimizer's steps; and it is such a one
@@ -105,7 +106,7 @@ class Optimiser:
         return self._optimizer
 
     def _is_flat(self, groups: Sequence[Mapping[str, Any]]) -> bool:
-        return self.name in OPTIMIZERS and is_small(groups)
+        return self.is_known and is_small(groups)
 
     def to_file(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """An optimizer's `state_dict` as checkpoints keep it: moments of flat parameters have no gaps there."""
@@ -117,7 +118,7 @@ class Optimiser:
         Raises:
             CheckpointError: moments are of other sizes than the parameters; torch's kernels would not look.
         """
-        if self.name in OPTIMIZERS:
+        if self.is_known:
             self._check_sizes(state["state"])
         return self._reformed(state, with_gaps)
 

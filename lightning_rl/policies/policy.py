@@ -275,15 +275,18 @@ class Policy(Contributing):
         if self.written_from_scratch:
             checkpoint["weights"] = written("weights", self.get_weights())
         check_finite_weights(self, checkpoint.get("weights"))
-        if "optimizer_states" in checkpoint:
-            checkpoint["optimizer_states"] = [self.optimiser.to_file(each) for each in checkpoint["optimizer_states"]]
+        self._reform_moments(checkpoint, "to_file")
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse another policy's file before anything of it is loaded; then take the counters."""
         check_fits(self, migrated(checkpoint, "(the one to load)"))
         restore(self, checkpoint)
-        if "optimizer_states" in checkpoint:
-            checkpoint["optimizer_states"] = [self.optimiser.from_file(each) for each in checkpoint["optimizer_states"]]
+        self._reform_moments(checkpoint, "from_file")
+
+    def _reform_moments(self, checkpoint: dict[str, Any], how: str) -> None:
+        if "optimizer_states" in checkpoint and not self.written_from_scratch:  # those learn in a way of their own
+            states = map(getattr(self.optimiser, how), checkpoint["optimizer_states"])
+            checkpoint["optimizer_states"] = list(states)
 
     @staticmethod
     def load(path: str | Path, policy_class: type[Policy] | None = None, *, trust: str | Sequence[str] = ()) -> Policy:

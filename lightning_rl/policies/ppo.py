@@ -36,7 +36,8 @@ class PPO(Policy):
         gae_lambda: λ of generalised advantage estimation, in [0, 1].
         clip: ε, half-width of the interval around ratio 1; a number or a schedule over env steps, as `lr`.
         passes: sweeps over each rollout.
-        minibatches: gradient steps per sweep: a count, so that every rank takes the same number.
+        minibatches: gradient steps per sweep, the same number on every rank; `None`: so many that a minibatch has about
+            64 rows, whatever the rollout.
         value_coef: weight of the value loss.
         value_clip: `None`; or clip the value's change to ±this (PPO2's form, in units of the return).
         value_loss_clip: `None`; or the largest squared error of one row (RLlib's `vf_clip_param`).
@@ -61,7 +62,7 @@ class PPO(Policy):
         gae_lambda: Probability = 0.95,
         clip: NonNegativeSchedule = 0.2,
         passes: Count = 10,
-        minibatches: Count = 4,
+        minibatches: Count | None = None,
         value_coef: NonNegative = 0.5,
         value_clip: Positive | None = None,
         value_loss_clip: Positive | None = None,
@@ -146,6 +147,6 @@ class PPO(Policy):
         """KL(π_old‖π), the mean over all rows in nats, of the policy that acts next: one forward in eval mode."""
         total = torch.zeros((), device=self.device)
         with self.in_eval_mode():
-            for part in rows.minibatches(self.minibatches, torch.Generator().manual_seed(0)):
+            for part in rows.minibatches(self.minibatch_count(rows), torch.Generator().manual_seed(0)):
                 total += self.acting_distribution(part).kl(self.distribution_of(part)).sum()
         return float(total) / rows.count

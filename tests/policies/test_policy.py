@@ -100,7 +100,7 @@ def test_an_iteration_counts_steps_and_gives_finite_metrics(algorithm: type[Poli
     before = weights(policy)
     metrics = policy.learn_on_batch(fragment)
     assert policy.env_steps == int(fragment.valid.sum()) and policy.iterations == 1
-    assert policy.gradient_steps == policy.passes * policy.minibatches
+    assert policy.gradient_steps == policy.passes * policy.minibatch_count(policy.postprocess_trajectory(fragment))
     assert all(np.isfinite(value) for value in metrics.values()) and metrics["grad_norm"] > 0
     assert not torch.equal(before, weights(policy))
 
@@ -203,6 +203,19 @@ def test_the_gradient_is_clipped_to_the_norm() -> None:
     after = torch.linalg.vector_norm(torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None]))
     assert before > 0.01
     torch.testing.assert_close(after, torch.tensor(0.01), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(1, 1), (2, 1), (64, 1), (100, 2), (256, 4), (1024, 16)])
+def test_minibatches_without_a_count_have_about_64_rows(rows: int, steps: int) -> None:
+    policy = PPO(*CARTPOLE.spaces())
+    assert policy.minibatch_count(SampleBatch(rewards=torch.zeros(rows))) == steps
+    assert PPO(*CARTPOLE.spaces(), minibatches=3).minibatch_count(SampleBatch(rewards=torch.zeros(rows))) == 3
+
+
+def test_minibatches_without_a_count_are_no_more_than_there_are_sequences() -> None:
+    policy = PPO(*CARTPOLE.spaces())
+    rows = SampleBatch(rewards=torch.zeros(400), seq_lens=torch.full((4,), 100))
+    assert policy.minibatch_count(rows) == 4
 
 
 def test_schedules_follow_env_steps() -> None:

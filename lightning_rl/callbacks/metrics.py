@@ -29,9 +29,10 @@ class MetricsCallback(Callback):
     """Collects an iteration's numbers from policy and data, times it, and writes rows to every logger of the Trainer.
 
     Put it before the callbacks that read `latest`: stop rules, progress, status. These see every iteration. A row comes
-    after the iteration that passes a multiple of `every_env_steps`, before an evaluation and at the end; its `train/`
-    metrics and times of an iteration are means over the iterations since the row before, `time/fps` is that of all of
-    them, and everything else is the newest value.
+    after the iteration that passes a multiple of `every_env_steps`, before an evaluation and at the end; and so that a
+    long run shows something soon, after the first iteration and then twice as many env steps each, up to the first
+    multiple. Its `train/` metrics and times of an iteration are means over the iterations since the row before,
+    `time/fps` is that of all of them, and everything else is the newest value.
 
     Args:
         hparams: the run's configuration, for TensorBoard's HPARAMS tab and the like; `None` writes none.
@@ -95,7 +96,7 @@ class MetricsCallback(Callback):
         result["time/fps"] = (step - self._env_steps) / seconds
         result["time/learn_s"] = float(pl_module.learn_seconds)
         result["time/total_s"] = self.seconds
-        due = trainer.is_last_batch or step // self.every_env_steps > self._env_steps // self.every_env_steps
+        due = trainer.is_last_batch or self._is_due(step)
         if due or self._hooked:
             result["sys/rss_mb"] = resident_mb()
         for callback in self._hooked:
@@ -106,6 +107,11 @@ class MetricsCallback(Callback):
             self._report(trainer)
         if now - self._flushed > FLUSH_SECONDS and not trainer.is_last_batch:
             self._flush(trainer, now)
+
+    def _is_due(self, step: int) -> bool:
+        """A multiple was passed; before the first one, rows come at twice the env steps of the one before."""
+        last, every = self._row_began[0], self.every_env_steps
+        return step // every > self._env_steps // every or 2 * last <= step < every
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Start the evaluation's clock; the row of the iteration before comes first."""

@@ -92,7 +92,7 @@ def test_a_killed_run_has_all_rows_up_to_its_checkpoint_in_both_files(tmp_path: 
 
 
 def test_rows_come_at_multiples_of_env_steps_before_evaluations_and_at_the_end(tmp_path: Path):
-    """Iterations of 100: past 250, 500, 750 and 1,000; evaluations after 400 and 800; the end is at 1,100.
+    """Iterations of 100: the first, the second; past 250, 500, 750, 1,000; evaluations at 400, 800; the end at 1,100.
 
     A row has the mean of what was learned since the row before, the newest return and an evaluation of its own step.
     """
@@ -103,7 +103,7 @@ def test_rows_come_at_multiples_of_env_steps_before_evaluations_and_at_the_end(t
     losses = [float(row["train/loss"]) for row in rows(every)]
     assert len(losses) == 11
     table, last = rows(few), 0
-    assert [int(row["env_steps"]) for row in table] == [300, 400, 500, 800, 1000, 1100]
+    assert [int(row["env_steps"]) for row in table] == [100, 200, 300, 400, 500, 800, 1000, 1100]
     for row in table:
         iteration = int(row["env_steps"]) // STEPS
         assert float(row["train/loss"]) == pytest.approx(np.mean(losses[last:iteration]))
@@ -113,24 +113,24 @@ def test_rows_come_at_multiples_of_env_steps_before_evaluations_and_at_the_end(t
 
 
 def test_rules_see_every_iteration_and_a_resumed_row_has_all_its_iterations(tmp_path: Path):
-    """A checkpoint after iteration 2 of the four that the first row is of: it ends with the epoch."""
+    """A checkpoint after iteration 3, the first of two that a row is of."""
 
     def fit(directory: Path, total: int, resume: bool = False) -> None:
         metrics, logger = MetricsCallback(every_env_steps=500), CSVLogger(directory / "metrics.csv")
-        seen = At(3, lambda trainer: newest.append(latest_metrics(trainer)["rollout/ep_rew_mean"]))
-        checkpoint = RLCheckpoint(directory, every_env_steps=200, every_seconds=None, keep=9)
+        seen = At(7, lambda trainer: newest.append(latest_metrics(trainer)["rollout/ep_rew_mean"]))
+        checkpoint = RLCheckpoint(directory, every_env_steps=300, every_seconds=None, keep=9)
         trainer = small_trainer(directory, [metrics, seen, StopCallback(total), checkpoint], logger)
-        file = str(tmp_path / "whole" / "step_000000200.ckpt") if resume else None
+        file = str(tmp_path / "whole" / "step_000000300.ckpt") if resume else None
         trainer.fit(SmallPolicy(), SmallData(), ckpt_path=file)
 
     newest: list[float] = []
     fit(tmp_path / "whole", 1000)
     fit(tmp_path / "again", 1000, resume=True)
-    assert newest == [3.0, 3.0]
+    assert newest == [7.0, 7.0]
     tables = [[(row["env_steps"], row["train/loss"]) for row in rows(tmp_path / name / "metrics.csv")]
               for name in ("whole", "again")]  # fmt: skip
-    assert tables[0] == tables[1]
-    assert [step for step, _ in tables[0]] == ["400", "500", "800", "1000"]
+    assert tables[0][2:] == tables[1]
+    assert [step for step, _ in tables[0]] == ["100", "200", "400", "500", "800", "1000"]
 
 
 def test_time_goes_on_and_the_best_return_is_kept_across_a_resume(tmp_path: Path):

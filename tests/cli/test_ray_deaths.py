@@ -28,6 +28,7 @@ def test_a_run_whose_ray_session_dies_has_failed_and_leaves_nothing(name: str, s
     """Ray ends the process that uses it a second after its raylet died, and a minute after its gcs_server did."""
     with Run(*ENDLESS, "checkpoint.every_env_steps=320", cwd=tmp_path) as run:
         run.until((tmp_path / "out" / "checkpoints" / "last.ckpt").exists, 300)
+        run.until(lambda: json.loads((tmp_path / "out" / "status.json").read_text())["env_steps"] > 0, 30)  # it beats
         victim = started(run, name)
         assert victim is not None
         victim.kill()

@@ -41,7 +41,8 @@ def evaluate(
         trust: import prefixes that the files may name, as `Policy.load`.
 
     Returns:
-        mean, std, ci95 (of the mean), length_mean, length_std, and the episodes' returns and lengths.
+        mean, std, ci95 (of the mean; `None` of one episode), length_mean, length_std, and the episodes' returns and
+        lengths.
 
     Raises:
         CheckpointError: the file is missing, damaged or foreign, names code that is not trusted, or its spaces are not
@@ -83,7 +84,7 @@ def evaluate(
         "episodes": episodes,
         "mean": statistics.fmean(returns),
         "std": deviation(returns),
-        "ci95": confidence_interval(returns),
+        "ci95": confidence_interval(returns) if episodes > 1 else None,
         "length_mean": statistics.fmean(lengths),
         "length_std": deviation(lengths),
         "returns": returns,

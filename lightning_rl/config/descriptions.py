@@ -242,9 +242,11 @@ def outcome(status: Mapping[str, Any], run_dir: str) -> str:
 
 def evaluation(result: Mapping[str, Any]) -> str:
     """An evaluation in two lines."""
-    (low, high), lengths = result["ci95"], result["lengths"]
+    interval, lengths = result["ci95"], result["lengths"]
+    if interval is None:
+        return f"return {result['mean']:.2f}, length {lengths[0]} steps of one episode, which says nothing of others"
     return (
         f"return {result['mean']:.2f} ± {result['std']:.2f} over {result['episodes']} episodes "
-        f"(95 % confidence interval of the mean: {low:.2f} … {high:.2f})\n"
+        f"(95 % confidence interval of the mean: {interval[0]:.2f} … {interval[1]:.2f})\n"
         f"length {result['length_mean']:.1f} ± {result['length_std']:.1f}, {min(lengths)} … {max(lengths)} steps"
     )

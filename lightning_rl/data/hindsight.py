@@ -96,7 +96,7 @@ class HindsightReplayBuffer(ReplayBuffer):
 
     # -- drawing ------------------------------------------------------------------------------------------------------
     def sample(self, batch_size: int, generator: np.random.Generator | None = None) -> SampleBatch:
-        """Rows as `ReplayBuffer.sample` gives them; the first of them, a share of `relabelled`, with other goals.
+        """Rows as `ReplayBuffer.sample` gives them; a share of `relabelled`, spread evenly, with other goals.
 
         Args:
             batch_size, generator: as there.
@@ -106,21 +106,22 @@ class HindsightReplayBuffer(ReplayBuffer):
         """
         generator = self._generator if generator is None else generator
         batch = super().sample(batch_size, generator)
-        count = round(self.relabelled * batch_size)
-        if count:
-            self._relabel(batch, batch.batch_indexes.numpy()[:count] % self.slots, generator)
+        # A draw may be of several batches, one behind the other: each has its share.
+        chosen = np.flatnonzero(np.diff(np.floor(self.relabelled * np.arange(batch_size + 1) + 1e-9)))
+        if len(chosen):
+            self._relabel(batch, chosen, generator)
         return batch
 
-    def _relabel(self, batch: SampleBatch, slots: np.ndarray, generator: np.random.Generator) -> None:
+    def _relabel(self, batch: SampleBatch, chosen: np.ndarray, generator: np.random.Generator) -> None:
         assert self._episodes is not None
-        ring, count = self._ring(), len(slots)
+        ring, slots, rows = self._ring(), batch.batch_indexes.numpy()[chosen] % self.slots, torch.from_numpy(chosen)
         achieved = ring.columns.leaves["obs", "achieved_goal"]
         goals = achieved.read(ring.after(self._episodes.drawn(slots, self.strategy, generator)))
         for name in ("obs", "next_obs", "step_next_obs"):
             if name not in batch:
                 continue
             column = batch[name].desired_goal.clone()
-            column[:count] = torch.from_numpy(goals)
+            column[rows] = torch.from_numpy(goals)
             batch[name]["desired_goal"] = column
         window, _, inside = runs(ring, slots, self.n_step)
         reached = achieved.read(ring.after(window.ravel()))
@@ -131,16 +132,21 @@ class HindsightReplayBuffer(ReplayBuffer):
                 f"compute_reward gave {list(rewards.shape)} for {inside.size} rows; expected one reward for each row"
             )
         if self.compute_terminated is not None:
-            over = np.asarray(self.compute_terminated(reached, wanted, {}), bool).reshape(inside.shape)
+            ends = np.asarray(self.compute_terminated(reached, wanted, {}), bool)
+            if ends.size != inside.size:
+                raise ConfigError(
+                    f"compute_terminated gave {list(ends.shape)} for {inside.size} rows; expected one flag for each row"
+                )
+            over = ends.reshape(inside.shape)
             inside[:, 1:] &= ~np.logical_or.accumulate(over, axis=1)[:, :-1]  # nothing follows a step that ends it
-            batch.terminated[:count] = torch.from_numpy((over & inside).any(1))
+            batch.terminated[rows] = torch.from_numpy((over & inside).any(1))
             if "intrinsic_rewards" in batch:
                 paid = ring.columns.array("intrinsic_rewards").take(window, mode="wrap") * inside
-                batch["intrinsic_rewards"][:count] = torch.from_numpy((paid @ self._powers[:-1]).astype(np.float32))
+                batch["intrinsic_rewards"][rows] = torch.from_numpy((paid @ self._powers[:-1]).astype(np.float32))
         each = np.where(inside, rewards.reshape(inside.shape), 0)
-        batch.rewards[:count] = torch.from_numpy((each @ self._powers[:-1]).astype(np.float32))
+        batch.rewards[rows] = torch.from_numpy((each @ self._powers[:-1]).astype(np.float32))
         if "step_rewards" in batch:
-            batch["step_rewards"][:count] = torch.from_numpy(each.astype(np.float32))
+            batch["step_rewards"][rows] = torch.from_numpy(each.astype(np.float32))
 
 
 def check_strategy(name: str, strategy: str) -> None:
@@ -164,8 +170,11 @@ class Episodes:
     """
 
     def __init__(self, ring: Ring) -> None:
-        self.ring, self.count = ring, 0
-        self.of = np.zeros(ring.slots, np.int32)  # by slot; an episode's number modulo `slots`
+        self.ring = ring
+        self.counts = np.zeros(ring.num_envs, np.int64)  # episodes that began, by environment
+        # By slot, the number of its episode. Each environment has as many numbers of its own as it has rows: those that it
+        # uses again are of episodes that are gone.
+        self.of = np.zeros(ring.slots, np.int32)
         self.first, self.last = np.zeros((2, ring.slots), np.int64)  # by episode: positions
         self.current = np.full(ring.num_envs, -1)  # by environment: the episode that goes on, or −1
         self.newest = np.full(ring.num_envs, -1)  # and the position of its last row
@@ -180,8 +189,10 @@ class Episodes:
         goes_on = (self.current[env] >= 0) & (position == self.newest[env] + 1)
         goes_on[1:] = np.where(env[1:] == env[:-1], ~ended[:-1] & (position[1:] == position[:-1] + 1), goes_on[1:])
         starts = np.flatnonzero(~goes_on)
-        number = (self.count + np.cumsum(~goes_on) - 1) % ring.slots
-        self.count += len(starts)
+        begun, first = np.cumsum(~goes_on), np.searchsorted(env, env)
+        begun -= begun[first] - ~goes_on[first]  # in this environment, among these rows
+        number = (self.counts[env] + begun - 1) % ring.length * ring.num_envs + env
+        self.counts += np.bincount(env[starts], minlength=ring.num_envs)
         before = np.maximum.accumulate(np.where(goes_on, -1, np.arange(len(slots))))
         number = np.where((before >= 0) & (env[before] == env), number, self.current[env])
         self.first[number[starts]] = position[starts]

@@ -119,6 +119,7 @@ class ReplayDataModule(RolloutDataModule):
         self.sequences: dict[str, Any] = {"length": sequence_length, "burn_in": burn_in, "stride": stride}
         self.replay: Any = None  # a ReplayBuffer, or what a subclass makes of several
         self._counting = False  # whether the ratio knows from which env steps on; not before an empty buffer is filled
+        self._resumed = False  # whether the ratio came from a checkpoint, and was not looked at since
         self._generator = np.random.default_rng(derive_seed(seed, "replay"))
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ class ReplayDataModule(RolloutDataModule):
         """
         super().load_state_dict(state_dict)
         self.ratio.load_state_dict(state_dict["ratio"])
-        self._counting = self.save_replay
+        self._counting, self._resumed = self.save_replay, True
         if self.replay is None or not self.save_replay:
             return
         if "replay" not in state_dict:
@@ -251,7 +252,9 @@ class ReplayDataModule(RolloutDataModule):
         """Start the randomness of draws afresh: derived, so that no generator has to be saved."""
         if not self._counting and len(self.replay) == 0:  # a policy that has learned elsewhere owes this buffer nothing
             self.ratio.start_again(self._policy().env_steps)
-        self._counting = True
+        if self._resumed:
+            self.ratio.settle(self._policy().env_steps)
+        self._counting, self._resumed = True, False
         self._generator = np.random.default_rng(derive_seed(self.seed, "replay", self._policy().iterations, self._rank))
 
     def draws_due(self) -> Iterator[Draw]:

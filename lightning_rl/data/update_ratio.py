@@ -45,6 +45,13 @@ class UpdateRatio:
         counted = env_steps - self.offset - self.learning_starts
         return counted * self._steps // self._every - self.taken if counted > 0 else 0
 
+    def settle(self, env_steps: int) -> None:
+        """Continue at the ratio from here, where more steps were taken than these env steps allow.
+
+        A policy that was evaluated beside training is saved with its own env steps, and what has been taken since.
+        """
+        self.taken += min(0, self.due(env_steps))
+
     def start_again(self, env_steps: int) -> None:
         """Count from here: `learning_starts` steps pass again before a gradient step, and none is made up for."""
         self.offset, self.taken = env_steps, 0
@@ -55,8 +62,10 @@ class UpdateRatio:
 
     def state_dict(self) -> dict[str, int]:
         """What was taken since when."""
-        return {"taken": self.taken, "offset": self.offset}
+        return {"taken": self.taken, "offset": self.offset, "learning_starts": self.learning_starts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state`."""
+        """Continue from `state`; a start that is behind stays, though a longer run may put its own later."""
         self.taken, self.offset = int(state["taken"]), int(state.get("offset", 0))
+        if self.taken:
+            self.learning_starts = int(state.get("learning_starts", self.learning_starts))

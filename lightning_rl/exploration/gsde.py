@@ -134,7 +134,9 @@ class GSDE(Exploration):
             return random_actions(self.action_space, dist, generator)[0]
         assert isinstance(dist, DiagGaussian)
         head: StateDependentHead = dist.model.head
-        return dist.sample_with(head.noise(self._matrices(head, len(dist.inputs), generator)))
+        noise = head.noise(self._matrices(head, len(dist.inputs), generator))
+        clipped = dist.log_std - dist.inputs.chunk(2, dim=1)[1]  # by the distribution, which has the density
+        return dist.sample_with(noise * clipped.exp())
 
     def _matrices(self, head: StateDependentHead, rows: int, generator: torch.Generator | None) -> Tensor:
         """Standard normal matrices `[N, L, A]` for the next step of the actor's environments."""

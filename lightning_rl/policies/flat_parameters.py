@@ -33,9 +33,8 @@ class FlatParameters:
         self._point()
 
     def attach(self) -> None:
-        """Point the parameters here again if something moved them (a policy that went to another device and back)."""
-        first = self.parameters[0]
-        if first.data_ptr() == self.parameter.data_ptr() and first.grad is not None and self.parameter.grad is not None:
+        """Point the parameters here again if one was moved (to another device and back, by `weight.data = …`)."""
+        if self._where() == self._places and self.parameters[0].grad is not None and self.parameter.grad is not None:
             return
         with torch.no_grad():
             self.parameter.data = self._joined()
@@ -52,6 +51,10 @@ class FlatParameters:
         parts = zip(self.parameters, _parts(self.parameter.detach(), sizes), _parts(self.gradient, sizes), strict=True)
         for parameter, values, gradient in parts:
             parameter.data, parameter.grad = values.view_as(parameter), gradient.view_as(parameter)
+        self._places = self._where()
+
+    def _where(self) -> list[int]:
+        return [parameter.data_ptr() for parameter in (self.parameter, *self.parameters)]
 
 
 def with_gaps(values: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:

@@ -10,6 +10,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -214,17 +215,17 @@ class Policy(Contributing):
         self.load_state_dict({name: torch.as_tensor(np.array(value)) for name, value in weights.items()})
 
     def get_state(self) -> dict[str, Any]:
-        """Everything: weights, optimizer, counters."""
+        """Everything: weights, optimizer, counters; copies, which training leaves as they are."""
         state: dict[str, Any] = {"weights": self.get_weights(), "counters": counters(self)}
         if not self.written_from_scratch:
-            state["optimizer"] = self.optimiser.torch_optimizer.state_dict()
+            state["optimizer"] = deepcopy(self.optimiser.torch_optimizer.state_dict())
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue as the policy that gave `state`."""
         self.set_weights(state["weights"])
         if "optimizer" in state:
-            self.optimiser.torch_optimizer.load_state_dict(state["optimizer"])
+            self.optimiser.torch_optimizer.load_state_dict(deepcopy(state["optimizer"]))
         set_counters(self, state["counters"])
 
     @classmethod

@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, shown
 from lightning_rl.rollouts.envs import EnvCreator
 
 __all__ = ["GOAL_PARTS", "GoalFunctions"]
@@ -111,10 +111,11 @@ class GoalFunctions:
                     f"data=hindsight: {name} of environment {self.name!r} raised {type(error).__name__}: {error}; "
                     "it is asked about goals of other steps, with an empty info"
                 ) from error
-            if np.size(value) != 1:
+            if np.size(value) != 1 or np.asarray(value).dtype.kind not in "fiub":
+                gave = f"an array {np.shape(value)}" if np.size(value) > 1 else shown(value)
                 raise ConfigError(
-                    f"data=hindsight: {name} of environment {self.name!r} gave {np.shape(value)} for the goals of row "
-                    f"{row}; expected one number"
+                    f"data=hindsight: {name} of environment {self.name!r} gave {gave} for the goals of row {row}; "
+                    "expected one number"
                 )
             alone.append(np.asarray(value).item())
         try:

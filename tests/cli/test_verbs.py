@@ -96,6 +96,9 @@ def test_train_leaves_a_run_directory_that_evaluate_and_resume_take(command: Com
     assert {path.name for path in out.iterdir()} == {"config.yaml", "checkpoints", "metrics.csv", "status.json", "tb"}
     assert (out / "checkpoints" / "last.ckpt").is_file()
 
+    one = command("evaluate", "out", "--episodes", "1", "--json").out
+    assert json.loads(one, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))["ci95"] is None
+    assert "of one episode" in command("evaluate", "out", "--episodes", "1").out
     result = json.loads(command("evaluate", "out", "--episodes", "3", "--json", "--seed", "5").out)
     assert len(result["returns"]) == len(result["lengths"]) == result["episodes"] == 3
     assert result["ci95"][0] <= result["mean"] <= result["ci95"][1]

@@ -12,6 +12,8 @@ from gymnasium.vector import AutoresetMode
 from torch.testing import assert_close
 
 from lightning_rl.data.hindsight import HindsightReplayBuffer
+from lightning_rl.data.replay import KEPT
+from lightning_rl.data.transitions import OF_STEPS
 from lightning_rl.errors import ConfigError
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from tests.data.streams import Stream
@@ -68,11 +70,12 @@ def test_goals_are_achieved_in_the_same_episode_and_rewards_follow(strategy: str
     batch = buffer.sample(200, np.random.default_rng(0))
     goals, after = batch.obs.desired_goal, batch.next_obs.achieved_goal
     assert torch.equal(goals, batch.next_obs.desired_goal)
-    assert (goals[150:] == -5).all() and (batch.rewards[150:] == -1).all()
-    goals, after = goals[:150], after[:150]
+    other = (goals != -5).any(1)
+    assert other.sum() == 150 and (batch.rewards[~other] == -1).all()
+    goals, after = goals[other], after[other]
     assert torch.equal(goals[:, 0], after[:, 0])  # of the same episode
     assert (goals[:, 1] >= 1).all() and (goals[:, 1] <= 10).all()
-    assert torch.equal(batch.rewards[:150], -(goals != after).any(1).float())
+    assert torch.equal(batch.rewards[other], -(goals != after).any(1).float())
     ahead = goals[:, 1] - after[:, 1]
     if strategy == "future":
         assert (ahead >= 0).all() and (ahead == 0).any() and (ahead > 3).any()
@@ -149,7 +152,9 @@ def test_rows_end_where_the_other_goal_does(n_step: int) -> None:
         return compute_reward(achieved, desired, info) == 0
 
     batch = walked(n_step=n_step, relabelled=0.5, compute_terminated=over).sample(200, np.random.default_rng(0))
-    recorded, batch = batch[100:], batch[:100]
+    other = (batch.obs.desired_goal != -5).any(1)
+    recorded, batch = batch[~other], batch[other]
+    assert len(batch.rewards) == 100
     steps = (batch.discounts.log() / np.log(0.9)).round()
     ahead = batch.obs.desired_goal[:, 1] - batch.obs.achieved_goal[:, 1]  # steps to the goal, at least 1
     reached = ahead <= steps
@@ -174,6 +179,60 @@ def test_ends_of_the_recorded_goal_do_not_hold_for_another_one() -> None:
         buffer = HindsightReplayBuffer(200, compute_reward=compute_reward, relabelled=0.5, **keywords)
         for _ in range(3):
             buffer.add(worker.sample())
-        ends.append(buffer.sample(150, np.random.default_rng(0)).terminated)
-    assert ends[0][:75].any() and ends[0][75:].any()  # without it, ends are as recorded
-    assert not ends[1][:75].any() and ends[1][75:].any()
+        batch = buffer.sample(150, np.random.default_rng(0))
+        other = (batch.obs.desired_goal != -5).any(1)
+        ends.append((batch.terminated[other], batch.terminated[~other]))
+    assert ends[0][0].any() and ends[0][1].any()  # without it, ends are as recorded
+    assert not ends[1][0].any() and ends[1][1].any()
+
+
+@pytest.mark.parametrize(("share", "batch_size"), [(0.8, 20), (0.5, 8), (0.75, 16)])
+def test_each_batch_of_a_draw_of_several_has_its_share(share: float, batch_size: int) -> None:
+    batch = walked(relabelled=share).sample(4 * batch_size, np.random.default_rng(0))
+    other = (batch.obs.desired_goal != -5).any(1).view(4, batch_size)
+    assert other.sum(1).tolist() == [round(share * batch_size)] * 4
+
+
+def test_the_steps_that_a_sum_is_made_of_have_the_other_goal_too() -> None:
+    """What normalised rewards read instead of the sum: `step_rewards [N, n]`, and each step's following observation."""
+    buffer = walked(n_step=3, relabelled=1.0, columns=(*KEPT, *OF_STEPS))
+    batch = buffer.sample(200, np.random.default_rng(0))
+    assert_close(batch["step_rewards"] @ torch.tensor([1, 0.9, 0.81]), batch.rewards)
+    assert (batch["step_rewards"] == 0).any()
+    assert torch.equal(batch["step_next_obs"].desired_goal, batch.obs.desired_goal)
+
+
+class Uneven(Line):
+    """Every fourth one never ends; the others do with each step."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        Uneven.made += 1
+        self.number = Uneven.made
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, *_, info = super().step(action)
+        return obs, reward, False, self.number % 4 != 1, info
+
+
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+def test_a_long_episode_beside_many_short_ones_keeps_its_own_goals(strategy: str, monkeypatch: Any) -> None:
+    """More episodes begin while it is stored than the buffer has rows."""
+    monkeypatch.setattr(Uneven, "made", 3)  # the environment that is asked for its spaces is the fourth
+    worker = RolloutWorker(EnvCreator(Uneven), Cycling(2), num_envs=4, fragment_length=8, vectorization="sync")
+    buffer = HindsightReplayBuffer(200, compute_reward=compute_reward, strategy=strategy, relabelled=1.0)
+    generator, long = np.random.default_rng(0), 0
+    for _ in range(120):
+        buffer.add(worker.sample())
+        if len(buffer) > 100:
+            batch = buffer.sample(100, generator)
+            assert torch.equal(batch.obs.achieved_goal[:, 0], batch.obs.desired_goal[:, 0])
+            long += int((batch.obs.achieved_goal[:, 1] > 100).sum())
+    assert long > 100  # rows of the long one were among them
+
+
+def test_a_function_of_ends_that_gives_no_flag_for_each_row_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"compute_terminated gave \[\] for 8 rows; expected one flag"):
+        walked(compute_terminated=lambda achieved, desired, info: False).sample(10)

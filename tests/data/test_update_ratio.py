@@ -61,3 +61,26 @@ def test_each_resume_without_the_buffer_waits_as_long_as_the_first_start() -> No
 def test_numbers_out_of_range_are_refused(intensity: float, starts: int) -> None:
     with pytest.raises(ConfigError, match="expected"):
         UpdateRatio(intensity, starts)
+
+
+def test_a_start_that_is_behind_stays_where_it_was_in_a_longer_run() -> None:
+    """A tenth of 1,000, and of 10,000 in the run that goes on: steps go on at once, and none is made up for."""
+    first = UpdateRatio(1.0, learning_starts=100)
+    first.took(first.due(1000))
+    for later in (1000, 50):
+        again = UpdateRatio(1.0, learning_starts=later)
+        again.load_state_dict(first.state_dict())
+        assert [again.due(steps) for steps in (1000, 1001, 1100)] == [0, 1, 100]
+    waiting = UpdateRatio(1.0, learning_starts=1000)
+    waiting.load_state_dict(UpdateRatio(1.0, learning_starts=100).state_dict())
+    assert [waiting.due(steps) for steps in (101, 1001)] == [0, 1]  # a start that lies ahead is the new run's
+
+
+def test_more_steps_than_the_env_steps_allow_are_forgotten() -> None:
+    """A policy of 400 env steps, saved when 600 had been taken."""
+    ratio = UpdateRatio(1.0, learning_starts=100)
+    ratio.took(500)
+    ratio.settle(400)
+    assert [ratio.due(steps) for steps in (400, 401, 500)] == [0, 1, 100]
+    ratio.settle(450)
+    assert ratio.due(450) == 50  # steps that are due stay due

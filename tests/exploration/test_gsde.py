@@ -155,6 +155,20 @@ def test_noise_has_the_deviation_that_its_density_says() -> None:
     assert_close(noise(policy, obs)[0].std(0), expected, rtol=0.025, atol=0.0)
 
 
+def test_noise_has_the_deviation_of_a_distribution_that_bounds_it() -> None:
+    """A squashed Gaussian's log σ is at most 2; 5,000 matrices in one state, and how many actions lie inside."""
+    policy = made(sample_freq=1, log_std_init=2.0, model={"custom_action_dist": "SquashedGaussian"})
+    obs = looked(1).expand(5000, 3)
+    outputs = policy.model({"obs_flat": obs[:1]})[0]
+    deviation = policy.distribution(outputs).log_std.exp()[0]
+    assert (outputs[0, 2:].exp() > 1.05 * deviation).any()
+    actions = policy.compute_actions(obs)[0]
+    normal = torch.distributions.Normal(outputs[0, :2], deviation)
+    edge = torch.full((2,), 0.99).atanh()
+    inside = normal.cdf(edge) - normal.cdf(-edge)
+    assert_close((actions.abs() < 0.99).float().mean(0), inside, rtol=0, atol=5 * 0.5 / 5000**0.5)
+
+
 def test_weights_that_learn_in_between_change_the_noise_as_they_change_its_density() -> None:
     """The matrix that is kept is of standard normal numbers: twice σ, twice the noise."""
     policy = made(sample_freq=None)

@@ -218,6 +218,17 @@ def test_minibatches_without_a_count_are_no_more_than_there_are_sequences() -> N
     assert policy.minibatch_count(rows) == 4
 
 
+def test_a_parameter_that_something_else_replaces_is_learned_from_there() -> None:
+    policy = PPO(*CARTPOLE.spaces(), seed=1)
+    source = worker(policy)
+    policy.learn_on_batch(source.sample())
+    replaced = policy.model.head.linear.weight
+    replaced.data = replaced.data.clone()
+    before = replaced.detach().clone()
+    policy.learn_on_batch(source.sample())
+    assert (replaced.detach() - before).abs().min() > 0
+
+
 def test_schedules_follow_env_steps() -> None:
     policy = PPO(*CARTPOLE.spaces(), lr=[[0, 1e-3], [128, 0.0]], passes=1, minibatches=1)
     source = worker(policy)
@@ -350,6 +361,24 @@ def test_a_custom_loss_that_is_no_scalar_is_refused() -> None:
 
 
 # -- weights, state, checkpoints --------------------------------------------------------------------------------------
+def test_a_state_stays_as_it_was_while_its_policy_and_others_learn() -> None:
+    policy, twin = (PPO(*CARTPOLE.spaces(), seed=1) for _ in range(2))
+    fragments = [worker(policy).sample() for _ in range(2)]
+    policy.learn_on_batch(fragments[0])
+    state = policy.get_state()
+    ends = []
+    for _ in range(2):
+        policy.learn_on_batch(fragments[1])
+        ends.append(weights(policy))
+        policy.set_state(state)
+    assert torch.equal(*ends)
+    twin.set_state(state)
+    twin.learn_on_batch(fragments[1])
+    assert torch.equal(weights(twin), ends[0])
+    policy.learn_on_batch(fragments[1])
+    assert torch.equal(weights(policy), ends[0])
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_state_survives_pickling_and_learning_goes_on_equally(algorithm: type[Policy]) -> None:
     policy = algorithm(*PENDULUM.spaces(), observation_filter="mean_std", seed=1)

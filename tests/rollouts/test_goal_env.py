@@ -158,6 +158,11 @@ class ReadsInfo(Robot):
         return -1.0 if info["is_success"] else 0.0
 
 
+class NoReward(Robot):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        """Where the `return` was forgotten."""
+
+
 class TwoRewards(Robot):
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
         return np.zeros(2)
@@ -175,9 +180,13 @@ class TwoRewards(Robot):
         (EnvCreator(Robot, {"achieved_goal": spaces.Dict({"a": PLACE})}), "expected arrays of one shape and type"),
         (EnvCreator(Rewardless), r"has no compute_reward\(achieved_goal, desired_goal, info\).*use data=replay"),
         (EnvCreator(ReadsInfo), "compute_reward of environment 'ReadsInfo' raised KeyError.*with an empty info"),
-        (EnvCreator(TwoRewards), r"compute_reward of environment 'TwoRewards' gave \(2,\).*expected one number"),
+        (
+            EnvCreator(NoReward),
+            "compute_reward of environment 'NoReward' gave None for the goals of row 0; expected",
+        ),
+        (EnvCreator(TwoRewards), r"compute_reward of environment 'TwoRewards' gave an array \(2,\).*expected one number"),
     ],
-    ids=["no-dict", "no-goal", "shapes", "nested", "no-reward", "info", "vector"],
+    ids=["no-dict", "no-goal", "shapes", "nested", "no-reward", "info", "none", "vector"],
 )
 def test_an_environment_that_cannot_be_asked_is_refused_in_one_line(creator: EnvCreator, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as raised:

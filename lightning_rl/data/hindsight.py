@@ -172,8 +172,8 @@ class Episodes:
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self.counts = np.zeros(ring.num_envs, np.int64)  # episodes that began, by environment
-        # By slot, the number of its episode. Each environment has as many numbers of its own as it has rows: those that it
-        # uses again are of episodes that are gone.
+        # By slot, the number of its episode. Each environment has its own, as many as it has rows: numbers that it uses
+        # again are of episodes that are gone.
         self.of = np.zeros(ring.slots, np.int32)
         self.first, self.last = np.zeros((2, ring.slots), np.int64)  # by episode: positions
         self.current = np.full(ring.num_envs, -1)  # by environment: the episode that goes on, or −1

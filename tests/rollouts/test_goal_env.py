@@ -184,7 +184,7 @@ class TwoRewards(Robot):
             EnvCreator(NoReward),
             "compute_reward of environment 'NoReward' gave None for the goals of row 0; expected",
         ),
-        (EnvCreator(TwoRewards), r"compute_reward of environment 'TwoRewards' gave an array \(2,\).*expected one number"),
+        (EnvCreator(TwoRewards), r"compute_reward of environment 'TwoRewards' gave an array \(2,\).*expected one"),
     ],
     ids=["no-dict", "no-goal", "shapes", "nested", "no-reward", "info", "none", "vector"],
 )

@@ -27,7 +27,7 @@ class A3C(A2C):
         action_space: gym.Space[Any],
         *,
         entropy_coef: NonNegativeSchedule = 0.01,
-        lr: LearningRate = 7e-4,
+        lr: LearningRate = 1e-3,
         max_grad_norm: Positive | None = 40.0,
         **keywords: Any,
     ) -> None:

@@ -40,6 +40,10 @@ def out(trained: Path, tmp_path: Path) -> Path:
     return shutil.copytree(trained, tmp_path / "out")
 
 
+def raise_full(*arguments: Any, **keywords: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def contents(run_dir: Path) -> dict[str, bytes]:
     return {str(path.relative_to(run_dir)): path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
 
@@ -82,11 +86,8 @@ def test_resume_keeps_the_changes_it_made_in_the_history(command: Command, out: 
 def test_resume_on_a_full_disk_leaves_the_run_as_it_was(
     command: Command, out: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    def full(*arguments: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     before = contents(out)
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", raise_full)
     told = command("resume", "out", "total_env_steps=512")
     monkeypatch.undo()
     assert told.code == 1
@@ -194,6 +195,33 @@ def test_list_runs_shows_how_each_is_doing(command: Command, out: Path, tmp_path
     assert note.startswith("dead: its process ended without a word; `lightning-rl resume")
     rows = json.loads(command("list", "runs", "runs/2025-01-01", "--json").out)["runs"]
     assert [(row["state"], row["env_steps"]) for row in rows] == [("ok", status["env_steps"])]
+
+
+def test_what_a_status_file_says_cannot_command_the_terminal(command: Command, out: Path, tmp_path: Path):
+    hostile = shutil.copytree(out, tmp_path / "runs" / "red\x1b[31m")
+    status = json.loads((hostile / "status.json").read_text())
+    (hostile / "status.json").write_text(json.dumps({**status, "env_steps": "\x1b[2J", "return": "a\nb"}))
+    told = command("list", "runs")
+    assert (told.code, told.out.count("\n")) == (0, 2)
+    assert "\x1b" not in told.out
+    (hostile / "status.json").write_text(json.dumps({**status, "state": "\x1b[31mok"}))
+    told = command("list", "runs")
+    assert told.out.splitlines()[1].split()[0] == "damaged"
+    assert "\x1b" not in told.out
+
+
+@pytest.mark.parametrize("pid", ["1; rm -rf ~ #", True, None, -1])
+def test_a_lock_that_names_no_process_becomes_no_command(pid: object, command: Command, out: Path):
+    (out / "run.lock").write_text(json.dumps({"pid": pid, "host": "there\x1b[31m", "since": "now"}))
+    told = command("resume", "out", "total_env_steps=512")
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert told.err.startswith("error: out is in use: its run.lock is new and names no process; wait 120 seconds, or ")
+
+
+def test_a_lock_of_another_machine_is_shown_without_control_characters(command: Command, out: Path):
+    (out / "run.lock").write_text(json.dumps({"pid": 7, "host": "there\x1b[31m", "since": "now\n"}))
+    told = command("resume", "out", "total_env_steps=512")
+    assert told.err.startswith("error: out is in use: process 7 on there[31m trains there since now; wait until it")
 
 
 def test_list_refuses_directories_that_are_not_there_or_make_no_sense(command: Command, tmp_path: Path):

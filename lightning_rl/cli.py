@@ -37,7 +37,7 @@ from lightning_rl.errors import (
     UnsupportedSpaceError,
     did_you_mean,
 )
-from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
+from lightning_rl.run_directory.checkpoints import checkpoint_of, has_checkpoint, naming_others
 from lightning_rl.run_directory.listing import runs_below
 from lightning_rl.trust import NamedByFile, packages_named
 
@@ -216,6 +216,8 @@ def resume(arguments: Sequence[str]) -> int:
     options = parser.parse_intermixed_args(arguments)
     changed = parsed_overrides(options.overrides)
     config = run.resumed_config(options.run_dir, changed, options.trust)
+    if options.checkpoint is None and not has_checkpoint(options.run_dir):
+        raise ConfigError(f"{options.run_dir} has no checkpoint to go on from: {run.AFRESH}")
     checkpoint = options.checkpoint or checkpoint_of(options.run_dir, best=options.best)
     given = NamedByFile(options.run_dir / "config.yaml", options.trust)
     with given.reading(), naming_others(checkpoint, "--checkpoint FILE"):

@@ -26,8 +26,10 @@ __all__ = [
     "import_path",
     "looked_at_first",
     "named_here",
+    "no_such_key",
     "note_name",
     "object_at",
+    "printable",
     "shown",
     "unknown_key",
 ]
@@ -162,6 +164,30 @@ def unknown_key(section: str, key: str, known: Iterable[str], elsewhere: Iterabl
     suggestion = f" Did you mean {suggested[0]!r}?" if suggested else ""
     listed = f" Keys{f' of {section}' if section else ''}: {', '.join(known) or 'none'}"
     return f"no key {shown(prefix + key)}.{suggestion}{listed}"
+
+
+def no_such_key(key: str, known: Iterable[str], otherwise: str = "") -> str:
+    """What to say about a dotted key that a whole config does not have: what it may mean.
+
+    Args:
+        key: as the user wrote it; never suggested.
+        known: the dotted keys that there are.
+        otherwise: what to say where nothing is near.
+    """
+    known = [other for other in known if other != key]
+    section, _, name = key.rpartition(".")
+    siblings = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == section]
+    if section and siblings:
+        return unknown_key(section, name, [sibling for sibling in siblings if sibling != "_target_"], known)
+    meant = [other for other in SYNONYMS.get(key.lower(), ()) if other in known]
+    same_name = meant or [other for other in known if other.rpartition(".")[2] == key]
+    suggestion = f" Did you mean {same_name[0]!r}?" if same_name else did_you_mean(key, known)
+    return f"no key {shown(key)}.{suggestion or otherwise}"
+
+
+def printable(text: str) -> str:
+    """A text of a file or a name of one, without the characters by which it could command a terminal."""
+    return "".join(character for character in text if character.isprintable())
 
 
 def shown(value: Any) -> str:

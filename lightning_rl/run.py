@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_rl.config.keys import dotted, value_at
+from lightning_rl.config.schema import RunKeys
 from lightning_rl.config.shares import in_env_steps_of_run
 from lightning_rl.errors import (
     CheckpointError,
@@ -23,13 +24,22 @@ from lightning_rl.errors import (
     NonFiniteError,
     RankError,
     UnsupportedSpaceError,
-    did_you_mean,
     import_object,
+    no_such_key,
 )
 from lightning_rl.ranks.local import is_first_rank
+from lightning_rl.run_directory.checkpoints import has_checkpoint
 from lightning_rl.run_directory.config_file import CONFIG_FILE, changes, read_config
 from lightning_rl.run_directory.lock import LOCK_FILE, RunLock, refuse_live_run
-from lightning_rl.run_directory.status import STATUS_FILE, read_status, status_or_nothing, write_status
+from lightning_rl.run_directory.status import (
+    FIELDS,
+    STATUS_FILE,
+    read_status,
+    status_or_nothing,
+    unwritten_status,
+    write_status,
+)
+from lightning_rl.signatures import fitted, hints_of
 from lightning_rl.trainer.making import made_trainer
 from lightning_rl.trust import NamedByFile, note_names
 
@@ -42,11 +52,14 @@ if TYPE_CHECKING:
     from lightning_rl.policies import Policy
     from lightning_rl.rollouts.envs import EnvCreator
 
-__all__ = ["RESUMABLE", "build", "fit", "recorded", "resumed_config", "train"]
+__all__ = ["AFRESH", "RESUMABLE", "build", "fit", "recorded", "resumed_config", "train"]
 
 log = logging.getLogger(__name__)
 
 KNOWN_ERRORS = (CheckpointError, ConfigError, EnvError, NonFiniteError, RankError, UnsupportedSpaceError)
+
+ENDED = ("ok", "interrupted")  # states of a run that no error stopped
+AFRESH = "delete the directory and train again, or give another run_dir"
 
 SCHEDULED = ("lr", "clip", "entropy_coef")  # of a policy: how it learns, and not what
 EXPLORED = ("*epsilon*", "*_timesteps", "*scale*", "stddev", "temperature", "eta", "intrinsic_reward_coeff")
@@ -192,7 +205,8 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str,
         ckpt_path: a checkpoint of this run to go on from.
 
     Returns:
-        What status.json holds: state ("ok" or "interrupted"), and the fields of `write_status`.
+        What status.json holds, or should: state ("ok" or "interrupted"), and the fields of `write_status`. A file that
+        could not be written at the end is said in one line, and makes no failure of a run whose checkpoint was.
 
     Raises:
         ConfigError: `run_dir` holds a run already, or another process trains there.
@@ -201,12 +215,31 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str,
     run_dir, first = Path(config["run_dir"]).absolute(), is_first_rank()
     with RunLock(run_dir) if first else nullcontext():
         if first and ckpt_path is None and (run_dir / CONFIG_FILE).exists():
+            if not has_checkpoint(run_dir):
+                raise ConfigError(f"run_dir={run_dir} holds a run that has no checkpoint: {AFRESH}")
             raise ConfigError(
                 f"run_dir={run_dir} holds a run: continue it with `lightning-rl resume`, or choose another"
             )
         with recorded(run_dir):
             made(config["launcher"], "_target_").launch(config, ckpt_path)
-        return read_status(run_dir / STATUS_FILE)
+        return final_status(run_dir / STATUS_FILE)
+
+
+def final_status(file: Path) -> dict[str, Any]:
+    """How a run ended whose launcher returned; by the process, where the file does not say so.
+
+    Another process's last status (of a rank that Ray Train started) is not known here: it returned, so the run is ok.
+    """
+    written, unwritten = status_or_nothing(file), unwritten_status(file)
+    status = {**FIELDS, **(unwritten or written)}
+    if status.get("state") not in ENDED:
+        status["state"] = "ok"
+    if is_first_rank() and (
+        unwritten or written.get("state") not in ENDED
+    ):  # another rank may look before it is written
+        before = f"still says {written['state']!r} at {written.get('env_steps')} env steps" if written else "is missing"
+        log.error("%s could not be written at the end: the run is %s, the file %s", file, status["state"], before)
+    return status
 
 
 def fit(policy: Policy, datamodule: RolloutDataModule, trainer: Trainer, ckpt_path: Path | None = None) -> None:
@@ -306,7 +339,7 @@ def record_failure(run_dir: Path, error: Exception, before: Mapping[str, Any]) -
         log.error("%s could not be written (%s); the run failed with the error below", log_file, problem)
     status = status_or_nothing(status_file)
     # What a callback of this run wrote stays, unless it knows only the echo of what happened in another rank.
-    if status == before or status["state"] != "failed" or str(error).startswith("rank "):
+    if status == before or status.get("state") != "failed" or str(error).startswith("rank "):
         write_status(status_file, **{**status, "state": "failed", "error": f"{type(error).__name__}: {error}"})
 
 
@@ -329,7 +362,7 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     for key, value in changed.items():
         note_names(value)  # the user's own
         if key not in known:
-            raise ConfigError(f"no key {key!r}.{did_you_mean(key, known)}")
+            raise ConfigError(no_such_key(key, known, f" A resumed run can change {', '.join(RESUMABLE)}"))
         if not any(fnmatch(key, pattern) for pattern in RESUMABLE):
             allowed = ", ".join(RESUMABLE)
             raise ConfigError(f"{key}={value!r} would make it another run; a resumed run can change {allowed}")
@@ -337,14 +370,15 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
         (value_at(config, section) if section else config)[name] = value
         if section == "exploration":  # which policies take from there
             config["policy"]["exploration"] = {**config["policy"]["exploration"], name: value}
+    total = fitted("total_env_steps", config["total_env_steps"], hints_of(RunKeys)["total_env_steps"])
     status = read_status(run_dir / STATUS_FILE)
     taken = status.get("env_steps", 0)
     if not isinstance(taken, int):
         raise ConfigError(
             f"{run_dir / STATUS_FILE} is damaged (env_steps={taken!r}): delete it, a run goes on without it"
         )
-    if status.get("state") == "ok" and taken >= config["total_env_steps"]:
-        raise ConfigError(f"{run_dir} has taken {taken} of total_env_steps={config['total_env_steps']}: give it more")
+    if status.get("state") == "ok" and taken >= total:
+        raise ConfigError(f"{run_dir} has taken {taken} of total_env_steps={total}: give it more")
     return config
 
 

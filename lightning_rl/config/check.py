@@ -160,7 +160,9 @@ def _check_constructors(config: dict[str, Any]) -> None:
         config["policy"]["exploration"] = _fitted_exploration("exploration", config["policy"]["exploration"], config)
     if not policy_class.written_from_scratch:
         default = keywords_of(policy_class)["optimizer"].default if "optimizer" in keywords_of(policy_class) else None
-        check_optimizer(config["policy"].get("optimizer", default), config["policy"].get("optimizer_kwargs"))
+        optimizer, keywords = config["policy"].get("optimizer", default), config["policy"].get("optimizer_kwargs")
+        _check_meant_for(optimizer, keywords or {})
+        check_optimizer(optimizer, keywords)
     config["env"] = _fitted("env", config["env"], hints_of(EnvCreator), config)
     _check_complete("env", config["env"], ("id",))
     if config["evaluation"]["env"] is not None:
@@ -187,6 +189,21 @@ def _check_constructors(config: dict[str, Any]) -> None:
             f"policy {policy_class.__name__} learns by its own learn_on_batch, which knows nothing of other ranks: "
             "set trainer.devices=1"
         )
+
+
+def _check_meant_for(optimizer: str, keywords: Config) -> None:
+    """Keywords of another optimizer, as those that a policy's own file gives to Adam are."""
+    from lightning_rl.policies.optimiser import OPTIMIZERS
+
+    taken = {name: hints_of(each, without=("params", "lr")) for name, each in OPTIMIZERS.items()}
+    for key in keywords:
+        others = [name for name, hints in taken.items() if key in hints]
+        if optimizer in taken and others and optimizer not in others:
+            raise ConfigError(
+                f"policy.optimizer={optimizer} takes no {key} (policy.optimizer_kwargs.{key}={shown(keywords[key])} is "
+                f"for {', '.join(others)}): set policy.optimizer_kwargs=null, or to keywords of {optimizer}: "
+                f"{', '.join(taken[optimizer])}"
+            )
 
 
 def _fit_to_constructor(config: dict[str, Any], section: str, target: Any, without: Iterable[str] = ()) -> None:

@@ -11,6 +11,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
@@ -34,6 +35,9 @@ OPEN = (
     "trainer",
     "workers.ray",
 )
+# Groups that take such a mapping as a whole; a single key of "logger" is looked at, because it may be a slip.
+OPEN_AS_A_WHOLE = (*OPEN, "logger")
+OPTIONAL = ("experiment",)  # groups that a run can do without
 
 
 def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -81,10 +85,15 @@ def completed(overrides: Sequence[str]) -> list[str]:
     """The overrides as Hydra needs them.
 
     Only an id given: `env=custom`, because the default environment's tuned values are not that one's. Only a strategy's
-    type given: `exploration=custom`, because the default strategy's keys are not that one's. A key of an open
-    mapping: "++", because Hydra takes no new keys without it. A mapping for a policy's key (a schedule): null
-    first, because Hydra cannot merge a mapping into the list or number that is there.
+    type given: `exploration=custom`, because the default strategy's keys are not that one's. Keys of an open mapping
+    (`env.kwargs.a=1`, `env.kwargs={a: 1}`): "++", because Hydra takes no new keys without it. A mapping for a policy's
+    key (a schedule): null first, because Hydra cannot merge a mapping into the list or number that is there.
+
+    Raises:
+        ConfigError: a group is given what is no choice.
     """
+    for override in overrides:
+        check_group(override)
     overrides = with_own_policies(overrides)
     keys = {key_of(override) for override in overrides}
     custom = ["env=custom"] if "env.id" in keys and not keys & {"env", "experiment"} else []
@@ -92,13 +101,47 @@ def completed(overrides: Sequence[str]) -> list[str]:
     opened = tuple(f"{name}." for name in OPEN)
     done = list(custom)
     for override in overrides:
-        if override.startswith(opened):
+        key, _, value = override.partition("=")
+        if key.startswith(opened):
             done.append(f"++{override}")
-        elif override.startswith("policy.") and override.partition("=")[2].startswith("{"):
-            done += [f"{key_of(override)}=null", f"++{override}"]
+        elif key.startswith("policy.") and value.startswith("{"):
+            done += [f"{key}=null", f"++{override}"]
+        elif key in OPEN_AS_A_WHOLE and value.startswith("{"):
+            done.append(f"++{override}")
         else:
             done.append(override)
     return done
+
+
+def check_group(override: str) -> None:
+    """A group takes the name of a choice: Hydra ends with a traceback where it is given a number, a bool or null.
+
+    Raises:
+        ConfigError: names what was written, and what to write instead.
+    """
+    written = override.partition("=")[2]
+    group = key_of(override).partition("@")[0]
+    if override.startswith("~") and group in GROUPS and group not in OPTIONAL:
+        none = f"; {group}=none leaves it out" if "none" in group_options(group) else ""
+        raise ConfigError(f"{override}: a run needs its {group}: choose one with {group}=…{none}")
+    if not (group in ("", *GROUPS, "policy._target_") or "/" in group):
+        return
+    (parsed,) = parse([override])
+    value: Any = parsed.value()
+    if parsed.is_delete() or parsed.is_sweep_override() or isinstance(value, str):
+        return
+    if not group:
+        raise ConfigError(f"override {override!r} names no key: write key=value")
+    if group == "policy._target_":
+        raise ConfigError(f"{override}; expected an import path, such as lightning_rl.policies.PPO")
+    if isinstance(value, dict):
+        if group != "policy":
+            return  # keys of the group, which Hydra merges
+        keys = " ".join(f"policy.{key}=…" for key in value) or "policy.KEY=…"
+        raise ConfigError(f"{override}: a policy's keys are given one by one, as {keys}")
+    if isinstance(value, list) and all(isinstance(choice, str) for choice in value):
+        return  # several choices, which Hydra merges
+    raise ConfigError(no_choice(group, written, group_options(group)))
 
 
 def with_own_policies(overrides: Sequence[str]) -> Sequence[str]:
@@ -168,8 +211,16 @@ def parsed_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     Raises:
         ConfigError: an override cannot be read.
     """
+    return {override.key_or_group: override.value() for override in parse(overrides)}
+
+
+def parse(overrides: Sequence[str]) -> list[Override]:
+    """The overrides, as Hydra reads them.
+
+    Raises:
+        ConfigError: an override cannot be read.
+    """
     try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        return OverridesParser.create().parse_overrides(list(overrides))
     except HydraException as error:
         raise ConfigError(explanation(error, overrides)) from error
-    return {override.key_or_group: override.value() for override in parsed}

@@ -11,8 +11,8 @@ from typing import Any
 from lightning_rl.config.compose import compose_config
 from lightning_rl.config.groups import GROUPS, group_options, option_text
 from lightning_rl.config.keys import dotted, value_at
-from lightning_rl.config.refusals import no_choice
-from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.config.refusals import ALL_GROUPS, no_choice
+from lightning_rl.errors import ConfigError, did_you_mean, import_object, no_such_key, printable
 from lightning_rl.signatures import keywords_of, spelled
 
 __all__ = ["choices", "describe", "evaluation", "listing", "metrics", "outcome", "run_table", "table"]
@@ -103,7 +103,7 @@ def config_with(key: str) -> Mapping[str, Any]:
     if "/" in key:
         known |= dict.fromkeys(metrics())
         raise ConfigError(f"no metric {key!r}.{did_you_mean(key, known)} `lightning-rl list metrics` names all")
-    raise ConfigError(f"no key {key!r}.{did_you_mean(key, known)} Groups: {', '.join(GROUPS)}")
+    raise ConfigError(no_such_key(key, known, ALL_GROUPS))
 
 
 def described_group(group: str, name: str) -> str:
@@ -215,7 +215,7 @@ def cell(value: Any) -> str:
     """A value as a table shows it."""
     if value is None:
         return "-"
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
+    return f"{value:.1f}" if isinstance(value, float) else printable(str(value))
 
 
 def outcome(status: Mapping[str, Any], run_dir: str) -> str:

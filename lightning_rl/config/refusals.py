@@ -12,9 +12,18 @@ from omegaconf import OmegaConf
 
 from lightning_rl.config.groups import GROUPS, PRIMARY
 from lightning_rl.config.keys import dotted, plain_keys
-from lightning_rl.errors import SYNONYMS, did_you_mean, first_line, unknown_key
+from lightning_rl.errors import did_you_mean, first_line, no_such_key
 
-__all__ = ["explanation", "no_choice"]
+__all__ = ["ALL_GROUPS", "explanation", "no_choice"]
+
+ALL_GROUPS = f" Groups: {', '.join(GROUPS)}"
+# The key that a number means which is given for a group.
+NUMBER_MEANS = {
+    "workers": "workers.num_workers={}",
+    "evaluation": "evaluation.every_env_steps={}",
+    "model": "model.fcnet_hiddens=[{}]",
+    "trainer": "trainer.devices={}",
+}
 
 
 def explanation(error: HydraException, overrides: Sequence[str]) -> str:
@@ -28,9 +37,10 @@ def explanation(error: HydraException, overrides: Sequence[str]) -> str:
     ambiguous = re.match(r"Ambiguous value for argument '(.*)'", str(error))
     if ambiguous:
         return f"{ambiguous[1]!r} is a sweep: add -m to run every value, or write key=[a,b] for a list"
-    unknown = re.match(r"Could not override '([^']+)'", str(error))
+    unknown = re.match(r"Could not (?:override|delete from config.) '([^']+)'", str(error))
     if unknown:
-        return no_key(unknown[1], [override for override in overrides if override.split("=")[0] in GROUPS])
+        key = getattr(error.__cause__, "full_key", None) or unknown[1]  # of a mapping, the key inside it
+        return no_key(key, [override for override in overrides if override.split("=")[0] in GROUPS])
     return " ".join(line.strip() for line in str(error).splitlines() if line.strip())
 
 
@@ -38,23 +48,20 @@ def no_choice(group: str, name: str, options: Iterable[str]) -> str:
     """`group=name` does not exist; which ones do."""
     known = sorted(options)
     if not known:
-        return f"{group}={name}: no config group {group!r}.{did_you_mean(group, GROUPS)} Groups: {', '.join(GROUPS)}"
+        return f"{group}={name}: no config group {group!r}.{did_you_mean(group, GROUPS)}{ALL_GROUPS}"
     advice = " (an environment without a preset: env.id=ID or env.id=my_pkg.envs:MyEnv)" if group == "env" else ""
-    return f"{group}={name}: no such {group}.{did_you_mean(name, known)} Choices: {', '.join(known)}{advice}"
+    if group in NUMBER_MEANS and re.fullmatch(r"\d[\d_.e+]*%?", name):
+        suggestion = f" Did you mean {NUMBER_MEANS[group].format(name)}?"
+    elif name in ("null", "false") and "none" in known:
+        suggestion = " Did you mean 'none'?"
+    else:
+        suggestion = did_you_mean(name, known)
+    return f"{group}={name}: no such {group}.{suggestion} Choices: {', '.join(known)}{advice}"
 
 
 def no_key(key: str, choices: Sequence[str]) -> str:
     """There is no such key; the nearest one in the config that these choices compose."""
-    known = [*GROUPS, *dotted(plain_of_choices(choices))]
-    section, _, name = key.rpartition(".")
-    siblings = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == section]
-    if section and siblings:
-        return unknown_key(section, name, [sibling for sibling in siblings if sibling != "_target_"], known)
-    meant = [other for other in SYNONYMS.get(key.lower(), ()) if other in known]
-    same_name = meant or [other for other in known if other.rpartition(".")[2] == key]
-    suggestion = f" Did you mean {same_name[0]!r}?" if same_name else did_you_mean(key, known)
-    groups = f" Groups: {', '.join(GROUPS)}"
-    return f"no key {key!r}.{suggestion or groups}"
+    return no_such_key(key, [*GROUPS, *dotted(plain_of_choices(choices))], ALL_GROUPS)
 
 
 def plain_of_choices(choices: Sequence[str]) -> Mapping[str, Any]:

@@ -11,10 +11,15 @@ from pathlib import Path
 from lightning_rl.errors import CheckpointError, SaveError, UntrustedError
 from lightning_rl.run_directory.config_file import read_config
 
-__all__ = ["BEST_FILE", "checkpoint_of", "naming_others"]
+__all__ = ["BEST_FILE", "checkpoint_of", "has_checkpoint", "naming_others"]
 
 BEST_FILE = re.compile(r"best_(\d+)_(-?\d+\.\d+)\.ckpt")
 """Env steps, and the monitored value; names of files that a run keeps because their policy was among the best."""
+
+
+def has_checkpoint(run_dir: Path) -> bool:
+    """Whether there is a checkpoint file in a run's directory, whole or not."""
+    return any((run_dir / "checkpoints").glob("*.ckpt"))
 
 
 def checkpoint_of(run_dir: Path, *, best: bool = False) -> Path:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from lightning_rl.errors import ConfigError, SaveError
+from lightning_rl.errors import ConfigError, SaveError, printable
 from lightning_rl.run_directory.owner import SILENT_SECONDS, Heartbeat, is_alive, now, this_process
 
 __all__ = ["LOCK_FILE", "RunLock", "held_run_directory", "live_owner", "owner_of", "refuse_live_run"]
@@ -82,7 +82,7 @@ class RunLock:
         if self.file.exists():
             before = owner_of(self.file.parent)
             who = f"process {before['pid']} on {before['host']}, which is gone" if before else "a process that is gone"
-            log.warning("%s was left by %s: it is taken over", self.file, who)
+            log.warning("%s was left by %s: it is taken over", self.file, printable(who))
             self.file.unlink()
         try:
             with self.file.open("x", encoding="utf-8") as file:
@@ -124,20 +124,32 @@ def refuse_live_run(run_dir: Path) -> None:
         ConfigError: names process and machine.
     """
     owner = live_owner(run_dir)
-    if owner is not None:
+    if owner is None:
+        return
+    pid, host, since = owner["pid"], printable(str(owner["host"])), printable(str(owner["since"]))
+    if pid is None:
         raise ConfigError(
-            f"{run_dir} is in use: process {owner['pid']} on {owner['host']} trains there since {owner['since']}; wait "
-            f"until it ends, or stop it (`kill {owner['pid']}` lets it save a checkpoint)"
+            f"{run_dir} is in use: its {LOCK_FILE} is new and names no process; wait {SILENT_SECONDS:g} seconds, or "
+            "delete that file if no process trains there"
         )
+    raise ConfigError(
+        f"{run_dir} is in use: process {pid} on {host} trains there since {since}; wait until it ends, or stop it "
+        f"(`kill {pid}` lets it save a checkpoint)"
+    )
 
 
 def owner_of(run_dir: Path) -> dict[str, Any] | None:
-    """What the lock of a run directory says, also one of a dead process; `None` for a missing or damaged one."""
+    """What the lock of a run directory says, also one of a dead process; `None` for a missing or damaged one.
+
+    The process is a number above 0: it becomes part of a command that a message shows.
+    """
     try:
         found = json.loads((run_dir / LOCK_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and {"pid", "host", "since"} <= found.keys() else None
+    if not isinstance(found, dict) or not {"pid", "host", "since"} <= found.keys():
+        return None
+    return found if type(found["pid"]) is int and found["pid"] > 0 else None
 
 
 @contextmanager

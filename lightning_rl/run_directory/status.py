@@ -11,7 +11,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.owner import now, this_process
 
-__all__ = ["STATUS_FILE", "read_status", "status_or_nothing", "write_status"]
+__all__ = ["FIELDS", "STATUS_FILE", "read_status", "status_or_nothing", "unwritten_status", "write_status"]
 
 STATUS_FILE = "status.json"
 
@@ -27,24 +27,40 @@ FIELDS: dict[str, Any] = {
     "error": None,
 }
 
+STATES = ("running", "ok", "failed", "interrupted")
+
 log = logging.getLogger(__name__)
+
+_unwritten: dict[Path, dict[str, Any]] = {}  # file → the status that this process could not write there last
 
 
 def write_status(path: Path, state: str, **fields: Any) -> None:
     """Replace the status file; pid, host and heartbeat are those of this process, now.
 
+    A run goes on without it: the first of several failures in a row is logged, and `unwritten_status` gives what the
+    file should say.
+
     Args:
         path: RUN_DIR/status.json.
-        state: "running", "ok", "failed" or "interrupted".
+        state: of STATES.
         fields: of FIELDS; the ones left out are as there.
     """
     status = {**FIELDS, **fields}
     process = this_process()
     status |= {"pid": process["pid"], "host": process["host"], "heartbeat": now()}
+    status = {"state": state, **status}
     try:
-        write_atomically(path, json.dumps({"state": state, **status}, indent=1).encode(), durable=False)
+        write_atomically(path, json.dumps(status, indent=1).encode(), durable=False)
+        _unwritten.pop(path.absolute(), None)
     except OSError as error:
-        log.error("%s could not be written (%s)", path, error)
+        if path.absolute() not in _unwritten:
+            log.error("%s could not be written (%s)", path, error.strerror or error)
+        _unwritten[path.absolute()] = status
+
+
+def unwritten_status(path: Path) -> dict[str, Any]:
+    """What this process could not write into the file last, and forgets now; nothing where the file is up to date."""
+    return _unwritten.pop(path.absolute(), {})
 
 
 def read_status(path: Path) -> dict[str, Any]:
@@ -60,7 +76,7 @@ def read_status(path: Path) -> dict[str, Any]:
     except (OSError, RecursionError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"{path} is damaged ({reason}): delete it, a run goes on without it") from error
-    if not isinstance(status, dict) or not isinstance(status.get("state"), str):
+    if not isinstance(status, dict) or status.get("state") not in STATES:
         raise ConfigError(f"{path} is damaged (it holds no state): delete it, a run goes on without it")
     return status
 

@@ -161,6 +161,30 @@ def test_open_mappings_take_keys_without_a_plus():
     assert config["trainer"]["profiler"] == "simple"
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("env.kwargs", "{sutton_barto_reward: true}"),
+        ("exploration", "{eta: 1}"),
+        ("launcher.resources", "{CPU: 2}"),
+        ("logger", "{mine: {_target_: my_pkg.loggers.Mine}}"),
+        ("model.custom_model_config", "{a: 1}"),
+        ("policy.optimizer_kwargs", "{eps: 1e-5}"),
+        ("trainer", "{profiler: simple}"),
+        ("workers.ray", "{num_cpus: 2}"),
+    ],
+)
+def test_open_mappings_are_taken_as_with_two_plus_signs(key: str, value: str):
+    names = ["run_dir=out", "launcher=ray_train"]
+    config = compose_config([*names, f"{key}={value}"])
+    assert config == compose_config([*names, f"++{key}={value}"])
+    assert config != compose_config(names)
+
+
+def test_an_optimizer_may_be_changed_where_the_policys_file_has_keywords_for_another():
+    check_config(compose_config(["policy=rainbow", "policy.optimizer=sgd", "policy.optimizer_kwargs=null"]))
+
+
 def test_composed_configs_are_plain_containers():
     config = compose_config(["policy=a2c"])
     assert yaml.safe_load(yaml.safe_dump(config)) == config

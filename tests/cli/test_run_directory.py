@@ -21,6 +21,7 @@ import yaml
 from lightning_rl import run
 from lightning_rl.cli import main
 from lightning_rl.run_directory import listing
+from lightning_rl.run_directory import status as status_module
 from lightning_rl.run_directory.lock import RunLock
 from tests.cli.conftest import Command
 
@@ -38,6 +39,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def out(trained: Path, tmp_path: Path) -> Path:
     """A copy of a run that has ended."""
     return shutil.copytree(trained, tmp_path / "out")
+
+
+def raise_full(*arguments: Any, **keywords: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def contents(run_dir: Path) -> dict[str, bytes]:
@@ -82,11 +87,8 @@ def test_resume_keeps_the_changes_it_made_in_the_history(command: Command, out: 
 def test_resume_on_a_full_disk_leaves_the_run_as_it_was(
     command: Command, out: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    def full(*arguments: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     before = contents(out)
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", raise_full)
     told = command("resume", "out", "total_env_steps=512")
     monkeypatch.undo()
     assert told.code == 1
@@ -194,6 +196,110 @@ def test_list_runs_shows_how_each_is_doing(command: Command, out: Path, tmp_path
     assert note.startswith("dead: its process ended without a word; `lightning-rl resume")
     rows = json.loads(command("list", "runs", "runs/2025-01-01", "--json").out)["runs"]
     assert [(row["state"], row["env_steps"]) for row in rows] == [("ok", status["env_steps"])]
+
+
+def test_what_a_status_file_says_cannot_command_the_terminal(command: Command, out: Path, tmp_path: Path):
+    hostile = shutil.copytree(out, tmp_path / "runs" / "red\x1b[31m")
+    status = json.loads((hostile / "status.json").read_text())
+    (hostile / "status.json").write_text(json.dumps({**status, "env_steps": "\x1b[2J", "return": "a\nb"}))
+    told = command("list", "runs")
+    assert (told.code, told.out.count("\n")) == (0, 2)
+    assert "\x1b" not in told.out
+    (hostile / "status.json").write_text(json.dumps({**status, "state": "\x1b[31mok"}))
+    told = command("list", "runs")
+    assert told.out.splitlines()[1].split()[0] == "damaged"
+    assert "\x1b" not in told.out
+
+
+@pytest.mark.parametrize("pid", ["1; rm -rf ~ #", True, None, -1])
+def test_a_lock_that_names_no_process_becomes_no_command(pid: object, command: Command, out: Path):
+    (out / "run.lock").write_text(json.dumps({"pid": pid, "host": "there\x1b[31m", "since": "now"}))
+    told = command("resume", "out", "total_env_steps=512")
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert told.err.startswith("error: out is in use: its run.lock is new and names no process; wait 120 seconds, or ")
+
+
+def test_a_lock_of_another_machine_is_shown_without_control_characters(command: Command, out: Path):
+    (out / "run.lock").write_text(json.dumps({"pid": 7, "host": "there\x1b[31m", "since": "now\n"}))
+    told = command("resume", "out", "total_env_steps=512")
+    assert told.err.startswith("error: out is in use: process 7 on there[31m trains there since now; wait until it")
+
+
+@pytest.mark.parametrize("value", ["abc", "null", "50%", "1.5", "1,2"])
+def test_resume_looks_at_the_number_of_steps_before_it_compares_it(value: str, command: Command, out: Path):
+    told = command("resume", "out", f"total_env_steps={value}")
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert told.err.startswith("error: total_env_steps=")
+
+
+@pytest.mark.parametrize(
+    ("override", "start"),
+    [
+        ("lr=1e-4", "no key 'lr'. Did you mean 'policy.lr'?"),
+        ("policy.learning_rate=1e-4", "no key 'policy.learning_rate'. Did you mean 'policy.lr'?"),
+        ("total_timesteps=999", "no key 'total_timesteps'. Did you mean 'total_env_steps'?"),
+        ("zzz=1", "no key 'zzz'. A resumed run can change total_env_steps, "),
+    ],
+)
+def test_resume_knows_what_other_libraries_call_a_key(override: str, start: str, command: Command, out: Path):
+    told = command("resume", "out", override)
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert told.err.startswith(f"error: {start}")
+
+
+def test_a_run_without_a_checkpoint_is_answered_with_what_can_be_done(command: Command, out: Path):
+    shutil.rmtree(out / "checkpoints")
+    advice = ": delete the directory and train again, or give another run_dir\n"
+    told = command("resume", "out", "total_env_steps=512")
+    assert (told.code, told.err) == (2, f"error: out has no checkpoint to go on from{advice}")
+    told = command("train", *SHORT, "run_dir=out")
+    assert (told.code, told.err) == (2, f"error: run_dir={out} holds a run that has no checkpoint{advice}")
+
+
+@pytest.mark.parametrize("written", [0, 1])
+def test_a_run_whose_last_status_cannot_be_written_is_still_ok(
+    written: int, command: Command, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """The disk is full for status.json from the start, or after it has said that the run is going on."""
+    write, calls = status_module.write_atomically, []
+
+    def full(path: Path, content: bytes, *, durable: bool) -> None:
+        calls.append(path)
+        if len(calls) > written:
+            raise_full()
+        write(path, content, durable=durable)
+
+    monkeypatch.setattr(status_module, "write_atomically", full)
+    told = command("train", *SHORT, "total_env_steps=256", "run_dir=out")
+    assert len(calls) > written
+    assert told.code == 0
+    assert told.out.splitlines()[-2].startswith("ok: out ")
+    file = tmp_path / "out" / "status.json"
+    before = "still says 'running' at 0 env steps" if written else "is missing"
+    first, last = [record.getMessage() for record in caplog.records if "status.json" in record.getMessage()]
+    assert first == "out/status.json could not be written (No space left on device)"
+    assert last == f"{file} could not be written at the end: the run is ok, the file {before}"
+
+
+def test_the_last_state_of_a_run_is_known_though_its_file_cannot_be_written(out: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of this process, whatever the file says; of a rank on another node, which returned without an error."""
+    file = out / "status.json"
+    run.write_status(file, "running", env_steps=5)
+    told = run.final_status(file)
+    assert (told["state"], told["env_steps"]) == ("ok", 5)
+    run.write_status(file, "ok", env_steps=6)
+    with monkeypatch.context() as patch:
+        patch.setattr(status_module, "write_atomically", raise_full)
+        run.write_status(file, "interrupted", env_steps=7)
+    told = run.final_status(file)
+    assert (told["state"], told["env_steps"]) == ("interrupted", 7)
+
+
+def test_a_run_that_fails_while_its_status_is_unreadable_says_why_it_failed(out: Path):
+    with pytest.raises(ValueError, match="of today"), run.recorded(out):
+        (out / "status.json").write_text("{")
+        raise ValueError("of today")
+    assert json.loads((out / "status.json").read_text())["error"] == "ValueError: of today"
 
 
 def test_list_refuses_directories_that_are_not_there_or_make_no_sense(command: Command, tmp_path: Path):

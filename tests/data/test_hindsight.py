@@ -113,10 +113,11 @@ def test_nothing_is_relabelled_where_that_is_asked_for() -> None:
     assert (batch.obs.desired_goal == -5).all() and (batch.rewards == -1).all()
 
 
-def test_a_loaded_buffer_draws_the_same_goals() -> None:
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+def test_a_loaded_buffer_draws_the_same_goals(strategy: str) -> None:
     """Environments were cut in the middle of episodes that are still stored."""
-    buffer = walked(capacity=350)
-    other = HindsightReplayBuffer(350, compute_reward=compute_reward, gamma=0.9)
+    buffer = walked(capacity=350, strategy=strategy)
+    other = HindsightReplayBuffer(350, compute_reward=compute_reward, gamma=0.9, strategy=strategy)
     other.load_state_dict(buffer.state_dict())
     first, second = (each.sample(300, np.random.default_rng(3)) for each in (buffer, other))
     assert torch.equal(first.obs.desired_goal, second.obs.desired_goal) and torch.equal(first.rewards, second.rewards)
@@ -236,3 +237,22 @@ def test_a_long_episode_beside_many_short_ones_keeps_its_own_goals(strategy: str
 def test_a_function_of_ends_that_gives_no_flag_for_each_row_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"compute_terminated gave \[\] for 8 rows; expected one flag"):
         walked(compute_terminated=lambda achieved, desired, info: False).sample(10)
+
+
+class Endless(Line):
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, *_, info = super().step(action)
+        return obs, reward, False, False, info
+
+
+def test_goals_of_an_episode_are_of_all_its_rows_that_are_still_stored() -> None:
+    """One that never ends, and whose first rows have been overwritten."""
+    worker = RolloutWorker(EnvCreator(Endless), Cycling(2), num_envs=1, fragment_length=8, vectorization="sync")
+    buffer = HindsightReplayBuffer(50, compute_reward=compute_reward, strategy="episode", relabelled=1.0)
+    for _ in range(20):
+        buffer.add(worker.sample())
+    generator = np.random.default_rng(0)
+    batches = [buffer.sample(50, generator) for _ in range(40)]
+    rows = torch.cat([batch.next_obs.achieved_goal[:, 1] for batch in batches]).unique()
+    goals = torch.cat([batch.obs.desired_goal[:, 1] for batch in batches]).unique()
+    assert torch.equal(rows, goals) and len(rows) == len(buffer) and rows.max() == 160

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lightning_rl.errors import ConfigError, SaveError
-from lightning_rl.run_directory.owner import SILENT_SECONDS, Heartbeat, is_alive, now, this_process
+from lightning_rl.run_directory.owner import SILENT_SECONDS, Heartbeat, is_alive, is_elsewhere, now, this_process
 
 __all__ = ["LOCK_FILE", "RunLock", "held_run_directory", "live_owner", "owner_of", "refuse_live_run"]
 
@@ -125,9 +125,10 @@ def refuse_live_run(run_dir: Path) -> None:
     """
     owner = live_owner(run_dir)
     if owner is not None:
+        how = "in its own container or machine" if is_elsewhere(owner) else f"`kill {owner['pid']}`"
         raise ConfigError(
             f"{run_dir} is in use: process {owner['pid']} on {owner['host']} trains there since {owner['since']}; wait "
-            f"until it ends, or stop it (`kill {owner['pid']}` lets it save a checkpoint)"
+            f"until it ends, or stop it ({how}; SIGTERM lets it save a checkpoint)"
         )
 
 

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def write_status(path: Path, state: str, **fields: Any) -> None:
-    """Replace the status file; pid, host and heartbeat are those of this process, now.
+    """Replace the status file; pid, host, boot, pid_namespace and heartbeat are those of this process, now.
 
     Args:
         path: RUN_DIR/status.json.
@@ -40,7 +40,8 @@ def write_status(path: Path, state: str, **fields: Any) -> None:
     """
     status = {**FIELDS, **fields}
     process = this_process()
-    status |= {"pid": process["pid"], "host": process["host"], "heartbeat": now()}
+    del process["born"]
+    status |= {**process, "heartbeat": now()}
     try:
         write_atomically(path, json.dumps({"state": state, **status}, indent=1).encode(), durable=False)
     except OSError as error:

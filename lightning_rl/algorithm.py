@@ -104,12 +104,17 @@ class Algorithm:
         if self.datamodule.workers is None:
             self._fit(iterations=0)  # attaches policy and data to the Trainer
         self.datamodule.cut_environments()
+        checkpoint_io: Any = self.trainer.strategy.checkpoint_io
+        checkpoint_io.allow(path.parent)
         self.trainer.save_checkpoint(path)
         return path
 
     @classmethod
     def restore(cls, path: str | Path, *, policy: Any = None, env: Any = None, trust: str | Sequence[str] = ()) -> Self:
         """Continue from a checkpoint that `save` (or a run) wrote: weights, optimizer, filters, counters, workers.
+
+        What the restored one writes goes to the run directory that the file lies in. Of a file that lies elsewhere,
+        `run_dir` becomes a directory beside it with its name: models/ppo.ckpt has models/ppo.
 
         Args:
             path: the file.
@@ -139,8 +144,9 @@ class Algorithm:
             place = Path(path).absolute().parent
             if place.name == "checkpoints" and (place.parent / CONFIG_FILE).is_file():
                 config = relocated(config, place.parent)  # a run may have been moved
-            in_run = place.resolve() == Path(config["run_dir"]).resolve() / "checkpoints"
-            names = NamedByFile(f"checkpoint {path}", trust, CheckpointError, config["run_dir"] if in_run else place)
+            if place.resolve() != Path(config["run_dir"]).resolve() / "checkpoints":
+                config = relocated(config, place / Path(path).stem)
+            names = NamedByFile(f"checkpoint {path}", trust, CheckpointError, config["run_dir"])
             names.check(config)
         with names.reading():
             check_config(config)

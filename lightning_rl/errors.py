@@ -20,6 +20,7 @@ __all__ = [
     "UnsupportedSpaceError",
     "UntrustedError",
     "check_at_least_one",
+    "count_in_file",
     "did_you_mean",
     "first_line",
     "import_object",
@@ -28,6 +29,7 @@ __all__ = [
     "named_here",
     "no_such_key",
     "note_name",
+    "number_in_file",
     "object_at",
     "printable",
     "shown",
@@ -134,6 +136,30 @@ def check_at_least_one(prefix: str = "", **numbers: int) -> None:
     for name, number in numbers.items():
         if number < 1:
             raise ConfigError(f"{prefix}{name}={number}; expected at least 1")
+
+
+def number_in_file(entry: str, value: Any) -> float:
+    """The value of an entry of a checkpoint, which is a number if no one has edited it.
+
+    Raises:
+        CheckpointError: it is none; names the entry.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise CheckpointError(f"{entry}={shown(value)} cannot be restored; expected a number: the file was changed")
+    return float(value)
+
+
+def count_in_file(entry: str, value: Any) -> int:
+    """The value of an entry of a checkpoint that counts something.
+
+    Raises:
+        CheckpointError: it is no whole number from 0 to 2⁵³; names the entry.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
+        raise CheckpointError(
+            f"{entry}={shown(value)} cannot be restored; expected a whole number from 0 to 2^53: the file was changed"
+        )
+    return value
 
 
 def did_you_mean(word: str, known: Iterable[Any]) -> str:

@@ -96,7 +96,8 @@ def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = 
     """Keywords of the `EnvCreator` to evaluate in: the one asked for, or what the checkpoint's run says.
 
     Raises:
-        ConfigError: there is no run, its config.yaml is damaged, or names code that is not trusted.
+        ConfigError: there is no run, its config.yaml is damaged, or names code that is not trusted, or wrappers that
+            write to another directory than the run's.
     """
     if env is not None:
         note_name(env)
@@ -108,7 +109,7 @@ def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = 
 
     config = read_config(file.parent)
     found = {name: config.get(name) for name in ("env", "evaluation")}
-    NamedByFile(file, trust).check({name: part for name, part in found.items() if part})
+    NamedByFile(file, trust, write_to=file.parent).check({name: part for name, part in found.items() if part})
     keywords = (found["evaluation"] or {}).get("env") or found["env"]
     if not isinstance(keywords, dict) or not {"id"} <= keywords.keys() <= {each.name for each in fields(EnvCreator)}:
         raise ConfigError(f"{file} names no environment: say which one with --env ID")

@@ -131,6 +131,9 @@ OWN_CLUSTERS = ("local", "auto")  # "auto" is what the user's machine or RAY_ADD
 
 WRITERS = re.compile(r"logger\.|callbacks\.|(evaluation\.)?env\.wrappers\.")  # whose keywords may be paths to write to
 MOST_REPEATED = 100_000  # entries of containers that stand at several places, at all but the first of them
+# In a name of files, as Lightning's ModelCheckpoint takes it. Attributes and items of a value give any text, and so do
+# a fill ("{step:.^3}") and a type that makes a character of a number ("{epoch:c}").
+FIELD = re.compile(r"\{[\w/-]+(:0?\d{0,2}(\.\d{1,2})?[defg]?)?\}")
 PATH_KEY = re.compile(r"(.*\.)?\w*(dir|directory|path|folder)")
 
 
@@ -255,6 +258,11 @@ class NamedByFile:
 
     def _check_path(self, key: str, value: str) -> None:
         """A file's loggers, callbacks and wrappers write to its run directory only."""
+        if key not in self.trust and re.search(r"[{}]", FIELD.sub("", value)):
+            raise self.error(
+                f"{self.file}: {key}={value!r} has a field that is more than a name and a width, as {{step:05d}} is; "
+                f"fields can make a path of characters that stand nowhere; allow it with --trust {key}"
+            )
         plain = not (os.path.isabs(value) or value.startswith("~") or "://" in value or ".." in Path(value).parts)
         if key in self.trust or (plain and not PATH_KEY.fullmatch(key)):
             return

@@ -435,6 +435,15 @@ HOSTILE_ENVS: dict[str, dict[str, Any]] = {
     "wrapper, a function of Gymnasium": {"env.wrappers": ["gymnasium.wrappers:vector.gym.make"]},
     "wrapper, a module's module": {"env.wrappers": ["gymnasium.wrappers.rendering:os.system"]},
     "target in the keywords": {"env.kwargs": {"lap": {"_target_": "os.system"}}},
+    "wrapper that writes elsewhere": {
+        "env.wrappers": [{"wrapper": "gymnasium.wrappers:RecordVideo", "video_folder": "{place}/canary"}],
+    },
+    "evaluation's wrapper that writes elsewhere": {
+        "evaluation.env": {
+            "id": "CartPole-v1",
+            "wrappers": [{"wrapper": "gymnasium.wrappers:RecordVideo", "video_folder": "../canary"}],
+        },
+    },
     "evaluation's environment": {"evaluation.env": {"id": "subprocess:Popen", "kwargs": COMMAND}},
     "evaluation's wrapper": {"evaluation.env": {"id": "CartPole-v1", "wrappers": ["stranger:touch"]}},
 }
@@ -489,6 +498,20 @@ HOSTILE_CONFIGS: dict[str, dict[str, Any]] = {
     "callback, a function of ours": {"callbacks": ["lightning_rl.callbacks.checkpoint_io:remove_staging"]},
     "callback elsewhere": {
         "callbacks": [{"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "dirpath": "{place}/canary"}],
+    },
+    "callback whose file name reads a docstring": {
+        "callbacks": [
+            {"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "filename": "{step].__doc__[15}canary"}
+        ],
+    },
+    "callback whose file name reads an attribute": {
+        "callbacks": [{"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "filename": "{step.__doc__}"}],
+    },
+    "callback whose file name fills with dots": {
+        "callbacks": [{"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "filename": "{step:.^3}/canary"}],
+    },
+    "callback whose file name makes characters of numbers": {
+        "callbacks": [{"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "filename": "..{epoch:c}canary"}],
     },
     "target in the trainer": {"trainer.strategy": {"_target_": "os.system"}},
     "Ray's runtime environment": {
@@ -735,6 +758,72 @@ def test_a_checkpoint_names_no_file_that_is_deleted(canary: Path, tmp_path: Path
     with pytest.raises(CheckpointError, match="not deleted"):
         AtomicCheckpointIO().remove_checkpoint(mine)
     assert mine.exists()
+
+
+def test_a_checkpoint_deletes_no_file_of_another_run(tmp_path: Path) -> None:
+    """Lightning's ModelCheckpoint deletes what its state names if the name begins with its directory."""
+    own, other = (tmp_path / name / "checkpoints" for name in ("own", "other"))
+    for directory in (own, other):
+        directory.mkdir(parents=True)
+        (directory / "last.ckpt").touch()
+    (own / "link").symlink_to(other)
+    through = own / ".." / ".." / "other" / "checkpoints" / "last.ckpt"
+    for io, path in (
+        (AtomicCheckpointIO(), through),
+        (AtomicCheckpointIO([tmp_path / "own"]), through),
+        (AtomicCheckpointIO([tmp_path / "own"]), other / "last.ckpt"),
+        (AtomicCheckpointIO([tmp_path / "own"]), own / "link" / "last.ckpt"),
+    ):
+        with pytest.raises(CheckpointError, match=r"last.ckpt is not deleted"):
+            io.remove_checkpoint(path)
+    assert (other / "last.ckpt").exists()
+    AtomicCheckpointIO([tmp_path / "own"]).remove_checkpoint(own / "last.ckpt")
+    assert not (own / "last.ckpt").exists()
+
+
+def test_a_run_writes_checkpoints_only_below_its_directories(tmp_path: Path) -> None:
+    io = AtomicCheckpointIO([tmp_path / "run"])
+    for path in (tmp_path / "x.ckpt", tmp_path / "run" / "checkpoints" / ".." / ".." / "x.ckpt", Path("/x.ckpt")):
+        with pytest.raises(CheckpointError, match="not written: it is outside of"):
+            io.save_checkpoint({}, path)
+    assert not (tmp_path / "x.ckpt").exists()
+    io.save_checkpoint({}, tmp_path / "run" / "checkpoints" / "x.ckpt")
+    io.allow(tmp_path / "archive")
+    io.save_checkpoint({}, tmp_path / "archive" / "x.ckpt")
+
+
+def test_a_checkpoint_is_written_where_a_callback_of_the_user_s_says(tmp_path: Path) -> None:
+    kept = {"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "every_n_train_steps": 1, "save_top_k": -1}
+    algorithm = Algorithm(
+        "pg",
+        "CartPole-v1",
+        overrides=[f"run_dir={tmp_path}/run", "model.fcnet_hiddens=[4]", "workers.fragment_length=16"],
+        config={"callbacks": [{**kept, "dirpath": f"{tmp_path}/kept"}]},
+    )
+    algorithm.train()
+    algorithm.save(tmp_path / "saved" / "mine.ckpt")
+    algorithm.stop()
+    assert list((tmp_path / "kept").glob("*.ckpt")) and (tmp_path / "saved" / "mine.ckpt").exists()
+
+
+def test_what_a_restored_file_writes_lies_beside_it(base: dict[str, Any], canary: Path, tmp_path: Path) -> None:
+    """A file may say of which run directory it is; where it does not lie there, that is somebody else's."""
+    elsewhere, file = tmp_path / "elsewhere", tmp_path / "downloads" / "theirs.ckpt"
+    source = Algorithm(
+        "pg",
+        "CartPole-v1",
+        overrides=[f"run_dir={elsewhere}", "model.fcnet_hiddens=[4]", "workers.fragment_length=16"],
+        config={"callbacks": [{"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "every_n_train_steps": 1}]},
+    )
+    source.save(file)
+    source.stop()
+    restored = Algorithm.restore(file)
+    restored.train()
+    saved = restored.save()
+    restored.stop()
+    assert not elsewhere.exists()
+    assert saved == tmp_path / "downloads" / "theirs" / "checkpoints" / "last.ckpt"
+    assert {path.relative_to(file.parent).parts[0] for path in file.parent.rglob("*.ckpt")} == {"theirs", "theirs.ckpt"}
 
 
 def test_every_place_that_imports_a_name_is_known() -> None:

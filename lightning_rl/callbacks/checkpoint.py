@@ -35,7 +35,7 @@ from lightning_rl.callbacks.metric_names import EVAL_RETURN, check_metric
 from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.callbacks.signals import HardStop
 from lightning_rl.checkpoint_files import newest_checkpoint
-from lightning_rl.errors import CheckpointError, NonFiniteError, SaveError
+from lightning_rl.errors import CheckpointError, NonFiniteError, SaveError, number_in_file
 from lightning_rl.ranges import Count, CountEnvSteps, Positive, Whole
 from lightning_rl.run_directory.atomic import duplicate, remove_staging
 from lightning_rl.run_directory.checkpoints import BEST_FILE
@@ -331,9 +331,10 @@ class RLCheckpoint(Checkpoint):
         """Take the values.
 
         Raises:
-            CheckpointError: a name is not one that this callback gives, and files of that name would be deleted.
+            CheckpointError: a name is not one that this callback gives, and files of that name would be deleted; or a
+                value is no number.
         """
         best = dict(state_dict["best"])
         if odd := [name for name in best if not (isinstance(name, str) and BEST_FILE.fullmatch(name))]:
             raise CheckpointError(f"the best files have names that no run gives them: {odd[:3]}; the file was changed")
-        self.best = best
+        self.best = {name: number_in_file(f"RLCheckpoint.best[{name!r}]", value) for name, value in best.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,7 +24,20 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes checkpoints atomically and durably, and reads them without running code from the file.
 
     Lightning's own writer stages in $TMPDIR, so across file systems it copies over the old file, and it never syncs.
+
+    Args:
+        directories: below which files may be written and deleted: a run's, and others that its user has named. Where a
+            file goes, a checkpoint or a config.yaml may have a say: by the `filename` and the state of Lightning's
+            ModelCheckpoint. Empty: any.
     """
+
+    def __init__(self, directories: Iterable[str | os.PathLike[str]] = ()) -> None:
+        self.directories = [Path(directory) for directory in directories]
+
+    def allow(self, directory: str | os.PathLike[str]) -> None:
+        """Let files be written to and deleted from this directory too."""
+        if self.directories:
+            self.directories.append(Path(directory))
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
@@ -32,10 +45,17 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """Write `checkpoint` to `path`.
 
         Raises:
-            CheckpointError: something in it could not be loaded again with `weights_only=True`; names what.
+            CheckpointError: `path` is outside of the directories; or something in the checkpoint could not be loaded
+                again with `weights_only=True`; names what.
             OSError: the file could not be written, say because the disk is full; a file that was there before is
                 untouched.
         """
+        if not self._is_inside(path):
+            raise CheckpointError(
+                f"checkpoint {path} is not written: it is outside of {self.directories[0]}, the directory of the run; "
+                "Algorithm.save(path) writes anywhere, and so does a Trainer after "
+                "trainer.strategy.checkpoint_io.allow(directory)"
+            )
         check_plain(checkpoint)
 
         def save(file: BinaryIO) -> None:  # straight into the file: a replay buffer is not in the memory twice
@@ -75,12 +95,20 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Delete the file if it is there.
 
+        ModelCheckpoint deletes what its state names, hence a file.
+
         Raises:
-            CheckpointError: its name is not a checkpoint's; ModelCheckpoint deletes what its state names, hence a file.
+            CheckpointError: its name is not a checkpoint's, or leads through "..", or is outside of the directories.
         """
         if Path(path).suffix != ".ckpt":
             raise CheckpointError(f"{path} is not deleted: its name does not end with .ckpt")
+        if ".." in Path(path).parts or not self._is_inside(path):
+            raise CheckpointError(f"{path} is not deleted: it is not in the directory of the run")
         Path(path).unlink(missing_ok=True)
+
+    def _is_inside(self, path: str | os.PathLike[str]) -> bool:
+        place = Path(path).parent.resolve()  # of a link, it is the link that is replaced or deleted
+        return not self.directories or any(place.is_relative_to(each.resolve()) for each in self.directories)
 
 
 class _Watched:

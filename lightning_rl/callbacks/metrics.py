@@ -16,6 +16,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_rl.callbacks.hooks import overridden_hooks
 from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
+from lightning_rl.errors import count_in_file, number_in_file
 from lightning_rl.rollouts.watchdog import resident_mb
 
 __all__ = ["MetricsCallback", "latest_metrics", "log_metrics_of", "resident_mb"]
@@ -155,14 +156,23 @@ class MetricsCallback(Callback):
         return {"seconds": self.seconds, **numbers, **row, "row_began": list(self._row_began)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue counting."""
-        self._seconds_before = float(state_dict["seconds"])
-        self._best, self.latest = dict(state_dict["best"]), dict(state_dict["latest"])
-        self.evaluated_at = state_dict.get("evaluated_at")
-        self._row = dict(state_dict.get("row", {}))
-        self._sums = {name: list(sums) for name, sums in state_dict.get("sums", {}).items()}
-        began = state_dict.get("row_began", (0, 0.0))
-        self._row_began = (int(began[0]), float(began[1]))
+        """Continue counting.
+
+        Raises:
+            CheckpointError: an entry is no number; names it.
+        """
+        self._seconds_before = number_in_file("MetricsCallback.seconds", state_dict["seconds"])
+        self._best, self.latest = _numbers("best", state_dict["best"]), _numbers("latest", state_dict["latest"])
+        at = state_dict.get("evaluated_at")
+        self.evaluated_at = None if at is None else count_in_file("MetricsCallback.evaluated_at", at)
+        self._row = _numbers("row", state_dict.get("row", {}))
+        self._sums = {}
+        for name, (total, times) in state_dict.get("sums", {}).items():
+            entry = f"MetricsCallback.sums[{name!r}]"
+            self._sums[name] = [number_in_file(entry, total), max(number_in_file(entry, times), 1.0)]
+        steps, seconds = state_dict.get("row_began", (0, 0.0))
+        entry = "MetricsCallback.row_began"
+        self._row_began = (count_in_file(entry, steps), number_in_file(entry, seconds))
 
     def _take(self, result: dict[str, float], seconds: float) -> None:
         """Put an iteration's numbers into the next row."""
@@ -204,6 +214,11 @@ class MetricsCallback(Callback):
         for logger in trainer.loggers:
             if isinstance(logger, CSVLogger | TensorBoardLogger):  # at once, so that both end at the same step
                 logger.save()
+
+
+def _numbers(entry: str, given: Mapping[Any, Any]) -> dict[str, float]:
+    """Metrics as a checkpoint has them."""
+    return {str(name): number_in_file(f"MetricsCallback.{entry}[{name!r}]", value) for name, value in given.items()}
 
 
 def show_to_callbacks(trainer: Trainer, result: Mapping[str, float]) -> None:

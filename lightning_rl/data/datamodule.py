@@ -21,7 +21,7 @@ from lightning_rl.data.epochs import UNEVALUATED_EPOCH, Epochs
 from lightning_rl.data.evaluator import EVALUATION_DEFAULTS, EvaluationOptions, Evaluator, evaluation_workers
 from lightning_rl.data.storage import available_bytes, estimated_bytes
 from lightning_rl.data.transfer import moved
-from lightning_rl.errors import ConfigError, import_object
+from lightning_rl.errors import ConfigError, count_in_file, import_object, number_in_file
 from lightning_rl.ranges import Seed
 from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.slices import logical_workers
@@ -70,10 +70,14 @@ class EpisodeWindow:
         return {"returns": list(self.returns), "lengths": list(self.lengths), "episodes_total": self.episodes_total}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state`."""
-        self.returns.extend(state["returns"])
-        self.lengths.extend(state["lengths"])
-        self.episodes_total = int(state["episodes_total"])
+        """Continue from `state`.
+
+        Raises:
+            CheckpointError: an entry is no number; names it.
+        """
+        self.returns.extend(number_in_file("episode_window.returns", value) for value in state["returns"])
+        self.lengths.extend(number_in_file("episode_window.lengths", value) for value in state["lengths"])
+        self.episodes_total = count_in_file("episode_window.episodes_total", state["episodes_total"])
 
 
 class RolloutDataModule(LightningDataModule):

@@ -17,6 +17,7 @@ from lightning_rl.errors import (
     ConfigError,
     NonFiniteError,
     UntrustedError,
+    count_in_file,
     did_you_mean,
     import_object,
     import_path,
@@ -51,9 +52,13 @@ def counters(policy: Policy) -> dict[str, int]:
 
 
 def set_counters(policy: Policy, values: Mapping[str, int]) -> None:
-    """Continue counting from `values`."""
+    """Continue counting from `values`.
+
+    Raises:
+        CheckpointError: one is no whole number; names it.
+    """
     for name in COUNTERS:
-        setattr(policy, name, int(values[name]))
+        setattr(policy, name, count_in_file(f"counters.{name}", values[name]))
 
 
 def policy_spec(policy: Policy) -> dict[str, Any]:

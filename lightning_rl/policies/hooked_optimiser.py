@@ -33,23 +33,22 @@ class HookedOptimiser(Optimiser):
         self.info: dict[str, Any] = {}
         self._loss: Tensor | None = None
 
-    @property
-    def torch_optimizer(self) -> torch.optim.Optimizer:
-        """What `optimizer_fn` makes, once; it keeps its own learning rate.
+    def _make(self) -> torch.optim.Optimizer:
+        """What `optimizer_fn` returns; it keeps its own learning rate.
 
         Raises:
             ConfigError: that is not one torch optimizer.
         """
-        if self._optimizer is None and "optimizer_fn" in self.hooks:
-            policy: Any = self.policy
-            made = called(self.hooks["optimizer_fn"], policy, policy.config)
-            if not isinstance(made, torch.optim.Optimizer):
-                raise ConfigError(
-                    f"optimizer_fn returned {made!r}; expected one torch.optim.Optimizer (parameter groups may have "
-                    "different learning rates)"
-                )
-            self._optimizer = made
-        return super().torch_optimizer
+        if "optimizer_fn" not in self.hooks:
+            return super()._make()
+        policy: Any = self.policy
+        made = called(self.hooks["optimizer_fn"], policy, policy.config)
+        if not isinstance(made, torch.optim.Optimizer):
+            raise ConfigError(
+                f"optimizer_fn returned {made!r}; expected one torch.optim.Optimizer (parameter groups may have "
+                "different learning rates)"
+            )
+        return made
 
     def set_lr(self, env_steps: int) -> float:
         """The rate of now; an `optimizer_fn` sets its own."""

@@ -19,7 +19,6 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
 from lightning_rl.errors import (
-    CheckpointError,
     ConfigError,
     NonFiniteError,
     did_you_mean,
@@ -35,6 +34,7 @@ from lightning_rl.policies.flat_parameters import (
     with_gaps,
     without_gaps,
 )
+from lightning_rl.policies.optimizer_states import check_shape, checked_state
 from lightning_rl.schedules import Schedule, schedule_value
 from lightning_rl.signatures import ImportPath, fitted, fitted_keywords, hints_of
 
@@ -85,25 +85,26 @@ class Optimiser:
     def torch_optimizer(self) -> torch.optim.Optimizer:
         """The torch optimizer, made on first use (when the parameters are on their device) and then kept."""
         if self._optimizer is None:
-            cls: Any = OPTIMIZERS.get(self.name) or import_object(self.name)
-            keywords = dict(self.keywords)
-            if cls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
-                keywords.setdefault("fused", True)  # 1.3 × the gradient rows/s of the loop form at batch 256 on a CPU
-            groups = self.policy.parameter_groups()
-            self.flat = [FlatParameters(group["params"]) for group in groups] if self._is_flat(groups) else []
-            stepped = (
-                [{**group, "params": [flat.parameter]} for group, flat in zip(groups, self.flat, strict=True)]
-                if self.flat
-                else groups
-            )
-            try:
-                optimizer: torch.optim.Optimizer = cls(
-                    stepped, lr=schedule_value(self.lr, self.policy.env_steps), **keywords
-                )
-            except (ValueError, TypeError) as error:
-                raise ConfigError(f"policy.optimizer={self.name} with policy.optimizer_kwargs: {error}") from error
-            self._optimizer = optimizer
+            self._optimizer = self._make()
+            self._optimizer.register_load_state_dict_pre_hook(checked_state)
         return self._optimizer
+
+    def _make(self) -> torch.optim.Optimizer:
+        cls: Any = OPTIMIZERS.get(self.name) or import_object(self.name)
+        keywords = dict(self.keywords)
+        if cls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
+            keywords.setdefault("fused", True)  # 1.3 × the gradient rows/s of the loop form at batch 256 on a CPU
+        groups = self.policy.parameter_groups()
+        self.flat = [FlatParameters(group["params"]) for group in groups] if self._is_flat(groups) else []
+        stepped = (
+            [{**group, "params": [flat.parameter]} for group, flat in zip(groups, self.flat, strict=True)]
+            if self.flat
+            else groups
+        )
+        try:
+            return cls(stepped, lr=schedule_value(self.lr, self.policy.env_steps), **keywords)
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"policy.optimizer={self.name} with policy.optimizer_kwargs: {error}") from error
 
     def _is_flat(self, groups: Sequence[Mapping[str, Any]]) -> bool:
         return self.is_known and is_small(groups)
@@ -113,13 +114,11 @@ class Optimiser:
         return self._reformed(state, without_gaps)
 
     def from_file(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """The inverse of `to_file`.
+        """The inverse of `to_file`; what else the file says is looked at when the optimizer loads it.
 
         Raises:
-            CheckpointError: moments are of other sizes than the parameters; torch's kernels would not look.
+            CheckpointError: moments are of other sizes than the parameters.
         """
-        if self.is_known:
-            self._check_sizes(state["state"])
         return self._reformed(state, with_gaps)
 
     def _reformed(self, state: Mapping[str, Any], form: Callable[[Tensor, Sequence[int]], Tensor]) -> dict[str, Any]:
@@ -129,22 +128,12 @@ class Optimiser:
         reformed = {}
         for index, kept in state["state"].items():
             sizes = [parameter.numel() for parameter in groups[index]["params"]]
-            reformed[index] = {**kept, **{name: form(values, sizes) for name, values in _moments(kept)}}
+            moments = {name: value for name, value in kept.items() if isinstance(value, Tensor) and name != "step"}
+            if form is with_gaps:
+                for name, values in moments.items():
+                    check_shape(name, values, (sum(sizes),))
+            reformed[index] = {**kept, **{name: form(values, sizes) for name, values in moments.items()}}
         return {**state, "state": reformed}
-
-    def _check_sizes(self, states: Mapping[int, Mapping[str, Any]]) -> None:
-        groups = self.policy.parameter_groups()
-        if self._is_flat(groups):
-            sizes = [sum(parameter.numel() for parameter in group["params"]) for group in groups]
-        else:
-            sizes = [parameter.numel() for group in groups for parameter in group["params"]]
-        for index, kept in states.items():
-            for name, values in _moments(kept):
-                if values.numel() != sizes[index]:
-                    raise CheckpointError(
-                        f"the checkpoint's optimizer holds {name} of {values.numel()} numbers for parameters of "
-                        f"{sizes[index]}: it was changed, or is another policy's; use another one"
-                    )
 
     def set_lr(self, env_steps: int) -> float:
         """Put the schedule's rate into every parameter group (times the group's own `lr_scale`)."""
@@ -288,11 +277,6 @@ class Optimiser:
                 f"(action masks), or {weights}" if steps else "(action masks)"
             )
         return f"loss is {size}{of} in gradient step {steps}{where}. Nothing was stepped: {advice}"
-
-
-def _moments(state: Mapping[str, Any]) -> list[tuple[str, Tensor]]:
-    """What an optimizer keeps of every number of a parameter."""
-    return [(name, value) for name, value in state.items() if isinstance(value, Tensor) and value.dim()]
 
 
 def check_optimizer(name: str, keywords: Mapping[str, Any] | None) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lightning_rl.errors import ConfigError, SaveError, printable
-from lightning_rl.run_directory.owner import SILENT_SECONDS, Heartbeat, is_alive, now, this_process
+from lightning_rl.run_directory.owner import SILENT_SECONDS, Heartbeat, is_alive, is_elsewhere, now, this_process
 
 __all__ = ["LOCK_FILE", "RunLock", "held_run_directory", "live_owner", "owner_of", "refuse_live_run"]
 
@@ -132,9 +132,10 @@ def refuse_live_run(run_dir: Path) -> None:
             f"{run_dir} is in use: its {LOCK_FILE} is new and names no process; wait {SILENT_SECONDS:g} seconds, or "
             "delete that file if no process trains there"
         )
+    how = "in its own container or machine" if is_elsewhere(owner) else f"`kill {pid}`"
     raise ConfigError(
         f"{run_dir} is in use: process {pid} on {host} trains there since {since}; wait until it ends, or stop it "
-        f"(`kill {pid}` lets it save a checkpoint)"
+        f"({how}; SIGTERM lets it save a checkpoint)"
     )
 
 

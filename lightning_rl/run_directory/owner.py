@@ -6,14 +6,15 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HEARTBEAT_SECONDS", "SILENT_SECONDS", "Heartbeat", "age", "is_alive", "now", "this_process"]
+__all__ = ["HEARTBEAT_SECONDS", "SILENT_SECONDS", "Heartbeat", "age", "is_alive", "is_elsewhere", "now", "this_process"]
 
 HEARTBEAT_SECONDS = 15.0
-SILENT_SECONDS = 120.0  # a process of another machine that has written nothing for so long is taken for dead
+SILENT_SECONDS = 120.0  # a process of another machine or container that wrote nothing for so long is taken for dead
 
 
 def now() -> str:
@@ -30,19 +31,41 @@ def age(moment: Any) -> float:
 
 
 def this_process() -> dict[str, Any]:
-    """Number, machine and birth of this process; `born` tells it from a later one of the same number."""
-    return {"pid": os.getpid(), "host": socket.gethostname(), "born": _birth(os.getpid())}
+    """Number, machine and birth of this process.
+
+    `born` tells it from a later one of the same number; `boot` and `pid_namespace` from one of the same number on
+    another machine, or in another container, that has the same name. Both are `None` where there is no /proc.
+    """
+    return {"pid": os.getpid(), "born": _birth(os.getpid()), **where_numbers_count()}
+
+
+def where_numbers_count() -> dict[str, str | None]:
+    """The machine, its boot and the namespace in which a process's number means this process."""
+    boot = namespace = None
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    with suppress(OSError):
+        namespace = os.readlink("/proc/self/ns/pid")
+    return {"host": socket.gethostname(), "boot": boot, "pid_namespace": namespace}
+
+
+def is_elsewhere(owner: Mapping[str, Any]) -> bool:
+    """Whether the process that `this_process` described is of another machine or container, or of an earlier boot."""
+    here = where_numbers_count()
+    return owner.get("host") != here["host"] or any(
+        None not in (owner.get(name), here[name]) and owner[name] != here[name] for name in ("boot", "pid_namespace")
+    )
 
 
 def is_alive(owner: Mapping[str, Any], silent_for: float) -> bool:
     """Whether the process that `this_process` described lives.
 
     Args:
-        owner: pid, host and, where it is known, born.
-        silent_for: seconds since its last heartbeat; decides about a process of another machine.
+        owner: pid, host and, where they are known, born, boot and pid_namespace.
+        silent_for: seconds since its last heartbeat; decides about a process of another machine or container.
     """
     pid = owner.get("pid")
-    if owner.get("host") != socket.gethostname() or not isinstance(pid, int):
+    if is_elsewhere(owner) or not isinstance(pid, int):
         return silent_for < SILENT_SECONDS
     if pid <= 0:
         return False

@@ -35,7 +35,7 @@ _unwritten: dict[Path, dict[str, Any]] = {}  # file → the status that this pro
 
 
 def write_status(path: Path, state: str, **fields: Any) -> None:
-    """Replace the status file; pid, host and heartbeat are those of this process, now.
+    """Replace the status file; pid, host, boot, pid_namespace and heartbeat are those of this process, now.
 
     A run goes on without it: the first of several failures in a row is logged, and `unwritten_status` gives what the
     file should say.
@@ -47,8 +47,8 @@ def write_status(path: Path, state: str, **fields: Any) -> None:
     """
     status = {**FIELDS, **fields}
     process = this_process()
-    status |= {"pid": process["pid"], "host": process["host"], "heartbeat": now()}
-    status = {"state": state, **status}
+    del process["born"]
+    status = {"state": state, **status, **process, "heartbeat": now()}
     try:
         write_atomically(path, json.dumps(status, indent=1).encode(), durable=False)
         _unwritten.pop(path.absolute(), None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_rl.errors import ConfigError, first_line, shown
@@ -42,7 +43,11 @@ def made_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any
     precision = precision_plugin(options.get("precision"), "cpu" if on_cpu(options) else "cuda")
     if precision is not None:
         del options["precision"]  # Lightning takes a name or a plugin
-    plugins = [AtomicCheckpointIO(), *options.pop("plugins", ()), *([precision] if precision else [])]
+    plugins = [
+        AtomicCheckpointIO(written_to(config, **keywords)),
+        *options.pop("plugins", ()),
+        *([precision] if precision else []),
+    ]
     try:
         return Trainer(**keywords, **options, plugins=plugins)
     except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
@@ -51,6 +56,18 @@ def made_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any
             f"trainer.{key}={plain_text(given.get(key))}" for key in {**dict.fromkeys(SETTINGS), **given}
         )
         raise ConfigError(f"Lightning's Trainer refuses {settings}: {plain_text(first_line(error))}") from error
+
+
+def written_to(
+    config: Mapping[str, Any], callbacks: Sequence[Any] = (), logger: Any = (), **keywords: Any
+) -> list[str | Path]:
+    """The directories that checkpoints may be written to: the run's, and those that callbacks and loggers name.
+
+    What a file says of the latter has been looked at: it names none outside of the run (`trust.py`).
+    """
+    named = [getattr(callback, "dirpath", None) for callback in callbacks]
+    named += [getattr(each, "save_dir", None) for each in logger or ()]
+    return [config["run_dir"], *(directory for directory in named if directory)]
 
 
 def plain_text(value: Any) -> str:

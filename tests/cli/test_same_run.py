@@ -150,7 +150,7 @@ def test_a_damaged_last_file_is_named_with_a_whole_one(verb: str, run_dir: Path,
         ({"optimizer_states": ...}, "cannot be restored"),
         (
             {"optimizer_states": [{"state": {0: {"exp_avg": torch.ones(3)}}, "param_groups": []}]},
-            "exp_avg of 3 numbers",
+            "exp_avg of shape [3]; expected",
         ),
         ({"callbacks": ["stranger"]}, "cannot be restored"),
         ({"RolloutDataModule": {}}, "cannot be restored"),
@@ -177,6 +177,44 @@ def test_an_edited_checkpoint_is_refused_in_one_line(
     errors = [line for line in refused.err.splitlines() if line.startswith("error:")]
     assert len(errors) == 1 and told in errors[0] and "Traceback" not in refused.err
     assert "last.ckpt" in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "told"),
+    [
+        ("callbacks.RLCheckpoint.best", {"best_000000032_9.00.ckpt": "x"}, "RLCheckpoint.best['best_000000032_9.00."),
+        ("callbacks.MetricsCallback.latest", {"time/fps": "abc"}, "MetricsCallback.latest['time/fps']='abc'"),
+        ("callbacks.MetricsCallback.best", {"eval/ep_rew_mean": []}, "MetricsCallback.best['eval/ep_rew_mean']=[]"),
+        ("callbacks.MetricsCallback.row", {"time/fps": None}, "MetricsCallback.row['time/fps']=None"),
+        ("callbacks.MetricsCallback.sums", {"time/learn_s": [1.0, "x"]}, "MetricsCallback.sums['time/learn_s']='x'"),
+        ("callbacks.MetricsCallback.evaluated_at", -1, "MetricsCallback.evaluated_at=-1"),
+        ("RolloutDataModule.episode_window.returns", ["x"], "episode_window.returns='x'"),
+        ("RolloutDataModule.episode_window.episodes_total", 1.5, "episode_window.episodes_total=1.5"),
+        ("counters.env_steps", 10**30, f"counters.env_steps={10**30}"),
+        ("counters.iterations", -1, "counters.iterations=-1"),
+        ("optimizer_states.0.param_groups.0.betas", "xy", "betas='xy'"),
+        ("optimizer_states.0.param_groups.0.lr", "x", "lr='x'"),
+        ("optimizer_states.0.state.0.exp_avg", torch.tensor(0.0), "exp_avg of shape []"),
+        ("optimizer_states.0.state.0.step", torch.zeros(0), "step of shape [0]"),
+    ],
+    ids=str,
+)
+def test_an_edited_entry_of_a_checkpoint_is_named(
+    entry: str, value: Any, told: str, run_dir: Path, command: Command
+) -> None:
+    file = run_dir / "checkpoints" / "last.ckpt"
+    content: Any = copy.deepcopy(torch.load(file, weights_only=True))
+    *path, name = [int(part) if part.isdigit() else part for part in entry.split(".")]
+    inner = content
+    for part in path:
+        inner = inner[part]
+    assert name in inner
+    inner[name] = value
+    torch.save(content, file)
+    refused = command("resume", str(run_dir), LONGER)
+    errors = [line for line in refused.err.splitlines() if line.startswith("error:")]
+    assert refused.code == 2 and len(errors) == 1 and "Traceback" not in refused.err, refused.err
+    assert str(file) in errors[0] and told in errors[0]
 
 
 def test_a_checkpoint_says_by_whom_it_was_written(run_dir: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -185,14 +187,116 @@ def test_files_hold_moments_without_the_gaps_between_flat_parameters() -> None:
         assert torch.equal(again["state"][0][name], value), name
 
 
-def test_moments_of_another_size_are_refused() -> None:
-    """Torch's fused kernels read past their end."""
-    policy = PPO(*CARTPOLE.spaces())
+def filed_state(optimizer: str, **keywords: Any) -> tuple[Policy, dict[str, Any]]:
+    """A policy that has learned, and its optimizer's state as a checkpoint has it."""
+    policy = PPO(*CARTPOLE.spaces(), optimizer=optimizer, optimizer_kwargs=keywords)
     policy.learn_on_batch(worker(policy).sample())
-    filed = policy.optimiser.to_file(policy.optimiser.torch_optimizer.state_dict())
-    filed["state"][0]["exp_avg_sq"] = torch.ones(5)
-    with pytest.raises(CheckpointError, match="holds exp_avg_sq of 5 numbers for parameters of"):
-        policy.optimiser.from_file(filed)
+    return policy, deepcopy(policy.optimiser.to_file(policy.optimiser.torch_optimizer.state_dict()))
+
+
+def load_state(policy: Policy, filed: dict[str, Any]) -> torch.optim.Optimizer:
+    optimizer = policy.optimiser.torch_optimizer
+    optimizer.load_state_dict(policy.optimiser.from_file(filed))
+    return optimizer
+
+
+OPTIMIZER_CLASSES = {
+    "adam": {},
+    "sgd": {"momentum": 0.9},
+    "torch.optim:Adam": {},
+    "torch.optim:SGD": {"momentum": 0.9},
+    "torch.optim:Adagrad": {"fused": True},
+    "torch.optim:RMSprop": {},
+    "torch.optim:NAdam": {},
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZER_CLASSES)
+@pytest.mark.parametrize(
+    "wrong",
+    [torch.ones(5), torch.tensor(0.0), torch.ones(1), torch.ones(0), 0.5, "x"],
+    ids=lambda wrong: str(wrong).replace(" ", ""),
+)
+def test_moments_of_another_size_are_refused(optimizer: str, wrong: Any) -> None:
+    """Torch's fused kernels read and write past their end."""
+    policy, filed = filed_state(optimizer, **OPTIMIZER_CLASSES[optimizer])
+    for name in [name for name in filed["state"][0] if name not in ("step", "mu_product")]:
+        spoilt = deepcopy(filed)
+        spoilt["state"][0][name] = wrong
+        with pytest.raises(CheckpointError, match=f"holds {name}"):
+            load_state(policy, spoilt)
+    load_state(policy, filed)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "torch.optim:Adam"])
+@pytest.mark.parametrize("wrong", [torch.zeros(0), torch.zeros(2), "x", [1.0]], ids=str)
+def test_a_step_that_is_not_one_number_is_refused(optimizer: str, wrong: Any) -> None:
+    policy, filed = filed_state(optimizer)
+    filed["state"][0]["step"] = wrong
+    with pytest.raises(CheckpointError, match="holds step"):
+        load_state(policy, filed)
+
+
+def test_moments_that_hold_less_than_their_shape_says_are_copied() -> None:
+    """A tensor of stride 0 has one number in its memory; fused kernels take the numbers that follow it."""
+    policy, filed = filed_state("torch.optim:Adam")
+    shape = filed["state"][0]["exp_avg"].shape
+    filed["state"][0]["exp_avg"] = torch.zeros(1).expand(shape)
+    state = load_state(policy, filed).state_dict()["state"][0]
+    assert state["exp_avg"].is_contiguous()
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "torch.optim:Adam", "torch.optim:Adagrad", "torch.optim:RMSprop"])
+def test_a_file_does_not_choose_how_an_optimizer_computes(optimizer: str) -> None:
+    policy, filed = filed_state(optimizer)
+    before = deepcopy(policy.optimiser.torch_optimizer.state_dict()["param_groups"])
+    switches = ("fused", "foreach", "capturable", "amsgrad", "differentiable", "maximize")
+    filed["param_groups"][0] |= {**dict.fromkeys(switches, True), "every": "x", "lr_scale": "x", "params": ["x"]}
+    assert load_state(policy, filed).state_dict()["param_groups"] == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("betas", "xy"), ("betas", (0.9,)), ("betas", (0.9, "x")), ("eps", "x"), ("eps", math.nan)]
+)
+def test_an_optimizer_s_options_of_another_type_are_refused(name: str, value: Any) -> None:
+    policy, filed = filed_state("adam")
+    filed["param_groups"][0][name] = value
+    with pytest.raises(CheckpointError, match=f"has {name}=.*expected the like of"):
+        load_state(policy, filed)
+
+
+def test_an_optimizer_s_numbers_come_from_the_file() -> None:
+    policy, filed = filed_state("adam")
+    filed["param_groups"][0] |= {"weight_decay": 0.5, "betas": [0.5, 0.6]}
+    (group,) = load_state(policy, filed).param_groups
+    assert group["weight_decay"] == 0.5 and tuple(group["betas"]) == (0.5, 0.6)
+
+
+def test_another_number_of_parameter_groups_is_refused() -> None:
+    policy, filed = filed_state("adam")
+    filed["param_groups"] *= 2
+    with pytest.raises(CheckpointError, match="has 2 parameter groups, and not 1"):
+        load_state(policy, filed)
+
+
+class RowMeans(torch.optim.SGD):
+    """An optimizer of a user's own, which keeps what is not of a parameter's shape."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step(closure)
+        for group in self.param_groups:
+            group["steps"] = group.get("steps", 0) + 1
+            for parameter in group["params"]:
+                self.state[parameter]["mean"] = parameter.detach().mean()
+
+
+def test_an_optimizer_of_a_user_s_own_is_restored_as_it_was_but_for_its_kernels() -> None:
+    policy, filed = filed_state(f"{__name__}:RowMeans")
+    filed["param_groups"][0] |= {"fused": True, "foreach": True}
+    optimizer = load_state(policy, filed)
+    assert optimizer.param_groups[0]["steps"] == filed["param_groups"][0]["steps"] > 0
+    assert not optimizer.param_groups[0]["fused"] and not optimizer.param_groups[0]["foreach"]
+    assert optimizer.state_dict()["state"] == filed["state"]
 
 
 def test_the_gradient_is_clipped_to_the_norm() -> None:

@@ -88,6 +88,27 @@ def test_a_process_of_another_machine_lives_as_long_as_it_renews_its_lock(
     assert (live_owner(tmp_path) is not None) == alive
 
 
+@pytest.mark.parametrize("other", [{"pid_namespace": "pid:[1]"}, {"boot": "another"}], ids=str)
+@pytest.mark.parametrize(("silent_for", "alive"), [(SILENT_SECONDS - 30, True), (SILENT_SECONDS + 30, False)])
+def test_a_process_of_another_container_lives_as_long_as_it_renews_its_lock(
+    tmp_path: Path, silent_for: float, alive: bool, other: dict[str, str]
+):
+    """Its host has this one's name, and its number is that of no process here, or of another one."""
+    for pid in (2**22 - 1, os.getpid()):
+        file = left_behind(tmp_path, pid=pid, **other)
+        moment = file.stat().st_mtime - silent_for
+        os.utime(file, (moment, moment))
+        assert (live_owner(tmp_path) is not None) == alive
+
+
+def test_a_lock_of_the_time_before_namespaces_is_judged_by_its_process(tmp_path: Path):
+    for pid, alive in ((os.getpid(), True), (2**22 - 1, False)):
+        process = {name: this_process()[name] for name in ("host", "born")}
+        owner = {**process, "pid": pid, "since": "2025-01-01T00:00:00+00:00"}
+        (tmp_path / LOCK_FILE).write_text(json.dumps(owner))
+        assert (live_owner(tmp_path) is not None) == alive
+
+
 def test_the_lock_is_renewed_while_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lock.Heartbeat, "__init__", lambda self, beat: (setattr(self, "beat", beat), None)[1])
     monkeypatch.setattr(lock.Heartbeat, "stop", lambda self: None)

@@ -1,0 +1,96 @@
+"""What an optimizer takes over from the file of a checkpoint.
+
+Torch's fused kernels compute as many numbers of each moment as the parameter has, whatever size the moment is, and so
+write past the end of one that a file holds too small. And the file would choose the kernel: `Optimizer.load_state_dict`
+replaces all options by those of the file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_rl.errors import CheckpointError, shown
+
+__all__ = ["check_shape", "checked_state"]
+
+SCALARS = ("step", "eta", "mu", "mu_product")  # one number for each parameter; all else has the parameter's shape
+OTHER_SHAPES = tuple(getattr(torch.optim, name) for name in ("Adafactor", "LBFGS") if hasattr(torch.optim, name))
+NAMES = ("params", "param_names")  # of a parameter group: which parameters it has
+# How they are computed, and when they are stepped; no file decides that.
+OURS = ("fused", "foreach", "capturable", "amsgrad", "differentiable", "maximize", "every", "lr_scale")
+
+
+def checked_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state that `optimizer.load_state_dict` loads in place of the one that it was given.
+
+    Numbers of every parameter, and options that are numbers, come from the given state. How the optimizer computes, and
+    which parameters it has, stays as it was built. Of a class that is not torch's only this is kept.
+
+    Raises:
+        CheckpointError: something has another shape or type than in this optimizer; names it.
+    """
+    built, theirs = optimizer.state_dict()["param_groups"], state["param_groups"]
+    if len(built) != len(theirs):
+        raise CheckpointError(_changed(f"has {len(theirs)} parameter groups, and not {len(built)}"))
+    is_torchs = f"{type(optimizer).__module__}.".startswith("torch.optim.")
+    groups = [_options(own, given, check=is_torchs) for own, given in zip(built, theirs, strict=True)]
+    states = dict(state["state"])
+    is_fused = any(group.get("fused") for group in built)
+    if is_fused or (is_torchs and not isinstance(optimizer, OTHER_SHAPES)):
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        states = {index: _moments(kept, parameters[index]) for index, kept in states.items()}
+    return {**state, "state": states, "param_groups": groups}
+
+
+def _options(built: Mapping[str, Any], given: Mapping[str, Any], *, check: bool) -> dict[str, Any]:
+    """A parameter group of the built optimizer with the numbers of a given one."""
+    options = {**built, **{name: value for name, value in given.items() if name not in (*OURS, *NAMES)}}
+    for name, own in built.items() if check else ():
+        if own is None or isinstance(own, bool | str):
+            options[name] = own
+        elif name not in NAMES and not _is_alike(options[name], own):
+            raise CheckpointError(_changed(f"has {name}={shown(options[name])}; expected the like of {shown(own)}"))
+    return options
+
+
+def _is_alike(value: Any, own: Any) -> bool:
+    if isinstance(own, tuple | list):
+        return isinstance(value, tuple | list) and len(value) == len(own) and all(map(_is_alike, value, own))
+    if isinstance(value, Tensor):
+        return value.numel() == 1
+    return own is value or (isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value))
+
+
+def _moments(kept: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
+    """What is kept of a parameter, in memory as the parameter itself is."""
+    moments = {}
+    for name, value in kept.items():
+        if isinstance(value, Tensor):
+            check_shape(name, value, () if name in SCALARS else parameter.shape)
+            if value.stride() != parameter.stride() and name not in SCALARS:
+                value = torch.empty_like(parameter).copy_(value)
+        elif not (isinstance(value, int | float) if name in SCALARS else name == "momentum_buffer" and value is None):
+            raise CheckpointError(_changed(f"holds {name}={shown(value)}; expected a tensor"))
+        moments[name] = value
+    return moments
+
+
+def check_shape(name: str, values: Tensor, shape: Sequence[int]) -> None:
+    """Refuse a moment that has not the shape of its parameter, or not one number where it is one for all.
+
+    Raises:
+        CheckpointError: names it and both shapes.
+    """
+    fits = values.shape == tuple(shape) if shape else values.numel() == 1
+    if not fits or values.layout != torch.strided:
+        kind = "" if values.layout == torch.strided else f" ({values.layout})"
+        raise CheckpointError(_changed(f"holds {name} of shape {list(values.shape)}{kind}; expected {list(shape)}"))
+
+
+def _changed(what: str) -> str:
+    return f"the checkpoint's optimizer {what}: it was changed, or is another policy's; use another one"

@@ -17,6 +17,7 @@ from lightning_rl.algorithm import Algorithm
 from lightning_rl.config import compose_config
 from lightning_rl.config.check import NOT_POLICY, check_config
 from lightning_rl.config.groups import group_options
+from lightning_rl.config.shares import in_env_steps_of_run
 from lightning_rl.data.population_dataset import judged
 from lightning_rl.errors import UnsupportedSpaceError, import_object
 from lightning_rl.policies import Policy
@@ -36,7 +37,7 @@ FROM_ELSEWHERE = {"model": "${model}", "exploration": "${exploration}", "seed": 
 
 
 def made(name: str, env: str, **changes: Any) -> tuple[Policy, RolloutWorker]:
-    config = compose_config([f"policy={name}", f"env={env}", "experiment=none"])
+    config = in_env_steps_of_run(compose_config([f"policy={name}", f"env={env}", "experiment=none"]))
     keywords = {**config["policy"], **changes}
     creator = EnvCreator(**config["env"])
     policy: Policy = import_object(keywords.pop("_target_"))(*creator.spaces(), **keywords)
@@ -75,6 +76,7 @@ def test_the_yaml_is_the_constructor(name: str) -> None:
     for key, value in written.items():
         default = keywords[key]
         same = value == (list(default) if isinstance(default, tuple) else default) or float_of(value) == default
+        same = same or [[at, float_of(rate)] for at, rate in falling(value)] == [[0, default], ["100%", 0.0]]
         assert same or value == FROM_ELSEWHERE.get(key), f"{key}: {value!r} in the YAML, {default!r} in the constructor"
 
 
@@ -83,6 +85,11 @@ def test_the_class_is_a_public_name_of_the_package(name: str) -> None:
     file = Path(__file__).parents[1] / "conf" / "policy" / f"{name}.yaml"
     found = import_object(yaml.safe_load(file.read_text())["_target_"])
     assert getattr(lightning_rl, found.__name__) is found and found.__name__ in lightning_rl.__all__
+
+
+def falling(value: Any) -> Any:
+    """A schedule; a constructor, which knows of no run, has the first value of one that ends with the run."""
+    return value if isinstance(value, list) and all(isinstance(point, list) for point in value) else []
 
 
 def float_of(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -50,7 +51,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             OSError: the file could not be written, say because the disk is full; a file that was there before is
                 untouched.
         """
-        if not self._is_inside(path):
+        if not self._is_inside(path) and not _is_passed_on(Path(path)):
             raise CheckpointError(
                 f"checkpoint {path} is not written: it is outside of {self.directories[0]}, the directory of the run; "
                 "Algorithm.save(path) writes anywhere, and so does a Trainer after "
@@ -109,6 +110,11 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def _is_inside(self, path: str | os.PathLike[str]) -> bool:
         place = Path(path).parent.resolve()  # of a link, it is the link that is replaced or deleted
         return not self.directories or any(place.is_relative_to(each.resolve()) for each in self.directories)
+
+
+def _is_passed_on(path: Path) -> bool:
+    """Whether Lightning hands the last weights of a rank that it has started to the process that asked for it."""
+    return path.name == ".temp.ckpt" and path.parent.parent == Path(tempfile.gettempdir())
 
 
 class _Watched:

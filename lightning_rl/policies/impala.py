@@ -55,7 +55,7 @@ class IMPALA(Policy):
         clip_rho: Positive = 1.0,
         clip_c: Positive = 1.0,
         clip_pg_rho: Positive = 1.0,
-        vtrace_lambda: Probability = 1.0,
+        vtrace_lambda: Probability = 0.95,
         passes: Count = 4,
         minibatches: Count = 4,
         value_coef: NonNegative = 0.5,

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from lightning_rl.checkpoint_files import migrated, written_by
-from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import check_noise, make_exploration
 from lightning_rl.models.catalog import ModelCatalog, ModelOptions, model_config
 from lightning_rl.models.distributions.base import DistFactory
@@ -281,6 +281,8 @@ class Policy(Contributing):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse another policy's file before anything of it is loaded; then take the counters."""
         check_fits(self, migrated(checkpoint, "(the one to load)"))
+        if checkpoint.get("optimizer_states") == [] and self.configure_optimizers() is not None:
+            raise CheckpointError("the checkpoint holds no state of an optimizer: it was changed, use another one")
         restore(self, checkpoint)
         self._reform_moments(checkpoint, "from_file")
 

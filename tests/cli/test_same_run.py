@@ -148,6 +148,7 @@ def test_a_damaged_last_file_is_named_with_a_whole_one(verb: str, run_dir: Path,
         ({"loops": "stranger"}, "cannot be restored"),
         ({"optimizer_states": [{}]}, "cannot be restored"),
         ({"optimizer_states": ...}, "cannot be restored"),
+        ({"optimizer_states": []}, "holds no state of an optimizer"),
         (
             {"optimizer_states": [{"state": {0: {"exp_avg": torch.ones(3)}}, "param_groups": []}]},
             "exp_avg of shape [3]; expected",

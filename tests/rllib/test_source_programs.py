@@ -591,7 +591,8 @@ def test_document_3_an_imitation_loss_reads_offline_data() -> None:
     JsonWriter("experts").write(SampleBatch(obs=obs, actions=(obs[:, 2] > 0).long()))
     ModelCatalog.register_custom_model("imitating", ImitatingModel)
     model = {"custom_model": "imitating", "custom_options": {"input_files": "experts"}}
-    trainer = PPOTrainer(env="CartPole-v0", config={"model": model, "num_sgd_iter": 1, "lr": 3e-3, **FEW})
+    few = {**FEW, "sgd_minibatch_size": 16}
+    trainer = PPOTrainer(env="CartPole-v0", config={"model": model, "num_sgd_iter": 1, "lr": 3e-3, **few})
     errors = [trainer.train()["train/model/imitation_loss"] for _ in range(10)]
     trainer.stop()
     assert errors[-1] < 0.5 * errors[0]

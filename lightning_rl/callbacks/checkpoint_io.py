@@ -51,7 +51,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             OSError: the file could not be written, say because the disk is full; a file that was there before is
                 untouched.
         """
-        if not self._is_inside(path) and not _is_passed_on(Path(path)):
+        if not self._is_allowed(path):
             raise CheckpointError(
                 f"checkpoint {path} is not written: it is outside of {self.directories[0]}, the directory of the run; "
                 "Algorithm.save(path) writes anywhere, and so does a Trainer after "
@@ -103,13 +103,15 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """
         if Path(path).suffix != ".ckpt":
             raise CheckpointError(f"{path} is not deleted: its name does not end with .ckpt")
-        if ".." in Path(path).parts or not self._is_inside(path):
+        if ".." in Path(path).parts or not self._is_allowed(path):
             raise CheckpointError(f"{path} is not deleted: it is not in the directory of the run")
         Path(path).unlink(missing_ok=True)
 
-    def _is_inside(self, path: str | os.PathLike[str]) -> bool:
+    def _is_allowed(self, path: str | os.PathLike[str]) -> bool:
+        if not self.directories or _is_passed_on(Path(path)):
+            return True
         place = Path(path).parent.resolve()  # of a link, it is the link that is replaced or deleted
-        return not self.directories or any(place.is_relative_to(each.resolve()) for each in self.directories)
+        return any(place.is_relative_to(each.resolve()) for each in self.directories)
 
 
 def _is_passed_on(path: Path) -> bool:

@@ -492,7 +492,7 @@ def test_n_and_n_more_steps_are_2n(tmp_path: Path, name: str, workers: int, requ
     """With processes in fixed order only; what is in flight when the checkpoint is written is let go in both runs."""
     if workers:
         request.getfixturevalue("session")
-    overrides = [*RESUMED[name], f"workers.num_workers={workers}"]
+    overrides = [*RESUMED[name], "policy.lr=5e-4", f"workers.num_workers={workers}"]  # a falling rate knows the run
     whole, its_data, _ = trained(
         tmp_path / "whole", "total_env_steps=400", "checkpoint.every_env_steps=200", *overrides
     )

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lightning_rl import run
 from lightning_rl.config import check_config, compose_config
+from lightning_rl.config.shares import in_env_steps_of_run
 from lightning_rl.data.population_dataset import judged
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError, import_object
 from lightning_rl.models import FullyConnectedNetwork
@@ -132,7 +133,7 @@ SLOW = ("hindsight", "two ranks", "bf16-mixed")  # whole runs
 
 def _learns(name: str, obs: Any, actions: Any, changes: dict[str, Any]) -> None:
     """Two iterations in an environment that refuses actions outside its space; what does not work raises."""
-    keywords = compose_config([f"policy={name}", "env=cartpole", "experiment=none"])["policy"]
+    keywords = in_env_steps_of_run(compose_config([f"policy={name}", "env=cartpole", "experiment=none"]))["policy"]
     keywords |= {**changes, "model": {**keywords["model"], "fcnet_hiddens": [16], **changes.get("model", {})}}
     policy: Policy = import_object(keywords.pop("_target_"))(obs, actions, **keywords)
     env = EnvCreator(AnySpaces, {"observation_space": obs, "action_space": actions}, check=False)

@@ -234,9 +234,8 @@ def final_status(file: Path) -> dict[str, Any]:
     status = {**FIELDS, **(unwritten or written)}
     if status.get("state") not in ENDED:
         status["state"] = "ok"
-    if is_first_rank() and (
-        unwritten or written.get("state") not in ENDED
-    ):  # another rank may look before it is written
+    # Another rank may look before the first one has written.
+    if is_first_rank() and (unwritten or written.get("state") not in ENDED):
         before = f"still says {written['state']!r} at {written.get('env_steps')} env steps" if written else "is missing"
         log.error("%s could not be written at the end: the run is %s, the file %s", file, status["state"], before)
     return status

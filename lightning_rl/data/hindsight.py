@@ -127,16 +127,10 @@ class HindsightReplayBuffer(ReplayBuffer):
         reached = achieved.read(ring.after(window.ravel()))
         wanted = np.repeat(goals, self.n_step, axis=0)
         rewards = np.asarray(self.compute_reward(reached, wanted, {}), np.float64)
-        if rewards.size != inside.size:
-            raise ConfigError(
-                f"compute_reward gave {list(rewards.shape)} for {inside.size} rows; expected one reward for each row"
-            )
+        check_each_row("compute_reward", rewards, inside.size, "reward")
         if self.compute_terminated is not None:
             ends = np.asarray(self.compute_terminated(reached, wanted, {}), bool)
-            if ends.size != inside.size:
-                raise ConfigError(
-                    f"compute_terminated gave {list(ends.shape)} for {inside.size} rows; expected one flag for each row"
-                )
+            check_each_row("compute_terminated", ends, inside.size, "flag")
             over = ends.reshape(inside.shape)
             inside[:, 1:] &= ~np.logical_or.accumulate(over, axis=1)[:, :-1]  # nothing follows a step that ends it
             batch.terminated[rows] = torch.from_numpy((over & inside).any(1))
@@ -147,6 +141,16 @@ class HindsightReplayBuffer(ReplayBuffer):
         batch.rewards[rows] = torch.from_numpy((each @ self._powers[:-1]).astype(np.float32))
         if "step_rewards" in batch:
             batch["step_rewards"][rows] = torch.from_numpy(each.astype(np.float32))
+
+
+def check_each_row(name: str, values: np.ndarray, rows: int, what: str) -> None:
+    """Refuse what an environment's function gave, if that is not one value for each row.
+
+    Raises:
+        ConfigError: names the function, the shape and the number of rows.
+    """
+    if values.size != rows:
+        raise ConfigError(f"{name} gave {list(values.shape)} for {rows} rows; expected one {what} for each row")
 
 
 def check_strategy(name: str, strategy: str) -> None:

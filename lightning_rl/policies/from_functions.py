@@ -201,8 +201,9 @@ class FromFunctions(Policy):
         if not {"compute_gradients_fn", "apply_gradients_fn"} & set(self.hooks):
             return super()._sweep(rows, shuffle)
         infos: list[dict[str, Any]] = []
+        count = self.minibatch_count(rows)
         for _ in range(self.passes):
-            for minibatch in rows.minibatches(self.minibatch_count(rows), shuffle):
+            for minibatch in rows.minibatches(count, shuffle):
                 gradients, info = self.compute_gradients(minibatch)
                 self.apply_gradients(gradients)
                 infos.append(info)

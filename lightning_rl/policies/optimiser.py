@@ -18,14 +18,7 @@ from lightning.pytorch.plugins import Precision
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
-from lightning_rl.errors import (
-    ConfigError,
-    NonFiniteError,
-    did_you_mean,
-    first_line,
-    import_object,
-    shown,
-)
+from lightning_rl.errors import ConfigError, NonFiniteError, did_you_mean, first_line, import_object, shown
 from lightning_rl.policies.flat_parameters import (
     FlatParameters,
     adam_step,

@@ -67,6 +67,9 @@ class SampleBatch:
     advantages: Tensor
     value_targets: Tensor
     intrinsic_rewards: Tensor  # what the exploration pays for the step; of replayed rows summed as the rewards
+    running_returns: (
+        Tensor  # float32, discounted return of the episode so far, where rewards are divided by its deviation
+    )
     step_rewards: Tensor  # [N, n], the rewards that an n-step sum is made of
     step_next_obs: Tensor | SampleBatch  # of rows that sum n rewards: the observation after the row's own step
     weights: Tensor  # importance weights of a prioritised draw

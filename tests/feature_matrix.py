@@ -170,8 +170,8 @@ def page() -> str:
         "A dash is refused before training, with what would work instead.\n\n"
         f"{head}\n" + "\n".join(rows) + "\n\n"
         "Where fragments of several workers come in any order (`data=async`, which is IMPALA's and APPO's, and "
-        "`data=apex`), curiosity and RND need `exploration.normalize=false`, and `policy.reward_filter=return_std` is "
-        "refused: both follow each environment's return from one fragment to the next.\n\n"
+        "`data=apex`), curiosity and RND need `exploration.normalize=false`: the learner follows what they pay in each "
+        "environment from one fragment to the next.\n\n"
         "`python -m tests.feature_matrix > docs/feature_matrix.md` writes this page; a test holds it to that.\n"
     )
 

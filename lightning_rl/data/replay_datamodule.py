@@ -23,6 +23,7 @@ from lightning_rl.data.storage import check_fits_memory, estimated_bytes
 from lightning_rl.data.update_ratio import UpdateRatio
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.ranges import Count, Positive, Probability, ProbabilitySchedule, Range, Seed, Whole, WholeEnvSteps
+from lightning_rl.rollouts.slices import logical_workers
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import in_env_steps
 from lightning_rl.seeding import derive_seed
@@ -30,6 +31,7 @@ from lightning_rl.signatures import ImportPath
 
 __all__ = ["ReplayDataModule"]
 
+ENV_STEPS_OF_ITERATION = 32  # about; Lightning's work for a batch takes as long as a few steps of acting and learning
 STEPS_AT_ONCE = 16  # gradient steps whose rows are drawn together, where nothing that is learned changes the draws
 
 
@@ -46,7 +48,8 @@ class ReplayDataModule(RolloutDataModule):
             `total_env_steps`.
         training_intensity: gradient steps per environment step after that, held exactly.
         fragments_per_iteration: fragments of the workers in one iteration (= Lightning batch); the gradient steps that
-            they make due are taken between them. More amortise what an iteration costs.
+            they make due are taken between them, so this changes nothing that is learned. More amortise what Lightning
+            does for a batch; `None`: as many as hold about 32 environment steps.
         n_step: rewards summed before the value of a later observation stands for the rest.
         prioritized: draw rows by their TD error instead of uniformly (`PrioritizedReplayBuffer`).
         priority_alpha, priority_beta, priority_eps: of that.
@@ -78,7 +81,7 @@ class ReplayDataModule(RolloutDataModule):
         batch_size: Count = 256,
         learning_starts: WholeEnvSteps = 1000,
         training_intensity: Intensity = 1.0,
-        fragments_per_iteration: Count = 1,
+        fragments_per_iteration: Count | None = None,
         n_step: Count = 1,
         prioritized: bool = False,
         priority_alpha: Probability = 0.6,
@@ -106,7 +109,7 @@ class ReplayDataModule(RolloutDataModule):
         starts: int = in_env_steps(learning_starts)
         check_sizes(capacity, batch_size, starts, n_step)
         self.capacity, self.batch_size, self.n_step = capacity, batch_size, n_step
-        self.fragments_per_iteration, self.storage, self.save_replay = fragments_per_iteration, storage, save_replay
+        self._fragments, self.storage, self.save_replay = fragments_per_iteration, storage, save_replay
         self.ratio = UpdateRatio(training_intensity, starts)
         self.prioritized = prioritized
         self.priorities: dict[str, Any] = {
@@ -204,6 +207,14 @@ class ReplayDataModule(RolloutDataModule):
             self.replay.cut()
 
     # -- acting and drawing -------------------------------------------------------------------------------------------
+    @property
+    def fragments_per_iteration(self) -> int:
+        """How many fragments of all workers an iteration takes."""
+        if self._fragments is not None:
+            return self._fragments
+        environments = logical_workers(self._logical, self.num_workers, self.ranks) * self.worker_options["num_envs"]
+        return max(1, ENV_STEPS_OF_ITERATION // (environments * self.worker_options.get("fragment_length", 128)))
+
     @property
     def ranks(self) -> int:
         """How many processes learn."""

@@ -1,4 +1,4 @@
-"""Where rewards, the environment's or those of the exploration, cannot be scaled by running returns."""
+"""Where intrinsic rewards cannot be scaled by running returns: the learner follows them, not the workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["check_no_running_returns"]
 
 
 def check_no_running_returns(policy: Any, because: str, instead: str) -> None:
-    """Refuse what needs fragments that continue each other: a reward filter, and intrinsic rewards that are normalised.
+    """Refuse what needs fragments that continue each other: intrinsic rewards that are normalised.
 
     Args:
         policy: that learns.
@@ -18,15 +18,10 @@ def check_no_running_returns(policy: Any, because: str, instead: str) -> None:
         instead: a setting with which they continue each other.
 
     Raises:
-        ConfigError: the policy has one of them.
+        ConfigError: the policy's exploration pays such rewards.
     """
     if policy.written_from_scratch:
         return
-    if policy.reward_filter.normaliser is not None:
-        raise ConfigError(
-            "policy.reward_filter=return_std follows the return of each environment from one fragment to the next, and "
-            f"{because}: use clip or sign, or {instead}"
-        )
     for part in policy.exploration.modules():
         if getattr(part, "normaliser", None) is not None:
             raise ConfigError(

@@ -19,7 +19,15 @@ from lightning_rl.models.preprocessors import FlattenPreprocessor, NestedPreproc
 from lightning_rl.models.vision import is_image
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["MeanStdFilter", "NoFilter", "ReturnNormaliser", "RewardFilter", "RunningMoments", "make_observation_filter"]
+__all__ = [
+    "MeanStdFilter",
+    "NoFilter",
+    "ReturnNormaliser",
+    "RewardFilter",
+    "RunningMoments",
+    "RunningReturns",
+    "make_observation_filter",
+]
 
 
 class RunningMoments(nn.Module):
@@ -208,11 +216,43 @@ def _seen(preprocessor: Preprocessor) -> Space[Any]:
     return preprocessor.obs_space if flattened else preprocessor.observation_space
 
 
+class RunningReturns:
+    """Discounted returns of the steps so far of an episode, in environments side by side.
+
+    Fragments must continue each other: the same environments in the same order. What is remembered is no part of any
+    state: an environment that was cut starts its next episode at 0 anyway.
+
+    Args:
+        gamma: discount per step, in [0, 1].
+    """
+
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+        self._running = np.zeros(0)
+
+    def follow(self, rewards: Tensor, valid: Tensor, t: Tensor) -> Tensor:
+        """The next fragment's, `[T, B]`, float64; `t == 0` starts an episode, other rows go on from the last fragment.
+
+        Args:
+            rewards: `[T, B]`, raw.
+            valid: bool `[T, B]`; other rows are skipped, and have the return of the row before.
+            t: `[T, B]`, step within the episode.
+        """
+        lived = valid.cpu().numpy()
+        gains = np.where(lived, rewards.double().cpu().numpy(), 0.0)
+        keep = np.where(lived, np.where(t.cpu().numpy() == 0, 0.0, self.gamma), 1.0)
+        running = self._running if len(self._running) == gains.shape[1] else np.zeros(gains.shape[1])
+        returns = np.empty_like(gains)
+        for step in range(len(gains)):
+            running = keep[step] * running + gains[step]
+            returns[step] = running
+        if np.isfinite(running).all():  # else the caller refuses this fragment, and the next one shall not suffer
+            self._running = running
+        return torch.from_numpy(returns)
+
+
 class ReturnNormaliser(nn.Module):
     """Divides rewards by the running deviation of the discounted return (they are not centred), as SB3's VecNormalize.
-
-    Fragments must continue each other: the same environments, side by side in the same order. The running return of
-    each is no part of the state: an environment that was cut starts its next episode at 0 anyway.
 
     Args:
         gamma: discount per step, in [0, 1].
@@ -223,30 +263,22 @@ class ReturnNormaliser(nn.Module):
         super().__init__()
         self.gamma, self.clip = gamma, clip
         self.moments = RunningMoments(1)
-        self._running = np.zeros(0)
+        self._returns = RunningReturns(gamma)
 
     @torch.no_grad()
-    def update(self, rewards: Tensor, valid: Tensor, t: Tensor) -> None:
-        """Add the running returns of a fragment; `t == 0` starts an episode, other rows continue the last fragment.
+    def update(self, rewards: Tensor, valid: Tensor, t: Tensor, running_returns: Tensor | None = None) -> None:
+        """Add the running returns of a fragment.
 
         Args:
-            rewards: `[T, B]`, raw.
-            valid: bool `[T, B]`; other rows are skipped.
-            t: `[T, B]`, step within the episode.
+            rewards, valid, t: as `RunningReturns.follow`.
+            running_returns: `[T, B]` as a rollout worker recorded them; `None`: this fragment continues the last one.
 
         Raises:
             NonFiniteError: a reward is NaN or infinite; nothing has changed.
         """
-        lived = valid.cpu().numpy()
-        gains = np.where(lived, rewards.double().cpu().numpy(), 0.0)
-        keep = np.where(lived, np.where(t.cpu().numpy() == 0, 0.0, self.gamma), 1.0)
-        running = self._running if len(self._running) == gains.shape[1] else np.zeros(gains.shape[1])
-        returns = np.empty_like(gains)
-        for step in range(len(gains)):
-            running = keep[step] * running + gains[step]
-            returns[step] = running
-        self.moments.update(torch.from_numpy(returns[lived]).unsqueeze(1).to(self.moments.mean.device))
-        self._running = running
+        returns = self._returns.follow(rewards, valid, t) if running_returns is None else running_returns
+        device = self.moments.mean.device
+        self.moments.update(returns.to(device)[valid.to(device)].unsqueeze(1))
 
     def forward(self, rewards: Tensor) -> Tensor:
         """Rewards of any shape, scaled; as they are until two were seen."""
@@ -283,7 +315,8 @@ class RewardFilter(nn.Module):
     def observe(self, fragment: SampleBatch) -> None:
         """Let running statistics take a fragment in."""
         if self.normaliser is not None:
-            self.normaliser.update(fragment.rewards, fragment.valid, fragment.t)
+            new = fragment.valid & ~fragment["replayed"] if "replayed" in fragment else fragment.valid
+            self.normaliser.update(fragment.rewards, new, fragment.t, fragment.get("running_returns"))
 
     def filtered(self, rewards: Tensor) -> Tensor:
         """Rewards of any shape by the statistics of now."""

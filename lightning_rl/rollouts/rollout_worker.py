@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from lightning_rl.errors import EnvError
 from lightning_rl.exploration import Actor, Exploration
+from lightning_rl.models.filters import RunningReturns
 from lightning_rl.rollouts.env_restarts import EnvRestarts
 from lightning_rl.rollouts.envs import EnvCreator, autoreset_mode
 from lightning_rl.rollouts.episodes import Episode, EpisodeBook, games_over
@@ -125,6 +126,8 @@ class RolloutWorker(PolicyVerbs):
         self._actor = Actor(worker_index, logical_workers, num_envs, stream)
         self.book = EpisodeBook(num_envs, self.same_step, self.hooks, self)
         self._memory = PolicyMemory(policy, num_envs, self.same_step)
+        scales = getattr(getattr(policy, "reward_filter", None), "normaliser", None)
+        self._returns = None if scales is None else RunningReturns(scales.gamma)
 
     @classmethod
     def as_remote(cls, **options: Any) -> Any:
@@ -149,6 +152,9 @@ class RolloutWorker(PolicyVerbs):
             self._space_watch.look(self._obs, self.env_steps)
         for hook in self.hooks["on_sample_end"]:
             hook(worker=self, samples=fragment)
+        if self._returns is not None:  # here, where fragments follow each other; learners get them in any order
+            returns = self._returns.follow(fragment.rewards, fragment.valid, fragment.t)
+            fragment["running_returns"] = returns.float()
         return self.policy.postprocess_trajectory(fragment) if self.postprocess else fragment
 
     def run_episodes(self, count: int) -> list[tuple[float, int]]:

@@ -172,10 +172,8 @@ def test_a_penalty_that_is_always_0_is_refused(tmp_path: Path) -> None:
         trained(tmp_path, "policy=ppo", "data=gradients", "policy.kl_coef=0.2")
 
 
-def test_scaled_rewards_need_a_process_for_each_worker(tmp_path: Path) -> None:
+def test_scaled_intrinsic_rewards_need_a_process_for_each_worker(tmp_path: Path) -> None:
     """A fragment would go on with the return of the other worker's environment."""
-    with pytest.raises(ConfigError, match=r"reward_filter=return_std .*set workers\.logical_workers=null"):
-        trained(tmp_path, "policy.reward_filter=return_std", "workers.logical_workers=2")
     with pytest.raises(ConfigError, match=r"RND .*set workers\.logical_workers=null"):
         trained(tmp_path, "exploration=rnd", "workers.logical_workers=2")
 

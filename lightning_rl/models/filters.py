@@ -7,7 +7,7 @@ statistics. Statistics are frozen while a rollout is collected and learned from,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ __all__ = [
     "NoFilter",
     "ReturnNormaliser",
     "RewardFilter",
+    "RewardFilterName",
     "RunningMoments",
     "RunningReturns",
     "make_observation_filter",
@@ -285,6 +286,9 @@ class ReturnNormaliser(nn.Module):
         return (rewards * float(self.moments.variance.clamp(min=1e-8).rsqrt())).clamp_(-self.clip, self.clip)
 
 
+RewardFilterName = Literal["none", "sign", "clip", "return_std"]
+
+
 class RewardFilter(nn.Module):
     """Rewards as the learner shall see them.
 
@@ -296,7 +300,7 @@ class RewardFilter(nn.Module):
         ConfigError: `name` is unknown.
     """
 
-    NAMES = ("none", "sign", "clip", "return_std")
+    NAMES: tuple[str, ...] = get_args(RewardFilterName)
 
     def __init__(self, name: str, gamma: float) -> None:
         super().__init__()

@@ -23,7 +23,7 @@ from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceEr
 from lightning_rl.exploration import check_noise, make_exploration
 from lightning_rl.models.catalog import ModelCatalog, ModelOptions, model_config
 from lightning_rl.models.distributions.base import DistFactory
-from lightning_rl.models.filters import RewardFilter, make_observation_filter
+from lightning_rl.models.filters import RewardFilter, RewardFilterName, make_observation_filter
 from lightning_rl.models.model import Model
 from lightning_rl.policies.checkpoints import (
     check_finite_weights,
@@ -115,7 +115,7 @@ class Policy(Contributing):
         optimizer_kwargs: Mapping[str, Any] | None = None,
         max_grad_norm: Positive | None = None,
         observation_filter: Literal["none", "mean_std"] = "none",
-        reward_filter: Literal["none", "sign", "clip", "return_std"] = "none",
+        reward_filter: RewardFilterName = "none",
         normalize_actions: bool = True,
         clip_actions: bool = False,
         custom_losses: LossEntries = (),

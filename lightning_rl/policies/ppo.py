@@ -18,10 +18,11 @@ from lightning_rl.losses.policy_gradient import (
 )
 from lightning_rl.losses.value import clipped_square_error, explained_variance, value_change_clipped_error
 from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardised_over_ranks
 from lightning_rl.policies.learning import Metrics, mean_entropy
 from lightning_rl.policies.policy import Policy
-from lightning_rl.ranges import Count, NonNegative, NonNegativeSchedule, Positive, Probability
+from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
 
@@ -71,10 +72,14 @@ class PPO(Policy):
         kl_target: Positive = 0.01,
         target_kl: Positive | None = None,
         standardise_advantages: bool = True,
+        lr: LearningRate = 1e-3,
         max_grad_norm: Positive | None = 0.5,
+        reward_filter: RewardFilterName = "return_std",
         **keywords: Any,
     ) -> None:
-        super().__init__(observation_space, action_space, max_grad_norm=max_grad_norm, **keywords)
+        super().__init__(
+            observation_space, action_space, lr=lr, max_grad_norm=max_grad_norm, reward_filter=reward_filter, **keywords
+        )
         self.gae_lambda, self.clip, self.passes, self.minibatches = gae_lambda, clip, passes, minibatches
         self.value_coef, self.value_clip, self.value_loss_clip = value_coef, value_clip, value_loss_clip
         self.entropy_coef, self.kl_target, self.target_kl = entropy_coef, kl_target, target_kl

@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.dqn import DQN
 from lightning_rl.ranges import Atoms
 
@@ -24,6 +25,8 @@ class Rainbow(DQN):
     Args:
         observation_space, action_space, dueling, noisy, num_atoms, keywords: as `DQN`.
         optimizer_kwargs: as `Policy`; the paper's ε of Adam.
+        reward_filter: as `Policy`; divided by the deviation of returns, values lie within the support whatever
+            the rewards are.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class Rainbow(DQN):
         noisy: bool = True,
         num_atoms: Atoms = 51,
         optimizer_kwargs: Mapping[str, Any] | None = ADAM,
+        reward_filter: RewardFilterName = "return_std",
         **keywords: Any,
     ) -> None:
         super().__init__(
@@ -44,5 +48,6 @@ class Rainbow(DQN):
             noisy=noisy,
             num_atoms=num_atoms,
             optimizer_kwargs=optimizer_kwargs,
+            reward_filter=reward_filter,
             **keywords,
         )

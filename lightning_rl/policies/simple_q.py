@@ -18,10 +18,12 @@ from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import Follower, target_of
-from lightning_rl.ranges import Count, Portion, Positive, Width
+from lightning_rl.ranges import Count, LearningRate, Portion, Positive, Width
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["SimpleQ", "next_step"]
+
+FOLLOWED = 0.005  # the share of the online network in a target network that moves at every gradient step
 
 
 class SimpleQ(Policy):
@@ -32,9 +34,10 @@ class SimpleQ(Policy):
         hiddens: widths of hidden layers between the model's features and the Q-values, ReLU each. A custom model
             without any (and, in DQN, without parts that need a head) gives the Q-values itself.
         target_update_interval: gradient steps between two updates of the target network.
-        tau: how far an update moves it, in (0, 1]; 1 copies.
+        tau: how far an update moves it, in (0, 1]; 1 copies. `None`: 0.005 where it moves at every gradient step (as
+            DDPG's, arXiv:1509.02971), else 1.
         huber_delta: TD errors beyond this count linearly; `None`: the square everywhere.
-        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
+        lr, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
 
     Raises:
@@ -52,9 +55,10 @@ class SimpleQ(Policy):
         action_space: gym.Space[Any],
         *,
         hiddens: Sequence[Width] = (),
-        target_update_interval: Count = 500,
-        tau: Portion = 1.0,
+        target_update_interval: Count = 1,
+        tau: Portion | None = None,
         huber_delta: Positive | None = 1.0,
+        lr: LearningRate = 5e-4,
         **keywords: Any,
     ) -> None:
         if not isinstance(action_space, spaces.Discrete):
@@ -63,8 +67,10 @@ class SimpleQ(Policy):
                 "use sac, td3 or ddpg for continuous actions, ppo, a2c or pg for any"
             )
         self.hiddens = tuple(hiddens)  # first: the base class makes the model
-        super().__init__(observation_space, action_space, **keywords)
-        self.target_update_interval, self.tau, self.huber_delta = target_update_interval, tau, huber_delta
+        super().__init__(observation_space, action_space, lr=lr, **keywords)
+        self.target_update_interval, self.huber_delta = target_update_interval, huber_delta
+        moved = FOLLOWED if target_update_interval == 1 else 1.0
+        self.tau = moved if tau is None else tau
         self.target_model = target_of(self.model)
         self._follow = Follower(self.target_model, self.model)
 

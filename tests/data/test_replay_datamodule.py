@@ -217,18 +217,37 @@ def test_a_checkpoint_without_its_buffer_is_refused_unless_that_is_wanted(tmp_pa
     assert 0 < len(trained(80, "data.save_replay=false").replay or ()) < 80
 
 
+@pytest.mark.parametrize(
+    ("workers", "fragments"), [([], 32), (["workers.fragment_length=8", "workers.envs_per_worker=2"], 2)]
+)
+def test_an_iteration_is_about_32_env_steps_and_the_same_gradient_steps(
+    workers: list[str], fragments: int, tmp_path: Path
+) -> None:
+    """What Lightning does for a batch is done once for all of them, whatever a fragment is."""
+    policies = []
+    for asked in ("null", str(fragments)):
+        overrides = ["policy=dqn", "env=cartpole", "total_env_steps=96", f"data.fragments_per_iteration={asked}"]
+        policy, datamodule, trainer = run.build(config(tmp_path / asked, *overrides, *workers))
+        trainer.fit(policy, datamodule=datamodule)
+        assert datamodule.fragments_per_iteration == fragments and policy.gradient_steps > 0
+        policies.append(policy)
+    assert policies[0].iterations == policies[1].iterations
+    assert all(map(torch.equal, policies[0].parameters(), policies[1].parameters()))
+
+
 def test_resumed_without_its_buffer_twice_a_run_waits_as_long_each_time(tmp_path: Path) -> None:
     """Of 40 env steps 32 fill the buffer, three times over."""
     last = tmp_path / "run" / "checkpoints" / "last.ckpt"
     for total in (40, 80, 120):
-        overrides = [f"total_env_steps={total}", "data.save_replay=false"]
+        overrides = [f"total_env_steps={total}", "data.save_replay=false", "data.fragments_per_iteration=1"]
         policy, datamodule, trainer = run.build(config(tmp_path / "run", "policy=dqn", "env=cartpole", *overrides))
         trainer.fit(policy, datamodule=datamodule, ckpt_path=last if last.exists() else None, weights_only=True)
         assert policy.gradient_steps == total // 40 * 8
 
 
 def test_a_policy_that_learned_elsewhere_fills_a_new_buffer_first(tmp_path: Path) -> None:
-    composed = config(tmp_path / "run", "policy=dqn", "env=cartpole", "total_env_steps=5040")
+    more = ["total_env_steps=5040", "data.fragments_per_iteration=1"]
+    composed = config(tmp_path / "run", "policy=dqn", "env=cartpole", *more)
     policy, datamodule, trainer = run.build(composed)
     policy.env_steps = 5000
     trainer.fit(policy, datamodule=datamodule)

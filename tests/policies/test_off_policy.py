@@ -146,7 +146,8 @@ def test_scaled_rewards_are_those_of_each_step_where_targets_are_computed_ahead(
     """Three draws of one step each, and one draw of three: the same weights, and not those of raw rewards."""
     weights = []
     for reward_filter, draws in (("return_std", 1), ("return_std", 3), ("none", 3)):
-        policy, batch = made(name, reward_filter=reward_filter), rows(name, count=9)
+        policy = made(name, reward_filter=reward_filter, target_update_interval=500)
+        batch = rows(name, count=9)
         if policy.reward_filter.normaliser is not None:
             policy.reward_filter.normaliser.moments.update(torch.tensor([[0.0], [20.0]]))
         size = 9 // draws
@@ -159,7 +160,7 @@ def test_scaled_rewards_are_those_of_each_step_where_targets_are_computed_ahead(
 
 def test_replayed_rows_are_scaled_when_they_are_learned_from_alone_too() -> None:
     """Deviation 10: rewards of 1 are 0.1 in the loss, and the caller's batch gets the errors and keeps its rewards."""
-    policy = made("dqn", reward_filter="return_std", lr=0.0)
+    policy = made("dqn", reward_filter="return_std", lr=0.0, target_update_interval=500)
     policy.reward_filter.normaliser.moments.update(torch.tensor([[0.0], [20.0]]))
     replayed, others = (rows(rewards=torch.full((6,), reward)) for reward in (1.0, 0.1))
     replayed["batch_indexes"] = torch.arange(6)
@@ -305,13 +306,19 @@ def test_each_scaled_reward_is_clipped_and_not_their_sum() -> None:
 
 @pytest.mark.parametrize("interval", [1, 3])
 def test_a_hard_target_moves_at_its_interval_and_not_before(interval: int) -> None:
-    policy: Any = DQN(OBS, TWO, target_update_interval=interval, **SMALL)
+    policy: Any = DQN(OBS, TWO, target_update_interval=interval, tau=1.0, **SMALL)
     for step in range(1, 7):
         before = vector(policy.target_model)
         policy.learn_on_batch(rows())
         moved = vector(policy.model if step % interval == 0 else policy.target_model)
         assert_close(vector(policy.target_model), moved if step % interval == 0 else before, rtol=0, atol=0)
         assert not torch.equal(vector(policy.model), before)
+
+
+def test_a_target_that_moves_at_every_step_follows_softly_unless_told_otherwise() -> None:
+    """An interval alone, as other packages have it, is one between copies."""
+    taus = [DQN(OBS, TWO, **SMALL, **more).tau for more in ({}, {"target_update_interval": 8}, {"tau": 0.5})]
+    assert taus == [0.005, 1.0, 0.5]
 
 
 @pytest.mark.parametrize("name", ["sac", "ddpg"])

@@ -11,6 +11,7 @@ from torch import Tensor
 from lightning_rl.losses.policy_gradient import approx_kl, policy_gradient
 from lightning_rl.losses.value import explained_variance
 from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.learning import Metrics, mean_entropy
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.traces import following_values, in_traces, vtrace_rows
@@ -62,9 +63,12 @@ class IMPALA(Policy):
         entropy_coef: NonNegativeSchedule = 0.01,
         lr: LearningRate = 7e-4,
         max_grad_norm: Positive | None = 0.5,
+        reward_filter: RewardFilterName = "return_std",
         **keywords: Any,
     ) -> None:
-        super().__init__(observation_space, action_space, lr=lr, max_grad_norm=max_grad_norm, **keywords)
+        super().__init__(
+            observation_space, action_space, lr=lr, max_grad_norm=max_grad_norm, reward_filter=reward_filter, **keywords
+        )
         self.clips = {"clip_rho": clip_rho, "clip_c": clip_c, "clip_pg_rho": clip_pg_rho, "lam": vtrace_lambda}
         self.passes, self.minibatches, self.value_coef, self.entropy_coef = (
             passes,

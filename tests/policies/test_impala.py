@@ -48,7 +48,7 @@ def weights(policy: Policy) -> Tensor:
 def test_rows_have_the_targets_and_advantages_of_their_fragment(env: Any, mode: AutoresetMode) -> None:
     """The whole grid `[T, B]` at once against rows in traces, with other weights than those that acted."""
     creator = env if isinstance(env, EnvCreator) else EnvCreator(env)
-    policy = IMPALA(*creator.spaces(), gamma=0.9)
+    policy = IMPALA(*creator.spaces(), gamma=0.9, reward_filter="none")
     fragment = sampled(policy, creator, mode=mode)
     disturb(policy)
     assert bool((fragment.terminated | fragment.truncated).any()) and not bool(fragment.valid.all())
@@ -131,7 +131,7 @@ def test_on_its_own_experience_impala_is_a2c() -> None:
     """ρ = 1: v is the n-step return, and the value loss ½ (V − v)² with weight 1 is A2C's with weight ½."""
     shared = {"gamma": 0.9, "entropy_coef": 0.01, "lr": 0.1, "optimizer": "sgd", "max_grad_norm": None, "seed": 4}
     whole = {"passes": 1, "minibatches": 1}
-    ours = IMPALA(*CARTPOLE.spaces(), **shared, **whole, value_coef=1.0, vtrace_lambda=1.0)
+    ours = IMPALA(*CARTPOLE.spaces(), **shared, **whole, value_coef=1.0, vtrace_lambda=1.0, reward_filter="none")
     theirs = A2C(*CARTPOLE.spaces(), **shared, value_coef=0.5, gae_lambda=1.0)
     fragment = sampled(ours)
     assert torch.equal(weights(ours), weights(theirs))
@@ -321,7 +321,7 @@ def test_the_kl_penalty_holds_the_policy_back() -> None:
 
 def test_targets_are_v_trace_of_the_target_network_s_policy() -> None:
     """The target network is the policy that acted, the policy has moved on: ratios of 1, so returns as they came."""
-    policy = APPO(*CARTPOLE.spaces(), gamma=0.9, vtrace_lambda=1.0)
+    policy = APPO(*CARTPOLE.spaces(), gamma=0.9, vtrace_lambda=1.0, reward_filter="none")
     fragment = sampled(policy)
     disturb(policy)
     policy.target_model.load_state_dict(policy.model.state_dict())

@@ -20,6 +20,11 @@ __all__ = ["check_shape", "checked_state"]
 
 SCALARS = ("step", "eta", "mu", "mu_product")  # one number for each parameter; all else has the parameter's shape
 OTHER_SHAPES = tuple(getattr(torch.optim, name) for name in ("Adafactor", "LBFGS") if hasattr(torch.optim, name))
+KEPT = {  # of every parameter that was stepped; other classes keep what their options ask for
+    torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"),
+    torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
+    torch.optim.RMSprop: ("step", "square_avg"),
+}
 NAMES = ("params", "param_names")  # of a parameter group: which parameters it has
 # How they are computed, and when they are stepped; no file decides that.
 OURS = ("fused", "foreach", "capturable", "amsgrad", "differentiable", "maximize", "every", "lr_scale")
@@ -43,7 +48,10 @@ def checked_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) ->
     is_fused = any(group.get("fused") for group in built)
     if is_fused or (is_torchs and not isinstance(optimizer, OTHER_SHAPES)):
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        states = {index: _moments(kept, parameters[index]) for index, kept in states.items()}
+        for index, kept in states.items():
+            if missing := [name for name in KEPT.get(type(optimizer), ()) if name not in kept]:
+                raise CheckpointError(_changed(f"lacks {' and '.join(missing)} of parameter {index}"))
+            states[index] = _moments(kept, parameters[index])
     return {**state, "state": states, "param_groups": groups}
 
 

@@ -197,6 +197,7 @@ def test_an_edited_checkpoint_is_refused_in_one_line(
         ("optimizer_states.0.param_groups.0.lr", "x", "lr='x'"),
         ("optimizer_states.0.state.0.exp_avg", torch.tensor(0.0), "exp_avg of shape []"),
         ("optimizer_states.0.state.0.step", torch.zeros(0), "step of shape [0]"),
+        ("optimizer_states.0.state.0", {"step": torch.tensor(1.0)}, "lacks exp_avg and exp_avg_sq of parameter 0"),
     ],
     ids=str,
 )

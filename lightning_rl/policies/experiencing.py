@@ -58,9 +58,13 @@ class Experiencing(Acting):
     @property
     def watches_experience(self) -> bool:
         """Whether `take_experience` does more than count and clip: then the learner has to see every fragment."""
+        return self.acts_by_experience or self.reward_filter.normaliser is not None
+
+    @property
+    def acts_by_experience(self) -> bool:
+        """Whether `take_experience` changes how the policy acts, without any gradient step."""
         explores = type(self.exploration).postprocess_trajectory is not Exploration.postprocess_trajectory
-        scales = self.reward_filter.normaliser is not None
-        return explores or scales or isinstance(self.observation_filter, MeanStdFilter)
+        return explores or isinstance(self.observation_filter, MeanStdFilter)
 
     def clipped(self, rewards: Tensor) -> Tensor:
         """Rewards of any shape as a replay buffer keeps them."""

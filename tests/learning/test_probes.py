@@ -12,11 +12,12 @@ from lightning_rl.policies import A2C, APPO, IMPALA, PG, PPO, Policy
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from tests.learning import probes
 
+RAW = {"lr": 5e-3, "reward_filter": "none"}  # the known values are those of raw rewards
 CRITICS = {
-    "ppo": (PPO, {"lr": 5e-3, "passes": 4, "minibatches": 2}),
-    "a2c": (A2C, {"lr": 5e-3, "optimizer": "adam"}),
-    "impala": (IMPALA, {"lr": 5e-3, "max_grad_norm": None}),
-    "appo": (APPO, {"lr": 5e-3, "passes": 2, "minibatches": 2, "target_update_interval": 4}),
+    "ppo": (PPO, {**RAW, "passes": 4, "minibatches": 2}),
+    "a2c": (A2C, {**RAW, "optimizer": "adam"}),
+    "impala": (IMPALA, {**RAW, "max_grad_norm": None}),
+    "appo": (APPO, {**RAW, "passes": 2, "minibatches": 2, "target_update_interval": 4}),
 }
 ACTORS = {**CRITICS, "pg": (PG, {"lr": 1e-2})}
 

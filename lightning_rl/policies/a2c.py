@@ -50,7 +50,7 @@ class A2C(Policy):
         value_coef: NonNegative = 0.5,
         entropy_coef: NonNegativeSchedule = 0.0,
         standardise_advantages: bool = False,
-        lr: LearningRate = 2e-3,
+        lr: LearningRate = 7e-4,
         optimizer: str = "adam",
         max_grad_norm: Positive | None = 0.5,
         **keywords: Any,

@@ -37,8 +37,9 @@ class IMPALA(Policy):
         minibatches: gradient steps per sweep, on whole traces.
         value_coef: weight of the value loss ½ (V − v)².
         entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, as `lr`.
-        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
-            actions, custom_losses, seed.
+        lr, max_grad_norm, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
+            observation_filter, actions, custom_losses, seed.
+        reward_filter: as `Policy`; with "return_std" values are those of scaled rewards.
 
     Raises:
         ConfigError: a number is out of range.

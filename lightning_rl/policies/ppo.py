@@ -40,7 +40,7 @@ class PPO(Policy):
         minibatches: gradient steps per sweep, the same number on every rank; `None`: so many that a minibatch has about
             64 rows, whatever the rollout.
         value_coef: weight of the value loss.
-        value_clip: `None`; or clip the value's change to ±this (PPO2's form, in units of the return).
+        value_clip: `None`; or clip the value's change to ±this (PPO2's form, in units of the filtered return).
         value_loss_clip: `None`; or the largest squared error of one row (RLlib's `vf_clip_param`).
         entropy_coef: weight of the entropy bonus; a number or a schedule.
         kl_coef: start of the adaptive penalty on KL(π_old‖π) (section 4 of the paper); 0 turns it off.
@@ -48,8 +48,9 @@ class PPO(Policy):
             above 2 ×, halves below ½ ×.
         target_kl: stop an iteration's gradient steps when approx_kl passes 1.5 × this; `None` never.
         standardise_advantages: over each minibatch, to mean 0 and deviation 1.
-        keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
-            actions, custom_losses, seed.
+        lr, max_grad_norm, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
+            observation_filter, actions, custom_losses, seed.
+        reward_filter: as `Policy`; with "return_std" values are those of scaled rewards.
     """
 
     supports_recurrent = True

@@ -348,7 +348,7 @@ def test_one_derived_from_an_algorithm_takes_the_algorithm_s_workers() -> None:
     config, shipped = (
         compose_config([choice, "experiment=none"]) for choice in (f"policy._target_={__name__}:Derived", "policy=a2c")
     )
-    assert config["workers"]["fragment_length"] == shipped["workers"]["fragment_length"] == 16
+    assert config["workers"]["fragment_length"] == shipped["workers"]["fragment_length"] == 5
     assert config["policy"]["_target_"] == f"{__name__}:Derived" and config["policy"]["microbatches"] == 1
 
 

@@ -12,6 +12,7 @@ ROWS = 512  # of a training batch, as scripts/peers/rllib_async.py has it
 # RLlib's example for CartPole-v1: one network of 2 × 256 with two heads, a gradient step per batch.
 IMPALA_WORK = (
     "experiment=none",
+    "policy.reward_filter=none",
     "model.fcnet_hiddens=[256,256]",
     "model.vf_share_layers=true",
     "policy.value_coef=0.05",

@@ -37,6 +37,7 @@ TORCH = "torch==2.13.0"
 # rl-zoo's tuned PPO for CartPole-v1, as scripts/peers/sb3_ppo.py has it.
 SAME_WORK = (
     "experiment=none",
+    "policy.reward_filter=none",
     "policy.passes=20",
     "policy.minibatches=1",
     "policy.gamma=0.98",
@@ -56,6 +57,7 @@ SAME_WORK = (
 # of 128, KL penalty.
 RLLIB_WORK = (
     "experiment=none",
+    "policy.reward_filter=none",
     "policy.passes=6",
     "policy.minibatches=32",
     "policy.lr=0.0003",

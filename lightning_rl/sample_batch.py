@@ -27,6 +27,7 @@ __all__ = [
     "env_steps",
     "flattened",
     "is_fragment",
+    "is_new",
     "nested",
     "new_rows",
     "new_steps",
@@ -67,9 +68,7 @@ class SampleBatch:
     advantages: Tensor
     value_targets: Tensor
     intrinsic_rewards: Tensor  # what the exploration pays for the step; of replayed rows summed as the rewards
-    running_returns: (
-        Tensor  # float32, discounted return of the episode so far, where rewards are divided by its deviation
-    )
+    running_returns: Tensor  # float32, discounted return so far of the episode, for policy.reward_filter=return_std
     step_rewards: Tensor  # [N, n], the rewards that an n-step sum is made of
     step_next_obs: Tensor | SampleBatch  # of rows that sum n rewards: the observation after the row's own step
     weights: Tensor  # importance weights of a prioritised draw
@@ -320,10 +319,14 @@ def new_steps(batch: SampleBatch) -> int:
     """Environment steps of a fragment or of rows that were not learned from before."""
     if "steps" in batch:
         return int(batch["steps"].sum())
-    lived: Any = batch.valid if is_fragment(batch) else None
-    if "replayed" in batch:
-        lived = ~batch.replayed if lived is None else lived & ~batch.replayed
-    return batch.count if lived is None else int(lived.sum())
+    if is_fragment(batch):
+        return int(is_new(batch).sum())
+    return int((~batch.replayed).sum()) if "replayed" in batch else batch.count
+
+
+def is_new(fragment: SampleBatch) -> Any:
+    """Which rows `[T, B]` of a fragment are experience that was not learned from before."""
+    return fragment.valid & ~fragment.replayed if "replayed" in fragment else fragment.valid
 
 
 def new_rows(rows: SampleBatch) -> SampleBatch:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lightning_rl.errors import ConfigError, NonFiniteError, UnsupportedSpaceError, did_you_mean
 from lightning_rl.models.preprocessors import FlattenPreprocessor, NestedPreprocessor, Preprocessor
 from lightning_rl.models.vision import is_image
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import SampleBatch, is_new
 
 __all__ = [
     "MeanStdFilter",
@@ -319,8 +319,7 @@ class RewardFilter(nn.Module):
     def observe(self, fragment: SampleBatch) -> None:
         """Let running statistics take a fragment in."""
         if self.normaliser is not None:
-            new = fragment.valid & ~fragment["replayed"] if "replayed" in fragment else fragment.valid
-            self.normaliser.update(fragment.rewards, new, fragment.t, fragment.get("running_returns"))
+            self.normaliser.update(fragment.rewards, is_new(fragment), fragment.t, fragment.get("running_returns"))
 
     def filtered(self, rewards: Tensor) -> Tensor:
         """Rewards of any shape by the statistics of now."""

@@ -13,7 +13,7 @@ from lightning_rl.config.groups import GROUPS, group_options, option_text
 from lightning_rl.config.keys import dotted, value_at
 from lightning_rl.config.refusals import ALL_GROUPS, no_choice
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, no_such_key, printable
-from lightning_rl.signatures import keywords_of, spelled
+from lightning_rl.signatures import Keyword, keywords_of, spelled
 
 __all__ = ["choices", "describe", "evaluation", "listing", "metrics", "outcome", "run_table", "table"]
 
@@ -30,6 +30,7 @@ REPLAY = {"exploration": ("data=replay",)}  # strategies that start at random do
 # Google style: "Args:", then entries "name: text" or "one, two: text" whose further lines are indented deeper.
 ARGUMENTS = re.compile(r"^Args:\n(.*?)(?=^\S|\Z)", re.DOTALL | re.MULTILINE)
 ENTRY = re.compile(r"^    ([\w, ]+)(?: \([^\n]*\))?: (.*?)(?=^    \S|\Z)", re.DOTALL | re.MULTILINE)
+OF_A_BASE = re.compile(r"of `\w+`[:,]")  # "lr, keywords: of `Policy`: model, …": that class says what they are
 
 
 # -- list --------------------------------------------------------------------------------------------------------------
@@ -144,20 +145,31 @@ def keyword_lines(target: Any) -> dict[str, str]:
     lines = {}
     for name, keyword in keywords_of(target).items():
         told_default = keyword.default is not inspect.Parameter.empty and not repr(keyword.default).startswith("<")
-        default = f" = {keyword.default!r}" if told_default else ""
+        default = f" = {default_of(keyword)!r}" if told_default else ""
         kind = f" ({words})" if (words := spelled(keyword.annotation)) else ""
         lines[name] = f"  {name}{default}{kind}" + (f"\n      {told[name]}" if name in told else "")
     return lines
 
 
+def default_of(keyword: Keyword) -> Any:
+    """A keyword's default as a config would hold it: a mapping as a `dict`."""
+    return dict(keyword.default) if isinstance(keyword.default, Mapping) else keyword.default
+
+
 def documented(target: Any) -> dict[str, str]:
-    """What the "Args" of a class and of its bases say about each keyword, the class's own words first."""
+    """What the "Args" of a class and of its bases say about each keyword, the class's own words first.
+
+    Where they are "as `Base`; …", the words of that base come in their place.
+    """
     found: dict[str, str] = {}
     for cls in inspect.getmro(target) if isinstance(target, type) else [target]:
         section = ARGUMENTS.search(inspect.cleandoc(cls.__doc__ or ""))
         for names, text in ENTRY.findall(section[1] if section else ""):
-            for name in names.split(", "):
-                found.setdefault(name, " ".join(text.split()))
+            words = " ".join(text.split())
+            for name in [] if OF_A_BASE.match(words) else names.split(", "):
+                own = found.setdefault(name, words)
+                if own.startswith(as_base := f"as `{cls.__name__}`"):
+                    found[name] = words.rstrip(".") + own.removeprefix(as_base)
     return found
 
 

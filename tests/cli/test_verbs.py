@@ -61,6 +61,11 @@ def test_describe_a_policy_shows_what_its_constructor_says(command: Command):
     ("what", "holds"),
     [
         ("policy.lr", "learning rate: a number, `[[env_step, rate], …]`"),
+        (
+            "policy=ppo",
+            "clip the gradients' global norm to this",
+        ),  # PPO says "lr, max_grad_norm, keywords: of `Policy`"
+        ("policy=rainbow", "keywords of the optimizer, such as `eps`; the paper's ε of Adam."),  # "as `Policy`; …"
         ("workers.num_workers", "Ray processes"),
         ("stop.seconds", "wall time"),
         ("workers", "fragment_length: 128"),

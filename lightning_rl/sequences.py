@@ -1,8 +1,7 @@
 """Sequences for models with state: cut out of fragments, shuffled whole, and padded only while the model runs.
 
 A batch of sequences holds flat rows `[N, …]`, one sequence after the other, and columns with an entry a sequence:
-`seq_lens [S]`, with models with state `state_in [S, …]`, and for losses that look past a sequence's end `following
-[S, …]`. Losses read rows, so padding never reaches one.
+`seq_lens [S]` and, with models with state, `state_in [S, …]`. Losses read rows, so padding never reaches one.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["PER_SEQUENCE", "Padding", "in_sequences", "pad_time", "padding", "sequence_minibatches"]
 
-PER_SEQUENCE = ("seq_lens", "state_in", "following")
+PER_SEQUENCE = ("seq_lens", "state_in")
 
 
-def in_sequences(fragment: SampleBatch, max_seq_len: int | None) -> SampleBatch:
+def in_sequences(fragment: SampleBatch, max_seq_len: int) -> SampleBatch:
     """The experience of a fragment `[T, B, …]` as sequences, environment by environment.
 
     A sequence ends with its episode, with the fragment, or after `max_seq_len` rows; it starts from the state that was
@@ -29,7 +28,7 @@ def in_sequences(fragment: SampleBatch, max_seq_len: int | None) -> SampleBatch:
 
     Args:
         fragment: with models with state `state_in [T+1, B, …]`, the state before each row.
-        max_seq_len: ≥ 1, how far back a gradient reaches; `None`: any number.
+        max_seq_len: ≥ 1, how far back a gradient reaches.
     """
     valid, ended = fragment.valid.t(), (fragment.terminated | fragment.truncated).t()  # [B, T]
     steps = valid.shape[1]
@@ -38,7 +37,7 @@ def in_sequences(fragment: SampleBatch, max_seq_len: int | None) -> SampleBatch:
     fresh[:, 1:] = ended[:, :-1] | ~valid[:, :-1]
     since = time - torch.where(fresh, time, 0).cummax(1).values  # rows since the episode (or the fragment) began
     kept = valid.flatten().nonzero().squeeze(1)
-    first = (since == 0 if max_seq_len is None else since % max_seq_len == 0).flatten()[kept]
+    first = (since % max_seq_len == 0).flatten()[kept]
 
     def rows(column: Tensor) -> Tensor:
         return column[:steps].transpose(0, 1).flatten(0, 1)[kept]

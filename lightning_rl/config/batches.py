@@ -9,7 +9,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.ranks.local import ranks_of
 from lightning_rl.rollouts.slices import logical_workers
 
-__all__ = ["check_minibatches", "check_population", "check_traces"]
+__all__ = ["check_minibatches", "check_population"]
 
 Config = Mapping[str, Any]
 
@@ -31,27 +31,6 @@ def check_minibatches(config: Config) -> None:
         raise ConfigError(
             f"rollout has {rows} rows ({fragments} {what} × {environments} environments × {steps} steps); "
             f"policy.{key}={count} needs at least {2 * count}: raise workers.fragment_length or lower policy.{key}"
-        )
-
-
-def check_traces(config: Config, policy_class: Any) -> None:
-    """Minibatches of whole traces: each environment of each fragment has one at least.
-
-    Raises:
-        ConfigError: there may be too few.
-    """
-    key, count = _minibatches(config)
-    data = config["data"]
-    if count is None or not getattr(policy_class, "learns_in_traces", False) or data.get("plan") is not None:
-        return
-    fragments, what = _fragments(config)
-    environments = config["workers"]["envs_per_worker"]
-    if fragments * environments < count:
-        more = "data.fragments_per_batch" if "fragments_per_batch" in data else "workers.logical_workers"
-        raise ConfigError(
-            f"policy.{key}={count}: {policy_class.__name__} puts whole traces into minibatches, and a batch may have "
-            f"no more than {fragments * environments} ({fragments} {what} × {environments} environments): raise {more} "
-            f"or workers.envs_per_worker, or lower policy.{key}"
         )
 
 

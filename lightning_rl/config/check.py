@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.config.batches import check_minibatches, check_population, check_traces
+from lightning_rl.config.batches import check_minibatches, check_population
 from lightning_rl.config.keys import dotted, value_at
 from lightning_rl.config.policy_option import takes_config
 from lightning_rl.config.schema import (
@@ -183,7 +183,6 @@ def _check_constructors(config: dict[str, Any]) -> None:
     _check_processes(config)
     check_minibatches(config)
     check_population(config)
-    check_traces(config, policy_class)
     if policy_class.learns_alone and ranks_of(config) > 1:
         raise ConfigError(
             f"policy {policy_class.__name__} learns by its own learn_on_batch, which knows nothing of other ranks: "

@@ -129,7 +129,7 @@ def vtrace(
     lam: float = 1.0,
     clip_rho: float = 1.0,
     clip_c: float = 1.0,
-    clip_pg_rho: float = 1.0,
+    clip_pg_rho: float | None = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Off-policy value targets and policy-gradient advantages of another policy's fragment.
 
@@ -139,7 +139,8 @@ def vtrace(
         log_rhos: log π(a|s) − log μ(a|s), `[T, B]`, of the learning against the acting policy.
         rewards, values, terminated, truncated, valid, gamma: as `gae`.
         lam: λ, multiplies c̄.
-        clip_rho, clip_pg_rho: ρ̄ of the targets and of the advantages; infinity does not clip.
+        clip_rho, clip_pg_rho: ρ̄ of the targets and of the advantages; infinity does not clip. `None`: advantages are
+            not weighted with ρ, which whoever learns from them in several gradient steps does in each.
         clip_c: c̄; above 1 the products of ratios may overflow in long fragments.
 
     Returns:
@@ -160,8 +161,9 @@ def vtrace(
     # v of the next row, which is V where the next row belongs to no later step of this episode.
     following = torch.cat([targets[1:], values[-1:]])
     following = _only(torch.where(going_on.bool(), following, values[1:]), ~terminated)
-    advantages = rhos.clamp(max=clip_pg_rho) * (rewards + gamma * following - values[:-1])
-    return targets, _only(advantages, valid)
+    advantages = rewards + gamma * following - values[:-1]
+    weighted = advantages if clip_pg_rho is None else rhos.clamp(max=clip_pg_rho) * advantages
+    return targets, _only(weighted, valid)
 
 
 def _going_on(rewards: Tensor, terminated: Tensor, truncated: Tensor, valid: Tensor | None) -> Tensor:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from lightning_rl.collective import moments_over_ranks
 from lightning_rl.losses.policy_gradient import standardised
-from lightning_rl.losses.returns import gae
+from lightning_rl.losses.returns import gae, vtrace
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
 
-__all__ = ["advantage_rows", "all_values", "cheap_values", "standardised_over_ranks"]
+__all__ = ["advantage_rows", "all_values", "cheap_values", "standardised_over_ranks", "vtrace_rows"]
 
 
 def cheap_values(policy: Policy) -> dict[str, Tensor]:
@@ -48,6 +50,44 @@ def advantage_rows(policy: Policy, fragment: SampleBatch, lam: float) -> SampleB
     fragment["advantages"] = gae(policy.normalised_rewards(fragment), values, **ends, gamma=policy.gamma, lam=lam)
     fragment["value_targets"] = fragment.advantages + fragment.vf_preds
     return policy.flattened(fragment)
+
+
+def vtrace_rows(
+    policy: Policy, fragment: SampleBatch, judged: Callable[[SampleBatch], tuple[Tensor, Tensor]], **clips: float
+) -> SampleBatch:
+    """The rows `[N, …]` of another policy's fragment with `value_targets` by V-trace and the advantages r + γ v' − V.
+
+    The advantages are not yet weighted with min(ρ̄, π/μ), which changes with each gradient step.
+
+    Args:
+        policy: whose discount, reward filter and, of what follows the rows, values count.
+        fragment: `obs [T+1, B, *]`, everything else `[T, B, …]`, with `action_logp` of the policy μ that acted.
+        judged: log π(a|s) `[N]` and V(s) `[N]` of such rows.
+        clips: `clip_rho`, `clip_c` and `lam` of `vtrace`.
+    """
+    fragment = fragment.copy()
+    fragment["place"] = torch.arange(fragment.valid.numel(), device=fragment.valid.device).view(fragment.valid.shape)
+    rows = policy.flattened(fragment)
+    logp, values = judged(rows)
+
+    def spread(column: Tensor) -> Tensor:
+        """Back to `[T, B]`; 0 on what is not experience."""
+        return column.new_zeros(fragment.valid.numel()).index_copy_(0, rows["place"], column).view(fragment.valid.shape)
+
+    fragment["vf_preds"] = spread(values)
+    targets, advantages = vtrace(
+        spread(logp - rows.action_logp),
+        policy.normalised_rewards(fragment),
+        all_values(policy, fragment),
+        terminated=fragment.terminated,
+        truncated=fragment.truncated,
+        valid=fragment.valid,
+        gamma=policy.gamma,
+        clip_pg_rho=None,
+        **clips,
+    )
+    rows["value_targets"], rows["advantages"] = targets.flatten()[rows["place"]], advantages.flatten()[rows["place"]]
+    return rows.without("place")
 
 
 def standardised_over_ranks(policy: Policy, advantages: Tensor) -> Tensor:

@@ -14,9 +14,9 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clipped_surrogate, penalty_factor
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.impala import IMPALA
+from lightning_rl.policies.kl import mean_kl
 from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.targets import Follower, target_of
-from lightning_rl.policies.traces import following_values
 from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Portion, Positive
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
@@ -30,10 +30,10 @@ class APPO(IMPALA):
     """PPO on fragments that come when they are ready. Luo et al. 2020 (IMPACT), arXiv:1912.00167; as RLlib's APPO.
 
     The policy moves within a clipped ratio of a target network, which follows slowly, instead of that of the policy
-    that acted: fragments of many policies share one anchor.
+    that acted: fragments of many policies share one anchor. It stands still during a batch.
 
     Args:
-        observation_space, action_space, passes, lr, keywords: as `IMPALA`.
+        observation_space, action_space, passes, standardise_advantages, lr, keywords: as `IMPALA`.
         clip: ε, half-width of the interval around ratio 1; a number or a schedule over env steps, as `lr`.
         kl_coef: start of the adaptive penalty on KL(π_target‖π); 0 turns it off.
         kl_target: what the penalty steers KL(π_target‖π) to; it grows by half above 2 ×, halves below ½ ×.
@@ -54,24 +54,31 @@ class APPO(IMPALA):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        passes: Count = 5,
-        clip: NonNegativeSchedule = 0.4,
+        passes: Count = 10,
+        clip: NonNegativeSchedule = 0.2,
         kl_coef: NonNegative = 0.0,
         kl_target: Positive = 0.01,
         target_update_interval: Count | None = None,
         tau: Portion = 1.0,
-        lr: LearningRate = 5e-4,
+        standardise_advantages: bool = True,
+        lr: LearningRate = 1e-3,
         **keywords: Any,
     ) -> None:
-        super().__init__(observation_space, action_space, passes=passes, lr=lr, **keywords)
-        assert self.minibatches is not None  # IMPALA's is a count
-        steps = self.passes * self.minibatches if target_update_interval is None else target_update_interval
-        if kl_coef > 0 and tau == 1.0 and steps == 1:
+        super().__init__(
+            observation_space,
+            action_space,
+            passes=passes,
+            standardise_advantages=standardise_advantages,
+            lr=lr,
+            **keywords,
+        )
+        one_step = self.passes == self.minibatches == tau == 1
+        if kl_coef > 0 and one_step and target_update_interval in (None, 1):
             raise ConfigError(
-                f"policy.kl_coef={kl_coef}: the target network is copied after every gradient step "
-                f"(policy.target_update_interval={target_update_interval}, passes={self.passes}, minibatches="
-                f"{self.minibatches}), so KL(π_target‖π) and its gradient are always 0: raise passes, minibatches or "
-                "target_update_interval, lower tau, or set kl_coef=0"
+                f"policy.kl_coef={kl_coef}: the target network is the policy again before every gradient step "
+                f"(policy.passes=1, minibatches=1, target_update_interval={target_update_interval}, tau=1), so "
+                "KL(π_target‖π) and its gradient are always 0: raise passes, minibatches or target_update_interval, "
+                "lower tau, or set kl_coef=0"
             )
         self.clip, self.kl_target, self.penalised = clip, kl_target, kl_coef > 0
         self.target_update_interval, self.tau = target_update_interval, tau
@@ -79,34 +86,43 @@ class APPO(IMPALA):
         self.target_model = target_of(self.model)
         self._follow = Follower(self.target_model, self.model)
 
+    @torch.no_grad()
+    def judged(self, rows: SampleBatch) -> tuple[Tensor, Tensor]:
+        """For each row log π(a|s) of the target network, and V(s): `[N]` each; the rows keep what is the target's."""
+        with self.in_eval_mode():
+            outputs, mask, _ = self.outputs_of(rows, self.target_model)
+            rows["target_logp"] = self.dist_class(outputs, self.target_model, mask).logp(rows.actions)
+            if self.penalised:
+                rows["target_dist_inputs"] = outputs
+            return rows.target_logp, self.evaluate(rows)[1]
+
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Clipped surrogate of π/π_target, value error, entropy bonus, and the KL penalty if there is one."""
-        following = following_values(self, batch)
         dist, values = self.evaluate(batch)
         logp = dist.logp(batch.actions)
-        with torch.no_grad():
-            target = self.target_distribution(batch)
-            target_logp = target.logp(batch.actions)
-        targets, advantages = self.corrected(batch, target_logp, values, following)
+        advantages = self.weighted(batch, batch.target_logp)
 
         # IMPACT's ratio min(μ/π_target, ρ) · π/μ is π/max(π_target, μ/ρ).
-        anchor = torch.maximum(target_logp, batch.action_logp - math.log(MOST_RATIO))
+        anchor = torch.maximum(batch.target_logp, batch.action_logp - math.log(MOST_RATIO))
         clip = schedule_value(self.clip, self.env_steps)
         policy_loss = clipped_surrogate(logp, anchor, advantages, clip)
-        loss, metrics = self.with_critic(policy_loss, dist, values, targets)
+        loss, metrics = self.with_critic(policy_loss, dist, values, batch.value_targets)
         if self.diagnosing:
             metrics["approx_kl"] = approx_kl(logp, batch.action_logp)
             metrics["clip_fraction"] = clip_fraction(logp, anchor, clip)
         if self.penalised:
-            kl = target.kl(dist).mean()
+            kl = self.target_distribution(batch).kl(dist).mean()
             loss = loss + self.kl_coef * kl
             metrics |= {"kl": kl, "kl_coef": self.kl_coef}
         return loss, metrics
 
-    def target_distribution(self, batch: SampleBatch) -> ActionDistribution:
-        """The rows' action distribution by the target network."""
-        outputs, mask, _ = self.outputs_of(batch, self.target_model)
-        return self.dist_class(outputs, self.target_model, mask)
+    def target_distribution(self, rows: SampleBatch) -> ActionDistribution:
+        """The rows' action distribution by the target network, as it was at the batch's start."""
+        return self.dist_class(rows.target_dist_inputs, self.target_model, self.mask_of(rows))
+
+    def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
+        """What steers a penalty: "kl" of the policy after the batch's last step, not the mean on the way to it."""
+        return {"kl": mean_kl(self, rows, self.target_distribution)} if self.penalised else {}
 
     def after_step(self) -> None:
         """Move the target network when it is time."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -12,9 +13,9 @@ from lightning_rl.losses.policy_gradient import approx_kl, policy_gradient
 from lightning_rl.losses.value import explained_variance
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
+from lightning_rl.policies.advantages import standardised_over_ranks, vtrace_rows
 from lightning_rl.policies.learning import Metrics, mean_entropy
 from lightning_rl.policies.policy import Policy
-from lightning_rl.policies.traces import following_values, in_traces, vtrace_rows
 from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
@@ -25,7 +26,8 @@ __all__ = ["IMPALA"]
 class IMPALA(Policy):
     """Actor-critic with V-trace, for experience that comes when it is ready. Espeholt et al. 2018, arXiv:1802.01561.
 
-    Targets and advantages are computed anew in every gradient step, by the policy and the values of then.
+    Targets and advantages are computed once a batch, before its first gradient step; each step weights the advantages
+    with the ratio of then.
 
     Args:
         observation_space, action_space: of one environment.
@@ -34,7 +36,8 @@ class IMPALA(Policy):
         clip_pg_rho: ρ̄ of the policy gradient.
         vtrace_lambda: λ in [0, 1], multiplies c̄.
         passes: sweeps over each batch.
-        minibatches: gradient steps per sweep, on whole traces.
+        minibatches: gradient steps per sweep; `None`: so many that a minibatch has about 64 rows.
+        standardise_advantages: over each minibatch, to mean 0 and deviation 1.
         value_coef: weight of the value loss ½ (V − v)².
         entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, as `lr`.
         lr, max_grad_norm, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
@@ -47,7 +50,6 @@ class IMPALA(Policy):
 
     supports_recurrent = True
     uses_every_parameter = True
-    learns_in_traces: ClassVar[bool] = True  # a minibatch is made of whole ones
 
     def __init__(
         self,
@@ -59,9 +61,10 @@ class IMPALA(Policy):
         clip_pg_rho: Positive = 1.0,
         vtrace_lambda: Probability = 0.95,
         passes: Count = 4,
-        minibatches: Count = 4,
+        minibatches: Count | None = None,
+        standardise_advantages: bool = False,
         value_coef: NonNegative = 0.5,
-        entropy_coef: NonNegativeSchedule = 0.01,
+        entropy_coef: NonNegativeSchedule = 0.0,
         lr: LearningRate = 7e-4,
         max_grad_norm: Positive | None = 0.5,
         reward_filter: RewardFilterName = "return_std",
@@ -70,36 +73,36 @@ class IMPALA(Policy):
         super().__init__(
             observation_space, action_space, lr=lr, max_grad_norm=max_grad_norm, reward_filter=reward_filter, **keywords
         )
-        self.clips = {"clip_rho": clip_rho, "clip_c": clip_c, "clip_pg_rho": clip_pg_rho, "lam": vtrace_lambda}
-        self.passes, self.minibatches, self.value_coef, self.entropy_coef = (
-            passes,
-            minibatches,
-            value_coef,
-            entropy_coef,
-        )
+        self.clips = {"clip_rho": clip_rho, "clip_c": clip_c, "lam": vtrace_lambda}
+        self.clip_pg_rho, self.standardise_advantages = clip_pg_rho, standardise_advantages
+        self.passes, self.minibatches = passes, minibatches
+        self.value_coef, self.entropy_coef = value_coef, entropy_coef
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """The rows `[N, …]` in traces: V-trace itself comes with each gradient step."""
-        batch = batch.copy()
-        batch["rewards"] = self.normalised_rewards(batch)
-        return in_traces(batch, self.max_seq_len if self.is_recurrent else None)
+        """Add advantages and value targets by V-trace."""
+        return vtrace_rows(self, batch, self.judged, **self.clips)
+
+    @torch.no_grad()
+    def judged(self, rows: SampleBatch) -> tuple[Tensor, Tensor]:
+        """For each row log π(a|s) of the policy that V-trace corrects for, and V(s): `[N]` each."""
+        with self.in_eval_mode():
+            dist, values = self.evaluate(rows)
+        return dist.logp(rows.actions), values
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Policy gradient with V-trace's advantages, error of the values from its targets, entropy bonus."""
-        following = following_values(self, batch)
         dist, values = self.evaluate(batch)
         logp = dist.logp(batch.actions)
-        targets, advantages = self.corrected(batch, logp, values, following)
-        policy_loss = policy_gradient(logp, advantages)
-        loss, metrics = self.with_critic(policy_loss, dist, values, targets)
+        policy_loss = policy_gradient(logp, self.weighted(batch, logp.detach()))
+        loss, metrics = self.with_critic(policy_loss, dist, values, batch.value_targets)
         if self.diagnosing:
             metrics["approx_kl"] = approx_kl(logp, batch.action_logp)
         return loss, metrics
 
-    def corrected(self, batch: SampleBatch, logp: Tensor, values: Tensor, following: Tensor) -> tuple[Tensor, Tensor]:
-        """V-trace targets and advantages `[N]` for the policy that gives `logp [N]` to the actions."""
-        log_rhos = logp.detach() - batch.action_logp
-        return vtrace_rows(batch, log_rhos, values.detach(), following, self.gamma, **self.clips)
+    def weighted(self, batch: SampleBatch, logp: Tensor) -> Tensor:
+        """The advantages min(ρ̄, π/μ) A `[N]` for a policy that gives `logp [N]` to the actions."""
+        advantages = (logp - batch.action_logp).exp().clamp(max=self.clip_pg_rho) * batch.advantages
+        return standardised_over_ranks(self, advantages) if self.standardise_advantages else advantages
 
     def with_critic(
         self, policy_loss: Tensor, dist: ActionDistribution, values: Tensor, targets: Tensor

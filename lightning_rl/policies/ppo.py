@@ -20,6 +20,7 @@ from lightning_rl.losses.value import clipped_square_error, explained_variance, 
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardised_over_ranks
+from lightning_rl.policies.kl import mean_kl
 from lightning_rl.policies.learning import Metrics, mean_entropy
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
@@ -146,13 +147,4 @@ class PPO(Policy):
         "kl" is that of the updated policy (section 4 of the paper), in place of the mean over steps on the way to it.
         """
         explained = {"explained_variance": float(explained_variance(rows.vf_preds, rows.value_targets))}
-        return {**explained, "kl": self.moved(rows)} if self.penalised else explained
-
-    @torch.no_grad()
-    def moved(self, rows: SampleBatch) -> float:
-        """KL(π_old‖π), the mean over all rows in nats, of the policy that acts next: one forward in eval mode."""
-        total = torch.zeros((), device=self.device)
-        with self.in_eval_mode():
-            for part in rows.minibatches(self.minibatch_count(rows), torch.Generator().manual_seed(0)):
-                total += self.acting_distribution(part).kl(self.distribution_of(part)).sum()
-        return float(total) / rows.count
+        return {**explained, "kl": mean_kl(self, rows, self.acting_distribution)} if self.penalised else explained

@@ -46,7 +46,7 @@ def write_async_keys(out: dict[str, Any], given: Mapping[str, Any], defaults: Ma
         data["fragments_per_batch"] = math.ceil(rows / fragment)
     if given.get("sgd_minibatch_size"):
         policy["minibatches"] = max(1, round((rows or SUMMED_ROWS) / given["sgd_minibatch_size"]))
-    elif rows is not None:
+    elif rows is not None or policy.get("target_update_interval"):
         policy["minibatches"] = 1
     if batches := policy.pop("target_update_interval", None):  # RLlib counts training steps, with all their passes
         steps = [policy.get(name, defaults["policy"][name]) for name in ("passes", "minibatches")]

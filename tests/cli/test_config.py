@@ -98,12 +98,8 @@ ONE_ENV = ("env=cartpole", "experiment=none", "workers.envs_per_worker=1", "work
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            ["policy=impala", "policy.minibatches=4"],
-            r"no more than 1 \(1 fragments × .*raise data\.fragments_per_batch",
-        ),
-        (["policy=impala", "policy.minibatches=4", "data.fragments_per_batch=3"], r"no more than 3 \(3 fragments × "),
-        (["policy=appo", "policy.minibatches=4", "data=on_policy"], r"1 workers × .*raise workers\.logical_workers"),
+        (["policy=impala", "policy.minibatches=76", "data.fragments_per_batch=3"], r"150 rows \(3 fragments × .*152"),
+        (["policy=appo", "policy.minibatches=32", "data=on_policy"], r"50 rows \(1 workers × .*needs at least 64"),
         (["policy=ppo", "data=async", "policy.minibatches=32"], r"50 rows \(1 fragments × 1 environments × 50 steps\)"),
         (["policy=a3c", "policy.microbatches=32", "workers.logical_workers=2"], r"50 rows \(1 fragment × "),
         (["policy=ars", "policy.top_directions=17"], r"top_directions=17 with data\.directions=16: no more can count"),

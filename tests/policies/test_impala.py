@@ -15,8 +15,6 @@ from torch.testing import assert_close
 from lightning_rl.errors import ConfigError
 from lightning_rl.losses import lambda_returns, vtrace
 from lightning_rl.policies import A2C, APPO, IMPALA, PPO, Policy
-from lightning_rl.policies.advantages import all_values
-from lightning_rl.policies.traces import following_values, vtrace_rows
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.learning.probes import ChosenReward
@@ -44,73 +42,42 @@ def weights(policy: Policy) -> Tensor:
 
 # -- V-trace on rows --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
-@pytest.mark.parametrize("env", [CARTPOLE, Nested], ids=["CartPole", "Nested"])
-def test_rows_have_the_targets_and_advantages_of_their_fragment(env: Any, mode: AutoresetMode) -> None:
-    """The whole grid `[T, B]` at once against rows in traces, with other weights than those that acted."""
+@pytest.mark.parametrize(
+    ("env", "model"),
+    [(CARTPOLE, {}), (Nested, {}), *((Nested, keywords) for keywords in MEMORIES.values())],
+    ids=["CartPole", "Nested", *MEMORIES],
+)
+def test_rows_have_the_targets_and_advantages_of_their_fragment(env: Any, model: Any, mode: AutoresetMode) -> None:
+    """The grid `[T, B]` under other weights than those that acted; memories run through whole sequences again."""
     creator = env if isinstance(env, EnvCreator) else EnvCreator(env)
-    policy = IMPALA(*creator.spaces(), gamma=0.9, reward_filter="none")
+    clips = {"clip_rho": 1.2, "clip_c": 0.9, "clip_pg_rho": 1.1}
+    policy = IMPALA(*creator.spaces(), model=model, gamma=0.9, reward_filter="none", vtrace_lambda=0.95, **clips)
     fragment = sampled(policy, creator, mode=mode)
     disturb(policy)
     assert bool((fragment.terminated | fragment.truncated).any()) and not bool(fragment.valid.all())
+    fragment["number"] = torch.arange(fragment.valid.numel()).view(fragment.valid.shape)
     rows = policy.postprocess_trajectory(fragment)
-    dist, values = policy.evaluate(rows)
-    log_rhos = (dist.logp(rows.actions) - rows.action_logp).detach()
-    assert log_rhos.abs().max() > 0.1
-    grid = torch.zeros(fragment.valid.shape)
-    grid.t()[fragment.valid.t()] = log_rhos
+    assert sorted(rows["number"].tolist()) == fragment["number"][fragment.valid].tolist()
+
+    with torch.no_grad():
+        dist, again = policy.evaluate(rows)
+        logp = dist.logp(rows.actions)
+    assert (logp - rows.action_logp).abs().max() > 0.1
+    log_rhos = torch.zeros(fragment.valid.shape)
+    log_rhos.view(-1)[rows["number"]] = logp - rows.action_logp
     ends = {name: fragment[name] for name in ("terminated", "truncated", "valid")}
-    clips = {"clip_rho": 1.2, "clip_c": 0.9, "clip_pg_rho": 1.1, "lam": 0.95}
-    expected = vtrace(grid, fragment.rewards, policy.values(fragment.obs, fragment), **ends, gamma=0.9, **clips)
-    got = vtrace_rows(rows, log_rhos, values.detach(), following_values(policy, rows), gamma=0.9, **clips)
-    for ours, whole in zip(got, expected, strict=True):
-        assert_close(ours, whole.t()[fragment.valid.t()], atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("model", [{}, MEMORIES["lstm"]], ids=["feed-forward", "lstm"])
-def test_minibatches_of_traces_do_not_change_targets(model: dict[str, Any]) -> None:
-    policy = IMPALA(*CARTPOLE.spaces(), model=model)
-    rows = policy.postprocess_trajectory(sampled(policy))
-    rows["number"] = torch.arange(rows.count)
-    disturb(policy)
-
-    def corrected(part: SampleBatch) -> Tensor:
-        dist, values = policy.evaluate(part)
-        following = following_values(policy, part)
-        return torch.stack(policy.corrected(part, dist.logp(part.actions), values, following), 1)
-
-    whole = corrected(rows)
-    for part in rows.minibatches(3, torch.Generator().manual_seed(1)):
-        assert_close(corrected(part), whole[part["number"]], atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("memory", MEMORIES)
-def test_what_follows_a_trace_is_valued_with_the_state_recorded_there(memory: str) -> None:
-    """Cut by ends, the fragment and max_seq_len: V of the row behind, as the fragment's own forward gives it."""
-    creator = EnvCreator(Nested)
-    policy = IMPALA(*creator.spaces(), model=MEMORIES[memory])
-    disturb(policy)
-    fragment = sampled(policy, creator)
-    rows = policy.postprocess_trajectory(fragment)
-    assert int(rows.seq_lens.max()) <= 5
-    place = torch.arange(fragment.valid.numel()).view(fragment.valid.shape).t()[fragment.valid.t()]
-    last = place[rows.seq_lens.cumsum(0) - 1]
-    expected = all_values(policy, fragment).flatten()[last + 3]
-    assert_close(following_values(policy, rows), expected, atol=1e-5, rtol=1e-4)
-
-
-def test_rows_without_memory_are_traces_of_whole_pieces_of_episodes() -> None:
-    policy = IMPALA(*CARTPOLE.spaces(), model={"max_seq_len": 4})
-    rows = policy.postprocess_trajectory(sampled(policy))
-    ends = rows.seq_lens.cumsum(0)
-    assert int(rows.seq_lens.max()) > 4 and int(ends[-1]) == rows.count
-    assert torch.equal(rows.t[1:] == rows.t[:-1] + 1, ~torch.isin(torch.arange(1, rows.count), ends))
+    values = policy.values(fragment.obs, fragment)
+    values.view(-1)[rows["number"]] = again
+    targets, advantages = vtrace(log_rhos, fragment.rewards, values, **ends, gamma=0.9, lam=0.95, **clips)
+    assert_close(rows.value_targets, targets.flatten()[rows["number"]], atol=1e-5, rtol=1e-4)
+    assert_close(policy.weighted(rows, logp), advantages.flatten()[rows["number"]], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("algorithm", BOTH)
 def test_padding_changes_neither_loss_nor_gradients(algorithm: type[IMPALA], memory: str) -> None:
     """The loss of traces of different lengths, padded together, is the mean of those of each alone."""
-    policy = algorithm(*CARTPOLE.spaces(), model=MEMORIES[memory])
+    policy = algorithm(*CARTPOLE.spaces(), model=MEMORIES[memory], standardise_advantages=False)
     fragment = sampled(policy)
     disturb(policy, 0.1)
     rows = policy.postprocess_trajectory(fragment)
@@ -140,17 +107,38 @@ def test_on_its_own_experience_impala_is_a2c() -> None:
     assert_close(weights(ours), weights(theirs), atol=1e-6, rtol=1e-5)
 
 
-def test_targets_follow_the_values_of_now_in_every_gradient_step() -> None:
+def test_targets_stay_for_a_batch_and_each_gradient_step_weights_with_the_ratio_of_then() -> None:
     policy = IMPALA(*CARTPOLE.spaces(), passes=2, minibatches=1, lr=0.05, max_grad_norm=None)
-    seen = []
+    targets, ratios = [], []
 
-    def noted(rows: SampleBatch, logp: Tensor, values: Tensor, following: Tensor) -> tuple[Tensor, Tensor]:
-        seen.append(IMPALA.corrected(policy, rows, logp, values, following)[0])
-        return seen[-1], torch.zeros_like(values)
+    def noted(rows: SampleBatch, logp: Tensor) -> Tensor:
+        place = rows.advantages.argsort()  # each sweep shuffles
+        targets.append(rows.value_targets[place])
+        ratios.append((IMPALA.weighted(policy, rows, logp) / rows.advantages)[place])
+        return rows.advantages
 
-    policy.corrected = noted  # type: ignore[method-assign]
+    policy.weighted = noted  # type: ignore[method-assign]
     policy.learn_on_batch(sampled(policy))
-    assert len(seen) == 2 and (seen[0] - seen[1]).abs().max() > 0.01
+    assert_close(targets[0], targets[1])
+    assert_close(ratios[0], torch.ones_like(ratios[0]))
+    assert ratios[1].min() < 0.9 and ratios[1].max() <= 1.0 + 1e-6
+
+
+@pytest.mark.parametrize(("algorithm", "standardises"), [(IMPALA, False), (APPO, True)])
+def test_advantages_are_standardised_after_weighting(algorithm: type[IMPALA], standardises: bool) -> None:
+    ours, other = (algorithm(*CARTPOLE.spaces(), seed=3, **change) for change in ({}, {"standardise_advantages": True}))
+    assert ours.standardise_advantages == standardises
+    fragment = sampled(ours)
+    for policy in (ours, other):
+        disturb(policy)
+    rows = ours.postprocess_trajectory(fragment)
+    logp, _ = ours.judged(rows)
+    ratios = (logp - rows.action_logp).exp().clamp(max=1.0)
+    plain = ratios * rows.advantages
+    assert ratios.min() < 0.9
+    assert_close(other.weighted(rows, logp), (plain - plain.mean()) / plain.std(unbiased=False), atol=1e-4, rtol=1e-3)
+    if not standardises:
+        assert_close(ours.weighted(rows, logp), plain)
 
 
 @pytest.mark.parametrize(("algorithm", "expected"), [(IMPALA, 1.0), (APPO, 1.0), (A2C, 0.0)])
@@ -193,6 +181,7 @@ def test_replayed_rows_are_learned_from_and_not_counted_again() -> None:
 def test_the_first_step_on_its_own_experience_is_impala_s() -> None:
     """Target, acting and learning policy are the same: all ratios are 1, and the surrogate's gradient is −A ∇log π."""
     shared: dict[str, Any] = {"passes": 1, "minibatches": 1, "lr": 0.1, "optimizer": "sgd", "max_grad_norm": None}
+    shared["standardise_advantages"] = False
     ours, theirs = (cls(*CARTPOLE.spaces(), **shared) for cls in (APPO, IMPALA))
     fragment = sampled(ours)
     for policy in (ours, theirs):
@@ -202,18 +191,19 @@ def test_the_first_step_on_its_own_experience_is_impala_s() -> None:
 
 def surrogate_gradient(ratio: float, advantage: float, acted: float = 1.0) -> float:
     """∂loss/∂log π of one row whose π/π_target is `ratio` and μ/π_target `acted`; the critic has no weight."""
-    policy = APPO(*EnvCreator(ChosenReward).spaces(), value_coef=0.0, entropy_coef=0.0, clip=0.2)
+    plain: dict[str, Any] = {"value_coef": 0.0, "entropy_coef": 0.0, "standardise_advantages": False}
+    policy = APPO(*EnvCreator(ChosenReward).spaces(), clip=0.2, **plain)
     rows = SampleBatch(
         actions=torch.tensor([1]),
         action_logp=torch.tensor([math.log(0.25 * acted)]),
+        target_logp=torch.tensor([math.log(0.25)]),
+        advantages=torch.tensor([advantage * max(acted, 1.0)]),  # weighted with min(1, π_target/μ)
+        value_targets=torch.zeros(1),
         obs=torch.zeros(1, 1),
-        following=SampleBatch(obs=torch.zeros(1, 1)),
     )
     logp = torch.tensor([math.log(0.25 * ratio)], requires_grad=True)
     fixed: Any = policy
     fixed.evaluate = lambda batch: (Fixed(logp), torch.zeros(1))
-    fixed.target_distribution = lambda batch: Fixed(torch.tensor([math.log(0.25)]))
-    fixed.corrected = lambda *_: (torch.zeros(1), torch.tensor([advantage]))
     (gradient,) = torch.autograd.grad(policy.loss(rows)[0], logp)
     return gradient.item()
 
@@ -264,8 +254,8 @@ def test_clip_and_penalty_of_the_defaults_act(change: dict[str, Any], least: flo
 
 
 def test_the_target_network_moves_once_a_batch_by_default() -> None:
-    policy = APPO(*CARTPOLE.spaces())
-    assert policy.passes * policy.minibatches > 1
+    policy = APPO(*CARTPOLE.spaces(), minibatches=2)
+    assert policy.minibatches == 2 and policy.passes > 1
     fragment, seen = sampled(policy), []
     policy.after_step = lambda: seen.append(weights(policy) - target_weights(policy))  # type: ignore[method-assign]
     first = target_weights(policy)
@@ -275,13 +265,15 @@ def test_the_target_network_moves_once_a_batch_by_default() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"target_update_interval": 1}, {"passes": 1, "minibatches": 1}], ids=["each step", "one step a batch"]
+    "change", [{"target_update_interval": 1}, {"target_update_interval": None}], ids=["each step", "once a batch"]
 )
-def test_a_penalty_on_a_distance_that_is_always_0_is_refused(change: dict[str, int]) -> None:
+def test_a_penalty_on_a_distance_that_is_always_0_is_refused(change: dict[str, Any]) -> None:
+    once: dict[str, Any] = {"passes": 1, "minibatches": 1, **change}
     with pytest.raises(ConfigError, match=r"KL\(π_target‖π\) and its gradient are always 0: raise passes"):
-        APPO(*CARTPOLE.spaces(), kl_coef=0.2, **change)
-    APPO(*CARTPOLE.spaces(), kl_coef=0.2, tau=0.5, **change)
-    APPO(*CARTPOLE.spaces(), kl_coef=0.2, passes=2, minibatches=2)  # the target stands still for four steps
+        APPO(*CARTPOLE.spaces(), kl_coef=0.2, **once)
+    APPO(*CARTPOLE.spaces(), kl_coef=0.2, tau=0.5, **once)
+    for several in ({"passes": 2}, {"minibatches": 2}, {"minibatches": None}, {"target_update_interval": 2}):
+        APPO(*CARTPOLE.spaces(), kl_coef=0.2, **{**once, **several})  # the target is another one than the policy
 
 
 def target_weights(policy: APPO) -> Tensor:
@@ -314,8 +306,9 @@ def test_the_kl_penalty_holds_the_policy_back() -> None:
         policy = APPO(*CARTPOLE.spaces(), kl_coef=kl_coef, passes=8, target_update_interval=100, lr=0.01, clip=10.0)
         fragment = sampled(policy)
         policy.learn_on_batch(fragment)
-        rows = policy.postprocess_trajectory(fragment)
-        moved.append(policy.target_distribution(rows).kl(policy.evaluate(rows)[0]).mean().item())
+        rows = policy.flattened(fragment)
+        target = policy.dist_class(policy.outputs_of(rows, policy.target_model)[0], policy.target_model, None)
+        moved.append(target.kl(policy.distribution_of(rows)).mean().item())
     assert moved[1] < 0.3 * moved[0]
 
 
@@ -329,12 +322,9 @@ def test_targets_are_v_trace_of_the_target_network_s_policy() -> None:
     disturb(policy)
     for acted, same in ((again, True), (fragment, False)):
         rows = policy.postprocess_trajectory(acted)
-        values = policy.evaluate(rows)[1]
-        logp = policy.target_distribution(rows).logp(rows.actions)
-        targets, _ = policy.corrected(rows, logp, values, following_values(policy, rows))
         ends = {name: acted[name] for name in ("terminated", "truncated", "valid")}
         grid = lambda_returns(acted.rewards, policy.values(acted.obs, acted), **ends, gamma=0.9, lam=1.0)
-        assert torch.allclose(targets, grid.t()[acted.valid.t()], atol=1e-3) == same
+        assert torch.allclose(rows.value_targets, grid[acted.valid], atol=1e-3) == same
 
 
 @pytest.mark.parametrize("change", [{"target_update_interval": 0}, {"tau": 0.0}])

@@ -70,7 +70,7 @@ def test_appo_s_target_moves_after_training_steps_not_after_gradient_steps(frequ
 
 def test_without_keys_the_defaults_are_this_package_s() -> None:
     made = config("APPO")
-    assert made["policy"]["kl_coef"] == 0.0 and made["policy"]["clip"] == 0.4
+    assert made["policy"]["kl_coef"] == 0.0 and made["policy"]["clip"] == 0.2
     assert config("IMPALA")["policy"]["max_grad_norm"] == 0.5
 
 

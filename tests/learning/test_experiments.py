@@ -32,6 +32,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
         (["policy=impala", "env=acrobot", "experiment=none"], -110.0),  # with one gradient step a batch: -192
         (["policy=appo", "env=acrobot", "experiment=none"], -110.0),  # and -500
         (["policy=ppo", "env=pendulum"], -250.0),
+        (["policy=appo", "env=pendulum", "experiment=none"], -250.0),  # with minibatches of whole fragments: -1,410
+        (["policy=appo", "env=lunarlander", "experiment=none", "total_env_steps=200_000"], 100.0),  # -41
         (["policy=sac", "env=mountaincar_continuous"], 90.0),
         (["experiment=cartpole_throughput"], 475.0),
     ],

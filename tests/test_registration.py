@@ -171,7 +171,7 @@ def test_a_registered_name_travels_with_its_creator(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_registered_environment_runs_in_processes_of_its_own(tmp_path: Path) -> None:
-    asynchronous = ("workers.vectorization=async", "workers.envs_per_worker=2", "evaluation=none")
+    asynchronous = ("workers.vectorization=async", "workers.envs_per_worker=2", "evaluation.episodes=1")
     trained = algorithm("ppo", "corridor", tmp_path, *asynchronous)
     assert trained.train()["rollout/ep_len_mean"] == 5.0
     trained.stop()

@@ -7,6 +7,7 @@ that the processes of an asynchronous vector environment start quickly.
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -157,7 +158,9 @@ class EnvCreator:
         contexts = [EnvContext(self.kwargs, worker_index, index, num_workers) for index in range(num_envs)]
         creators = [partial(self.make_single, context) for context in contexts]
         if vectorization == "async":
-            # forkserver: forking a process that already runs threads (torch, Ray) can deadlock the child.
+            # forkserver: forking a process that already runs threads (torch, Ray) can deadlock the child. The server
+            # imports this module once, instead of each child for itself.
+            multiprocessing.get_context("forkserver").set_forkserver_preload(["__main__", __name__])
             env: VectorEnv[Any, Any, Any] = AsyncVectorEnv(
                 creators, autoreset_mode=mode, context="forkserver", copy=False
             )

@@ -19,6 +19,7 @@ from lightning_rl.losses import (
     expectile,
     explained_variance,
     huber,
+    mean_huber,
     quantile_huber,
     td_targets,
     value_change_clipped_error,
@@ -46,17 +47,20 @@ def test_the_clipped_square_error_teaches_nothing_beyond_its_limit() -> None:
 
 
 def test_a_value_change_beyond_the_clip_teaches_nothing_more() -> None:
-    """Old value 7, target 9, clip ½. V = 8: max(1, 1.5²) without gradient; V = 7.4: 1.6², V = 6: 3², with one."""
-    values = torch.tensor([8.0, 7.4, 6.0], requires_grad=True)
-    loss = value_change_clipped_error(values, torch.full((3,), 7.0), torch.full((3,), 9.0), 0.5)
+    """Old value 7, clip ½. Target 9: V = 8 has max(1, 1.5²) without gradient, V = 7.4 has 1.6² and V = 6 has 3² with
+    one. Target 4: V = 6 has max(2², 2.5²) without."""
+    values = torch.tensor([8.0, 7.4, 6.0, 6.0], requires_grad=True)
+    loss = value_change_clipped_error(values, torch.full((4,), 7.0), torch.tensor([9.0, 9.0, 9.0, 4.0]), 0.5)
     loss.backward()
-    assert_close(loss.detach(), torch.tensor((2.25 + 2.56 + 9.0) / 3))
+    assert_close(loss.detach(), torch.tensor((2.25 + 2.56 + 9.0 + 6.25) / 4))
     assert values.grad is not None
-    assert values.grad.ne(0).tolist() == [False, True, True]
+    assert values.grad.ne(0).tolist() == [False, True, True, False]
 
 
 def test_huber_is_square_inside_and_linear_outside() -> None:
-    assert_close(huber(torch.tensor([0.5, 1.0, 2.0, -2.0])), torch.tensor([0.125, 0.5, 1.5, 1.5]))
+    errors = torch.tensor([0.5, 1.0, 2.0, -2.0])
+    assert_close(huber(errors), torch.tensor([0.125, 0.5, 1.5, 1.5]))
+    assert_close(mean_huber(errors), torch.tensor(3.625 / 4))
 
 
 def test_td_targets_bootstrap_all_but_terminated_rows_and_carry_no_gradient() -> None:
@@ -119,7 +123,8 @@ def test_c51_projection_keeps_the_mass_and_the_mean(seed: int, count: int, rewar
 
 
 @pytest.mark.parametrize(
-    ("reward", "terminated", "beyond"), [(0.5, False, 0.0), (1.0, False, 0.1), (2.4, True, 0.0), (-5.0, True, 1.0)]
+    ("reward", "terminated", "beyond"),
+    [(0.5, False, 0.0), (1.0, False, 0.1), (2.4, True, 0.0), (-2.0, True, 0.0), (-5.0, True, 1.0)],
 )
 def test_the_mass_beyond_the_atoms_is_measured(reward: float, terminated: bool, beyond: float) -> None:
     """Atoms −2 … 2, γ = .9. From r = 1 the last lands on 2.8 with its .1; 2.3 and 2.4 are within half an atom of 2."""
@@ -238,3 +243,10 @@ def test_dueling_takes_the_mean_over_possible_actions_only() -> None:
     assert_close(dueling_q_values(torch.ones(2, 1), advantages), expected)
     with pytest.raises(ValueError, match=r"\[N, Z\]"):
         dueling_q_values(torch.ones(2), advantages)
+
+
+def test_dueling_keeps_the_atoms_apart() -> None:
+    """V = 1 and 10 of two atoms, A = 1 2 3 and 0 6 3: 0 1 2, and 7 13 10."""
+    advantages = torch.tensor([[[1.0, 0.0], [2.0, 6.0], [3.0, 3.0]]])
+    expected = torch.tensor([[[0.0, 7.0], [1.0, 13.0], [2.0, 10.0]]])
+    assert_close(dueling_q_values(torch.tensor([[1.0, 10.0]]), advantages), expected)

@@ -102,9 +102,9 @@ class A2C(Policy):
             totals = {name: totals.get(name, 0.0) + share * value.detach() for name, value in metrics.items()}
         return totals
 
-    def _sweep(self, rows: SampleBatch, shuffle: torch.Generator) -> dict[str, float]:
+    def _sweep(self, rows: SampleBatch, shuffle: torch.Generator, explored: SampleBatch) -> dict[str, float]:
         if self.microbatches == 1:
-            return super()._sweep(rows, shuffle)
+            return super()._sweep(rows, shuffle, explored)
         self.diagnosing = True
         metrics = self.differentiate(rows)
         return means([self.stepped(metrics["loss"], metrics)], 1)

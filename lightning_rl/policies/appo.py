@@ -96,6 +96,9 @@ class APPO(IMPALA):
                 rows["target_dist_inputs"] = outputs
             return rows.target_logp, self.evaluate(rows)[1]
 
+    def before_next_sweep(self, rows: SampleBatch, fragment: SampleBatch) -> None:
+        """The target network stands still, and the clip holds the policy near it: as PPO's, advantages stay."""
+
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Clipped surrogate of π/π_target, value error, entropy bonus, and the KL penalty if there is one."""
         dist, values = self.evaluate(batch)

@@ -197,9 +197,9 @@ class FromFunctions(Policy):
         base = {} if "postprocess_fn" in self.hooks else super().batch_metrics(rows)
         return {**base, **self._asked("extra_learn_fetches_fn", {}, self)}
 
-    def _sweep(self, rows: SampleBatch, shuffle: torch.Generator) -> dict[str, float]:
+    def _sweep(self, rows: SampleBatch, shuffle: torch.Generator, explored: SampleBatch) -> dict[str, float]:
         if not {"compute_gradients_fn", "apply_gradients_fn"} & set(self.hooks):
-            return super()._sweep(rows, shuffle)
+            return super()._sweep(rows, shuffle, explored)
         infos: list[dict[str, Any]] = []
         count = self.minibatch_count(rows)
         for _ in range(self.passes):

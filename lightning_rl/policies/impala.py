@@ -26,8 +26,8 @@ __all__ = ["IMPALA"]
 class IMPALA(Policy):
     """Actor-critic with V-trace, for experience that comes when it is ready. Espeholt et al. 2018, arXiv:1802.01561.
 
-    Targets and advantages are computed once a batch, before its first gradient step; each step weights the advantages
-    with the ratio of then.
+    Targets and advantages are computed anew before each sweep over a batch, by the policy and the values of then; each
+    gradient step weights the advantages with its own ratio.
 
     Args:
         observation_space, action_space: of one environment.
@@ -81,6 +81,13 @@ class IMPALA(Policy):
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
         """Add advantages and value targets by V-trace."""
         return vtrace_rows(self, batch, self.judged, **self.clips)
+
+    @torch.no_grad()
+    def before_next_sweep(self, rows: SampleBatch, fragment: SampleBatch) -> None:
+        """Targets and advantages for the policy of now: nothing else holds a policy back that has learned from them."""
+        again = self.postprocess_trajectory(fragment)
+        for name in {"value_targets", "advantages"} & set(again):
+            rows[name] = again[name]
 
     @torch.no_grad()
     def judged(self, rows: SampleBatch) -> tuple[Tensor, Tensor]:

@@ -84,6 +84,9 @@ class Learning(Experiencing):
     def after_iteration(self, metrics: dict[str, float]) -> None:
         """Called after the last gradient step of an iteration with the means of its metrics (adaptive coefficients)."""
 
+    def before_next_sweep(self, rows: SampleBatch, fragment: SampleBatch) -> None:
+        """Called before each sweep but the first, with the rows and the fragment that they are of (targets of now)."""
+
     def keep_learning(self, metrics: Metrics) -> bool:
         """Whether to go on with this iteration's gradient steps; asked before each with its minibatch's metrics."""
         return True
@@ -116,10 +119,11 @@ class Learning(Experiencing):
         self.env_steps += sum_over_ranks(steps)
         lr = self.optimiser.set_lr(self.env_steps)
         shuffle = self._begin_iteration()
-        rows = self._rows(batch)
+        explored = self._explored(batch)
+        rows = self._rows_of(explored)
         self._call_hooks("on_postprocess_trajectory", policy=self, postprocessed_batch=rows, original_batch=batch)
         with without_denormals():
-            swept = self._sweep(rows, shuffle)
+            swept = self._sweep(rows, shuffle, explored)
         self.iteration_metrics = {**swept, **self.batch_metrics(rows), **self._exploring(), "lr": lr}
         self.after_iteration(self.iteration_metrics)
         if not replayed:
@@ -137,12 +141,20 @@ class Learning(Experiencing):
         """Numbers about the whole training batch, once an iteration."""
         return {}
 
-    @torch.no_grad()
     def _rows(self, batch: SampleBatch) -> SampleBatch:
         """The rows to learn from: a fragment is postprocessed, rows of a replay buffer are scaled, others are ready."""
-        if not is_fragment(batch):
-            return self.scaled(batch) if self.off_policy and "batch_indexes" in batch else batch
-        return self.postprocess_trajectory(self.exploration.postprocess_trajectory(self, batch))
+        return self._rows_of(self._explored(batch))
+
+    @torch.no_grad()
+    def _explored(self, batch: SampleBatch) -> SampleBatch:
+        """A fragment as the exploration wants it learned from; rows as they are."""
+        return self.exploration.postprocess_trajectory(self, batch) if is_fragment(batch) else batch
+
+    @torch.no_grad()
+    def _rows_of(self, explored: SampleBatch) -> SampleBatch:
+        if is_fragment(explored):
+            return self.postprocess_trajectory(explored)
+        return self.scaled(explored) if self.off_policy and "batch_indexes" in explored else explored
 
     def _begin_iteration(self) -> torch.Generator:
         """Train mode; all randomness of learning comes from (seed, iteration, rank), so no generator is saved."""
@@ -158,10 +170,12 @@ class Learning(Experiencing):
     def _exploring(self) -> dict[str, float]:
         return {f"exploration/{name}": value for name, value in self.exploration.info(self.env_steps).items()}
 
-    def _sweep(self, rows: SampleBatch, shuffle: torch.Generator) -> dict[str, float]:
+    def _sweep(self, rows: SampleBatch, shuffle: torch.Generator, explored: SampleBatch) -> dict[str, float]:
         taken: list[Metrics] = []
         count = self.minibatch_count(rows)
         for sweep in range(self.passes):
+            if sweep > 0 and is_fragment(explored):
+                self.before_next_sweep(rows, explored)
             for minibatch in rows.minibatches(count, shuffle):
                 self.diagnosing = not taken or sweep == self.passes - 1
                 loss, metrics = self.total_loss(minibatch)

@@ -107,21 +107,30 @@ def test_on_its_own_experience_impala_is_a2c() -> None:
     assert_close(weights(ours), weights(theirs), atol=1e-6, rtol=1e-5)
 
 
-def test_targets_stay_for_a_batch_and_each_gradient_step_weights_with_the_ratio_of_then() -> None:
-    policy = IMPALA(*CARTPOLE.spaces(), passes=2, minibatches=1, lr=0.05, max_grad_norm=None)
-    targets, ratios = [], []
+@pytest.mark.parametrize(("algorithm", "stay"), [(IMPALA, False), (APPO, True)])
+def test_impala_s_targets_are_those_of_the_policy_of_each_sweep(algorithm: type[IMPALA], stay: bool) -> None:
+    plain: dict[str, Any] = {"standardise_advantages": False, "max_grad_norm": None}
+    policy = algorithm(*CARTPOLE.spaces(), passes=2, minibatches=1, lr=0.05, **plain)
+    fragment = sampled(policy)
+    fragment["number"] = torch.arange(fragment.valid.numel()).view(fragment.valid.shape)
+    seen = []
 
     def noted(rows: SampleBatch, logp: Tensor) -> Tensor:
-        place = rows.advantages.argsort()  # each sweep shuffles
-        targets.append(rows.value_targets[place])
-        ratios.append((IMPALA.weighted(policy, rows, logp) / rows.advantages)[place])
-        return rows.advantages
+        weighted = algorithm.weighted(policy, rows, logp)
+        place = rows["number"].argsort()  # each sweep shuffles
+        seen.append((rows.value_targets[place], rows.advantages[place], (weighted / rows.advantages)[place]))
+        if len(seen) == 2:  # nothing was learned since the sweep began
+            now = policy.postprocess_trajectory(fragment)
+            expected = now.value_targets[now["number"].argsort()]
+            assert stay or torch.allclose(rows.value_targets[place], expected, atol=1e-5)
+        return weighted
 
     policy.weighted = noted  # type: ignore[method-assign]
-    policy.learn_on_batch(sampled(policy))
-    assert_close(targets[0], targets[1])
-    assert_close(ratios[0], torch.ones_like(ratios[0]))
-    assert ratios[1].min() < 0.9 and ratios[1].max() <= 1.0 + 1e-6
+    policy.learn_on_batch(fragment)
+    (first, earlier, ones), (second, later, ratios) = seen
+    assert torch.equal(first, second) == torch.equal(earlier, later) == stay
+    assert_close(ones, torch.ones_like(ones))
+    assert (ratios.min() < 0.9) != stay and ratios.max() <= 1.0 + 1e-5
 
 
 @pytest.mark.parametrize(("algorithm", "standardises"), [(IMPALA, False), (APPO, True)])
@@ -131,6 +140,8 @@ def test_advantages_are_standardised_after_weighting(algorithm: type[IMPALA], st
     fragment = sampled(ours)
     for policy in (ours, other):
         disturb(policy)
+        if isinstance(policy, APPO):
+            policy.target_model.load_state_dict(policy.model.state_dict())
     rows = ours.postprocess_trajectory(fragment)
     logp, _ = ours.judged(rows)
     ratios = (logp - rows.action_logp).exp().clamp(max=1.0)

@@ -13,7 +13,14 @@ from lightning_rl.losses.returns import gae, vtrace
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
 
-__all__ = ["advantage_rows", "all_values", "cheap_values", "standardised_over_ranks", "vtrace_rows"]
+__all__ = [
+    "advantage_rows",
+    "all_values",
+    "cheap_values",
+    "correct_by_vtrace",
+    "standardised_over_ranks",
+    "vtrace_rows",
+]
 
 
 def cheap_values(policy: Policy) -> dict[str, Tensor]:
@@ -52,33 +59,49 @@ def advantage_rows(policy: Policy, fragment: SampleBatch, lam: float) -> SampleB
     return policy.flattened(fragment)
 
 
-def vtrace_rows(
-    policy: Policy, fragment: SampleBatch, judged: Callable[[SampleBatch], tuple[Tensor, Tensor]], **clips: float
-) -> SampleBatch:
-    """The rows `[N, …]` of another policy's fragment with `value_targets` by V-trace and the advantages r + γ v' − V.
+Judge = Callable[[SampleBatch], tuple[Tensor, Tensor]]  # rows → log π(a|s) and V(s), `[N]` each
 
-    The advantages are not yet weighted with min(ρ̄, π/μ), which changes with each gradient step.
+
+def vtrace_rows(policy: Policy, fragment: SampleBatch, judged: Judge, **clips: float) -> SampleBatch:
+    """The rows `[N, …]` of another policy's fragment as `correct_by_vtrace` makes them, with scaled `rewards`.
+
+    Their `place [N]` is where each row is in the fragment, flattened.
 
     Args:
         policy: whose discount, reward filter and, of what follows the rows, values count.
         fragment: `obs [T+1, B, *]`, everything else `[T, B, …]`, with `action_logp` of the policy μ that acted.
-        judged: log π(a|s) `[N]` and V(s) `[N]` of such rows.
+        judged: what the policy π that V-trace is for says of rows.
         clips: `clip_rho`, `clip_c` and `lam` of `vtrace`.
     """
-    fragment = fragment.copy()
-    fragment["place"] = torch.arange(fragment.valid.numel(), device=fragment.valid.device).view(fragment.valid.shape)
-    rows = policy.flattened(fragment)
+    placed = fragment.copy()
+    placed["rewards"] = policy.normalised_rewards(fragment)
+    placed["place"] = torch.arange(fragment.valid.numel(), device=fragment.valid.device).view(fragment.valid.shape)
+    rows = policy.flattened(placed)
+    correct_by_vtrace(policy, rows, fragment, judged, **clips)
+    return rows
+
+
+def correct_by_vtrace(policy: Policy, rows: SampleBatch, fragment: SampleBatch, judged: Judge, **clips: float) -> None:
+    """Set the rows' `value_targets` by V-trace, and their `advantages` r + γ v' − V.
+
+    The advantages are not yet weighted with min(ρ̄, π/μ), which changes with each gradient step.
+
+    Args:
+        policy, fragment, judged, clips: as `vtrace_rows`.
+        rows: of `vtrace_rows`.
+    """
     logp, values = judged(rows)
 
     def spread(column: Tensor) -> Tensor:
         """Back to `[T, B]`; 0 on what is not experience."""
         return column.new_zeros(fragment.valid.numel()).index_copy_(0, rows["place"], column).view(fragment.valid.shape)
 
-    fragment["vf_preds"] = spread(values)
+    known = fragment.copy()
+    known["vf_preds"] = spread(values)
     targets, advantages = vtrace(
         spread(logp - rows.action_logp),
-        policy.normalised_rewards(fragment),
-        all_values(policy, fragment),
+        spread(rows.rewards),
+        all_values(policy, known),
         terminated=fragment.terminated,
         truncated=fragment.truncated,
         valid=fragment.valid,
@@ -87,7 +110,6 @@ def vtrace_rows(
         **clips,
     )
     rows["value_targets"], rows["advantages"] = targets.flatten()[rows["place"]], advantages.flatten()[rows["place"]]
-    return rows.without("place")
 
 
 def standardised_over_ranks(policy: Policy, advantages: Tensor) -> Tensor:

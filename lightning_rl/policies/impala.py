@@ -13,7 +13,7 @@ from lightning_rl.losses.policy_gradient import approx_kl, policy_gradient
 from lightning_rl.losses.value import explained_variance
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
-from lightning_rl.policies.advantages import standardised_over_ranks, vtrace_rows
+from lightning_rl.policies.advantages import correct_by_vtrace, standardised_over_ranks, vtrace_rows
 from lightning_rl.policies.learning import Metrics, mean_entropy
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
@@ -85,9 +85,8 @@ class IMPALA(Policy):
     @torch.no_grad()
     def before_next_sweep(self, rows: SampleBatch, fragment: SampleBatch) -> None:
         """Targets and advantages for the policy of now: nothing else holds a policy back that has learned from them."""
-        again = self.postprocess_trajectory(fragment)
-        for name in {"value_targets", "advantages"} & set(again):
-            rows[name] = again[name]
+        if "place" in rows:  # they are of `postprocess_trajectory`, and of nobody else's
+            correct_by_vtrace(self, rows, fragment, self.judged, **self.clips)
 
     @torch.no_grad()
     def judged(self, rows: SampleBatch) -> tuple[Tensor, Tensor]:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.losses import lambda_returns, vtrace
+from lightning_rl.models import Model
 from lightning_rl.policies import A2C, APPO, IMPALA, PPO, Policy
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
@@ -38,6 +39,23 @@ def sampled(policy: Policy, env: Any = CARTPOLE, length: int = 40, **options: An
 
 def weights(policy: Policy) -> Tensor:
     return torch.cat([p.detach().flatten() for p in policy.parameters() if p.requires_grad])
+
+
+class Dropping(Model):
+    """Half of the features are dropped while it learns."""
+
+    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, **keywords: Any) -> None:
+        super().__init__(obs_space, action_space, num_outputs, **keywords)
+        self.body, self.heads = nn.Linear(4, 16), nn.Linear(16, num_outputs + 1)
+
+    def forward(self, input_dict: dict[str, Any], state: Any, seq_lens: Any) -> tuple[Tensor, Any]:
+        features = nn.functional.dropout(torch.tanh(self.body(input_dict["obs_flat"])), training=self.training)
+        outputs = self.heads(features)
+        self.values = outputs[:, -1]
+        return outputs[:, :-1], state
+
+    def value_function(self) -> Tensor:
+        return self.values
 
 
 # -- V-trace on rows --------------------------------------------------------------------------------------------------
@@ -105,6 +123,66 @@ def test_on_its_own_experience_impala_is_a2c() -> None:
     for policy in (ours, theirs):
         policy.learn_on_batch(fragment)
     assert_close(weights(ours), weights(theirs), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", BOTH)
+def test_rows_have_filtered_rewards_and_the_fragment_stays_as_it_was(algorithm: type[IMPALA]) -> None:
+    policy = algorithm(*CARTPOLE.spaces(), reward_filter="sign")
+    fragment = sampled(policy)
+    fragment["rewards"] = 3.0 * fragment.rewards
+    before = set(fragment)
+    rows = policy.postprocess_trajectory(fragment)
+    assert torch.equal(rows.rewards, torch.ones(rows.count)) and set(fragment) == before
+    assert float(fragment.rewards[fragment.valid].min()) == 3.0
+
+
+@pytest.mark.parametrize("algorithm", BOTH)
+def test_dropout_does_not_disturb_targets(algorithm: type[IMPALA]) -> None:
+    """Batch statistics and dropout are off: twice the same, in train mode too."""
+    policy = algorithm(*CARTPOLE.spaces(), model={"custom_model": Dropping})
+    fragment = sampled(policy)
+    policy.train()
+    first, second = (policy.postprocess_trajectory(fragment) for _ in range(2))
+    assert torch.equal(first.value_targets, second.value_targets) and torch.equal(first.advantages, second.advantages)
+    assert not torch.equal(policy.evaluate(first)[1], policy.evaluate(first)[1])
+
+
+def test_the_terms_of_impala_s_loss() -> None:
+    """−mean w A log π + c₁ ½ mean (V − v)² − c₂ H, whose gradient takes w = min(1, π/μ) as a constant."""
+    policy = IMPALA(*CARTPOLE.spaces(), value_coef=0.3, entropy_coef=0.2)
+    fragment = sampled(policy)
+    disturb(policy, 0.1)
+    rows = policy.postprocess_trajectory(fragment)
+    policy.diagnosing = True
+    loss, metrics = policy.loss(rows)
+    dist, values = policy.evaluate(rows)
+    logp = dist.logp(rows.actions)
+    weights_of_rows = (logp - rows.action_logp).exp().clamp(max=1.0).detach()
+    squares = (values - rows.value_targets).square().mean()
+    expected = -(weights_of_rows * rows.advantages * logp).mean() + 0.15 * squares - 0.2 * dist.entropy().mean()
+    assert_close(loss, expected)
+    learned = [parameter for parameter in policy.model.parameters() if parameter.requires_grad]
+    for ours, theirs in zip(*(torch.autograd.grad(each, learned) for each in (loss, expected)), strict=True):
+        assert_close(ours, theirs, atol=1e-6, rtol=1e-4)
+    log_ratio = (logp - rows.action_logp).detach()
+    assert_close(metrics["approx_kl"], (log_ratio.exp() - 1 - log_ratio).mean())
+    unexplained = (rows.value_targets - values.detach()).var(correction=0) / rows.value_targets.var(correction=0)
+    assert_close(metrics["explained_variance"], 1 - unexplained, atol=1e-5, rtol=1e-4)
+    policy.diagnosing = False
+    assert not {"approx_kl", "explained_variance"} & set(policy.loss(rows)[1])
+
+
+def test_appo_s_penalty_is_added_to_its_loss() -> None:
+    """β mean KL(π_target‖π), where π has moved on."""
+    plain, penalised = (APPO(*CARTPOLE.spaces(), kl_coef=kl_coef, seed=3) for kl_coef in (0.0, 7.0))
+    fragment = sampled(plain)
+    for policy in (plain, penalised):
+        disturb(policy, 0.1)
+    rows = penalised.postprocess_trajectory(fragment)
+    target = plain.dist_class(plain.outputs_of(rows, plain.target_model)[0], plain.target_model, None)
+    kl = target.kl(plain.distribution_of(rows)).mean()
+    assert kl > 1e-3
+    assert_close(penalised.loss(rows)[0] - plain.loss(rows)[0], 7.0 * kl, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("algorithm", "stay"), [(IMPALA, False), (APPO, True)])

@@ -166,7 +166,9 @@ def documented(target: Any) -> dict[str, str]:
         section = ARGUMENTS.search(inspect.cleandoc(cls.__doc__ or ""))
         for names, text in ENTRY.findall(section[1] if section else ""):
             words = " ".join(text.split())
-            for name in [] if OF_A_BASE.match(words) else names.split(", "):
+            if OF_A_BASE.match(words):
+                continue
+            for name in names.split(", "):
                 own = found.setdefault(name, words)
                 if own.startswith(as_base := f"as `{cls.__name__}`"):
                     found[name] = words.rstrip(".") + own.removeprefix(as_base)

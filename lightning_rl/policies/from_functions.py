@@ -201,12 +201,10 @@ class FromFunctions(Policy):
         if not {"compute_gradients_fn", "apply_gradients_fn"} & set(self.hooks):
             return super()._sweep(rows, shuffle, explored)
         infos: list[dict[str, Any]] = []
-        count = self.minibatch_count(rows)
-        for _ in range(self.passes):
-            for minibatch in rows.minibatches(count, shuffle):
-                gradients, info = self.compute_gradients(minibatch)
-                self.apply_gradients(gradients)
-                infos.append(info)
+        for _, minibatch in self._swept(rows, self.minibatch_count(rows), shuffle, explored):
+            gradients, info = self.compute_gradients(minibatch)
+            self.apply_gradients(gradients)
+            infos.append(info)
         return {name: sum(float(info[name]) for info in infos) / len(infos) for name in infos[-1]}
 
 

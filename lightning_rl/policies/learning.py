@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -173,16 +173,23 @@ class Learning(Experiencing):
     def _sweep(self, rows: SampleBatch, shuffle: torch.Generator, explored: SampleBatch) -> dict[str, float]:
         taken: list[Metrics] = []
         count = self.minibatch_count(rows)
+        for sweep, minibatch in self._swept(rows, count, shuffle, explored):
+            self.diagnosing = not taken or sweep == self.passes - 1
+            loss, metrics = self.total_loss(minibatch)
+            if not self.keep_learning(metrics):
+                return means(taken or [metrics], count)
+            taken.append(self.descended(loss, metrics))
+        return means(taken, count)
+
+    def _swept(
+        self, rows: SampleBatch, count: int, shuffle: torch.Generator, explored: SampleBatch
+    ) -> Iterator[tuple[int, SampleBatch]]:
+        """Number of the sweep and minibatch, `count` a sweep; each is asked for when the steps before it are taken."""
         for sweep in range(self.passes):
             if sweep > 0 and is_fragment(explored):
                 self.before_next_sweep(rows, explored)
             for minibatch in rows.minibatches(count, shuffle):
-                self.diagnosing = not taken or sweep == self.passes - 1
-                loss, metrics = self.total_loss(minibatch)
-                if not self.keep_learning(metrics):
-                    return means(taken or [metrics], count)
-                taken.append(self.descended(loss, metrics))
-        return means(taken, count)
+                yield sweep, minibatch
 
     def minibatch_count(self, rows: SampleBatch) -> int:
         """Gradient steps of a sweep over these rows; every rank takes the same number, whatever it has."""

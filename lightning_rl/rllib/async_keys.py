@@ -46,11 +46,13 @@ def write_async_keys(out: dict[str, Any], given: Mapping[str, Any], defaults: Ma
         data["fragments_per_batch"] = math.ceil(rows / fragment)
     if given.get("sgd_minibatch_size"):
         policy["minibatches"] = max(1, round((rows or SUMMED_ROWS) / given["sgd_minibatch_size"]))
-    elif rows is not None or policy.get("target_update_interval"):
+    elif rows is not None:
         policy["minibatches"] = 1
     if batches := policy.pop("target_update_interval", None):  # RLlib counts training steps, with all their passes
-        steps = [policy.get(name, defaults["policy"][name]) for name in ("passes", "minibatches")]
-        policy["target_update_interval"] = None if batches == 1 else batches * math.prod(steps)
+        steps = None
+        if batches > 1:  # their passes are counted in gradient steps, of which a sweep has RLlib's one by default
+            steps = batches * policy.get("passes", defaults["policy"]["passes"]) * policy.setdefault("minibatches", 1)
+        policy["target_update_interval"] = steps
     if "clip" not in defaults["policy"] and policy.get("max_grad_norm") is not None:
         policy["max_grad_norm"] /= rows or SUMMED_ROWS  # RLlib's IMPALA sums over the rows, its APPO takes the mean
     if "clip" in defaults["policy"]:

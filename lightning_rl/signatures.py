@@ -171,7 +171,9 @@ def checks_fields(section: str) -> Callable[[type[T]], type[T]]:
 
 # -- values ------------------------------------------------------------------------------------------------------------
 def fitted(key: str, value: Any, hint: Any) -> Any:
-    """The value as the type hint has it: itself, or the integer that a whole float is, also inside lists and mappings.
+    """The value as the type hint has it: itself, or the same number in another form; also in lists and mappings.
+
+    Whole floats become integers where these belong, integers beyond 64 bits floats.
 
     Args:
         key: the dotted config key, for messages.
@@ -234,14 +236,16 @@ def _fitted_number(key: str, value: Any, kind: type, ranges: Sequence[Range]) ->
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not whole:
         raise _other_kind(key, value, Annotated[kind, ranges[0]] if ranges else kind)
     expected = " and ".join(map(str, ranges))
-    if kind is int and not -(2**63) <= number < 2**63:
+    beyond_64_bits = not -(2**63) <= number < 2**63
+    if kind is int and beyond_64_bits:
         raise ConfigError(f"{key}={shown(value)}; expected an integer of at most 64 bits")
     if kind is float and not abs(number) <= FLOAT32_MAX:  # NaN is not
         raise ConfigError(f"{key}={shown(value)}; expected {f'a finite number {expected}'.rstrip()}")
     if not all(number in each for each in ranges):
         above = "a number " if expected.startswith("above") else ""
         raise ConfigError(f"{key}={shown(value)}; expected {above}{expected}")
-    return number if type(number) in (int, float) else kind(number)
+    # torch takes no integer beyond 64 bits, where it takes the same number as a float.
+    return number if type(number) in (int, float) and not beyond_64_bits else kind(number)
 
 
 def _fitted_to_one_of(key: str, value: Any, hints: tuple[Any, ...], ranges: Sequence[Range]) -> Any:

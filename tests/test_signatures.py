@@ -21,11 +21,13 @@ from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.exploration import STRATEGIES, EpsilonGreedy, SoftQ
 from lightning_rl.policies import DQN, PPO, SAC, Policy, build_policy
 from lightning_rl.ranges import Count, NonNegativeSchedule, Portion, Positive, Probability, Range
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.supervision import Limits
 from lightning_rl.schedules import Schedule
 from lightning_rl.signatures import Section, fitted, keywords_of, spelled
 
+CARTPOLE = EnvCreator("CartPole-v1")
 OBS, ACTIONS, BOX = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2), gym.spaces.Box(-1, 1, (2,))
 NAN, INF = math.nan, math.inf
 
@@ -161,6 +163,17 @@ def test_a_constructor_refuses_what_its_annotations_do_not_allow(construct: Any,
         construct()
     assert message.replace("\\", "") in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_integers_that_torch_does_not_take_become_floats_where_these_belong():
+    assert repr(fitted("key", 2**70, float)) == repr(2.0**70)
+    assert repr(fitted("key", [3, 2**70], list[float])) == repr([3, 2.0**70])
+    assert repr(fitted("key", 2**62, float)) == repr(2**62)  # a config shows what was written
+    policies = [PPO(*CARTPOLE.spaces(), value_clip=large, seed=3) for large in (2**70, 2.0**70)]
+    for policy in policies:
+        policy.learn_on_batch(RolloutWorker(CARTPOLE, policy, fragment_length=8).sample())
+    ours, theirs = (policy.get_weights() for policy in policies)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
 
 
 def test_whole_floats_become_integers_where_these_belong():

@@ -10,14 +10,15 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, shown
 from lightning_rl.spaces import leaf_spaces
 
 __all__ = ["Allocate", "Allocator", "available_bytes", "check_fits_memory", "estimated_bytes"]
@@ -60,24 +61,30 @@ class Allocator:
         """An array.
 
         Raises:
-            ConfigError: the disk has not enough room.
+            ConfigError: the disk has not enough room, or no file can be made in the directory.
         """
         if self.storage == "memory":
             return np.zeros(shape, dtype)
         directory = Path(self.storage)
-        directory.mkdir(parents=True, exist_ok=True)
+        with _usable(directory):
+            directory.mkdir(parents=True, exist_ok=True)
         self.check(math.prod(shape) * np.dtype(dtype).itemsize)
-        with tempfile.TemporaryFile(dir=directory) as file:
+        with _usable(directory), tempfile.TemporaryFile(dir=directory) as file:
             # A plain array over the map: the memmap class costs microseconds at every index.
             return np.asarray(np.memmap(file, dtype, "w+", shape=shape)).view(np.ndarray)
 
 
 def available_bytes(storage: str = "memory") -> int:
-    """Bytes that are free: of memory (within the limit of a container), or on the disk of a directory."""
+    """Bytes that are free: of memory (within the limit of a container), or on the disk of a directory.
+
+    Raises:
+        ConfigError: there can be no such directory.
+    """
     if storage != "memory":
-        directory = Path(storage).absolute()
-        there = next(parent for parent in (directory, *directory.parents) if parent.exists())
-        return shutil.disk_usage(there).free
+        directory = Path(storage)
+        with _usable(directory):
+            there = next(parent for parent in (directory, *directory.absolute().parents) if parent.exists())
+            return shutil.disk_usage(there).free
     free = _memory()
     limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
     if limit.exists() and used.exists() and (most := limit.read_text().strip()).isdigit():
@@ -133,6 +140,18 @@ def check_fits_memory(needed: int, storage: str = "memory", capacity: int | None
     raise ConfigError(
         f"the replay buffer needs {needed / 2**30:.2f} GiB; {free / 2**30:.2f} GiB of {place} are free: {remedy}"
     )
+
+
+@contextmanager
+def _usable(directory: Path) -> Iterator[None]:
+    """What the operating system says against a directory, as an error of the config."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(
+            f"data.storage={shown(str(directory))}: {reason}; expected 'memory' or a directory"
+        ) from error
 
 
 def _memory() -> int:

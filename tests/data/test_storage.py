@@ -54,6 +54,19 @@ def test_a_full_disk_is_refused_too(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         storage.Allocator(str(tmp_path))((1000,), np.float32)
 
 
+def test_a_directory_that_cannot_be_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    under_a_file, too_long = str(tmp_path / "file" / "buffer"), str(tmp_path / (300 * "x"))
+    for place, ask in (
+        (under_a_file, lambda: storage.Allocator(under_a_file)((4,), np.float32)),
+        (too_long, lambda: storage.Allocator(too_long)((4,), np.float32)),
+        (too_long, lambda: available_bytes(too_long)),
+    ):
+        with pytest.raises(ConfigError, match="expected 'memory' or a directory") as refusal:
+            ask()
+        assert str(refusal.value).startswith(f"data.storage='{place[:40]}") and "\n" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("moves", [False, True], ids=["from the first fragment on", "later"])
 def test_images_that_are_no_stacks_after_all_are_refused_when_that_shows(
     monkeypatch: pytest.MonkeyPatch, moves: bool

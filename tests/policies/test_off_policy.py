@@ -28,7 +28,9 @@ Q_LEARNERS: dict[str, tuple[type[Policy], dict[str, Any]]] = {
     "dqn, plain": (DQN, {"double": False}),
     "dqn, dueling": (DQN, {"dueling": True}),
     "dqn, quantiles": (DQN, {"num_quantiles": 5}),
+    "dqn, quantiles, plain": (DQN, {"num_quantiles": 5, "double": False}),
     "c51": (DQN, {"num_atoms": 11}),
+    "c51, plain": (DQN, {"num_atoms": 11, "double": False}),
     "r2d2": (R2D2, {}),
     "r2d2, plain": (R2D2, {"double": False}),
     "simple_q": (SimpleQ, {}),
@@ -98,6 +100,23 @@ def test_the_online_network_chooses_and_the_target_network_judges(double: bool, 
     constant_q(policy.target_model, 10.0, 3.0)
     found = td_errors(policy, rows(rewards=torch.ones(6)))
     assert_close(found, torch.tensor([1.0, 2.0] * 3) - (1.0 + 0.9 * following))
+
+
+@pytest.mark.parametrize(("double", "following"), [(False, 10.0), (True, 3.0)])
+def test_the_online_network_chooses_among_quantiles_too(double: bool, following: float) -> None:
+    """The same by means: quantiles (0, 2) and (1, 3) online, (9, 11) and (2, 4) of the target network."""
+    policy = made("dqn, quantiles", num_quantiles=2, double=double)
+    constant_q(policy.model, 0.0, 2.0, 1.0, 3.0)
+    constant_q(policy.target_model, 9.0, 11.0, 2.0, 4.0)
+    found = td_errors(policy, rows(rewards=torch.ones(6)))
+    assert_close(found, torch.tensor([1.0, 2.0] * 3) - (1.0 + 0.9 * following))
+
+
+def test_noise_of_the_target_network_is_drawn_for_each_gradient_step() -> None:
+    """So nothing is computed ahead for several."""
+    policy = made("dqn", noisy=True, target_update_interval=8)
+    batches = list(policy.batches_of(rows(count=15), steps=5))
+    assert len(batches) == 5 and not any("target_q" in batch or "td_targets" in batch for batch in batches)
 
 
 def test_simple_q_takes_the_best_of_the_target_network() -> None:
@@ -228,7 +247,7 @@ def test_the_discount_is_that_of_the_row(name: str) -> None:
 @each_algorithm
 def test_the_more_a_row_pays_the_lower_is_its_td_error(name: str) -> None:
     """Error = value − target; C51's is a cross entropy, which has no sign, and of several critics they have none."""
-    if name == "c51":
+    if name.startswith("c51"):
         return
     policy, several = made(name), "critic" in dict(made(name).named_children())
     rewards = (-20.0, -21.0) if several else (0.0, 1.0)  # below every value: there the sizes fall with the errors
@@ -359,6 +378,39 @@ def test_the_quantiles_mean_is_the_value() -> None:
     assert_close(values, torch.tensor([[1.0, 5.5]]).expand(6, 2))
 
 
+def test_quantiles_stand_for_the_middles_of_equal_shares() -> None:
+    """Dabney et al. 2018: four of them for 1/8, 3/8, 5/8 and 7/8; they follow from their number and are not saved."""
+    policy = made("dqn, quantiles", num_quantiles=4)
+    assert_close(policy.fractions, torch.tensor([0.125, 0.375, 0.625, 0.875]))
+    assert "fractions" not in policy.state_dict()
+
+
+def test_the_ends_of_c51_s_support() -> None:
+    """Two atoms are the fewest; ends that are no range are refused; whole numbers may be of any size."""
+    fewest = made("c51", num_atoms=2, v_min=-3.0, v_max=5.0)
+    assert_close(fewest.model.support, torch.tensor([-3.0, 5.0]))
+    assert_close(fewest.target_model.support, torch.tensor([-3.0, 5.0]))
+    fewest.diagnosing = True
+    assert "support_clipped" in fewest.loss(rows())[1]
+    fewest.diagnosing = False
+    assert fewest.loss(rows())[1] == {}
+    assert made("c51", v_min=0, v_max=2**70).model.support[-1] == 2.0**70
+    with pytest.raises(ConfigError, match=r"v_min=1\.0, policy\.v_max=1\.0"):
+        made("c51", v_min=1.0, v_max=1.0)
+
+
+@pytest.mark.parametrize(("huber_delta", "kappa"), [(2.0, 2.0), (None, 1.0)])
+def test_quantiles_cost_huber_s_error_weighted_by_their_share(huber_delta: float | None, kappa: float) -> None:
+    """One state, quantiles 0 and 4 at the shares ¼ and ¾, both targets 1: errors 1 and −3, Huber's of which are
+    ½ and κ (3 − κ/2), are weighted by ¼ and by |¾ − 1| and divided by κ."""
+    policy = made("dqn, quantiles", num_quantiles=2, huber_delta=huber_delta)
+    constant_q(policy.model, 0.0, 4.0, 0.0, 4.0)
+    batch = rows(rewards=torch.ones(6), terminated=torch.ones(6, dtype=torch.bool))
+    loss, _ = policy.loss(batch)
+    assert loss.item() == pytest.approx((0.25 * 0.5 + 0.25 * kappa * (3.0 - kappa / 2)) / kappa)
+    assert not batch["td_errors"].requires_grad and batch["td_errors"].tolist() == [1.0] * 6
+
+
 def test_rows_of_quantiles_are_as_surprising_as_their_means() -> None:
     """Q of action 0 is the mean 1 of 0 and 2, the target 1 + 0.9 · 4 of 3 and 5 by its own choice: 1 − 4.6."""
     policy = made("dqn, quantiles", num_quantiles=2, double=False)
@@ -392,6 +444,7 @@ def test_c51_draws_by_how_far_a_row_is_from_its_target_not_by_how_random_it_is()
     batch = rows(rewards=torch.full((6,), 0.5), discounts=torch.ones(6), actions=torch.tensor([0, 1, 0, 1, 0, 1]))
     policy.loss(batch)
     assert_close(batch["td_errors"], torch.tensor([math.log(1.5), 0.0]).repeat(3), atol=1e-5, rtol=1e-5)
+    assert not batch["td_errors"].requires_grad and float(batch["td_errors"].min()) >= 0.0
 
 
 @pytest.mark.parametrize(("reward", "warned"), [(1.0, 0), (30.0, 1)])

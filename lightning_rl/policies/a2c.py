@@ -107,7 +107,7 @@ class A2C(Policy):
             return super()._sweep(rows, shuffle, explored)
         self.diagnosing = True
         metrics = self.differentiate(rows)
-        return means([self.stepped(metrics["loss"], metrics)], 1)
+        return means([self.stepped(metrics["loss"], metrics)])
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
         """How much of the returns' variance the values explained before this step."""

@@ -60,7 +60,7 @@ class Contributing(LoadedBatches):
         self.diagnosing = True
         metrics = self.differentiate(batch)
         gradients = [None if p.grad is None else p.grad.cpu().numpy().copy() for p in self.parameters()]
-        return gradients, means([metrics], 1)
+        return gradients, means([metrics])
 
     def apply_gradients(self, gradients: Sequence[Any]) -> Tensor | None:
         """Step with gradients from `compute_gradients`, perhaps of another copy of this policy.

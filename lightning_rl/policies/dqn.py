@@ -187,7 +187,7 @@ class DQN(SimpleQ):
             target = c51_projection(following.softmax(-1), rewards, terminated, discounts, self.model.support)
             errors = -(target * F.log_softmax(taken, -1)).sum(-1)
             # KL(target‖Z), by which Rainbow draws (section 4): cross-entropy ranks rows by how random they are, too.
-            return errors, (errors.detach() - torch.special.entr(target).sum(-1)).clamp(min=0.0)
+            return errors, (errors - torch.special.entr(target).sum(-1)).clamp(min=0.0)
         targets = td_targets(rewards, following, terminated, discounts)
         errors = quantile_huber(taken, self.fractions, targets, self.huber_delta or 1.0)
-        return errors, taken.detach().mean(1) - targets.mean(1)
+        return errors, taken.mean(1) - targets.mean(1)

@@ -74,7 +74,7 @@ class LoadedBatches(Learning):
         self.train()
         self.diagnosing = True
         self.optimiser.set_lr(self.env_steps)
-        return means([self.descended(*self.total_loss(part))], 1)
+        return means([self.descended(*self.total_loss(part))])
 
     def learn_on_batch_from_replay_buffer(self, replay_actor: Any, policy_id: str = "default_policy") -> dict[str, Any]:
         """Learn on what a replay buffer draws, and tell it the rows' TD errors.

@@ -18,7 +18,7 @@ def mean_entropy(dist: ActionDistribution, coefficient: float) -> Tensor:
         return dist.entropy().mean()
 
 
-def means(taken: list[Metrics], minibatches: int) -> dict[str, float]:
+def means(taken: list[Metrics], minibatches: int = 1) -> dict[str, float]:
     """Mean of every metric over the gradient steps, or over the last sweep for those that not every step reports.
 
     `first_kl` is the first approx_kl: 0 when the policy that acted learns.

@@ -179,3 +179,25 @@ def test_microbatches_add_up_to_the_gradient_of_the_whole(standardise: bool, mem
     assert parts.gradient_steps == 1
     for one, other in zip(whole.parameters(), parts.parameters(), strict=True):
         torch.testing.assert_close(other, one, rtol=1e-3, atol=2e-5)
+
+
+class Watched(A2C):
+    """Notes how many rows each loss is of, and whether curves are read."""
+
+    def loss(self, batch: SampleBatch) -> Any:
+        self.seen.append((batch.count, self.diagnosing))
+        return super().loss(batch)
+
+
+def test_two_microbatches_are_two_losses_each_of_half_the_rows() -> None:
+    policy: Any = made(Watched, microbatches=2, standardise_advantages=True)
+    (fragment,) = fragments(policy, 1)
+    rows = policy._rows(fragment)
+    advantages = rows.advantages.clone()
+    for learn in (lambda: policy.differentiate(rows), lambda: policy.learn_on_batch(fragment)):
+        policy.seen, policy.diagnosing = [], False
+        learn()
+        first, second = (count for count, _ in policy.seen)
+        assert first + second == rows.count and abs(first - second) <= 1
+    assert all(diagnosing for _, diagnosing in policy.seen)
+    assert torch.equal(rows.advantages, advantages)  # whoever has the rows finds them as they were

@@ -122,3 +122,17 @@ def test_an_infinite_penalty_points_at_the_masks_and_not_at_the_learning_rate() 
     with pytest.raises(NonFiniteError, match=r"loss is inf \(kl inf.*in gradient step 0.*action masks\)$") as refusal:
         policy.learn_on_batch(worker.sample())
     assert "policy.lr" not in str(refusal.value)
+
+
+def test_actions_that_are_all_random_obey_a_mask_and_have_probabilities_where_they_are_asked_for() -> None:
+    """With ε = 1 no forward is needed, unless somebody asks for what only the distribution knows."""
+    policy = DQN(VECTOR, spaces.Discrete(3), exploration={"type": "epsilon_greedy", "epsilon_schedule": 1.0})
+    obs, mask = np.zeros((64, 2), np.float32), np.tile([True, False, True], (64, 1))
+    forwards: list[Any] = []
+    policy.model.register_forward_hook(lambda *args: forwards.append(args))
+    drawn, _, columns = policy.compute_actions(obs, logp=False)
+    assert set(drawn.tolist()) == {0, 1, 2} and columns == {} and not forwards
+    drawn, _, columns = policy.compute_actions(obs, action_mask=mask, logp=False)
+    assert set(drawn.tolist()) == {0, 2} and "action_logp" not in columns and len(forwards) == 1
+    _, _, columns = policy.compute_actions(obs)
+    assert torch.allclose(columns["action_logp"].exp(), torch.full((64,), 1 / 3)) and len(forwards) == 2

@@ -462,6 +462,20 @@ def test_c51_warns_once_when_returns_leave_its_support(reward: float, warned: in
     assert "train/support_clipped" in METRICS
 
 
+def test_c51_warns_beyond_three_tenths(caplog: Any) -> None:
+    policy = made("c51")
+    for metrics in ({}, {"support_clipped": 0.3}):
+        policy.after_iteration(metrics)
+    assert not caplog.records
+    policy.after_iteration({"support_clipped": 0.4})
+    assert "40 %" in caplog.records[0].getMessage()
+
+
+def test_two_atoms_and_two_quantiles_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="exclude each other"):
+        DQN(OBS, TWO, num_atoms=2, num_quantiles=2)
+
+
 def test_a_keyword_that_an_optimizer_does_not_have_is_refused_when_the_policy_is_made() -> None:
     """The ε that Rainbow and R2D2 give Adam means nothing to SGD."""
     for policy_class in (Rainbow, R2D2):

@@ -1,0 +1,144 @@
+"""One iteration, whatever feeds it: what is counted, in which mode losses run, what they may draw, which hooks fire."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_rl import run
+from lightning_rl.callbacks import RLCallback
+from lightning_rl.config import check_config, compose_config
+from lightning_rl.policies import A3C, DQN, ES, PPO, Policy, Rainbow
+from lightning_rl.policies.from_replay import DIAGNOSED
+from lightning_rl.sample_batch import SampleBatch
+
+ITERATIONS = 3
+
+
+def spy(base: type[Policy]) -> type[Policy]:
+    """The algorithm, which notes what happens to it."""
+
+    class Spy(base):  # type: ignore[misc, valid-type]
+        losses: list[tuple[bool, bool, float]]
+        weights: list[float]
+        means: list[dict[str, float]]
+
+        def loss(self, batch: SampleBatch) -> Any:
+            self.losses.append((self.training, self.diagnosing, float(torch.rand(()))))
+            self.weights.append(float(batch.get("weights", torch.ones(1)).min()))
+            return super().loss(batch)
+
+        def after_iteration(self, metrics: dict[str, float]) -> None:
+            self.means.append(dict(metrics))
+            super().after_iteration(metrics)
+
+    return Spy
+
+
+class Hooks(RLCallback):
+    """Notes results of learning, and seconds."""
+
+    def __init__(self) -> None:
+        self.learned: list[dict[str, float]] = []
+        self.seconds: list[tuple[float, float]] = []
+        self.begun = time.perf_counter()
+
+    def on_learn_on_batch(self, *, policy: Any, train_batch: SampleBatch, result: dict[str, float]) -> None:
+        assert isinstance(train_batch, SampleBatch)
+        self.learned.append(result)
+        result["told"] = 1.0
+
+    def on_train_batch_start(self, *args: Any) -> None:
+        self.begun = time.perf_counter()
+
+    def on_train_batch_end(self, trainer: Any, policy: Any, *args: Any) -> None:
+        self.seconds.append((policy.learn_seconds, time.perf_counter() - self.begun))
+        trainer.should_stop = len(self.seconds) == ITERATIONS
+
+
+SMALL_REPLAY = ("data.learning_starts=32", "data.batch_size=16", "data.training_intensity=8", "exploration=random")
+PIPELINES: dict[str, tuple[type[Policy], tuple[str, ...]]] = {
+    "rollouts": (PPO, ("workers.fragment_length=16", "policy.passes=2", "policy.minibatches=2")),
+    "replay": (DQN, SMALL_REPLAY),
+    "prioritised replay": (Rainbow, SMALL_REPLAY),
+    "gradients": (A3C, ("workers.fragment_length=16",)),
+    "populations": (ES, ("data.directions=4",)),
+}
+
+
+def trained(run_dir: Path, name: str, process_seed: int = 1) -> tuple[Any, Hooks]:
+    """The policy after `ITERATIONS` of a run, and what a callback saw of them."""
+    algorithm, overrides = PIPELINES[name]
+    asked = [f"policy={algorithm.__name__.lower()}", "experiment=none", "logger=none", "evaluation=none", *overrides]
+    config = compose_config([*asked, f"run_dir={run_dir}", "trainer.enable_progress_bar=false"])
+    check_config(config)
+    hooks = Hooks()
+    config["policy"]["_target_"], config["callbacks"] = spy(algorithm), [hooks]
+    policy, data, trainer = run.build(config)
+    policy.losses, policy.weights, policy.means = [], [], []
+    torch.manual_seed(process_seed)
+    run.fit(policy, data, trainer)
+    return policy, hooks
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Hooks]]:
+    return {name: trained(tmp_path_factory.mktemp(name), name) for name in PIPELINES}
+
+
+each_pipeline = pytest.mark.parametrize("name", PIPELINES)
+each_with_losses_here = pytest.mark.parametrize("name", ["rollouts", "replay", "prioritised replay"])
+
+
+@each_pipeline
+def test_iterations_are_counted_and_ended_once_each(name: str, runs: Any) -> None:
+    policy, hooks = runs[name]
+    assert policy.iterations == len(policy.means) == len(hooks.seconds) == ITERATIONS
+    assert len(hooks.learned) == sum("loss" in metrics for metrics in policy.means)  # replay warms up first
+    assert all("lr" in metrics for metrics in policy.means)
+    assert "loss" in policy.means[-1] and hooks.learned[-1] is policy.iteration_metrics
+    assert policy.env_steps > 0 and policy.gradient_steps > 0
+
+
+@each_pipeline
+def test_seconds_of_learning_are_those_of_the_iteration(name: str, runs: Any) -> None:
+    for learning, whole in runs[name][1].seconds:
+        assert 0.0 <= learning < whole
+    assert runs[name][1].seconds[-1][0] > 0.0
+
+
+@each_with_losses_here
+def test_losses_are_in_train_mode(name: str, runs: Any) -> None:
+    assert all(training for training, _, _ in runs[name][0].losses)
+
+
+@pytest.mark.parametrize("name", ["rollouts", "replay", "prioritised replay", "gradients"])
+def test_what_losses_draw_follows_from_the_run_s_seed(name: str, runs: Any, tmp_path: Path) -> None:
+    """And not from the state in which the process's generator is."""
+    again, _ = trained(tmp_path, name, process_seed=2)
+    draws = [[draw for _, _, draw in policy.losses] for policy in (runs[name][0], again)]
+    assert draws[0] == draws[1] and len(set(draws[0])) > ITERATIONS - 1
+
+
+def test_td_errors_become_priorities_where_rows_are_drawn_by_them(runs: Any) -> None:
+    """So the weights of a draw differ, once a batch was learned from."""
+    policy, _ = runs["prioritised replay"]
+    assert policy.weights[0] == 1.0 and min(policy.weights[1:]) < 1.0
+    assert set(runs["replay"][0].weights) == {1.0}
+
+
+def test_curves_are_diagnosed_in_the_first_and_last_sweep_and_in_some_draws(runs: Any) -> None:
+    policy, _ = runs["rollouts"]
+    assert [diagnosing for _, diagnosing, _ in policy.losses] == [True, False, True, True] * ITERATIONS
+    for name in ("replay", "prioritised replay"):
+        policy, _ = runs[name]
+        flags = [diagnosing for _, diagnosing, _ in policy.losses]
+        starts = [number for number, flag in enumerate(flags) if flag]
+        assert starts[0] == 0 and DIAGNOSED in (after - before for before, after in pairwise(starts))
+        assert 1 / DIAGNOSED <= sum(flags) / len(flags) < 2 / DIAGNOSED
+        assert policy.diagnosing  # whoever asks for a loss elsewhere sees all of it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import pickle
 from pathlib import Path
@@ -16,11 +17,11 @@ from lightning_rl import Algorithm, Policy, RolloutWorker, SampleBatch, build_po
 from lightning_rl.cli import main
 from lightning_rl.config import compose_config
 from lightning_rl.config.groups import group_options
-from lightning_rl.errors import CheckpointError, ConfigError, import_object
+from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError, import_object
 from lightning_rl.models import Model
-from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.models.distributions import ActionDistribution, Categorical
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
-from lightning_rl.policies import A2C, PG, PPO
+from lightning_rl.policies import A2C, DQN, PG, PPO
 from lightning_rl.policies.advantages import advantage_rows
 from lightning_rl.policies.build_policy import HOOKS
 from lightning_rl.rollouts import EnvCreator
@@ -288,6 +289,171 @@ def test_a_function_may_change_the_fragment_that_it_is_given() -> None:
     assert bool((policy.postprocess_trajectory(fragment).rewards == 2.0).all()) and fragment.rewards is before
 
 
+# -- what a class is made with ----------------------------------------------------------------------------------------
+def squares(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Tensor:
+    return model(batch)[0].square().mean()
+
+
+def test_a_class_lives_where_it_was_made_or_where_that_is_said() -> None:
+    assert build_policy("Here", loss_fn=squares).__module__ == __name__
+    assert build_policy("There", loss_fn=squares, module="my_pkg.mine").__module__ == "my_pkg.mine"
+
+
+def test_a_class_learns_from_models_with_memory_as_its_base_does() -> None:
+    """And where the loss is all the functions', from any."""
+    memory = {"use_lstm": True, "lstm_cell_size": 8}
+    for made in (build_policy("Free", loss_fn=squares), A2C.with_updates("Theirs", loss_fn=squares)):
+        assert made(*CARTPOLE.spaces(), model=memory).is_recurrent
+    with pytest.raises(UnsupportedSpaceError, match="Feedforward does not learn from recurrent models"):
+        DQN.with_updates("Feedforward", stats_fn=len)(*CARTPOLE.spaces(), model=memory)
+
+
+@pytest.mark.parametrize("changed", [{"lr": 0.5, "mine": 3}, {"lr": 0.5}, {}])
+def test_a_constructor_s_signature_is_the_base_s_with_the_defaults_of_the_functions(changed: dict[str, Any]) -> None:
+    """What the base does not know is the default of `config`."""
+    made = A2C.with_updates("Changed", get_default_config=lambda: changed)
+    before, after = keywords_of(A2C), inspect.signature(made.__init__).parameters
+    assert list(after)[:4] == ["self", "observation_space", "action_space", "config"]
+    assert after["config"].default == ({"mine": 3} if "mine" in changed else None)
+    settings = before.keys() - {"config", "observation_space", "action_space"}
+    assert set(after) - {*list(after)[:4]} == settings
+    for name in settings:
+        assert after[name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert after[name].default == (changed.get("lr", 7e-4) if name == "lr" else before[name].default)
+    assert made.__init__.__annotations__["gae_lambda"] == before["gae_lambda"].annotation
+    with pytest.raises(ConfigError, match=r"policy\.gae_lambda=2\.0"):
+        made(*CARTPOLE.spaces(), gae_lambda=2.0)
+
+
+def test_a_model_and_its_distribution_can_come_from_one_function() -> None:
+    class Zero(FullyConnectedNetwork):
+        """Another class than the catalog's."""
+
+    def both(policy: Any, obs_space: Any, action_space: Any, config: Any) -> Any:
+        return Zero(obs_space, action_space, 2, fcnet_hiddens=[3]), Categorical
+
+    policy = PG.with_updates("Both", make_model_and_action_dist=both)(*CARTPOLE.spaces())
+    assert type(policy.model) is Zero and policy.dist_class is Categorical
+
+
+# -- acting and losses by functions -----------------------------------------------------------------------------------
+def test_functions_act_in_eval_mode_and_without_gradients() -> None:
+    modes: list[bool] = []
+
+    def sampler(policy: Any, model: Any, inputs: Any, state: Any, **how: Any) -> Any:
+        modes.append(policy.training)
+        outputs, _ = model(inputs)
+        return outputs.argmax(1), outputs.amax(1), []
+
+    policy = PG.with_updates("Sampled", action_sampler_fn=sampler)(*CARTPOLE.spaces()).train()
+    _, _, columns = policy.compute_actions(np.ones((3, 4), np.float32))
+    assert modes == [False] and not columns["action_logp"].requires_grad and policy.training
+
+
+LOSSES: dict[str, tuple[Any, float]] = {
+    "scalar": (torch.tensor(3.0), 3.0),
+    "list": ([torch.tensor(3.0), torch.tensor(5.0), torch.tensor(7.0)], 15.0),
+    "pair": ((torch.tensor(3.0), torch.tensor(5.0)), 8.0),
+    "tuple of one": ((torch.tensor(3.0),), 3.0),
+    "with metrics": ((torch.tensor(3.0), {"five": 5}), 3.0),
+}
+
+
+@pytest.mark.parametrize("form", LOSSES)
+def test_a_loss_may_have_several_parts_and_metrics(form: str) -> None:
+    answer, expected = LOSSES[form]
+    policy = build_policy("Formed", loss_fn=lambda *_: answer)(*CARTPOLE.spaces())
+    loss, metrics = policy.loss(SampleBatch(obs=torch.zeros(2, 4)))
+    assert loss.item() == expected and metrics == ({"five": torch.tensor(5)} if form == "with metrics" else {})
+
+
+def test_the_base_s_metrics_of_a_batch_are_left_out_where_its_columns_may_be_missing() -> None:
+    """Explained variance needs values and their targets."""
+    fragment = worker(A2C(*CARTPOLE.spaces())).sample()
+    kept = A2C.with_updates("Kept", stats_fn=lambda policy, batch: {})
+    own = A2C.with_updates("Own", postprocess_fn=lambda policy, batch: PG.postprocess_trajectory(policy, batch))
+    own = own.with_updates("Own", loss_fn=squares)
+    found = [made(*CARTPOLE.spaces()).learn_on_batch(fragment) for made in (kept, own)]
+    assert ["explained_variance" in metrics for metrics in found] == [True, False]
+
+
+def test_metrics_of_a_function_s_gradients_are_means_over_the_minibatches() -> None:
+    """1, 2, 3 and 4 have the mean 2.5."""
+    numbers = iter((1.0, 2.0, 3.0, 4.0))
+
+    def compute(policy: Any, batch: SampleBatch) -> Any:
+        return [torch.zeros_like(p) for p in policy.parameters()], {"number": next(numbers)}
+
+    policy = PPO.with_updates("Numbered", compute_gradients_fn=compute)(*CARTPOLE.spaces(), passes=2, minibatches=2)
+    assert policy.learn_on_batch(worker(policy).sample())["number"] == 2.5 and policy.gradient_steps == 4
+
+
+# -- optimizers and gradients by functions ----------------------------------------------------------------------------
+def test_the_learning_rate_is_the_function_s_optimizer_s_or_the_schedule_s() -> None:
+    """SGD with rate 0.5 in spite of `lr`; without an `optimizer_fn` 0.1 has fallen by half after one fragment."""
+
+    def sgd(policy: Any, config: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD(policy.parameters(), lr=0.5)
+
+    def nothing(policy: Any, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+        rates.append(optimizer.param_groups[0]["lr"])
+
+    rates: list[float] = []
+    fragment = worker(PG(*CARTPOLE.spaces())).sample()
+    steps = int(fragment.valid.sum())
+    for hooks, lr, rate in (
+        ({"optimizer_fn": sgd}, 0.1, 0.5),
+        ({"extra_grad_process_fn": nothing}, [[0, 0.1], [2 * steps, 0.0]], 0.05),
+    ):
+        policy = PG.with_updates("Rated", **hooks)(*CARTPOLE.spaces(), lr=lr)
+        assert policy.learn_on_batch(fragment)["lr"] == pytest.approx(rate)
+    assert rates == [pytest.approx(0.05)]
+
+
+def test_groups_of_a_function_s_optimizer_may_rest() -> None:
+    """A group with `every` 2 steps at every second gradient step."""
+
+    def sgd(policy: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD([{"params": list(policy.parameters()), "every": 2}], lr=0.5)
+
+    policy = PG.with_updates("Resting", optimizer_fn=sgd)(*CARTPOLE.spaces())
+    fragment, moved = worker(policy).sample(), []
+    for _ in range(4):
+        before = weights(policy)
+        policy.learn_on_batch(fragment)
+        moved.append(not torch.equal(weights(policy), before))
+    assert moved == [False, True, False, True]
+
+
+def test_gradients_are_processed_with_the_loss_they_are_of_and_nothing_need_be_returned() -> None:
+    seen: list[Tensor] = []
+
+    def process(policy: Any, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+        seen.append(loss.detach())
+
+    policy = PPO.with_updates("Seen", extra_grad_process_fn=process)(*CARTPOLE.spaces(), passes=1, minibatches=1)
+    assert policy.learn_on_batch(worker(policy).sample())["loss"] == pytest.approx(seen[0].item())
+    assert policy.optimiser.info == {} and len(seen) == 1
+
+
+class Listed(torch.optim.SGD):
+    """An optimizer that is not known to step each number alone."""
+
+
+def test_an_optimizer_of_one_s_own_gets_the_parameters_as_they_are_beside_a_function_too() -> None:
+    policy = PG.with_updates("Listing", extra_grad_process_fn=lambda policy: {})
+    made = policy(*CARTPOLE.spaces(), optimizer=f"{__name__}:Listed")
+    (group,) = made.optimiser.torch_optimizer.param_groups
+    assert [p.shape for p in group["params"]] == [p.shape for p in made.parameters()]
+
+
+def test_gradients_from_elsewhere_need_no_loss_here() -> None:
+    here, there = (PG.with_updates("Both", stats_fn=lambda policy, batch: {})(*CARTPOLE.spaces()) for _ in range(2))
+    gradients, _ = there.compute_gradients(worker(there).sample())
+    here.apply_gradients(gradients)
+    assert here.gradient_steps == 1
+
+
 # -- mistakes ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("hooks", "message"),
@@ -307,6 +473,7 @@ def test_a_mistake_in_the_hooks_is_named(hooks: dict[str, Any], message: str) ->
     ("hooks", "message"),
     [
         ({"loss_fn": lambda *_: torch.zeros(2)}, "loss_fn returned.*expected a scalar tensor"),
+        ({"loss_fn": lambda *_: 1.5}, r"loss_fn returned 1\.5; expected a scalar tensor"),
         ({"make_model": lambda *_: torch.nn.Linear(4, 2)}, "expected a lightning_rl.models.Model"),
         ({"postprocess_fn": lambda *_: {}}, "postprocess_fn returned dict; expected a SampleBatch"),
         ({"optimizer_fn": lambda policy: [1]}, r"optimizer_fn returned \[1\]; expected one torch.optim.Optimizer"),

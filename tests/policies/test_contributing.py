@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import warnings
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,9 @@ import pytest
 import torch
 
 from lightning_rl.errors import ConfigError, NonFiniteError
-from lightning_rl.policies import A2C, A3C, PG, Policy
+from lightning_rl.models.filters import RunningMoments
+from lightning_rl.models.fully_connected import FullyConnectedNetwork
+from lightning_rl.policies import A2C, A3C, APPO, PG, Policy
 from lightning_rl.policies.contributing import Contribution
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
@@ -160,6 +165,170 @@ def test_other_on_policy_algorithms_contribute_too() -> None:
     assert policy.learn_on_gradients([(0, policy.contribution(fragment), True)])["grad_norm"] > 0
 
 
+# -- gradients from elsewhere -----------------------------------------------------------------------------------------
+class Rolls(A2C):
+    """Notes what a loss finds: the mode, whether curves are read, and a number from the global generator."""
+
+    def loss(self, batch: SampleBatch) -> Any:
+        self.found = self.training, self.diagnosing, float(torch.rand(()))
+        return super().loss(batch)
+
+
+def test_gradients_are_of_a_loss_in_train_mode_that_reports_everything() -> None:
+    policy: Any = made(Rolls)
+    (fragment,) = fragments(policy, 1)
+    policy.eval()
+    policy.diagnosing = False
+    policy.compute_gradients(fragment)
+    assert policy.found[:2] == (True, True)
+
+
+def test_what_the_loss_of_a_contribution_draws_follows_from_the_fragment_s_seed() -> None:
+    policy: Any = made(Rolls)
+    (fragment,) = fragments(policy, 1)
+    drawn = []
+    for process_seed, seed in ((1, 5), (2, 5), (2, 6)):
+        torch.manual_seed(process_seed)
+        policy.seed_exploration(seed)
+        policy.contribution(fragment)
+        drawn.append(policy.found[2])
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_statistics_are_collected_for_the_contribution_alone() -> None:
+    """What is learned later would pile up with them."""
+    policy = made(**SCALED)
+    first, second = fragments(policy, 2)
+    policy.contribution(first)
+    policy.learn_on_batch(second)
+    parts = [part for part in policy.modules() if isinstance(part, RunningMoments)]
+    assert len(parts) > 1 and all(part.news is None for part in parts)
+
+
+class Switched(FullyConnectedNetwork):
+    """A buffer of bools that a forward in train mode turns over."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.register_buffer("on", torch.tensor([True, False]))
+
+    def forward(self, input_dict: Any, *others: Any) -> Any:
+        if self.training:
+            self.on = ~self.on
+        return super().forward(input_dict, *others)
+
+
+def test_buffers_that_have_no_difference_do_not_travel() -> None:
+    policy = made(model={"custom_model": Switched})
+    (fragment,) = fragments(policy, 1)
+    contribution = policy.contribution(fragment)
+    assert not contribution.changes and policy.model.on.tolist() == [True, False]  # type: ignore[union-attr]
+
+
+def test_the_parameters_whose_gradients_are_not_finite_are_named_and_no_others() -> None:
+    policy = made()
+    names = [name for name, _ in policy.named_parameters()]
+    gradients: list[Any] = [np.zeros(tuple(parameter.shape), np.float32) for parameter in policy.parameters()]
+    gradients[0], gradients[-1] = None, gradients[-1] + np.nan
+    with pytest.raises(NonFiniteError, match=rf"^gradients not finite: {names[-1]}, in gradient step 0\."):
+        policy.apply_gradients(gradients)
+
+
+def test_gradients_may_lie_in_memory_that_cannot_be_written_to() -> None:
+    """As what Ray shares between processes does, of which torch warns."""
+    policy = made()
+    gradients = [np.ones(tuple(parameter.shape), np.float32) for parameter in policy.parameters()]
+    for gradient in gradients:
+        gradient.flags.writeable = False
+    warned = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            policy.apply_gradients(gradients)
+    finally:
+        torch.set_warn_always(warned)
+    assert policy.gradient_steps == 1
+
+
+def test_a_target_network_follows_steps_with_gradients_from_elsewhere() -> None:
+    policy = APPO(*CARTPOLE.spaces(), target_update_interval=2, lr=0.1, optimizer="sgd")
+    gradients = [torch.ones_like(parameter) for parameter in policy.parameters()]
+    equal = []
+    for _ in range(4):
+        policy.apply_gradients(gradients)
+        pairs = zip(policy.model.parameters(), policy.target_model.parameters(), strict=True)
+        equal.append(all(torch.equal(*pair) for pair in pairs))
+    assert equal == [False, True, False, True]
+
+
+# -- iterations -------------------------------------------------------------------------------------------------------
+class Noted(A3C):
+    """Notes what its steps find, and the metrics of its iterations."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.modes: list[bool] = []
+        self.drawn: list[float] = []
+        self.smallest: list[float] = []
+        self.means: list[dict[str, float]] = []
+
+    def after_step(self) -> None:
+        self.modes.append(self.training)
+        self.drawn.append(float(torch.rand(())))
+        self.smallest.append(float(torch.tensor(1e-40) * 1.0))
+
+    def after_iteration(self, metrics: dict[str, float]) -> None:
+        self.means.append(dict(metrics))
+
+
+def contributed(process_seed: int = 1) -> tuple[Any, Contribution]:
+    policy = made(Noted)
+    (fragment,) = fragments(policy, 1)
+    contribution = policy.contribution(fragment)
+    torch.manual_seed(process_seed)
+    return policy.eval(), contribution
+
+
+def test_an_iteration_on_gradients_is_counted_ended_and_reported_once() -> None:
+    """The rows stayed where they were made."""
+    policy, one = contributed()
+    learned: list[dict[str, Any]] = []
+    listener = SimpleNamespace(on_learn_on_batch=lambda **what: learned.append(what))
+    policy._trainer = SimpleNamespace(callbacks=[listener], training=False)
+    policy.learn_on_gradients([(0, one, True), (1, one, True)])
+    assert (policy.iterations, policy.gradient_steps, len(policy.means), len(learned)) == (1, 2, 1, 1)
+    assert policy.means[0] == policy.iteration_metrics and {"loss", "lr"} <= policy.means[0].keys()
+    assert learned[0]["policy"] is policy and learned[0]["result"] is policy.iteration_metrics
+    assert learned[0]["train_batch"].columns == []
+
+
+def test_seconds_of_learning_are_those_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock moves on by 1 with each look at it: two contributions are 2 s of each iteration."""
+    monkeypatch.setattr("lightning_rl.policies.from_gradients.time", SimpleNamespace(perf_counter=count(10.0).__next__))
+    policy, one = contributed()
+    for _ in range(2):
+        policy.learn_on_gradients([(0, one, True), (1, one, True)])
+        assert policy.learn_seconds == 2.0
+
+
+def test_steps_are_in_train_mode_and_numbers_too_small_to_compute_with_quickly_are_0() -> None:
+    policy, one = contributed()
+    policy.learn_on_gradients([(0, one, True)])
+    assert policy.modes == [True] and policy.smallest == [0.0]
+    assert float(torch.tensor(1e-40) * 1.0) > 0.0
+
+
+def test_what_steps_draw_follows_from_the_seed_and_the_iteration() -> None:
+    drawn = []
+    for process_seed in (1, 2):
+        policy, one = contributed(process_seed)
+        for _ in range(2):
+            policy.learn_on_gradients([(0, one, True)])
+        drawn.append(policy.drawn)
+    assert drawn[0] == drawn[1] and drawn[0][0] != drawn[0][1]
+
+
 # -- microbatches -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("memory", [False, True], ids=["feed-forward", "lstm"])
 @pytest.mark.parametrize("standardise", [False, True])
@@ -201,3 +370,17 @@ def test_two_microbatches_are_two_losses_each_of_half_the_rows() -> None:
         assert first + second == rows.count and abs(first - second) <= 1
     assert all(diagnosing for _, diagnosing in policy.seen)
     assert torch.equal(rows.advantages, advantages)  # whoever has the rows finds them as they were
+
+
+class Stopped(A2C):
+    """Does not go on learning."""
+
+    def keep_learning(self, metrics: Any) -> bool:
+        return False
+
+
+def test_without_microbatches_a_subclass_may_leave_a_step_out() -> None:
+    policy = made(Stopped)
+    (fragment,) = fragments(policy, 1)
+    policy.learn_on_batch(fragment)
+    assert policy.gradient_steps == 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -79,7 +81,7 @@ def algorithm(policy: Any, env: Any, path: Path, *overrides: str) -> Algorithm:
 def test_nothing_is_built_for_it() -> None:
     policy = Scratch(*CARTPOLE.spaces(), {"a": 1})
     assert not list(policy.parameters()) and policy.configure_optimizers() is None
-    assert policy.config == {"a": 1} and isinstance(policy, Policy)
+    assert policy.config == {"a": 1} and isinstance(policy, Policy) and not policy.is_recurrent
     assert not PPO.written_from_scratch and Scratch.written_from_scratch
 
 
@@ -101,6 +103,7 @@ def test_a_config_for_a_policy_that_takes_keywords_is_refused() -> None:
     [
         ([0, 1], "expected the tuple"),
         (([0, 1], []), "expected the tuple"),
+        ([[0, 1], [], {}], "returned list; expected the tuple"),
         (([0], [], {}), "returned 1 actions for 2 observations"),
     ],
 )
@@ -109,6 +112,33 @@ def test_a_broken_answer_is_named(answer: Any, message: str) -> None:
     policy.compute_actions = lambda *_, **__: answer  # type: ignore[method-assign]
     with pytest.raises(ConfigError, match=message):
         policy.act(np.zeros((2, 4), np.float32))
+
+
+class Given(Scratch):
+    """Notes what acting is asked with, and gives a column with a gradient."""
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any, **kwargs: Any) -> Any:
+        self.given = kwargs
+        return [0 for _ in obs_batch], [], {"score": torch.ones(len(obs_batch), requires_grad=True)}
+
+
+def test_whoever_takes_any_keyword_is_given_all_of_them() -> None:
+    policy = Given(*CARTPOLE.spaces(), {})
+    policy.act(np.zeros((2, 4), np.float32), explore=False, timestep=7)
+    assert policy.given == {"explore": False, "timestep": 7}
+
+
+def test_columns_are_recorded_without_gradients() -> None:
+    _, _, columns = Given(*CARTPOLE.spaces(), {}).act(np.zeros((2, 4), np.float32))
+    assert columns["score"].tolist() == [1.0, 1.0] and not columns["score"].requires_grad
+
+
+def test_equal_seeds_of_a_fragment_draw_equal_actions() -> None:
+    policy, obs, drawn = Scratch(*CARTPOLE.spaces(), {}), np.zeros((64, 4), np.float32), []
+    for seed in (5, 5, 6):
+        policy.seed_exploration(seed)
+        drawn.append(policy.act(obs)[0].tolist())
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 # -- the classic loop -------------------------------------------------------------------------------------------------
@@ -180,6 +210,58 @@ def test_a_class_that_takes_something_else_is_named() -> None:
         RolloutWorker("FrozenLake-v1", Table, policy_config={"lambda_": 1})
     with pytest.raises(ConfigError, match="built already: pass its class"):
         RolloutWorker("CartPole-v1", PPO(*CARTPOLE.spaces()), policy_config={"lr": 1})
+
+
+class Sums(Scratch):
+    """Notes its mode, and reports what it is told to."""
+
+    stats: Any = None
+
+    def learn_on_batch(self, samples: SampleBatch) -> Any:
+        self.mode = self.training
+        return self.stats
+
+
+def taught(stats: Any = None) -> tuple[Any, list[str]]:
+    """A policy that a Trainer has handed one fragment to, and which hooks were called with whose rows."""
+    policy = Sums(*CARTPOLE.spaces(), {})
+    fragment = RolloutWorker(CARTPOLE, Evolves(*CARTPOLE.spaces()), num_envs=2, fragment_length=8, seed=1).sample()
+    calls: list[str] = []
+
+    class Listener:
+        def on_postprocess_trajectory(self, *, policy: Any, postprocessed_batch: Any, original_batch: Any) -> None:
+            assert "next_obs" in postprocessed_batch and original_batch is fragment
+            calls.append("rows")
+            self.rows = postprocessed_batch
+
+        def on_learn_on_batch(self, *, policy: Any, train_batch: Any, result: Any) -> None:
+            assert train_batch is self.rows and result is policy.iteration_metrics
+            calls.append("learned")
+
+    policy._trainer = SimpleNamespace(callbacks=[Listener()], training=False)
+    policy.stats = stats
+    policy.eval().training_step(fragment)
+    return policy, calls
+
+
+def test_its_learning_is_in_train_mode_counted_and_reported() -> None:
+    policy, calls = taught({"rows": np.int64(3), "nested": {"loss": torch.tensor([0.5]), "one": 1}})
+    assert policy.mode and policy.iterations == 1 and policy.env_steps == 16
+    assert calls == ["rows", "learned"]
+    assert policy.iteration_metrics == {"rows": 3.0, "nested/loss": 0.5, "nested/one": 1.0}
+
+
+def test_seconds_of_its_learning_are_those_of_the_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock moves on by 1 with each look at it: at the start and at the end."""
+    clock = SimpleNamespace(perf_counter=count(10.0).__next__)
+    monkeypatch.setattr("lightning_rl.policies.from_scratch.time", clock)
+    assert taught()[0].learn_seconds == 1.0
+
+
+@pytest.mark.parametrize("stats", [{"two": np.zeros(2)}, {"two": torch.zeros(2)}, {"text": "1"}, {"list": [1.0]}, 3.0])
+def test_what_it_reports_has_to_be_single_numbers(stats: Any) -> None:
+    with pytest.raises(ConfigError, match=r"Sums\.learn_on_batch returned .*; expected (one number|a dict of numbers)"):
+        taught(stats)
 
 
 # -- under the Trainer ------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.losses import lambda_returns, vtrace
 from lightning_rl.models import Model
 from lightning_rl.policies import A2C, APPO, IMPALA, PPO, Policy
+from lightning_rl.policies.kl import mean_kl
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.learning.probes import ChosenReward
@@ -183,6 +184,28 @@ def test_appo_s_penalty_is_added_to_its_loss() -> None:
     kl = target.kl(plain.distribution_of(rows)).mean()
     assert kl > 1e-3
     assert_close(penalised.loss(rows)[0] - plain.loss(rows)[0], 7.0 * kl, atol=1e-5, rtol=1e-4)
+
+
+def test_appo_s_curves_compare_the_policy_with_the_one_that_acted() -> None:
+    """KL(μ‖π) by Schulman's estimator; the target network, which the clip holds on to, has moved elsewhere."""
+    policy = APPO(*CARTPOLE.spaces())
+    fragment = sampled(policy)
+    disturb(policy, 0.1)
+    rows = policy.postprocess_trajectory(fragment)
+    log_ratio = (policy.distribution_of(rows).logp(rows.actions) - rows.action_logp).detach()
+    assert_close(policy.loss(rows)[1]["approx_kl"], (log_ratio.exp() - 1 - log_ratio).mean())
+    assert log_ratio.abs().max() > 0.01
+    policy.diagnosing = False
+    assert not {"approx_kl", "clip_fraction"} & policy.loss(rows)[1].keys()
+
+
+def test_the_kl_after_a_batch_is_without_dropout() -> None:
+    """A policy that is the target network is at no distance from it."""
+    policy = APPO(*CARTPOLE.spaces(), model={"custom_model": Dropping}, kl_coef=0.1)
+    rows = policy.postprocess_trajectory(sampled(policy))
+    policy.train()
+    assert abs(mean_kl(policy, rows, policy.target_distribution)) < 1e-6 and policy.training
+    assert policy.target_distribution(rows).kl(policy.distribution_of(rows)).mean() > 1e-4
 
 
 @pytest.mark.parametrize(("algorithm", "stay"), [(IMPALA, False), (APPO, True)])

@@ -18,6 +18,7 @@ from torch import Tensor
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError, UnsupportedSpaceError
 from lightning_rl.models import Model
 from lightning_rl.policies import A2C, PG, PPO, Policy
+from lightning_rl.policies.custom_losses import CustomLosses
 from lightning_rl.policies.flat_parameters import FlatParameters
 from lightning_rl.policies.kl import mean_kl
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
@@ -456,6 +457,23 @@ def test_custom_losses_reach_the_parameters_and_the_metrics_of_every_algorithm(a
     metrics = policy.learn_on_batch(worker(policy).sample())
     assert 0 < policy.model.pulled.item() <= 3.0  # type: ignore[union-attr]
     assert metrics["model/auxiliary"] <= 9.0 and metrics["keep_small"] > 0 and metrics["keep_small/rows"] > 0
+
+
+def test_several_custom_losses_are_added_each_with_its_weight() -> None:
+    """2 · 3 + 0.5 · 5 + 7 = 15.5."""
+    entries = [{"loss": lambda policy, batch: torch.tensor(3.0), "weight": 2.0}]
+    entries.append({"loss": lambda policy, batch: torch.tensor(5.0), "weight": 0.5})
+    total, _ = CustomLosses([*entries, lambda policy, batch: torch.tensor(7.0)])(None, SampleBatch())
+    assert total is not None and total.item() == 15.5 and CustomLosses([])(None, SampleBatch()) == (None, {})
+
+
+@pytest.mark.parametrize("answer", [torch.zeros(2), 3.0, (3.0, {})])
+def test_a_custom_loss_whose_answer_is_no_scalar_tensor_is_named(answer: Any) -> None:
+    def odd(policy: Policy, batch: SampleBatch) -> Any:
+        return answer
+
+    with pytest.raises(ConfigError, match=r"custom loss 'odd' returned .*; expected a scalar tensor"):
+        CustomLosses([odd])(None, SampleBatch())
 
 
 def test_a_custom_loss_that_is_no_scalar_is_refused() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_rl.policies import APPO, PG, PPO
-from lightning_rl.rollouts import EnvCreator
+from lightning_rl.policies import A2C, APPO, IMPALA, PG, PPO, Policy
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.trainer.making import reaches_every_parameter
 
 PROGRAM = """
@@ -113,6 +113,17 @@ def test_a_loss_of_one_s_own_is_not_thought_to_reach_every_parameter() -> None:
     assert not reaches_every_parameter(PPO(*spaces), "my_pkg.nets:Net")
     own = PPO.with_updates("WithoutValues", loss_fn=without_values)
     assert not reaches_every_parameter(own(*spaces), None) and not reaches_every_parameter(PG(*spaces), None)
+
+
+@pytest.mark.parametrize("algorithm", [A2C, PPO, IMPALA, APPO, PG])
+def test_a_loss_that_reaches_every_parameter_says_so(algorithm: type[Policy]) -> None:
+    """Else DDP looks through the graph at every step. PG has no use for the model's values."""
+    env = EnvCreator("CartPole-v1")
+    policy = algorithm(*env.spaces())
+    loss, _ = policy.total_loss(policy._rows(RolloutWorker(env, policy, fragment_length=8).sample()))
+    learned = [parameter for parameter in policy.parameters() if parameter.requires_grad]
+    reached = [gradient is not None for gradient in torch.autograd.grad(loss, learned, allow_unused=True)]
+    assert reaches_every_parameter(policy, None) is all(reached) is (algorithm is not PG)
 
 
 @pytest.mark.parametrize(("policy", "overrides"), [("es", ()), ("ars", ("policy.top_directions=2",))])

@@ -1,0 +1,135 @@
+"""One iteration on draws from a replay buffer: what is counted, in which mode losses run, what they may draw."""
+
+from __future__ import annotations
+
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_rl.policies import DQN, Policy
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
+
+CARTPOLE = EnvCreator("CartPole-v1")
+
+
+class Noted(DQN):
+    """Notes what its losses find, and the metrics of its iterations."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.modes: list[bool] = []
+        self.diagnosed: list[bool] = []
+        self.drawn: list[float] = []
+        self.smallest: list[float] = []
+        self.means: list[dict[str, float]] = []
+
+    def loss(self, batch: SampleBatch) -> Any:
+        self.modes.append(self.training)
+        self.diagnosed.append(self.diagnosing)
+        self.drawn.append(float(torch.rand(())))
+        self.smallest.append(float(torch.tensor(1e-40) * 1.0))
+        return super().loss(batch)
+
+    def after_iteration(self, metrics: dict[str, float]) -> None:
+        self.means.append(dict(metrics))
+        super().after_iteration(metrics)
+
+
+class Draws:
+    """Pairs of rows and gradient steps, and what was reported of them; the policy acts before each."""
+
+    def __init__(self, policy: Policy, *pairs: tuple[SampleBatch, int]) -> None:
+        self.policy, self.pairs = policy, pairs
+        self.reported: list[SampleBatch] = []
+
+    def __iter__(self) -> Any:
+        for pair in self.pairs:
+            self.policy.eval()
+            yield pair
+
+    def update_priorities(self, batch: SampleBatch) -> None:
+        self.reported.append(batch)
+
+
+def policy_and_rows(**keywords: Any) -> tuple[Noted, SampleBatch]:
+    policy = Noted(*CARTPOLE.spaces(), seed=1, **keywords)
+    fragment = RolloutWorker(CARTPOLE, policy, num_envs=2, fragment_length=20, seed=1).sample()
+    rows = policy.postprocess_trajectory(fragment)
+    return policy, rows[torch.arange(20)]
+
+
+def test_an_iteration_is_counted_ended_and_reported_once() -> None:
+    policy, rows = policy_and_rows()
+    learned: list[dict[str, Any]] = []
+    listener = SimpleNamespace(on_learn_on_batch=lambda **what: learned.append(what))
+    policy._trainer = SimpleNamespace(callbacks=[listener], training=False)
+    policy.training_step(Draws(policy, (rows, 1), (rows, 2)))
+    assert (policy.iterations, policy.gradient_steps, len(policy.means), len(learned)) == (1, 3, 1, 1)
+    assert policy.means[0] == policy.iteration_metrics and {"loss", "lr"} <= policy.iteration_metrics.keys()
+    assert learned[0]["policy"] is policy and learned[0]["result"] is policy.iteration_metrics
+    assert torch.equal(learned[0]["train_batch"].obs, rows.obs[10:])  # the second half of the last draw
+
+
+def test_an_iteration_without_draws_learns_nothing() -> None:
+    policy, _ = policy_and_rows()
+    listener = SimpleNamespace(on_learn_on_batch=lambda **what: pytest.fail("there was no batch"))
+    policy._trainer = SimpleNamespace(callbacks=[listener], training=False)
+    policy.training_step(Draws(policy))
+    assert (policy.iterations, policy.gradient_steps) == (1, 0)
+    assert "loss" not in policy.means[0] and policy.means[0]["lr"] > 0
+
+
+def test_seconds_of_learning_are_those_between_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock moves on by 1 with each look at it: two draws are 2 s of each iteration."""
+    clock = SimpleNamespace(perf_counter=count(10.0).__next__)
+    monkeypatch.setattr("lightning_rl.policies.from_replay.time", clock)
+    policy, rows = policy_and_rows()
+    for _ in range(2):
+        policy.training_step(Draws(policy, (rows, 1), (rows, 1)))
+        assert policy.learn_seconds == 2.0
+
+
+def test_losses_are_in_train_mode_although_acting_left_it() -> None:
+    policy, rows = policy_and_rows()
+    policy.training_step(Draws(policy, (rows, 2), (rows, 1)))
+    assert policy.modes == [True] * 3
+
+
+def test_one_step_in_sixteen_is_diagnosed() -> None:
+    """Steps 0 and 16 of 20; who asks for a loss afterwards sees all of it."""
+    policy, rows = policy_and_rows()
+    policy.training_step(Draws(policy, (rows, 10), (rows, 10)))
+    assert [step for step, diagnosed in enumerate(policy.diagnosed) if diagnosed] == [0, 16]
+    assert len(policy.diagnosed) == 20 and policy.diagnosing
+
+
+def test_what_losses_draw_follows_from_the_seed_and_the_iteration() -> None:
+    drawn = []
+    for process_seed in (1, 2):
+        policy, rows = policy_and_rows()
+        torch.manual_seed(process_seed)
+        for _ in range(2):
+            policy.training_step(Draws(policy, (rows, 1)))
+        drawn.append(policy.drawn)
+    assert drawn[0] == drawn[1] and drawn[0][0] != drawn[0][1]
+
+
+def test_numbers_too_small_to_compute_with_quickly_are_0_while_it_learns() -> None:
+    policy, rows = policy_and_rows()
+    policy.training_step(Draws(policy, (rows, 1)))
+    assert policy.smallest == [0.0] and float(torch.tensor(1e-40) * 1.0) > 0.0
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_errors_are_reported_where_rows_were_drawn_by_priority(weighted: bool) -> None:
+    policy, rows = policy_and_rows()
+    if weighted:
+        rows["weights"] = torch.ones(rows.count)
+    draws = Draws(policy, (rows, 1), (rows, 1))
+    policy.training_step(draws)
+    assert len(draws.reported) == (2 if weighted else 0)
+    assert all(batch["td_errors"].shape == (20,) for batch in draws.reported)

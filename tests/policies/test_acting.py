@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from lightning_rl.models import Model, ModelCatalog
 from lightning_rl.models.distributions import Categorical
-from lightning_rl.policies import DQN, PPO, Policy
+from lightning_rl.policies import DQN, PG, PPO, Policy
 from lightning_rl.policies.advantages import standardised_over_ranks
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 
@@ -50,7 +50,7 @@ class First(Categorical):
 
 def test_random_actions_are_among_those_that_a_distribution_of_one_s_own_allows() -> None:
     ModelCatalog.register_custom_action_dist("first", First)
-    policy = PPO(*CARTPOLE.spaces(), model={"custom_action_dist": "first"}, exploration=RANDOM)
+    policy = PG(*CARTPOLE.spaces(), model={"custom_action_dist": "first"}, exploration=RANDOM)
     assert policy.dist_class is not Categorical
     assert not policy.compute_actions(OBS, logp=False)[0].any()
 
@@ -68,7 +68,7 @@ class Counting(Model):
 
 
 def test_a_memory_takes_in_what_was_seen_while_actions_were_random() -> None:
-    policy = PPO(*CARTPOLE.spaces(), model={"custom_model": Counting}, exploration=RANDOM)
+    policy = PG(*CARTPOLE.spaces(), model={"custom_model": Counting}, exploration=RANDOM)
     _, (steps,), _ = policy.compute_actions(OBS, policy.get_initial_state(64), logp=False)
     assert steps.tolist() == [[1.0]] * 64
 

@@ -18,11 +18,12 @@ from torch import Tensor
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError, UnsupportedSpaceError
 from lightning_rl.models import Model
 from lightning_rl.policies import A2C, PG, PPO, Policy
-from lightning_rl.policies.custom_losses import CustomLosses
+from lightning_rl.policies.custom_losses import CustomLosses, LossEntries
 from lightning_rl.policies.flat_parameters import FlatParameters
 from lightning_rl.policies.kl import mean_kl
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.signatures import fitted
 
 ALGORITHMS = [PPO, A2C, PG]
 CARTPOLE = EnvCreator("CartPole-v1")
@@ -482,6 +483,23 @@ def test_a_custom_loss_that_is_no_scalar_is_refused() -> None:
         policy.learn_on_batch(worker(policy).sample())
     with pytest.raises(ConfigError, match="expected an import path, a callable"):
         PPO(*CARTPOLE.spaces(), custom_losses=[{"weight": 2.0}])
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("nothing", r"='nothing' is no import path; expected 'package\.module:Name'"),
+        ("math:pi", r"='math:pi' is number; expected the import path of a function"),
+        ({"loss": "math:exp", "weight": "x"}, r"\.weight='x' is text; expected number"),
+        ({"loss": f"{__name__}:keep_small", "powr": 3}, r"unexpected keyword argument 'powr'; it is called as loss\("),
+    ],
+)
+def test_a_custom_loss_that_cannot_be_called_is_refused_by_its_place_in_the_config(entry: Any, message: str) -> None:
+    """When a config is checked, and when a policy is made."""
+    entries = [keep_small, entry]
+    for refuse in (lambda: fitted("policy.custom_losses", entries, LossEntries), lambda: CustomLosses(entries)):
+        with pytest.raises(ConfigError, match=rf"^policy\.custom_losses\[1\].*{message}"):
+            refuse()
 
 
 # -- weights, state, checkpoints --------------------------------------------------------------------------------------

@@ -388,6 +388,16 @@ def test_metrics_of_a_function_s_gradients_are_means_over_the_minibatches() -> N
     assert policy.learn_on_batch(worker(policy).sample())["number"] == 2.5 and policy.gradient_steps == 4
 
 
+def test_a_number_that_one_minibatch_reports_hinders_no_other() -> None:
+    reports = iter(({"number": 1.0, "rare": 7.0}, {"number": 3.0}))
+
+    def compute(policy: Any, batch: SampleBatch) -> Any:
+        return [torch.zeros_like(p) for p in policy.parameters()], next(reports)
+
+    policy = PPO.with_updates("Rarely", compute_gradients_fn=compute)(*CARTPOLE.spaces(), passes=1, minibatches=2)
+    assert policy.learn_on_batch(worker(policy).sample())["number"] == 2.0
+
+
 # -- optimizers and gradients by functions ----------------------------------------------------------------------------
 def test_the_learning_rate_is_the_function_s_optimizer_s_or_the_schedule_s() -> None:
     """SGD with rate 0.5 in spite of `lr`; without an `optimizer_fn` 0.1 has fallen by half after one fragment."""

@@ -107,6 +107,8 @@ class A2C(Policy):
             return super()._sweep(rows, shuffle, explored)
         self.diagnosing = True
         metrics = self.differentiate(rows)
+        if not self.keep_learning(metrics):
+            return means([metrics])
         return means([self.stepped(metrics["loss"], metrics)])
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:

@@ -32,7 +32,7 @@ HOOKS: dict[str, str] = {
     "extra_action_out_fn": "(policy, input_dict, state, model, dist) -> columns to record with each action",
     "postprocess_fn": "(policy, fragment, other_agent_batches) -> fragment with more columns, or rows",
     "loss_fn": "(policy, model, dist_class, train_batch) -> loss, list of losses, or (loss, metrics)",
-    "extra_grad_process_fn": "(policy, optimizer, loss) -> metrics, between backward and step",
+    "extra_grad_process_fn": "(policy, optimizer, loss or None, of gradients from elsewhere) -> metrics, before a step",
     "compute_gradients_fn": "(policy, train_batch) -> (gradients, metrics), instead of loss and backward",
     "apply_gradients_fn": "(policy, gradients), instead of the optimizer's step",
     "stats_fn": "(policy, train_batch) -> metrics, after each loss",

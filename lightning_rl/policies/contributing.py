@@ -15,7 +15,7 @@ from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.models.filters import MeanStdFilter, RunningMoments
 from lightning_rl.policies.from_gradients import learn_on_gradients
 from lightning_rl.policies.loaded_batches import LoadedBatches
-from lightning_rl.policies.metrics import Metrics, means
+from lightning_rl.policies.metrics import Metrics, as_tensors, means
 from lightning_rl.sample_batch import SampleBatch, env_steps, is_fragment
 
 __all__ = ["Contributing", "Contribution"]
@@ -130,7 +130,7 @@ class Contributing(LoadedBatches):
         metrics = {name: torch.tensor(float(value)) for name, value in contribution.metrics.items()}
         norm = self.apply_gradients(contribution.gradients) if step else None
         if norm is not None:
-            metrics["grad_norm"] = norm.detach().cpu()
+            metrics |= {"grad_norm": norm.cpu(), **as_tensors(self.optimiser.info)}
         for name, news in contribution.moments.items():
             part: Any = self.get_submodule(name)
             for new in news:  # a tensor for the count, too: a number divided by a tensor is not rounded the same

@@ -18,7 +18,7 @@ from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import Model
 from lightning_rl.policies.hooked_optimiser import HookedOptimiser
 from lightning_rl.policies.inputs import InputDict
-from lightning_rl.policies.learning import Metrics
+from lightning_rl.policies.metrics import Metrics, as_tensors, plain_means
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 from lightning_rl.signatures import called, keywords_of
@@ -165,18 +165,7 @@ class FromFunctions(Policy):
             loss, metrics = _loss_and_metrics(self.hooks["loss_fn"](self, model, model.distribution, batch))
         else:
             loss, metrics = super().loss(batch)
-        return loss, {**metrics, **_tensors(self._asked("stats_fn", {}, self, batch))}
-
-    def total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """As every policy; the metrics are kept for what `extra_grad_process_fn` will add."""
-        loss, self._metrics = super().total_loss(batch)
-        return loss, self._metrics
-
-    def after_step(self) -> None:
-        """Add what `extra_grad_process_fn` told."""
-        if isinstance(self.optimiser, HookedOptimiser):
-            self._metrics |= _tensors(self.optimiser.info)
-        super().after_step()
+        return loss, {**metrics, **as_tensors(self._asked("stats_fn", {}, self, batch))}
 
     def compute_gradients(self, batch: SampleBatch) -> tuple[Any, dict[str, float]]:
         """The function's gradients, in any form that `apply_gradients_fn` (or the base) takes."""
@@ -205,7 +194,7 @@ class FromFunctions(Policy):
             gradients, info = self.compute_gradients(minibatch)
             self.apply_gradients(gradients)
             infos.append(info)
-        return {name: sum(float(info[name]) for info in infos) / len(infos) for name in infos[-1]}
+        return plain_means(infos)
 
 
 def settings_of(base: type[Policy]) -> dict[str, Any]:
@@ -222,8 +211,4 @@ def _loss_and_metrics(result: Any) -> tuple[Tensor, Metrics]:
     loss = sum(result[1:], result[0]) if isinstance(result, list | tuple) else result
     if not isinstance(loss, Tensor) or loss.dim() != 0:
         raise ConfigError(f"loss_fn returned {loss!r}; expected a scalar tensor, a list of them, or (scalar, metrics)")
-    return loss, _tensors(metrics)
-
-
-def _tensors(metrics: Mapping[str, Any]) -> Metrics:
-    return {name: torch.as_tensor(value) for name, value in metrics.items()}
+    return loss, as_tensors(metrics)

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from lightning_rl.errors import NonFiniteError
+from lightning_rl.policies.metrics import Metrics, plain_means
 from lightning_rl.policies.optimiser import without_denormals
 from lightning_rl.sample_batch import SampleBatch
 
 if TYPE_CHECKING:
     from lightning_rl.policies.contributing import Contributing
-    from lightning_rl.policies.metrics import Metrics
 
 __all__ = ["learn_on_gradients"]
 
@@ -46,16 +46,9 @@ def learn_on_gradients(policy: Contributing, contributions: Iterable[tuple[int, 
                 raise NonFiniteError(f"worker {worker} (its loss is {loss}): {error}") from error
             policy.learn_seconds += time.perf_counter() - started
     lr = {} if policy.learns_alone else {"lr": policy.optimiser.set_lr(policy.env_steps)}
-    policy.iteration_metrics = {**_means(taken), **lr}
+    policy.iteration_metrics = {**plain_means(taken), **lr}
     policy.after_iteration(policy.iteration_metrics)
     policy.iterations += 1
     # The rows stayed where they were made.
     policy._call_hooks("on_learn_on_batch", policy=policy, train_batch=SampleBatch(), result=policy.iteration_metrics)
     return policy.iteration_metrics
-
-
-def _means(taken: list[Metrics]) -> dict[str, float]:
-    """Means of each metric over the contributions that have it."""
-    names = dict.fromkeys(name for metrics in taken for name in metrics)
-    reports = {name: [float(metrics[name]) for metrics in taken if name in metrics] for name in names}
-    return {name: sum(values) / len(values) for name, values in reports.items()}

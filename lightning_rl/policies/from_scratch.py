@@ -148,7 +148,7 @@ def _numbers(policy: Learning, stats: Any, prefix: str = "") -> dict[str, float]
         if isinstance(value, Mapping):
             found |= _numbers(policy, value, f"{prefix}{name}/")
         elif isinstance(value, Tensor | np.ndarray | np.generic | int | float) and np.size(_array(value)) == 1:
-            found[f"{prefix}{name}"] = float(value)
+            found[f"{prefix}{name}"] = float(_array(value).item())
         else:
             raise ConfigError(
                 f"{type(policy).__name__}.learn_on_batch returned {prefix}{name}={value!r}; expected one number"

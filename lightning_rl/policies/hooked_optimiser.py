@@ -21,16 +21,12 @@ class HookedOptimiser(Optimiser):
     Args:
         plain: the optimiser whose settings hold where no function answers.
         hooks: "optimizer_fn" and "extra_grad_process_fn", or one of them.
-
-    Attributes:
-        info: what `extra_grad_process_fn` returned last.
     """
 
     def __init__(self, plain: Optimiser, hooks: Mapping[str, Callable[..., Any]]) -> None:
         super().__init__(plain.policy, plain.name, plain.keywords, plain.lr, plain.max_grad_norm)
         self.hooks = hooks
         self.is_known = self.is_known and "optimizer_fn" not in hooks
-        self.info: dict[str, Any] = {}
         self._loss: Tensor | None = None
 
     def _make(self) -> torch.optim.Optimizer:

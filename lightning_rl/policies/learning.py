@@ -15,7 +15,7 @@ from lightning_rl.policies.custom_losses import CustomLosses
 from lightning_rl.policies.experiencing import Experiencing
 from lightning_rl.policies.from_replay import learn_on_draws
 from lightning_rl.policies.from_scratch import learn_alone, transitions
-from lightning_rl.policies.metrics import Metrics, mean_entropy, means
+from lightning_rl.policies.metrics import Metrics, as_tensors, mean_entropy, means
 from lightning_rl.policies.optimiser import Optimiser, without_denormals
 from lightning_rl.sample_batch import SampleBatch, flattened, is_fragment, new_rows, new_steps
 from lightning_rl.seeding import derive_seed
@@ -221,6 +221,8 @@ class Learning(Experiencing):
     def stepped(self, loss: Tensor, metrics: Metrics) -> Metrics:
         """The second half of that: gradients of `loss` are there."""
         metrics["grad_norm"] = self.optimiser.step(loss, metrics)
+        if self.optimiser.info:
+            metrics |= as_tensors(self.optimiser.info)
         self.gradient_steps += 1
         self.after_step()
         return {name: value.detach() for name, value in metrics.items()}

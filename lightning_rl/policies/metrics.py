@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from lightning_rl.models.distributions import ActionDistribution
 
-__all__ = ["Metrics", "mean_entropy", "means"]
+__all__ = ["Metrics", "as_tensors", "mean_entropy", "means", "plain_means"]
 
 Metrics = dict[str, Tensor]
 
@@ -16,6 +19,18 @@ def mean_entropy(dist: ActionDistribution, coefficient: float) -> Tensor:
     """Mean entropy in nats; with a coefficient of 0 a mere metric, which then costs no backward pass."""
     with torch.set_grad_enabled(coefficient != 0):
         return dist.entropy().mean()
+
+
+def as_tensors(numbers: Mapping[str, Any]) -> Metrics:
+    """Numbers that a function of the user's returned."""
+    return {name: torch.as_tensor(number) for name, number in numbers.items()}
+
+
+def plain_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean of each number over the reports that have it."""
+    names = dict.fromkeys(name for report in reports for name in report)
+    found = {name: [float(report[name]) for report in reports if name in report] for name in names}
+    return {name: sum(numbers) / len(numbers) for name, numbers in found.items()}
 
 
 def means(taken: list[Metrics], minibatches: int = 1) -> dict[str, float]:

@@ -54,6 +54,9 @@ class Optimiser:
         lr: learning rate, a schedule over env steps.
         max_grad_norm: clip the gradients' global 2-norm to this; `None` measures the norm only.
 
+    Attributes:
+        info: what a function of the user's said of the last step's gradients.
+
     Raises:
         ConfigError: the name is unknown, or a keyword is, or is out of range.
     """
@@ -64,6 +67,7 @@ class Optimiser:
         check_optimizer(name, keywords)
         self.policy, self.name, self.keywords = policy, name, dict(keywords)
         self.lr, self.max_grad_norm = lr, max_grad_norm
+        self.info: dict[str, Any] = {}
         self.is_known = name in OPTIMIZERS  # how it steps, and what it keeps of each parameter
         self.flat: list[FlatParameters] = []
         self._optimizer: torch.optim.Optimizer | None = None

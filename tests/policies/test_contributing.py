@@ -329,6 +329,24 @@ def test_what_steps_draw_follows_from_the_seed_and_the_iteration() -> None:
     assert drawn[0] == drawn[1] and drawn[0][0] != drawn[0][1]
 
 
+def test_functions_of_the_user_s_see_gradients_that_come_from_elsewhere() -> None:
+    """The loss stayed where it was computed."""
+    seen = []
+
+    def halve(policy: Any, optimizer: Any, loss: Any) -> dict[str, float]:
+        seen.append(loss)
+        return {"halved": 0.5}
+
+    hooks: dict[str, Any] = {
+        "extra_grad_process_fn": halve,
+        "optimizer_fn": lambda policy: torch.optim.SGD(policy.parameters(), lr=0.1),
+    }
+    here, there = (A3C.with_updates("Halving", **hooks)(*CARTPOLE.spaces(), seed=1) for _ in range(2))
+    (fragment,) = fragments(here, 1)
+    assert there.learn_on_gradients([(0, here.contribution(fragment), True)])["halved"] == 0.5
+    assert seen == [None]
+
+
 # -- microbatches -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("memory", [False, True], ids=["feed-forward", "lstm"])
 @pytest.mark.parametrize("standardise", [False, True])
@@ -396,3 +414,16 @@ def test_a_whole_rollout_s_advantages_are_standardised_once() -> None:
     gradients, _ = policy.compute_gradients(rows)
     for gradient, of_loss in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(gradient, of_loss.numpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_microbatches_ask_whether_to_go_on_and_report_what_functions_say_of_gradients(microbatches: int) -> None:
+    class Stops(A2C):
+        def keep_learning(self, metrics: Any) -> bool:
+            return "loss" not in metrics
+
+    policy: Any = made(Stops, microbatches=microbatches)
+    (fragment,) = fragments(policy, 1)
+    assert "loss" in policy.learn_on_batch(fragment) and policy.gradient_steps == 0
+    told = made(A2C.with_updates("Told", extra_grad_process_fn=lambda policy: {"told": 2.0}), microbatches=microbatches)
+    assert told.learn_on_batch(fragment)["told"] == 2.0

@@ -36,7 +36,7 @@ class Scratch(Policy):
     def learn_on_batch(self, samples: SampleBatch) -> Any:
         self.w += 1.0
         self.learned.append(samples)
-        return {"rows": samples.count, "nested": {"w": np.float32(self.w)}}
+        return {"rows": samples.count, "nested": {"w": np.float32([self.w])}}
 
     def get_weights(self) -> Any:
         return {"w": self.w}

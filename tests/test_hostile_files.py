@@ -653,6 +653,19 @@ def test_a_policy_of_one_s_own_is_loaded_where_its_package_is_trusted(
     assert type(Policy.load(welcome)) is mine
 
 
+def test_what_is_passed_in_python_is_the_user_s_own_and_what_the_file_names_is_not(
+    base: dict[str, Any], welcome: Path, canary: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "plain.ckpt"
+    torch.save(base["checkpoint"], file)
+    with pytest.raises(
+        CheckpointError, match=r"policy\.custom_losses\.0='welcome:nothing' names code that you have not"
+    ):
+        Policy.load(welcome, policy_class=PPO)
+    losses = ["welcome:nothing"]
+    assert PPO.load_from_checkpoint(file, custom_losses=losses).spec()["kwargs"]["custom_losses"] == losses
+
+
 def test_a_refusal_does_not_offer_another_file_of_the_run(
     welcome: Path, base: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from torch import Tensor
+from torch import Tensor, nn
 
 from lightning_rl.data.population_dataset import judged
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.exploration import Exploration
+from lightning_rl.models import Model
 from lightning_rl.policies import ARS, ES, Policy, evolving
 from lightning_rl.policies.evolving import Evolving
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
@@ -104,6 +106,43 @@ def test_real_actions_are_what_the_model_gives() -> None:
     assert made(ARS, PENDULUM, model={"custom_action_dist": "DiagGaussian"}).model.num_outputs == 2
 
 
+def test_a_deviation_is_dropped_for_real_numbers_only() -> None:
+    """Two whole numbers from 0 to 4 are drawn, each from five logits."""
+    policy = ES(spaces.Box(-1, 1, (3,)), spaces.Box(0, 4, (2,), np.int64))
+    assert policy.model.num_outputs == 10
+
+
+def test_values_have_no_layers_of_their_own_but_the_last() -> None:
+    """8 weights and a bias, which nothing needs, and so rest."""
+    rest = [parameter.numel() for parameter in made(ES).parameters() if not parameter.requires_grad]
+    assert sum(rest) == 9
+
+
+class Normed(Model):
+    """Batch norm, which refuses a single row in train mode."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.norm = nn.BatchNorm1d(self.preprocessor.size)
+        self.outputs, self.values = (nn.Linear(self.preprocessor.size, size) for size in (self.num_outputs, 1))
+
+    def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
+        self.features = self.norm(input_dict["obs_flat"])
+        return self.outputs(self.features), list(state)
+
+    def value_function(self) -> Tensor:
+        return self.values(self.features).squeeze(1)
+
+
+def test_which_parameters_rest_is_found_without_a_change_to_the_model() -> None:
+    state = torch.random.get_rng_state()
+    policy = made(ES, model={"custom_model": Normed})
+    rest = {name for name, parameter in policy.named_parameters() if not parameter.requires_grad}
+    assert rest == {"model.values.weight", "model.values.bias"} and policy.training
+    assert policy.model.norm.num_batches_tracked == 0 and not policy.model.norm.running_mean.any()
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
 # -- judging ----------------------------------------------------------------------------------------------------------
 @BOTH
 def test_returns_are_those_of_whole_episodes_of_the_moved_policy(kind: type[Evolving]) -> None:
@@ -117,6 +156,29 @@ def test_returns_are_those_of_whole_episodes_of_the_moved_policy(kind: type[Evol
     told = actor.get_metrics()["episode_returns"]
     assert len(told) == 12
     torch.testing.assert_close(torch.tensor(told).view(4, 3).mean(1), rows["returns"].flatten().float())
+
+
+def test_a_row_counts_what_is_valid_and_averages_environments() -> None:
+    """θ + σε: 1 + 2 and 4, mean 3½, 3 steps; θ − σε: 10 and 20, mean 15, 2 steps. What is not valid is not seen."""
+
+    def fragment(rewards: list[list[float]], valid: list[list[bool]]) -> SampleBatch:
+        obs = torch.tensor(rewards).unsqueeze(-1).expand(-1, -1, 2)
+        ended = torch.zeros(len(rewards), 2, dtype=torch.bool)
+        columns = {"rewards": torch.tensor(rewards), "valid": torch.tensor(valid), "terminated": ended}
+        return SampleBatch(obs=torch.cat((obs, obs[:1])), truncated=ended, **columns)
+
+    sides = [
+        fragment([[1.0, 4.0], [2.0, 99.0]], [[True, True], [True, False]]),
+        fragment([[10.0, 20.0], [99.0, 99.0]], [[True, True], [False, False]]),
+    ]
+    policy = ES(spaces.Box(-9, 9, (2,)), spaces.Discrete(2))
+    row = policy.judged(7, sides, perturbed=False)
+    assert row["seeds"].tolist() == [7] and row["perturbed"].tolist() == [False]
+    assert row["returns"].tolist() == [[3.5, 15.0]] and row["returns"].dtype == torch.float64
+    assert row["steps"].tolist() == [5] and row["obs_count"].tolist() == [5.0]
+    seen = torch.tensor([1.0, 4.0, 2.0, 10.0, 20.0]).double()
+    torch.testing.assert_close(row["obs_mean"], seen.mean().expand(1, 2))
+    torch.testing.assert_close(row["obs_m2"], (seen - seen.mean()).square().sum().expand(1, 2))
 
 
 def test_the_same_worker_and_weights_give_the_same_returns_again() -> None:
@@ -163,6 +225,26 @@ def test_an_ars_step_is_that_of_its_paper() -> None:
     noise = [torch.randn(len(before), generator=torch.Generator().manual_seed(seed)) for seed in (5, 6)]
     policy.learn_on_batch(rows)
     torch.testing.assert_close(theta(policy), before + (8 * noise[0] - 8 * noise[1]) / (2 * 17**0.5))
+
+
+class Best(Evolving):
+    """A strategy of one's own: all weight is the better side's of the first perturbation."""
+
+    def weights_of(self, returns: Tensor) -> Tensor:
+        return torch.tensor([1.0, *[0.0] * (len(returns) - 1)]) * (returns[:, 0] - returns[:, 1]).sign()
+
+
+@pytest.mark.parametrize("model", [{"fcnet_hiddens": [8]}, {"use_lstm": True, "lstm_cell_size": 4}], ids=str)
+def test_a_strategy_of_one_s_own_is_its_weights_of_perturbations(model: dict[str, Any]) -> None:
+    policy = made(Best, lr=0.5, optimizer="sgd", model=model)
+    rows = population(policy, [4, 5], lambda weights: 0.0)
+    rows["returns"] = torch.tensor([[1.0, 2.0], [9.0, 3.0]], dtype=torch.float64)
+    before = theta(policy)
+    metrics = policy.learn_on_batch(rows)
+    noise = torch.randn(len(before), generator=torch.Generator().manual_seed(4))
+    torch.testing.assert_close(theta(policy), before - 0.5 * noise)
+    assert metrics["weights_norm"] == pytest.approx(float(before.norm()), rel=1e-5)
+    assert policy.evolves and policy.uses_every_parameter and policy.is_recurrent is ("use_lstm" in model)
 
 
 @BOTH
@@ -267,6 +349,39 @@ def test_settings_out_of_range_are_refused(kind: type[Evolving], keywords: dict[
 def test_no_directions_at_all_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"policy\.top_directions=0; expected at least 1, or null"):
         made(ARS, top_directions=0)
+
+
+class Looks(Exploration):
+    """A strategy with a network that fragments teach nothing."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.network = nn.Linear(2, 2)
+
+
+def test_exploration_with_a_network_that_fragments_teach_nothing_is_allowed() -> None:
+    policy = made(ES, exploration={"type": f"{__name__}:Looks"})
+    assert isinstance(policy.exploration, Looks)
+
+
+class Pulls(Model):
+    """A model whose loss is more than the policy's."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.layer = nn.Linear(self.preprocessor.size, self.num_outputs)
+
+    def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
+        return self.layer(input_dict["obs_flat"]), list(state)
+
+    def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor:
+        return policy_loss + self.layer.weight.square().sum()
+
+
+@pytest.mark.parametrize("memory", [{}, {"use_lstm": True, "lstm_cell_size": 4}], ids=["alone", "in a memory"])
+def test_a_model_with_a_loss_of_its_own_is_refused(memory: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedSpaceError, match="ES follows returns alone, and Pulls has a custom_loss: use ppo"):
+        made(ES, model={"custom_model": Pulls, **memory})
 
 
 @pytest.mark.parametrize("strategy", ["curiosity", "rnd", "parameter_noise"])

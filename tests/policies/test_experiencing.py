@@ -1,0 +1,142 @@
+"""What a policy does with experience before it learns from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+from torch.testing import assert_close
+
+from lightning_rl.policies import DQN, PPO
+from lightning_rl.sample_batch import SampleBatch
+
+OBS, ACTION = spaces.Box(-9, 9, (2,)), spaces.Discrete(3)
+
+
+def policy(**keywords: Any) -> DQN:
+    return DQN(OBS, ACTION, model={"fcnet_hiddens": [4]}, gamma=0.5, **keywords)
+
+
+def fragment() -> SampleBatch:
+    """Two steps of two environments; the second step of the second one is no experience."""
+    return SampleBatch(
+        obs=torch.tensor([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]], [[9.0, 9.0], [9.0, 9.0]]]),
+        actions=torch.zeros(2, 2, dtype=torch.int64),
+        rewards=torch.tensor([[3.0, -0.5], [-7.0, 100.0]]),
+        terminated=torch.zeros(2, 2, dtype=torch.bool),
+        truncated=torch.zeros(2, 2, dtype=torch.bool),
+        valid=torch.tensor([[True, True], [True, False]]),
+        t=torch.tensor([[0, 0], [1, 1]]),
+    )
+
+
+def with_deviation(two: DQN) -> DQN:
+    """Its returns have a variance of 4 so far: rewards are halved, and kept within ±10."""
+    two.reward_filter.normaliser.moments.merge(2.0, torch.zeros(1).double(), torch.tensor([8.0]).double())  # type: ignore[union-attr]
+    return two
+
+
+# -- taking it in -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("reward_filter", "kept"),
+    [
+        ("none", [[3.0, -0.5], [-7.0, 100.0]]),
+        ("sign", [[1.0, -1.0], [-1.0, 1.0]]),
+        ("clip", [[1.0, -0.5], [-1.0, 1.0]]),
+        ("return_std", [[3.0, -0.5], [-7.0, 100.0]]),
+    ],
+)
+def test_rewards_are_clipped_before_a_buffer_keeps_them_and_scaled_behind_it(
+    reward_filter: str, kept: list[list[float]]
+) -> None:
+    own, taken = policy(reward_filter=reward_filter), fragment()
+    assert own.take_experience(taken).rewards.tolist() == kept
+    assert torch.equal(taken.rewards, fragment().rewards), "the worker's fragment stays as it was"
+    assert own.clipped(torch.tensor([3.0, -0.5])).tolist() == kept[0]
+    assert own.env_steps == 3
+
+
+def test_statistics_take_in_the_rows_that_are_experience() -> None:
+    """Three observations: [1, 2], [3, 4] and [5, 6]. Returns at γ = ½: 3, −½, and −7 + 3/2."""
+    own = policy(observation_filter="mean_std", reward_filter="return_std")
+    own.take_experience(fragment())
+    seen, returns = own.observation_filter.moments, own.reward_filter.normaliser.moments  # type: ignore[union-attr]
+    assert seen.count == 3.0 and seen.mean.tolist() == [3.0, 4.0]
+    assert returns.count == 3.0 and returns.mean.item() == pytest.approx((3.0 - 0.5 - 5.5) / 3)
+    assert_close(own.observation_filter(torch.tensor([[3.0, 4.0]])), torch.zeros(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("keywords", "acts", "watches"),
+    [
+        ({}, False, False),
+        ({"reward_filter": "clip"}, False, False),
+        ({"reward_filter": "return_std"}, False, True),
+        ({"observation_filter": "mean_std"}, True, True),
+        ({"exploration": {"type": "curiosity"}}, True, True),
+    ],
+    ids=str,
+)
+def test_the_learner_sees_every_fragment_where_it_takes_more_than_a_count_from_it(
+    keywords: dict[str, Any], acts: bool, watches: bool
+) -> None:
+    own = policy(**keywords)
+    assert (own.acts_by_experience, own.watches_experience) == (acts, watches)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "columns"),
+    [
+        ({}, []),
+        ({"reward_filter": "return_std"}, ["step_rewards"]),
+        ({"exploration": {"type": "rnd"}}, []),
+        ({"exploration": {"type": "curiosity"}}, []),
+        ({"reward_filter": "sign"}, []),
+    ],
+    ids=str,
+)
+def test_a_buffer_gives_what_filters_and_exploration_read(keywords: dict[str, Any], columns: list[str]) -> None:
+    own = policy(**keywords)
+    asked = [*columns, *["step_next_obs"] * bool(own.exploration.reads_next_obs)]
+    assert own.replayed_columns() == asked
+    assert ("step_next_obs" in asked) is ("exploration" in keywords)
+
+
+def test_what_exploration_pays_comes_on_top_of_the_filtered_rewards() -> None:
+    own = PPO(OBS, ACTION, reward_filter="sign")
+    taken = fragment()
+    assert own.normalised_rewards(taken).tolist() == [[1.0, -1.0], [-1.0, 1.0]]
+    taken["intrinsic_rewards"] = torch.tensor([[0.5, 0.25], [0.0, 0.0]])
+    assert own.normalised_rewards(taken).tolist() == [[1.5, -0.75], [-1.0, 1.0]]
+
+
+# -- learning from a buffer's rows ------------------------------------------------------------------------------------
+def rows(**columns: Any) -> SampleBatch:
+    return SampleBatch(obs=torch.zeros(2, 2), rewards=torch.tensor([4.0, 50.0]), **columns)
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({}, [2.0, 10.0]),
+        ({"intrinsic_rewards": torch.tensor([0.5, 1.0])}, [2.5, 11.0]),
+        ({"step_rewards": torch.tensor([[4.0, 2.0], [50.0, 4.0]])}, [2.0 + 0.5 * 1.0, 10.0 + 0.5 * 2.0]),
+    ],
+    ids=["one step", "and what is paid", "two steps"],
+)
+def test_replayed_rewards_are_scaled_each_before_they_are_summed(columns: Any, expected: list[float]) -> None:
+    """Halved, kept within ±10, and the second one of two discounted by γ = ½."""
+    own, drawn = with_deviation(policy(reward_filter="return_std")), rows(**columns)
+    scaled = own.scaled(drawn)
+    assert_close(scaled.rewards, torch.tensor(expected))
+    assert drawn.rewards.tolist() == [4.0, 50.0] and set(drawn.columns) == {"obs", "rewards", *columns}
+    assert set(scaled.columns) == {"obs", "rewards"}
+
+
+def test_rows_that_nothing_changes_are_given_back_themselves() -> None:
+    drawn = rows()
+    assert policy().scaled(drawn) is drawn
+    paid = policy(reward_filter="clip").scaled(rows(intrinsic_rewards=torch.tensor([0.5, 1.0])))
+    assert paid.rewards.tolist() == [4.5, 51.0], "they were clipped before the buffer kept them"

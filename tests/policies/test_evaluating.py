@@ -13,6 +13,7 @@ from torch.testing import assert_close
 from lightning_rl.models import Model
 from lightning_rl.models.noisy import NoisyLinear
 from lightning_rl.policies import DQN, PPO, Policy
+from lightning_rl.policies.inputs import leading_shape, row_count
 from lightning_rl.sample_batch import SampleBatch
 
 OBS, ACTION = spaces.Box(-1, 1, (3,)), spaces.Discrete(4)
@@ -240,3 +241,10 @@ def test_modes_are_the_same_where_the_modules_are_listed_once() -> None:
     assert not policy.model.added.training
     policy.train()
     assert policy.model.added.training
+
+
+# -- sizes ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("nest", [lambda x: x, lambda x: (x,), lambda x: {"a": (x,)}, lambda x: SampleBatch(a=x)])
+def test_sizes_are_those_of_the_arrays_however_they_are_nested(nest: Any) -> None:
+    obs = nest(torch.zeros(5, 2, 3))
+    assert row_count(obs) == 5 and leading_shape(obs) == (5, 2)

@@ -12,6 +12,7 @@ from lightning_rl.data.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import A2C, DQN, PPO, R2D2, SAC, Policy
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
 
 SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [8]}}
 
@@ -53,6 +54,76 @@ def test_a_part_of_the_rows_is_learned_from_at_an_offset() -> None:
         policy.learn_on_loaded_batch(offset=15, buffer_index=1)
         ends.append(weights(policy))
     assert torch.equal(*ends)
+
+
+def test_a_part_is_as_many_rows_as_minibatches_leave_it() -> None:
+    """20 rows in 3 parts: from row 0 on these are rows 0 to 6."""
+    ends = []
+    for changed in (slice(0, 0), slice(7, 20), slice(6, 7)):
+        policy, worker = made(PPO, minibatches=3)
+        policy.load_batch_into_buffer(worker.sample())
+        policy._loaded[0].obs[changed] = 0.0
+        policy.learn_on_loaded_batch()
+        ends.append(weights(policy))
+    assert torch.equal(ends[0], ends[1]) and not torch.equal(ends[0], ends[2])
+
+
+def test_sequences_are_learned_from_all_at_once() -> None:
+    policy, worker = made(PPO, model={"use_lstm": True, "lstm_cell_size": 4}, minibatches=2)
+    count = policy.load_batch_into_buffer(worker.sample())
+    with pytest.raises(ConfigError, match=rf"offset=1 in {count} loaded rows of sequences; expected ≤ 0"):
+        policy.learn_on_loaded_batch(offset=1)
+    with pytest.raises(ConfigError, match=rf"offset=-1 in {count} loaded rows of sequences; expected ≤ 0"):
+        policy.learn_on_loaded_batch(offset=-1)
+    assert policy.learn_on_loaded_batch()["loss"] != 0 and policy.gradient_steps == 1
+
+
+@pytest.mark.parametrize(("kind", "counted"), [(PPO, 20), (DQN, 0)], ids=["on policy", "replayed"])
+def test_rows_count_where_they_were_not_counted_when_they_came(kind: type[Policy], counted: int) -> None:
+    """The observation filter takes in fragments only: who made rows of them has seen them."""
+    policy, worker = made(kind, observation_filter="mean_std")
+    twin, _ = made(kind, observation_filter="mean_std")
+    fragment = worker.sample()
+    rows = twin._rows(fragment)
+    assert policy.load_batch_into_buffer(rows, 3) == rows.count == 20
+    assert (policy.env_steps, policy.iterations, int(policy.observation_filter.moments.count)) == (counted, 1, 0)
+    policy.load_batch_into_buffer(fragment)
+    assert (policy.env_steps, policy.iterations) == (counted + 20, 2)
+    assert int(policy.observation_filter.moments.count) == 20
+    assert [policy.get_num_samples_loaded_into_buffer(index) for index in (0, 1, 3)] == [20, 0, 20]
+
+
+class Notes(PPO):
+    """Notes how its loss was called."""
+
+    def loss(self, batch: SampleBatch) -> Any:
+        self.called = self.training, self.diagnosing
+        return super().loss(batch)
+
+
+def test_a_step_is_taken_in_train_mode_by_the_rate_of_now_and_with_all_metrics() -> None:
+    """The rate is 0 after the 20 steps that were loaded."""
+    policy, worker = made(Notes, lr=[[0, 1e-2], [20, 0.0]])
+    policy.eval()
+    policy.load_batch_into_buffer(worker.sample())
+    policy.eval()
+    policy.diagnosing = False
+    before = weights(policy)
+    policy.learn_on_loaded_batch()
+    assert policy.called == (True, True) and torch.equal(weights(policy), before)
+    policy.env_steps = 10
+    policy.learn_on_loaded_batch()
+    assert not torch.equal(weights(policy), before)
+
+
+def test_loading_begins_an_iteration_as_learning_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+    for kind in (PPO, Counts):
+        monkeypatch.setattr(kind, "_begin_iteration", lambda self: begun.append(type(self)))
+        creator = EnvCreator("CartPole-v1")
+        policy = kind(*creator.spaces())
+        policy.load_batch_into_buffer(RolloutWorker(creator, policy, fragment_length=20).sample())
+    assert begun == [PPO], "and a policy written from scratch has none"
 
 
 def test_what_is_not_loaded_cannot_be_learned_from() -> None:
@@ -108,6 +179,39 @@ def test_rows_of_a_replay_buffer_are_learned_from_and_get_their_priorities(alpha
         assert len({round(priority, 9) for priority in tree.get(range(tree.size)) if priority > 0}) > 4
     with pytest.raises(ConfigError, match="no rows of policy 'other'"):
         policy.learn_on_batch_from_replay_buffer(buffer, "other")
+
+
+class Draws:
+    """A buffer that gives some rows, and notes the errors that come back."""
+
+    def __init__(self, rows: SampleBatch) -> None:
+        self.rows = rows
+        self.errors: dict[str, Any] = {}
+
+    def replay(self, policy_id: str) -> SampleBatch:
+        return self.rows
+
+    def update_priorities(self, errors: dict[str, Any]) -> None:
+        self.errors = errors
+
+
+@pytest.mark.parametrize(
+    ("kind", "weighted", "told"), [(DQN, True, True), (DQN, False, False), (PPO, True, False)], ids=str
+)
+def test_a_buffer_is_told_errors_where_it_weighs_rows_and_there_are_some(
+    kind: type[Policy], weighted: bool, told: bool
+) -> None:
+    policy, worker = made(kind)
+    rows = policy._rows(worker.sample())
+    rows["batch_indexes"] = torch.arange(100, 100 + rows.count)
+    if weighted:
+        rows["weights"] = torch.ones(rows.count)
+    buffer = Draws(rows)
+    assert "loss" in policy.learn_on_batch_from_replay_buffer(buffer, "mine")
+    assert list(buffer.errors) == ["mine"] * told
+    if told:
+        indexes, errors = buffer.errors["mine"]
+        assert indexes.tolist() == list(range(100, 100 + rows.count)) and errors.shape == (rows.count,)
 
 
 @pytest.mark.ray

@@ -1,0 +1,415 @@
+"""One step of learning: gradients that are clipped, checked and stepped with, alone and in a Trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+from torch import Tensor, nn
+
+from lightning_rl import run
+from lightning_rl.config import check_config, compose_config
+from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
+from lightning_rl.policies import A2C
+from lightning_rl.policies.optimiser import Optimiser, check_optimizer, without_denormals
+
+LISTED = "torch.optim:SGD"  # import paths are stepped as a list, names as one flat tensor
+BOTH = pytest.mark.parametrize("name", ["sgd", LISTED])
+
+
+class Two(nn.Module):
+    """What an optimiser asks of a policy, for two parameters of a group each (`together`: of one)."""
+
+    in_trainer = False
+
+    def __init__(self, *groups: dict[str, Any], together: bool = False) -> None:
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))
+        self.groups, self.together = groups or ({}, {}), together
+        self.env_steps = self.gradient_steps = 0
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        if self.together:
+            return [{"params": [self.a, self.b]}]
+        return [{"params": [one], **group} for one, group in zip((self.a, self.b), self.groups, strict=True)]
+
+
+def made(name: str, policy: Any = None, keywords: Any = None, lr: Any = 1.0, clip: Any = None) -> tuple[Any, Any]:
+    policy = Two() if policy is None else policy
+    optimiser = Optimiser(policy, name, keywords or {}, lr, clip)
+    optimiser.set_lr(policy.env_steps)
+    return policy, optimiser
+
+
+def pull(policy: Two, a: tuple[float, float], b: float | None) -> Tensor:
+    """A loss of these gradients."""
+    loss = (torch.tensor(a) * policy.a).sum()
+    return loss if b is None else loss + b * policy.b.sum()
+
+
+def at(policy: Two) -> list[float]:
+    return [*policy.a.tolist(), *policy.b.tolist()]
+
+
+# -- stepping ---------------------------------------------------------------------------------------------------------
+@BOTH
+@pytest.mark.parametrize("together", [True, False], ids=["one group", "two groups"])
+def test_a_step_goes_against_fresh_gradients(name: str, together: bool) -> None:
+    policy, optimiser = made(name, Two(together=together), lr=0.5)
+    for number in range(2):
+        optimiser.backward(pull(policy, (3.0, 4.0), 12.0))
+        assert optimiser.step(torch.tensor(0.0)).item() == 13.0
+        assert at(policy) == pytest.approx([-1.5 * (number + 1), -2.0 * (number + 1), -6.0 * (number + 1)])
+
+
+@BOTH
+def test_gradients_add_up_where_they_are_not_fresh(name: str) -> None:
+    policy, optimiser = made(name)
+    optimiser.backward(pull(policy, (1.0, 2.0), 3.0))
+    optimiser.backward(pull(policy, (1.0, 1.0), 1.0), fresh=False)
+    optimiser.apply()
+    assert at(policy) == [-2.0, -3.0, -4.0]
+
+
+def test_a_parameter_that_a_loss_does_not_reach_stands_still_in_a_list() -> None:
+    """With momentum, a gradient of 0 would go on in the direction of before."""
+    policy, optimiser = made(LISTED, keywords={"momentum": 0.9})
+    for loss in (pull(policy, (1.0, 1.0), 1.0), pull(policy, (1.0, 1.0), None)):
+        optimiser.backward(loss)
+        optimiser.step(torch.tensor(0.0))
+    assert policy.b.item() == -1.0 and policy.a[0].item() == pytest.approx(-1.0 - 1.9)
+
+
+@BOTH
+def test_the_rate_follows_its_schedule_times_each_group_s_scale(name: str) -> None:
+    policy, optimiser = made(name, Two({"lr_scale": 3.0}, {}), lr=[[0, 1.0], [100, 0.0]])
+    rates = []
+    for steps in (0, 50):
+        rates.append((optimiser.set_lr(steps), *(group["lr"] for group in optimiser.torch_optimizer.param_groups)))
+    assert rates == [(1.0, 3.0, 1.0), (0.5, 1.5, 0.5)]
+    policy.env_steps = 25
+    fresh = Optimiser(policy, name, {}, [[0, 1.0], [100, 0.0]], None)
+    assert [group["lr"] for group in fresh.torch_optimizer.param_groups] == [0.75, 0.75]
+
+
+@BOTH
+def test_a_group_steps_when_its_turn_comes_and_its_gradient_is_fresh_then(name: str) -> None:
+    """b steps at every third step. What it was pulled by in between is dropped."""
+    policy, optimiser = made(name, Two({}, {"every": 3}))
+    found = []
+    for number in range(7):
+        optimiser.backward(pull(policy, (1.0, 0.0), 10.0**number))
+        optimiser.step(torch.tensor(0.0))
+        policy.gradient_steps += 1
+        found.append(at(policy))
+    assert [a for a, _, _ in found] == [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0, -7.0]
+    assert [b for _, _, b in found] == [0.0, 0.0, -1e2, -1e2, -1e2, -100_100.0, -100_100.0]
+
+
+@BOTH
+def test_moments_of_a_group_that_rests_stay_as_they_are(name: str) -> None:
+    """SGD with momentum ½: b moves by 1 at step 2, by 1½ at step 4, not at all at steps 1, 3 and 5."""
+    policy, optimiser = made(name, Two({}, {"every": 2}), keywords={"momentum": 0.5})
+    found = []
+    for _ in range(5):
+        optimiser.backward(pull(policy, (0.0, 0.0), 1.0))
+        optimiser.step(torch.tensor(0.0))
+        policy.gradient_steps += 1
+        found.append(policy.b.item())
+    assert found == [0.0, -1.0, -1.0, -2.5, -2.5]
+
+
+# -- clipping ---------------------------------------------------------------------------------------------------------
+@BOTH
+@pytest.mark.parametrize("together", [True, False], ids=["one group", "two groups"])
+@pytest.mark.parametrize(
+    ("clip", "scale"),
+    [(None, 1.0), (14.0, 1.0), (6.5, 0.5), (1.3, 0.1)],
+    ids=["only measured", "below", "half", "a tenth"],
+)
+def test_gradients_of_a_norm_of_13_are_scaled_down_to_the_most(
+    name: str, together: bool, clip: float | None, scale: float
+) -> None:
+    policy, optimiser = made(name, Two(together=together), clip=clip)
+    optimiser.backward(pull(policy, (3.0, 4.0), 12.0))
+    assert optimiser.clip().item() == 13.0
+    optimiser.apply()
+    assert at(policy) == pytest.approx([-3.0 * scale, -4.0 * scale, -12.0 * scale], rel=1e-5)
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one group", "two groups"])
+def test_a_norm_that_is_tiny_is_not_divided_by(together: bool) -> None:
+    """3e-6 is clipped to 1e-6 with 1e-6 for safety: 1 / (3 + 1)."""
+    policy, optimiser = made("sgd", Two(together=together), clip=1e-6)
+    optimiser.backward(pull(policy, (0.0, 3e-6), 0.0))
+    optimiser.step(torch.tensor(0.0))
+    assert policy.a[1].item() == pytest.approx(-0.75e-6, rel=1e-3)
+
+
+def test_a_norm_at_the_limit_is_left_as_it_is() -> None:
+    policy, optimiser = made("sgd", Two(together=True), clip=13.0)
+    optimiser.backward(pull(policy, (3.0, 4.0), 12.0))
+    optimiser.step(torch.tensor(0.0))
+    assert at(policy) == [-3.0, -4.0, -12.0]
+
+
+@BOTH
+def test_a_group_that_rests_is_no_part_of_the_norm(name: str) -> None:
+    policy, optimiser = made(name, Two({}, {"every": 2}), clip=1.0)
+    optimiser.backward(pull(policy, (3.0, 4.0), 12.0))
+    assert optimiser.step(torch.tensor(0.0)).item() == 5.0
+    assert at(policy) == pytest.approx([-0.6, -0.8, 0.0], rel=1e-5)
+
+
+# -- what is not finite -----------------------------------------------------------------------------------------------
+INF, NAN = float("inf"), float("nan")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("loss", "pulled", "steps", "message"),
+    [
+        (1.0, NAN, 3, r"^loss is 1\.0 in gradient step 3; gradients not finite: b\. Nothing was stepped: lower policy"),
+        (1.0, INF, 0, r"^loss is 1\.0 in gradient step 0; gradients not finite: b\. Nothing was stepped: lower policy"),
+        (NAN, 1.0, 0, r"^loss is nan in gradient step 0\. Nothing .*max_grad_norm, or look for NaN in observations"),
+        (
+            INF,
+            1.0,
+            0,
+            r"^loss is inf in gradient step 0\. Nothing.*look for infinite rewards.*excludes \(action masks\)$",
+        ),
+        (INF, 1.0, 1, r"^loss is inf .*excludes \(action masks\), or lower policy\.lr, set policy\.max_grad_norm$"),
+    ],
+)
+def test_what_is_not_finite_stops_before_the_step_and_is_named(
+    name: str, loss: float, pulled: float, steps: int, message: str
+) -> None:
+    policy, optimiser = made(name)
+    policy.gradient_steps = steps
+    optimiser.backward(pull(policy, (1.0, 1.0), pulled))
+    with pytest.raises(NonFiniteError, match=message):
+        optimiser.step(torch.tensor(loss))
+    assert at(policy) == [0.0, 0.0, 0.0]
+
+
+def test_the_parts_of_a_loss_that_are_not_finite_are_named() -> None:
+    policy, optimiser = made("sgd")
+    optimiser.backward(pull(policy, (1.0, 1.0), 1.0))
+    parts = {"loss": NAN, "value_loss": NAN, "entropy": 1.0, "kl": INF}
+    with pytest.raises(NonFiniteError, match=r"^loss is nan \(value_loss nan, kl inf\) in gradient step 0\. Nothing"):
+        optimiser.step(torch.tensor(NAN), {part: torch.tensor(value) for part, value in parts.items()})
+
+
+def test_of_many_gradients_that_are_not_finite_five_are_named() -> None:
+    policy = nn.ParameterList([nn.Parameter(torch.zeros(2)) for _ in range(7)])
+    policy.in_trainer, policy.env_steps, policy.gradient_steps = False, 0, 0  # type: ignore[assignment]
+    policy.parameter_groups = lambda: [{"params": list(policy)}]  # type: ignore[assignment]
+    _, optimiser = made("sgd", policy)
+    optimiser.backward(sum(p[0] * (NAN if number else 1.0) for number, p in enumerate(policy)))  # type: ignore[arg-type]
+    with pytest.raises(NonFiniteError, match=r"gradients not finite: 1, 2, 3, 4, 5\. Nothing"):
+        optimiser.step(torch.tensor(1.0))
+
+
+# -- gradients from elsewhere -----------------------------------------------------------------------------------------
+@BOTH
+def test_gradients_that_are_given_are_copied_and_those_of_before_forgotten(name: str) -> None:
+    policy, optimiser = made(name)
+    optimiser.backward(pull(policy, (9.0, 9.0), 9.0))
+    given = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    optimiser.set_gradients([given, None])
+    given.fill_(7.0)
+    optimiser.apply()
+    assert at(policy) == [-1.0, -2.0, 0.0]
+    kept = torch.tensor([1.0, 2.0])
+    optimiser.set_gradients([kept, torch.tensor([4.0])])
+    kept.fill_(7.0)
+    optimiser.apply()
+    assert at(policy) == [-2.0, -4.0, -4.0]
+
+
+# -- hooks ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("hook", ["pre", "post", "none"])
+@pytest.mark.parametrize("name", ["adam", "sgd", LISTED])
+def test_hooks_of_the_optimizer_are_called_and_change_no_step(name: str, hook: str) -> None:
+    (policy, optimiser), (plain, other) = made(name), made(name)
+    seen: list[str] = []
+    if hook != "none":
+        getattr(optimiser.torch_optimizer, f"register_step_{hook}_hook")(lambda *_: seen.append(hook))
+    for _ in range(3):
+        optimiser.set_lr(0)
+        for each, steps in ((policy, optimiser), (plain, other)):
+            steps.backward(pull(each, (1.0, 2.0), 3.0))
+            steps.step(torch.tensor(0.0))
+    assert seen == [hook] * 3 * (hook != "none") and at(policy) == at(plain)
+
+
+# -- the optimizer that is made ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "keywords", "fused", "flat"),
+    [
+        ("adam", {}, True, True),
+        ("adamw", {}, True, True),
+        ("sgd", {}, True, True),
+        ("adam", {"fused": False}, False, True),
+        ("rmsprop", {}, None, True),
+        ("torch.optim:Adam", {}, True, False),
+        ("torch.optim.SGD", {}, True, False),
+        ("torch.optim:RMSprop", {}, None, False),
+    ],
+)
+def test_names_are_stepped_as_one_tensor_and_by_fused_kernels_where_there_are_some(
+    name: str, keywords: dict[str, Any], fused: bool | None, flat: bool
+) -> None:
+    _, optimiser = made(name, Two(together=True), keywords)
+    (group,) = optimiser.torch_optimizer.param_groups
+    assert group.get("fused") is fused and len(group["params"]) == (1 if flat else 2)
+    assert optimiser.torch_optimizer is optimiser.torch_optimizer, "made once"
+
+
+def test_keywords_that_an_imported_optimizer_does_not_take_are_named_when_it_is_made() -> None:
+    optimiser = Optimiser(Two(), LISTED, {"momentun": 0.9}, 1.0, None)  # type: ignore[arg-type]
+    with pytest.raises(
+        ConfigError, match=r"policy\.optimizer=torch\.optim:SGD with policy\.optimizer_kwargs: .*momentun"
+    ):
+        optimiser.set_lr(0)
+    optimiser = Optimiser(Two(), LISTED, {"momentum": -1.0}, 1.0, None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"with policy\.optimizer_kwargs: Invalid momentum value"):
+        optimiser.set_lr(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords", "message"),
+    [
+        ("adm", {}, r"policy\.optimizer='adm' is unknown\. Did you mean 'adam'\? Use adam, adamw, rmsprop, sgd or an"),
+        (
+            "torch.optim",
+            {},
+            "policy.optimizer='torch.optim' is module; expected the import path of a function or class",
+        ),
+        ("torch.optim:Adam", {"anything": "is looked at later"}, None),
+        ("adam", {"eps": -1.0}, r"policy\.optimizer_kwargs\.eps=-1\.0: Invalid epsilon"),
+        ("adam", {"amsgrad": True, "eps": -1.0}, r"^policy\.optimizer_kwargs\.eps=-1\.0: Invalid epsilon"),
+        ("sgd", {"fused": True, "foreach": True}, r"^policy\.optimizer_kwargs\.foreach=True: `fused` and `foreach`"),
+        ("rmsprop", {"foreach": True, "differentiable": True}, None),
+        ("rmsprop", {"alpha": 0.9, "momentum": 0.5}, None),
+        ("adam", None, None),
+    ],
+)
+def test_an_optimizer_that_cannot_be_is_refused_before_training(name: str, keywords: Any, message: str | None) -> None:
+    if message is None:
+        check_optimizer(name, keywords)
+    else:
+        with pytest.raises(ConfigError, match=message):
+            check_optimizer(name, keywords)
+
+
+# -- in files ---------------------------------------------------------------------------------------------------------
+def test_files_hold_the_moments_of_each_group_in_its_own_length() -> None:
+    policy, optimiser = made("sgd", keywords={"momentum": 0.5})
+    optimiser.backward(pull(policy, (1.0, 2.0), 3.0))
+    optimiser.step(torch.tensor(0.0))
+    state = optimiser.torch_optimizer.state_dict()
+    filed = optimiser.to_file(state)
+    assert [filed["state"][index]["momentum_buffer"].tolist() for index in (0, 1)] == [[1.0, 2.0], [3.0]]
+    again = optimiser.from_file(filed)["state"]
+    assert all(torch.equal(again[i]["momentum_buffer"], state["state"][i]["momentum_buffer"]) for i in (0, 1))
+    filed["state"][1]["momentum_buffer"] = torch.zeros(2)
+    with pytest.raises(CheckpointError, match=r"holds momentum_buffer of shape \[2\]; expected \[1\]"):
+        optimiser.from_file(filed)
+
+
+def test_files_hold_an_adam_s_step_and_lists_of_moments_as_they_are() -> None:
+    policy, optimiser = made("adam", Two(together=True))
+    optimiser.backward(pull(policy, (1.0, 2.0), 3.0))
+    optimiser.step(torch.tensor(0.0))
+    state = optimiser.to_file(optimiser.torch_optimizer.state_dict())["state"][0]
+    assert state["step"].item() == 1.0 and state["exp_avg"].tolist() == pytest.approx([0.1, 0.2, 0.3])
+    policy, listed = made(LISTED, keywords={"momentum": 0.5})
+    listed.backward(pull(policy, (1.0, 2.0), 3.0))
+    listed.step(torch.tensor(0.0))
+    kept = listed.torch_optimizer.state_dict()
+    assert listed.to_file(kept) == kept == listed.from_file(kept)
+
+
+# -- numbers near zero ------------------------------------------------------------------------------------------------
+def is_flushed() -> bool:
+    return float(torch.tensor(1e-40) * 1.0) == 0.0
+
+
+def test_denormals_are_zero_inside_and_what_they_were_behind_it() -> None:
+    assert not is_flushed()
+    with pytest.raises(KeyError), without_denormals():
+        assert is_flushed()
+        with without_denormals():
+            assert is_flushed()
+        assert is_flushed()
+        raise KeyError
+    assert not is_flushed()
+
+
+# -- in a Trainer -----------------------------------------------------------------------------------------------------
+SMALL = (
+    *("policy=a2c", "env=cartpole", "experiment=none", "logger=none", "evaluation=none", "model.fcnet_hiddens=[4]"),
+    *("trainer.enable_progress_bar=false", "total_env_steps=192", "workers.fragment_length=8", "policy.seed=1"),
+)
+
+
+class Listens(Callback):
+    """Counts the calls of one hook of a gradient step."""
+
+    def __init__(self, hook: str) -> None:
+        self.calls = 0
+        if hook != "none":
+            setattr(type(self), hook, self._count)
+
+    def _count(self, *arguments: Any, **keywords: Any) -> None:
+        self.calls += 1
+
+
+def fitted(tmp_path: Path, callback: Callback | None = None, policy_class: type[A2C] = A2C) -> tuple[Any, Any]:
+    config = compose_config([*SMALL, f"run_dir={tmp_path}"])
+    check_config(config)
+    policy, data, trainer = run.build(config)
+    if policy_class is not A2C:
+        policy.__class__ = policy_class
+    if callback is not None:
+        trainer.callbacks.append(callback)  # type: ignore[attr-defined]
+    run.fit(policy, data, trainer)
+    assert policy.gradient_steps == trainer.global_step > 2
+    return policy, trainer
+
+
+@pytest.fixture(scope="module")
+def unheard(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The policy of a run that no hook listens to."""
+    return fitted(tmp_path_factory.mktemp("unheard"))[0]
+
+
+@pytest.mark.parametrize("hook", ["on_before_backward", "on_after_backward", "on_before_optimizer_step", "none"])
+def test_hooks_of_callbacks_are_called_at_every_step_and_change_none(hook: str, unheard: Any, tmp_path: Path) -> None:
+    class Own(Listens):
+        pass
+
+    callback = Own(hook)
+    policy, _ = fitted(tmp_path, callback)
+    assert callback.calls == policy.gradient_steps * (hook != "none")
+    assert policy.optimiser._direct is (hook == "none")
+    for ours, theirs in zip(policy.parameters(), unheard.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("hook", ["on_before_backward", "on_after_backward", "on_before_optimizer_step", "backward"])
+def test_hooks_of_the_policy_are_called_at_every_step_and_change_none(hook: str, unheard: Any, tmp_path: Path) -> None:
+    calls = []
+
+    def counting(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        calls.append(hook)
+        return getattr(A2C, hook)(self, *arguments, **keywords)
+
+    policy, _ = fitted(tmp_path, policy_class=type("Own", (A2C,), {hook: counting}))
+    assert len(calls) == policy.gradient_steps
+    for ours, theirs in zip(policy.parameters(), unheard.parameters(), strict=True):
+        assert torch.equal(ours, theirs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -195,12 +196,24 @@ def test_what_is_not_finite_stops_before_the_step_and_is_named(
     assert at(policy) == [0.0, 0.0, 0.0]
 
 
+def test_a_parameter_without_a_gradient_is_not_among_those_that_are_named() -> None:
+    policy, optimiser = made(LISTED)
+    optimiser.backward(pull(policy, (NAN, 1.0), None))
+    with pytest.raises(NonFiniteError, match=r"^loss is 1\.0 in gradient step 0; gradients not finite: a\. Nothing"):
+        optimiser.step(torch.tensor(1.0))
+
+
 def test_the_parts_of_a_loss_that_are_not_finite_are_named() -> None:
     policy, optimiser = made("sgd")
     optimiser.backward(pull(policy, (1.0, 1.0), 1.0))
-    parts = {"loss": NAN, "value_loss": NAN, "entropy": 1.0, "kl": INF}
-    with pytest.raises(NonFiniteError, match=r"^loss is nan \(value_loss nan, kl inf\) in gradient step 0\. Nothing"):
-        optimiser.step(torch.tensor(NAN), {part: torch.tensor(value) for part, value in parts.items()})
+    found = {"loss": NAN, "value_loss": NAN, "entropy": 1.0, "kl": INF}
+    parts = {name: torch.tensor(value, requires_grad=True) for name, value in found.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch warns where a number is made of what has a gradient
+        with pytest.raises(
+            NonFiniteError, match=r"^loss is nan \(value_loss nan, kl inf\) in gradient step 0\. Nothing"
+        ):
+            optimiser.step(parts["loss"], parts)
 
 
 def test_of_many_gradients_that_are_not_finite_five_are_named() -> None:
@@ -232,7 +245,7 @@ def test_gradients_that_are_given_are_copied_and_those_of_before_forgotten(name:
 
 # -- hooks ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("hook", ["pre", "post", "none"])
-@pytest.mark.parametrize("name", ["adam", "sgd", LISTED])
+@pytest.mark.parametrize("name", ["adam", "sgd", "rmsprop", LISTED])
 def test_hooks_of_the_optimizer_are_called_and_change_no_step(name: str, hook: str) -> None:
     (policy, optimiser), (plain, other) = made(name), made(name)
     seen: list[str] = []
@@ -269,6 +282,25 @@ def test_names_are_stepped_as_one_tensor_and_by_fused_kernels_where_there_are_so
     assert optimiser.torch_optimizer is optimiser.torch_optimizer, "made once"
 
 
+def test_parameters_of_two_precisions_are_stepped_as_a_list() -> None:
+    policy = Two()
+    policy.b.data = policy.b.data.double()
+    _, optimiser = made("adam", policy)
+    optimiser.backward(pull(policy, (1.0, -1.0), 1.0))
+    optimiser.step(torch.tensor(0.0))
+    assert not optimiser.flat and at(policy) == pytest.approx([-1.0, 1.0, -1.0])
+
+
+def test_an_optimizer_steps_at_the_first_rate_and_calls_its_hooks_before_a_rate_is_set() -> None:
+    policy = Two()
+    optimiser = Optimiser(policy, "sgd", {}, [[0, 1.0], [100, 0.0]], None)  # type: ignore[arg-type]
+    seen: list[Any] = []
+    optimiser.torch_optimizer.register_step_post_hook(lambda *_: seen.append(at(policy)))
+    optimiser.backward(pull(policy, (1.0, 2.0), 3.0))
+    optimiser.step(torch.tensor(0.0))
+    assert seen == [[-1.0, -2.0, -3.0]]
+
+
 def test_keywords_that_an_imported_optimizer_does_not_take_are_named_when_it_is_made() -> None:
     optimiser = Optimiser(Two(), LISTED, {"momentun": 0.9}, 1.0, None)  # type: ignore[arg-type]
     with pytest.raises(
@@ -289,6 +321,7 @@ def test_keywords_that_an_imported_optimizer_does_not_take_are_named_when_it_is_
             {},
             "policy.optimizer='torch.optim' is module; expected the import path of a function or class",
         ),
+        ("torch:Nothing", {}, r"policy\.optimizer.*'torch:Nothing': module 'torch' has no attribute 'Nothing'"),
         ("torch.optim:Adam", {"anything": "is looked at later"}, None),
         ("adam", {"eps": -1.0}, r"policy\.optimizer_kwargs\.eps=-1\.0: Invalid epsilon"),
         ("adam", {"amsgrad": True, "eps": -1.0}, r"^policy\.optimizer_kwargs\.eps=-1\.0: Invalid epsilon"),

@@ -111,6 +111,18 @@ def test_a_group_steps_when_its_turn_comes_and_its_gradient_is_fresh_then(name: 
 
 
 @BOTH
+def test_all_groups_may_rest_in_one_step(name: str) -> None:
+    policy, optimiser = made(name, Two({"every": 2}, {"every": 3}))
+    found = []
+    for _ in range(3):
+        optimiser.backward(pull(policy, (1.0, 0.0), 1.0))
+        optimiser.step(torch.tensor(0.0))
+        policy.gradient_steps += 1
+        found.append(at(policy))
+    assert found == [[0.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [-1.0, 0.0, -1.0]]
+
+
+@BOTH
 def test_moments_of_a_group_that_rests_stay_as_they_are(name: str) -> None:
     """SGD with momentum ½: b moves by 1 at step 2, by 1½ at step 4, not at all at steps 1, 3 and 5."""
     policy, optimiser = made(name, Two({}, {"every": 2}), keywords={"momentum": 0.5})

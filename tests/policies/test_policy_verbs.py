@@ -48,28 +48,52 @@ class Deep(PPO):
         self.depth = depth
 
 
-class Both(Policy):
-    """Learns by a method of its own, and says what its loss is."""
-
-    def compute_actions(self, obs: Any, state: Any = (), **_: Any) -> Any:
-        return [0 for _ in obs], [], {}
-
-    def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
-        return {}
-
-    def loss(self, batch: SampleBatch) -> Any:
-        return torch.zeros(()), {}
-
-
 def test_keywords_of_a_class_of_one_s_own_are_checked() -> None:
-    assert Deep(*CARTPOLE.spaces(), depth=3, **SMALL).depth == 3
+    class Own(PPO):
+        def __init__(self, observation_space: Any, action_space: Any, *, depth: int = 1, **keywords: Any) -> None:
+            super().__init__(observation_space, action_space, **keywords)
+            self.depth = depth
+
+    assert Own(*CARTPOLE.spaces(), depth=3, **SMALL).depth == 3
     with pytest.raises(ConfigError, match=r"policy\.depth='x' is text; expected integer"):
-        Deep(*CARTPOLE.spaces(), depth="x", **SMALL)  # type: ignore[arg-type]
+        Own(*CARTPOLE.spaces(), depth="x", **SMALL)  # type: ignore[arg-type]
+
+    class Derived(Own):
+        """Has no constructor of its own."""
+
+    assert "__init__" not in vars(Derived) and Derived(*CARTPOLE.spaces(), depth=3, **SMALL).depth == 3
 
 
-def test_a_class_is_written_from_scratch_where_it_acts_and_learns_and_has_no_loss() -> None:
-    assert not (Both.written_from_scratch or Both.learns_alone or Least.learns_alone or PPO.learns_alone)
-    assert list(Both(*CARTPOLE.spaces(), **SMALL).parameters()), "a model is built for one with a loss"
+def compute_actions(self: Any, obs: Any, state: Any = (), **_: Any) -> Any:
+    return [0 for _ in obs], [], {}
+
+
+def learn_on_batch(self: Any, batch: SampleBatch) -> dict[str, float]:
+    return {}
+
+
+def loss(self: Any, batch: SampleBatch) -> Any:
+    return torch.zeros(()), {}
+
+
+@pytest.mark.parametrize(
+    ("methods", "alone", "scratch"),
+    [
+        ((), False, False),
+        ((loss,), False, False),
+        ((compute_actions,), False, False),
+        ((learn_on_batch,), True, False),
+        ((compute_actions, learn_on_batch), True, True),
+        ((compute_actions, learn_on_batch, loss), False, False),
+    ],
+    ids=lambda methods: "+".join(each.__name__ for each in methods) if isinstance(methods, tuple) else None,
+)
+def test_a_class_is_written_from_scratch_where_it_acts_and_learns_and_has_no_loss(
+    methods: Any, alone: bool, scratch: bool
+) -> None:
+    own = type("Own", (Policy,), {method.__name__: method for method in methods})
+    assert (own.learns_alone, own.written_from_scratch) == (alone, scratch)
+    assert bool(list(own(*CARTPOLE.spaces()).parameters())) is not scratch, "which alone has no model"
 
 
 def test_a_class_that_does_not_say_so_learns_from_no_memory() -> None:

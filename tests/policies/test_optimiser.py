@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -175,6 +176,22 @@ def test_a_group_that_rests_is_no_part_of_the_norm(name: str) -> None:
     optimiser.backward(pull(policy, (3.0, 4.0), 12.0))
     assert optimiser.step(torch.tensor(0.0)).item() == 5.0
     assert at(policy) == pytest.approx([-0.6, -0.8, 0.0], rel=1e-5)
+
+
+@BOTH
+def test_gradients_of_a_loss_that_was_scaled_up_are_clipped_as_they_are_without_it(name: str) -> None:
+    """A float16 scaler doubled the loss, and halves the gradients: their norm is 13, and clipped to 6½."""
+    policy, optimiser = made(name, clip=6.5)
+
+    def halve(optimizer: torch.optim.Optimizer) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad /= 2.0
+
+    optimiser._scaler = SimpleNamespace(unscale_=halve)
+    optimiser.backward(2.0 * pull(policy, (3.0, 4.0), 12.0))
+    assert optimiser.step(torch.tensor(0.0)).item() == 13.0
+    assert at(policy) == pytest.approx([-1.5, -2.0, -6.0], rel=1e-5)
 
 
 # -- what is not finite -----------------------------------------------------------------------------------------------
@@ -423,7 +440,8 @@ def fitted(tmp_path: Path, callback: Callback | None = None, policy_class: type[
     if callback is not None:
         trainer.callbacks.append(callback)  # type: ignore[attr-defined]
     run.fit(policy, data, trainer)
-    assert policy.gradient_steps == trainer.global_step > 2
+    steps = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total
+    assert policy.gradient_steps == trainer.global_step == steps.ready == steps.completed > 2
     return policy, trainer
 
 

@@ -45,6 +45,7 @@ class Hooks(RLCallback):
 
     def __init__(self) -> None:
         self.learned: list[dict[str, float]] = []
+        self.rows: list[tuple[int, int]] = []
         self.seconds: list[tuple[float, float]] = []
         self.begun = time.perf_counter()
 
@@ -52,6 +53,12 @@ class Hooks(RLCallback):
         assert isinstance(train_batch, SampleBatch)
         self.learned.append(result)
         result["told"] = 1.0
+
+    def on_postprocess_trajectory(
+        self, *, policy: Any, postprocessed_batch: SampleBatch, original_batch: SampleBatch
+    ) -> None:
+        assert original_batch.valid.dim() == 2 and "advantages" in postprocessed_batch
+        self.rows.append((int(original_batch.valid.sum()), postprocessed_batch.count))
 
     def on_train_batch_start(self, *args: Any) -> None:
         self.begun = time.perf_counter()
@@ -103,6 +110,11 @@ def test_iterations_are_counted_and_ended_once_each(name: str, runs: Any) -> Non
     assert all("lr" in metrics for metrics in policy.means)
     assert "loss" in policy.means[-1] and hooks.learned[-1] is policy.iteration_metrics
     assert policy.env_steps > 0 and policy.gradient_steps > 0
+
+
+def test_rows_are_shown_beside_the_rollout_that_they_are_of(runs: Any) -> None:
+    rows = runs["rollouts"][1].rows
+    assert len(rows) == ITERATIONS and all(experience == count > 0 for experience, count in rows)
 
 
 @each_pipeline

@@ -435,6 +435,17 @@ def test_c51_learns_the_projected_distribution() -> None:
     assert_close(policy.model.advantages.linear.bias.grad[:3], torch.tensor([1 / 3, 1 / 3 - 0.5, 1 / 3 - 0.5]))
 
 
+def test_two_atoms_are_a_distribution_too() -> None:
+    """Atoms 0 and 1, reward ¼ at an end: the target is (¾, ¼), and log 2 what (½, ½) costs."""
+    policy = made("c51", num_atoms=2, v_min=0.0, v_max=1.0)
+    constant_q(policy.model, *[0.0] * 4)
+    batch = rows(rewards=torch.full((6,), 0.25), terminated=torch.ones(6, dtype=torch.bool))
+    loss, _ = policy.loss(batch)
+    loss.backward()
+    assert loss.item() == pytest.approx(math.log(2.0))
+    assert_close(policy.model.advantages.linear.bias.grad, torch.tensor([-0.25, 0.25, -0.25, 0.25]) / 2)
+
+
 def test_c51_draws_by_how_far_a_row_is_from_its_target_not_by_how_random_it_is() -> None:
     """Rainbow's KL(target‖Z). The target is (0, ½, ½): cross-entropy log 3 against (⅓, ⅓, ⅓), less its entropy log 2;
     a network that says the target itself has a cross-entropy of log 2, and nothing to learn."""

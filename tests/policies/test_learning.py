@@ -1,0 +1,200 @@
+"""One iteration step by step: which sweeps and minibatches it has, when it stops, and what it leaves as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lightning_rl.exploration import StochasticSampling
+from lightning_rl.policies import (
+    A2C,
+    APPO,
+    ARS,
+    DQN,
+    ES,
+    IMPALA,
+    PG,
+    PPO,
+    R2D2,
+    SAC,
+    Policy,
+    Rainbow,
+    SimpleQ,
+    learning,
+)
+from lightning_rl.policies.apex import ApexDQN
+from lightning_rl.policies.metrics import means
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.trainer.making import reaches_every_parameter
+from tests.policies.test_off_policy import Q_LEARNERS, made, rows
+from tests.policies.test_terms import ON_POLICY, moved
+
+CARTPOLE = EnvCreator("CartPole-v1")
+SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [8]}, "seed": 1}
+
+
+class Scripted(Policy):
+    """Reports 0, 1, 2, … as its losses' numbers, stops before number `last`, and notes what happens."""
+
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        passes: int = 1,
+        minibatches: int = 1,
+        last: int = 100,
+        **keywords: Any,
+    ) -> None:
+        super().__init__(observation_space, action_space, **keywords)
+        self.passes, self.minibatches, self.last = passes, minibatches, last
+        self.noted: list[Any] = []
+
+    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
+        assert not torch.is_grad_enabled()
+        return super().postprocess_trajectory(batch)
+
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        assert torch.is_grad_enabled()
+        number = sum(isinstance(note, int) for note in self.noted)
+        self.noted.append(number)
+        loss = torch.stack([p.square().sum() for p in self.model.parameters()]).sum()
+        tiny = torch.full((), 1e-40) * 1.0
+        return loss, {"number": torch.tensor(float(number)), "tiny": (tiny != 0).float()}
+
+    def keep_learning(self, metrics: dict[str, Tensor]) -> bool:
+        return metrics["number"] < self.last
+
+    def before_next_sweep(self, rows: SampleBatch, fragment: SampleBatch) -> None:
+        assert rows.count == 16 and fragment.valid.shape == (8, 2)
+        self.noted.append("next sweep")
+
+
+def scripted(**keywords: Any) -> Any:
+    return Scripted(*CARTPOLE.spaces(), **SMALL, **keywords)
+
+
+def fragment_of(policy: Policy, length: int = 8) -> SampleBatch:
+    return RolloutWorker(CARTPOLE, policy, num_envs=2, fragment_length=length, seed=2).sample()
+
+
+# -- sweeps and minibatches -------------------------------------------------------------------------------------------
+def test_what_an_algorithm_does_between_sweeps_comes_before_each_but_the_first() -> None:
+    policy = scripted(passes=3, minibatches=2)
+    policy.learn_on_batch(fragment_of(policy))
+    assert policy.noted == [0, 1, "next sweep", 2, 3, "next sweep", 4, 5]
+
+
+def test_there_is_nothing_to_do_between_sweeps_over_rows_that_are_no_fragment() -> None:
+    policy = scripted(passes=3, minibatches=2)
+    policy.learn_on_batch(policy._rows(fragment_of(policy)))
+    assert policy.noted == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("last", "steps", "mean"), [(0, 0, 0.0), (1, 1, 0.0), (3, 3, 1.0), (6, 6, 2.5)])
+def test_metrics_are_means_over_the_steps_taken_before_learning_stopped(last: int, steps: int, mean: float) -> None:
+    """Means of 0 … `last` − 1; where not even the first step was taken, the metrics that stopped it."""
+    policy = scripted(passes=3, minibatches=2, last=last)
+    metrics = policy.learn_on_batch(fragment_of(policy))
+    assert (policy.gradient_steps, metrics["number"]) == (steps, mean)
+
+
+@pytest.mark.parametrize(("minibatches", "late"), [(1, 10.0), (2, 9.0)])
+def test_metrics_that_not_every_step_reports_are_means_over_the_last_sweep(minibatches: int, late: float) -> None:
+    """Three steps: of "late" the second says 8, the third 10; "early" is the first one's alone."""
+    steps = [
+        {"loss": 1.0, "approx_kl": 0.5, "early": 7.0},
+        {"loss": 3.0, "approx_kl": 1.0, "late": 8.0},
+        {"loss": 8.0, "approx_kl": 3.0, "late": 10.0},
+    ]
+    found = means([{name: torch.tensor(value) for name, value in step.items()} for step in steps], minibatches)
+    assert found == {"loss": 4.0, "approx_kl": 1.5, "first_kl": 0.5, "early": 7.0, "late": late}
+
+
+@pytest.mark.parametrize(("rows_here", "rows_there", "count"), [(200, 184, 3), (5, 1000, 2), (1, 1000, 1)])
+def test_every_rank_cuts_as_many_minibatches_of_two_rows_or_more(
+    rows_here: int, rows_there: int, count: int, monkeypatch: Any
+) -> None:
+    """Two ranks: a mean of 192 rows is cut in 3; of 5 rows here each minibatch gets 2 of, 1 stays whole."""
+    monkeypatch.setattr(learning, "gathered", lambda here: [here, (rows_there, rows_there // 2)])
+    policy = scripted()
+    policy.minibatches = None
+    assert policy.minibatch_count(SampleBatch(rewards=torch.zeros(rows_here))) == count
+
+
+def test_a_draw_for_several_steps_is_cut_in_order_and_one_for_a_single_step_stays_whole() -> None:
+    policy, drawn = scripted(), rows(count=6)
+    assert [part.rewards.tolist() for part in policy.batches_of(drawn, 2)] == drawn.rewards.view(2, 3).tolist()
+    assert [part.rewards.tolist() for part in policy.batches_of(drawn, 3)] == drawn.rewards.view(3, 2).tolist()
+    (whole,) = policy.batches_of(drawn, 1)
+    assert whole is drawn
+
+
+# -- how it is computed -----------------------------------------------------------------------------------------------
+class Looks(StochasticSampling):
+    """Pays what the model's first weight says, as if it were a number to learn from."""
+
+    def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
+        weight = next(policy.model.parameters()).flatten()[0]
+        return SampleBatch(dict(batch.items()), rewards=batch.rewards + weight)
+
+
+def test_rows_to_learn_from_carry_no_gradient() -> None:
+    policy = scripted(exploration={"type": Looks})
+    policy.learn_on_batch(fragment_of(policy))
+    assert not policy._rows(fragment_of(policy)).rewards.requires_grad
+
+
+def test_a_number_so_small_that_a_cpu_is_slow_with_it_is_0_while_learning() -> None:
+    """And not before or after: 1e-40 times 1."""
+    policy = scripted()
+    assert policy.learn_on_batch(fragment_of(policy))["tiny"] == 0.0
+    assert float(torch.full((), 1e-40) * 1.0) > 0.0
+
+
+@pytest.mark.parametrize("policy_class", [PPO, IMPALA, PG, DQN, SAC, R2D2])
+def test_a_fragment_stays_as_it_was_when_it_is_learned_from(policy_class: type[Policy]) -> None:
+    """Rewards are scaled and columns are added in the rows alone."""
+    memory = {"use_lstm": True, "lstm_cell_size": 4} if policy_class in (PPO, PG, R2D2) else {}
+    model = {"fcnet_hiddens": [8], **memory}
+    policy = policy_class(*CARTPOLE.spaces(), model=model, seed=1, reward_filter="sign")
+    fragment = fragment_of(policy)
+    fragment["rewards"] = fragment.rewards * 5.0
+    before = {name: column for name, column in fragment.items()}
+    rewards = fragment.rewards.clone()
+    found = policy.postprocess_trajectory(fragment)
+    assert set(found) > set(before) - {"valid"}
+    assert dict(fragment.items()) == before and torch.equal(fragment.rewards, rewards)
+
+
+# -- who reaches every parameter --------------------------------------------------------------------------------------
+class Alone(Policy):
+    """Learns in a way of its own."""
+
+    def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
+        return {}
+
+
+@pytest.mark.parametrize("policy_class", [PPO, A2C, IMPALA, APPO, ES, ARS, SimpleQ, DQN, Rainbow, ApexDQN, R2D2])
+def test_ranks_wait_for_every_gradient_where_the_loss_has_one_for_each(policy_class: type[Policy]) -> None:
+    assert reaches_every_parameter(policy_class(*CARTPOLE.spaces(), **SMALL), None)
+
+
+@pytest.mark.parametrize("policy_class", [PG, SAC, Alone, Scripted])
+def test_ranks_look_for_gradients_that_are_missing_where_a_loss_does_not_say(policy_class: type[Policy]) -> None:
+    assert not reaches_every_parameter(policy_class(*CARTPOLE.spaces(), **SMALL), None)
+
+
+@pytest.mark.parametrize("name", [*Q_LEARNERS, *(each.__name__ for each in ON_POLICY)])
+def test_a_loss_that_says_so_reaches_every_parameter(name: str) -> None:
+    classes = {each.__name__: each for each in ON_POLICY}
+    policy, batch = moved(classes[name]) if name in classes else (made(name), rows(name))
+    policy.zero_grad()
+    policy.loss(batch)[0].backward()
+    assert reaches_every_parameter(policy, None)
+    for key, parameter in policy.named_parameters():
+        assert not parameter.requires_grad or parameter.grad is not None, key

@@ -23,6 +23,7 @@ from lightning_rl.sample_batch import SampleBatch
 
 OBS, TWO, BOX = spaces.Box(-1, 1, (3,)), spaces.Discrete(2), spaces.Box(-1, 1, (2,))
 SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [16]}}
+NORMED: dict[str, Any] = {"model": {"custom_model": "docs.examples.batch_norm:BatchNormNet"}}
 Q_LEARNERS: dict[str, tuple[type[Policy], dict[str, Any]]] = {
     "dqn": (DQN, {}),
     "dqn, plain": (DQN, {"double": False}),
@@ -257,15 +258,19 @@ def test_the_more_a_row_pays_the_lower_is_its_td_error(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["sac", "td3", "tqc", "sac, discrete"])
 def test_errors_of_several_critics_do_not_cancel_out(name: str) -> None:
-    """Critics that say t + 3 and t − 1 where the target is t: the row is surprising by (3 + 1) / 2, not by 1."""
+    """Critics that say t + 3 and t − 1 where the target is t: the row is surprising by (3 + 1) / 2, not by 1.
+
+    The mean that is reported is that of what they say, t + 1.
+    """
     policy = made(name, **({"dropped_quantiles": 0} if name == "tqc" else {}))
     for parameter in policy.critic.parameters():
         nn.init.zeros_(parameter)
     size = policy.critic.networks.biases[-1].shape[-1]
     policy.critic.networks.biases[-1].data = torch.tensor([23.0, 19.0]).view(2, 1, 1).expand(2, 1, size).clone()
     ended = torch.ones(6, dtype=torch.bool)
-    found = td_errors(policy, rows(name, rewards=torch.full((6,), 20.0), terminated=ended))
-    assert_close(found, torch.full((6,), 2.0))
+    batch = rows(name, rewards=torch.full((6,), 20.0), terminated=ended)
+    assert_close(td_errors(policy, batch), torch.full((6,), 2.0))
+    assert_close(policy.loss(batch)[1]["q_mean"], torch.tensor(21.0))
 
 
 class Pays(Exploration):
@@ -519,6 +524,45 @@ def test_actor_and_critics_learn_from_their_own_losses_only(name: str) -> None:
             assert_close(with_error[key], without[key], rtol=0, atol=0)
 
 
+@each_with_critics
+def test_actor_and_critics_descend_the_losses_that_are_reported(name: str) -> None:
+    policy, batch = made(name), rows(name)
+    policy.gradient_steps = 1
+    loss, metrics = policy.loss(batch)
+    for part, reported in ((policy.model, "policy_loss"), (policy.critic, "value_loss")):
+        parameters = list(part.parameters())
+        whole, own = (
+            torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True, materialize_grads=True)
+            for value in (loss, metrics[reported])
+        )
+        assert max(float(gradient.abs().max()) for gradient in own) > 1e-4
+        assert_close(whole, own)
+
+
+@pytest.mark.parametrize("name", ["dqn", "c51", "simple_q"])
+def test_q_learning_reports_means_of_the_actions_taken(name: str) -> None:
+    """Q = 1 and 2 (C51: the atoms −10 and 10 surely), taken in turn; targets −1 at the end, or that atom nearly."""
+    policy = made(name, **({"num_atoms": 2} if name == "c51" else {}))
+    constant_q(policy.model, *([90.0, 0.0, 0.0, 90.0] if name == "c51" else [1.0, 2.0]))
+    metrics = policy.loss(rows(rewards=-torch.ones(6), terminated=torch.ones(6, dtype=torch.bool)))[1]
+    assert metrics["q_mean"].item() == pytest.approx(0.0 if name == "c51" else 1.5)
+    if name != "c51":
+        assert metrics["td_error"].item() == pytest.approx(2.5)
+
+
+@each_algorithm
+def test_td_errors_that_a_buffer_keeps_hold_no_graph(name: str) -> None:
+    batch = rows(name)
+    assert made(name).loss(batch)[0].requires_grad and not batch["td_errors"].requires_grad
+
+
+def test_sac_reports_what_only_curves_need_where_it_diagnoses() -> None:
+    policy = made("sac", initial_alpha=0.25)
+    assert policy.loss(rows("sac"))[1]["alpha"].item() == pytest.approx(0.25)
+    policy.diagnosing = False
+    assert set(policy.loss(rows("sac"))[1]) == {"value_loss", "policy_loss"}
+
+
 @each_algorithm
 def test_no_gradient_flows_into_targets(name: str) -> None:
     """What follows makes no difference to who gets a gradient: nothing of the target networks ever has one."""
@@ -620,6 +664,86 @@ def test_target_actions_are_disturbed_within_the_clip_and_the_space(noise: float
         assert float((distance - clip).abs().median()) < 1e-6  # nearly all noise is cut
 
 
+@pytest.mark.parametrize("name", ["sac", "tqc", "td3", "sac, discrete"])
+def test_target_critics_are_told_that_they_rest_and_the_others_that_they_are_trained(name: str) -> None:
+    """A model of one's own may read it, where modes of modules do not reach."""
+    policy = made(name).train()
+    told: dict[str, set[bool]] = {}
+    for part, network in policy.named_children():
+        if part in ("model", "critic", "target_model", "target_critic"):
+            network.register_forward_pre_hook(
+                lambda _, inputs, part=part: told.setdefault(part, set()).add(inputs[0]["is_training"])
+            )
+    policy.gradient_steps = 1
+    policy.loss(rows(name))
+    assert told == {part: {not part.startswith("target_")} for part in told} and len(told) >= 3
+
+
+def test_a_forbidden_action_of_discrete_sac_has_no_probability_now_and_next() -> None:
+    policy, mask = made("sac, discrete"), torch.tensor([[True, False], [False, True]]).repeat(3, 1)
+    batch = rows(action_mask=mask, next_action_mask=~mask)
+    for following, allowed in ((False, mask), (True, ~mask)):
+        _, dist = policy.acting(batch, following=following)
+        assert_close(dist.log_probs().exp(), allowed.float())
+
+
+@pytest.mark.parametrize("name", ["sac", "tqc", "td3", "ddpg"])
+def test_actions_of_any_shape_are_judged_as_vectors(name: str) -> None:
+    """2 × 2 numbers, and the same four in a row."""
+    policy_class, keywords = CRITICS[name]
+    actions, found = torch.rand(6, 2, 2, generator=torch.Generator().manual_seed(1)) - 0.5, []
+    for shape in ((2, 2), (4,)):
+        policy: Any = policy_class(OBS, spaces.Box(-1, 1, shape), seed=1, **SMALL, **keywords)
+        policy.gradient_steps = 1
+        torch.manual_seed(0)
+        found.append(policy.loss(rows(name, actions=actions.view(6, *shape))))
+    assert_close(found[0][0], found[1][0])
+    assert_close(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_of_target_critics_only_networks_with_dropout_are_in_train_mode(dropout: float) -> None:
+    policy = made("sac", critic_dropout=dropout, **NORMED).train()
+    target = policy.target_critic
+    assert target.networks.training is (dropout > 0)
+    assert not target.training and not any(module.training for module in target.encoder.modules())
+    assert all(module.training for module in policy.critic.modules())
+
+
+@pytest.mark.parametrize(
+    ("delay", "actor_scale", "expected"),
+    [
+        (1, 3.0, {("critic", "model"): (3.0, 1)}),
+        (1, 2.0, {("critic",): (3.0, 1), ("model",): (2.0, 1)}),
+        (2, 3.0, {("critic",): (3.0, 1), ("model",): (3.0, 2)}),
+    ],
+)
+def test_td3_s_actor_and_critics_have_their_own_learning_rates_and_turns(
+    delay: int, actor_scale: float, expected: dict[tuple[str, ...], tuple[float, int]]
+) -> None:
+    """Learned together where both are the same; weights that are frozen, and targets, are in no group."""
+    policy = made("td3", policy_delay=delay, actor_lr_scale=actor_scale, critic_lr_scale=3.0)
+    fixed = [policy.model.head.linear.bias, policy.critic.networks.biases[0]]
+    for parameter in fixed:
+        parameter.requires_grad_(False)
+    names = {id(parameter): key for key, parameter in policy.named_parameters()}
+    found = [{names[id(p)] for p in group["params"]} for group in policy.parameter_groups()]
+    learned = {key for key, p in policy.named_parameters() if not key.startswith("target_") and p.requires_grad}
+    assert set().union(*found) == learned and sum(map(len, found)) == len(learned) == len(names) // 2 - len(fixed)
+    parts = [tuple(sorted({key.split(".")[0] for key in keys})) for keys in found]
+    settings = [(group["lr_scale"], group.get("every", 1)) for group in policy.parameter_groups()]
+    assert dict(zip(parts, settings, strict=True)) == expected
+
+
+def test_bounds_of_target_actions_are_td3_s_own_and_not_saved() -> None:
+    """Not a view of the space's arrays; they follow from the space."""
+    space = spaces.Box(-3.0, 5.0, (2,))
+    policy: Any = TD3(OBS, space, normalize_actions=False, **SMALL)
+    space.low[:], space.high[:] = 0.0, 0.0
+    assert policy.low.tolist() == [-3.0, -3.0] and policy.high.tolist() == [5.0, 5.0]
+    assert not {"low", "high"} & set(policy.state_dict())
+
+
 # -- SAC --------------------------------------------------------------------------------------------------------------
 def test_the_better_of_two_actions_is_taken_nine_times_in_ten_by_default() -> None:
     """A bandit that pays 0 or 1. An entropy of ½ log 2 leaves p = 0.89; one of 0.98 log 2, the paper's, p = 0.58."""
@@ -669,8 +793,44 @@ def test_a_frozen_temperature_stays(name: str) -> None:
 
 
 def test_the_default_target_entropy_follows_the_action_space() -> None:
-    """−A nats for A real numbers."""
+    """−A nats for A real numbers, ½ log n for n discrete actions."""
     assert made("sac").target_entropy == -2.0 and made("tqc").target_entropy == -2.0
+    assert SAC(OBS, spaces.Box(-1, 1, ()), **SMALL).target_entropy == -1.0
+    assert SAC(OBS, spaces.Discrete(9), **SMALL).target_entropy == pytest.approx(math.log(3.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "expected"),
+    [
+        ("sac", None, "SquashedGaussian"),
+        ("sac", "Beta", "Beta"),
+        ("tqc", "Beta", "Beta"),
+        ("td3", None, "SquashedDeterministic"),
+        ("td3", "Beta", "Beta"),
+        ("sac, discrete", None, "Categorical"),
+    ],
+)
+def test_actions_keep_within_their_bounds_unless_another_distribution_is_asked_for(
+    name: str, asked: str | None, expected: str
+) -> None:
+    policy = made(name, model={"fcnet_hiddens": [16], "custom_action_dist": asked})
+    outputs, _ = policy.model(policy.inputs_of(rows(name)), (), None)
+    assert type(policy.distribution(outputs)).__name__ == expected
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_an_actor_has_no_network_for_values_that_critics_give(name: str) -> None:
+    policy = made(name, model={"fcnet_hiddens": [16], "vf_share_layers": False})
+    layers = {key.split(".")[0] for key, _ in policy.model.named_parameters()}
+    assert layers == {"trunk", "head", "value_head"}
+
+
+def test_all_critics_may_make_the_targets_but_no_more() -> None:
+    """Two of two: the lowest of both; the actor then follows their mean."""
+    policy, q_values = made("sac", num_critics=2, target_critics=2), torch.tensor([[1.0, 4.0], [3.0, 2.0]])
+    assert policy.lowest(q_values).tolist() == [1.0, 2.0] and policy.followed(q_values).tolist() == [2.0, 3.0]
+    with pytest.raises(ConfigError, match=r"target_critics=3; expected at most policy\.num_critics=2"):
+        made("sac", num_critics=2, target_critics=3)
 
 
 def test_each_part_of_sac_has_its_own_learning_rate() -> None:

@@ -15,9 +15,7 @@ from lightning_rl.models import Model
 from lightning_rl.models.noisy import resample_noise
 from lightning_rl.policies import Rainbow
 from lightning_rl.sample_batch import SampleBatch
-from tests.policies.test_off_policy import CRITICS, OBS, SMALL, TWO, Draws, made, rows
-
-NORMED: dict[str, Any] = {"model": {"custom_model": "docs.examples.batch_norm:BatchNormNet"}}
+from tests.policies.test_off_policy import CRITICS, NORMED, OBS, SMALL, TWO, Draws, made, rows
 
 
 # -- modes of target networks -----------------------------------------------------------------------------------------

@@ -24,6 +24,14 @@ def test_a_target_moves_by_tau_towards_its_source() -> None:
     assert positions == [2.0, 3.5, 8.0]
 
 
+def test_a_copy_does_not_depend_on_what_the_target_was() -> None:
+    source = nn.Linear(1, 1)
+    target = target_of(source)
+    nn.init.constant_(target.weight, torch.inf)
+    Follower(target, source)(1.0)
+    assert torch.equal(target.weight, source.weight)
+
+
 def test_buffers_are_copied() -> None:
     source = nn.BatchNorm1d(2)
     target = target_of(source)

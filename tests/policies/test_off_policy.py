@@ -120,12 +120,23 @@ def test_noise_of_the_target_network_is_drawn_for_each_gradient_step() -> None:
     assert len(batches) == 5 and not any("target_q" in batch or "td_targets" in batch for batch in batches)
 
 
-def test_simple_q_takes_the_best_of_the_target_network() -> None:
-    """Q(s, a) = 1 and 2, target 1 + 0.9 · 10: errors 9 and 8, Huber 8.5 and 7.5."""
-    policy: Any = SimpleQ(OBS, TWO, **SMALL)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("policy_class", [SimpleQ, DQN])
+@pytest.mark.parametrize(("huber_delta", "expected"), [(1.0, 8.0), (2.0, 15.0), (None, 36.25)])
+def test_errors_cost_linearly_beyond_huber_s_delta(
+    policy_class: Any, huber_delta: float | None, expected: float, weighted: bool
+) -> None:
+    """Q(s, a) = 1 and 2, target 1 + 0.9 · 10: errors 9 and 8 cost δ (9 − δ/2) and δ (8 − δ/2), or half their squares.
+
+    A weight of 1 changes nothing.
+    """
+    more = {"double": False} if policy_class is DQN else {}
+    policy = policy_class(OBS, TWO, huber_delta=huber_delta, **SMALL, **more)
     constant_q(policy.model, 1.0, 2.0)
     constant_q(policy.target_model, 10.0, 3.0)
-    assert policy.loss(rows(rewards=torch.ones(6)))[0].item() == pytest.approx(8.0)
+    batch = rows(rewards=torch.ones(6), **({"weights": torch.ones(6)} if weighted else {}))
+    assert policy.loss(batch)[0].item() == pytest.approx(expected)
+    assert_close(batch["td_errors"], torch.tensor([-9.0, -8.0] * 3))
 
 
 @pytest.mark.parametrize("name", Q_LEARNERS)
@@ -383,9 +394,10 @@ def test_the_quantiles_mean_is_the_value() -> None:
     assert_close(values, torch.tensor([[1.0, 5.5]]).expand(6, 2))
 
 
-def test_quantiles_stand_for_the_middles_of_equal_shares() -> None:
+@pytest.mark.parametrize("name", ["dqn, quantiles", "tqc"])
+def test_quantiles_stand_for_the_middles_of_equal_shares(name: str) -> None:
     """Dabney et al. 2018: four of them for 1/8, 3/8, 5/8 and 7/8; they follow from their number and are not saved."""
-    policy = made("dqn, quantiles", num_quantiles=4)
+    policy = made(name, num_quantiles=4)
     assert_close(policy.fractions, torch.tensor([0.125, 0.375, 0.625, 0.875]))
     assert "fractions" not in policy.state_dict()
 
@@ -744,6 +756,17 @@ def test_bounds_of_target_actions_are_td3_s_own_and_not_saved() -> None:
     assert not {"low", "high"} & set(policy.state_dict())
 
 
+def test_noise_of_target_actions_is_as_large_as_asked_and_lies_on_both_sides() -> None:
+    """Of an actor that says 0: deviation 0.1, where ± 0.25 cuts hardly anything."""
+    policy = made("td3", target_noise=0.1, target_noise_clip=0.25, num_critics=1)
+    policy.target_critic = FirstAction()
+    for parameter in policy.target_model.parameters():
+        nn.init.zeros_(parameter)
+    torch.manual_seed(0)
+    found = policy.following_values(rows("td3", count=2000))
+    assert abs(float(found.mean())) < 0.01 and float(found.std()) == pytest.approx(0.1, rel=0.1)
+
+
 # -- SAC --------------------------------------------------------------------------------------------------------------
 def test_the_better_of_two_actions_is_taken_nine_times_in_ten_by_default() -> None:
     """A bandit that pays 0 or 1. An entropy of ½ log 2 leaves p = 0.89; one of 0.98 log 2, the paper's, p = 0.58."""
@@ -875,6 +898,30 @@ def test_tqc_s_targets_are_made_of_a_random_subset_of_the_critics() -> None:
         found = torch.stack([policy.targets(batch, torch.tensor(0.0)) for _ in range(40)])
         assert set(found.unique().tolist()) == expected
         assert found.shape[2] == 2 * (target_critics or 3)
+
+
+def test_tqc_keeps_one_quantile_of_each_critic_at_least() -> None:
+    assert made("tqc", num_quantiles=3, dropped_quantiles=2).targets(rows("tqc"), torch.tensor(0.0)).shape == (6, 2)
+    with pytest.raises(ConfigError, match=r"dropped_quantiles=3; expected fewer than policy\.num_quantiles=3"):
+        made("tqc", num_quantiles=3, dropped_quantiles=3)
+
+
+def test_tqc_s_critics_learn_quantiles_of_the_target() -> None:
+    """Critics say (0, 2) and (5, 5) at the shares ¼ and ¾, the target is 1 surely.
+
+    The first one's errors 1 and −1 cost Huber's ½ each, weighted by ¼ and |¾ − 1|: ¼ together, their mean is ⅛. The
+    second one's errors are −4: 3.5, weighted by |¼ − 1| and |¾ − 1|, the mean of which is 1.75. Rows weigh ½ then.
+    """
+    policy = made("tqc", num_quantiles=2, dropped_quantiles=0)
+    for parameter in policy.critic.parameters():
+        nn.init.zeros_(parameter)
+    policy.critic.networks.biases[-1].data = torch.tensor([[[0.0, 2.0]], [[5.0, 5.0]]])
+    for weights, expected in (({}, 1.875), ({"weights": torch.tensor([1.0, 0.0] * 3)}, 0.9375)):
+        batch = rows("tqc", rewards=torch.ones(6), terminated=torch.ones(6, dtype=torch.bool), **weights)
+        metrics = policy.loss(batch)[1]
+        assert metrics["value_loss"].item() == pytest.approx(expected)
+        assert_close(batch["td_errors"], torch.full((6,), 2.0))  # (|1 − 1| + |5 − 1|) / 2
+        assert metrics["q_mean"].item() == pytest.approx(3.0)
 
 
 def test_dropout_of_the_critics_is_active_in_training_only() -> None:

@@ -906,6 +906,21 @@ def test_tqc_keeps_one_quantile_of_each_critic_at_least() -> None:
         made("tqc", num_quantiles=3, dropped_quantiles=3)
 
 
+def test_tqc_leaves_out_each_row_s_highest_quantiles_and_its_actor_follows_the_mean_of_all() -> None:
+    """Two critics of four quantiles, two dropped for each: row by row the four lowest of eight remain."""
+    policy, batch = made("tqc", num_quantiles=4, dropped_quantiles=2), rows("tqc")
+    torch.manual_seed(0)
+    found = policy.targets(batch, torch.tensor(0.0))
+    torch.manual_seed(0)
+    inputs, dist = policy.acting(batch, following=True)
+    every = policy.target_critic(inputs, dist.rsample())
+    for row in range(6):
+        lowest = sorted(number for critic in every for number in critic[row].tolist())[:4]
+        expected = batch.rewards[row] + 0.9 * torch.tensor(lowest)
+        assert_close(found[row].sort().values, expected)
+    assert policy.followed(torch.tensor([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 9.0]]])).tolist() == [3.5, 5.75]
+
+
 def test_tqc_s_critics_learn_quantiles_of_the_target() -> None:
     """Critics say (0, 2) and (5, 5) at the shares ¼ and ¾, the target is 1 surely.
 

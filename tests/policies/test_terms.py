@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from lightning_rl.policies import A2C, APPO, IMPALA, PPO, Policy
+from lightning_rl.policies import A2C, APPO, IMPALA, PG, PPO, Policy
 from lightning_rl.policies.metrics import mean_entropy
 from lightning_rl.policies.sac import flat
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
@@ -51,6 +51,15 @@ def test_entropy_has_a_gradient_where_it_counts_and_costs_none_elsewhere() -> No
     policy, batch = moved(PPO)
     for coefficient in (0.0, 0.3):
         assert mean_entropy(policy.evaluate(batch)[0], coefficient).requires_grad is (coefficient > 0)
+
+
+@pytest.mark.parametrize("policy_class", [*ON_POLICY, PG])
+def test_the_entropy_that_is_reported_is_the_mean_in_nats(policy_class: type[Policy]) -> None:
+    """Of a normal distribution: ½ log 2πe + log σ for each number."""
+    policy, batch = moved(policy_class)
+    dist = policy.distribution_of(batch)
+    expected = torch.distributions.Normal(dist.mean, dist.log_std.exp()).entropy().sum(1).mean()
+    assert_close(policy.loss(batch)[1]["entropy"].detach(), expected.detach())
 
 
 @pytest.mark.parametrize("policy_class", ON_POLICY)

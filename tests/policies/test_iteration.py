@@ -15,7 +15,7 @@ from lightning_rl.callbacks import RLCallback
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.policies import A3C, DQN, ES, PPO, Policy, Rainbow
 from lightning_rl.policies.from_replay import DIAGNOSED
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import SampleBatch, env_steps
 
 ITERATIONS = 3
 
@@ -54,11 +54,8 @@ class Hooks(RLCallback):
         self.learned.append(result)
         result["told"] = 1.0
 
-    def on_postprocess_trajectory(
-        self, *, policy: Any, postprocessed_batch: SampleBatch, original_batch: SampleBatch
-    ) -> None:
-        assert original_batch.valid.dim() == 2 and "advantages" in postprocessed_batch
-        self.rows.append((int(original_batch.valid.sum()), postprocessed_batch.count))
+    def on_postprocess_trajectory(self, *, policy: Any, postprocessed_batch: Any, original_batch: Any) -> None:
+        self.rows.append((env_steps(original_batch), postprocessed_batch.count))
 
     def on_train_batch_start(self, *args: Any) -> None:
         self.begun = time.perf_counter()

@@ -84,6 +84,13 @@ def test_a_distance_that_is_penalised_raises_the_loss(policy_class: type[Policy]
     assert_close(term(policy, batch, "kl_coef", torch.tensor(0.5)), 0.5 * kl, rtol=1e-3, atol=1e-5)
 
 
+def test_without_a_penalty_no_distance_is_computed_and_no_distribution_is_recorded() -> None:
+    policy, batch = moved(PPO)
+    assert "kl" not in policy.loss(batch)[1] and "action_dist_inputs" not in batch
+    policy, batch = moved(PPO, kl_coef=0.5)
+    assert policy.loss(batch)[1]["kl"] > 0.01 and "action_dist_inputs" in batch
+
+
 @pytest.mark.parametrize("name", ["sac", "sac, redq", "tqc"])
 def test_targets_pay_for_actions_that_were_improbable(name: str) -> None:
     """R + γ (Q − α log π), the same action at every temperature."""

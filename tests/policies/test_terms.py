@@ -62,6 +62,32 @@ def test_the_entropy_that_is_reported_is_the_mean_in_nats(policy_class: type[Pol
     assert_close(policy.loss(batch)[1]["entropy"].detach(), expected.detach())
 
 
+def test_ppo_s_loss_is_the_same_where_it_reports_less() -> None:
+    policy, batch = moved(PPO, entropy_coef=0.3)
+    whole, metrics = policy.loss(batch)
+    policy.diagnosing = False
+    loss, fewer = policy.loss(batch)
+    assert_close(loss, whole)
+    assert set(metrics) - set(fewer) == {"approx_kl", "clip_fraction"} and "entropy" in fewer
+
+
+@pytest.mark.parametrize("clip", [0.05, 0.2])
+def test_the_clipped_share_is_that_of_rows_whose_ratio_left_the_interval(clip: float) -> None:
+    policy, batch = moved(PPO, clip=clip)
+    ratio = (policy.distribution_of(batch).logp(batch.actions) - batch.action_logp).exp().detach()
+    share = sum(abs(value - 1.0) > clip for value in ratio.tolist()) / len(ratio)
+    assert 0.0 < share < 1.0
+    assert policy.loss(batch)[1]["clip_fraction"].item() == pytest.approx(share)
+
+
+@pytest.mark.parametrize(("approx_kl", "goes_on"), [(0.7, True), (0.75, True), (0.8, False)])
+def test_learning_stops_beyond_one_and_a_half_times_the_kl_that_is_aimed_at(approx_kl: float, goes_on: bool) -> None:
+    policy, _ = moved(PPO, target_kl=0.5)
+    assert policy.keep_learning({"approx_kl": torch.tensor(approx_kl)}) is goes_on
+    policy.target_kl = None
+    assert policy.keep_learning({})
+
+
 @pytest.mark.parametrize("policy_class", ON_POLICY)
 def test_errors_of_values_raise_the_loss(policy_class: type[Policy]) -> None:
     policy, batch = moved(policy_class)

@@ -19,6 +19,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Exploration
 from lightning_rl.losses.value import value_rescale
 from lightning_rl.policies import DDPG, DQN, R2D2, SAC, TD3, TQC, Policy, Rainbow, SimpleQ
+from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 
 OBS, TWO, BOX = spaces.Box(-1, 1, (3,)), spaces.Discrete(2), spaces.Box(-1, 1, (2,))
@@ -511,6 +512,7 @@ def test_a_keyword_that_an_optimizer_does_not_have_is_refused_when_the_policy_is
             policy_class(OBS, TWO, optimizer="sgd")
         policy_class(OBS, TWO, optimizer="sgd", optimizer_kwargs=None)
     assert Rainbow(OBS, TWO).optimiser.torch_optimizer.param_groups[0]["eps"] == 1.5e-4
+    assert R2D2(OBS, TWO).optimiser.torch_optimizer.param_groups[0]["eps"] == 1e-3
 
 
 # -- who learns from what ---------------------------------------------------------------------------------------------
@@ -1036,6 +1038,65 @@ def test_losses_of_a_subclass_count_without_priorities_too() -> None:
 
     plain, doubled = (kind(OBS, TWO, seed=1) for kind in (DQN, Doubled))
     assert_close(2.0 * plain.loss(rows(count=6))[0], doubled.loss(rows(count=6))[0])
+
+
+def test_sequences_of_a_fragment_have_what_a_model_with_memory_reads_next() -> None:
+    """Each row what the next step observes, each sequence the state in which its second row began."""
+    env = EnvCreator("CartPole-v1")
+    model = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}
+    policy = R2D2(*env.spaces(), model={**model, "lstm_use_prev_action": True}, reward_filter="sign", gamma=0.75)
+    fragment = RolloutWorker(env, policy, num_envs=2, fragment_length=32, seed=2).sample()
+    fragment["place"], fragment["rewards"] = torch.arange(64).view(32, 2), fragment.rewards * 5.0
+    found = policy.postprocess_trajectory(fragment)
+    assert found.count == int(fragment.valid.sum()) and not fragment.valid.all()
+    assert set(found.rewards.tolist()) == {1.0} and set(found["discounts"].tolist()) == {0.75}
+    for row, place in enumerate(found["place"].tolist()):
+        step, env_index = divmod(place, 2)
+        for name in ("obs", "prev_actions"):
+            assert torch.equal(found[name][row], fragment[name][step, env_index])
+            assert torch.equal(found[f"next_{name}"][row], fragment[name][step + 1, env_index])
+    starts = found["place"][found.seq_lens.cumsum(0) - found.seq_lens].tolist()
+    assert len(starts) > 12
+    for sequence, place in enumerate(starts):
+        step, env_index = divmod(place, 2)
+        for name in ("0", "1"):
+            assert torch.equal(found.state_in[name][sequence], fragment.state_in[name][step, env_index])
+            assert torch.equal(found["next_state_in"][name][sequence], fragment.state_in[name][step + 1, env_index])
+
+
+def test_every_row_is_trained_where_none_warms_up() -> None:
+    """Of errors 1, 2, 6, 1, 2 and −4, 2, 6: 0.9 · 6 + 0.1 · 12 / 5 = 5.64, and 0.9 · 6 + 0.1 · 4 = 5.8."""
+    policy, batch = recurrent(), sequences().without("burn_in")
+    errors = torch.tensor([1.0, 2.0, 6.0, 1.0, 2.0, -4.0, 2.0, 6.0])
+    loss, priorities = policy.reduced(errors, errors, batch)
+    assert loss.item() == pytest.approx(2.0)
+    assert_close(priorities, torch.tensor([5.64, 5.8]))
+    plain, found = policy.reduced(errors, errors, rows(count=8))  # of a model without memory
+    assert plain.item() == pytest.approx(2.0) and torch.equal(found, errors)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_rows_that_warm_up_are_not_trained_in_any_way(training: bool) -> None:
+    """The model is in eval mode for them, and does not keep gradients; then it is in the mode that it was in.
+
+    The other rows, 3 and 2, are padded to 6, and where none warms up 5 and 3 to 10.
+    """
+    policy, seen = recurrent().train(training), []
+    policy.model.register_forward_hook(
+        lambda model, inputs, outputs: seen.append(
+            (len(outputs[0]), model.training, inputs[0]["is_training"], outputs[0].requires_grad)
+        )
+    )
+    policy.q_values(policy.model, sequences())
+    assert sorted(seen) == [(1, False, False, False), (2, False, False, False), (6, training, training, True)]
+    assert policy.model.training is training
+    seen.clear()
+    policy.q_values(policy.model, sequences(burn_in=torch.zeros(8, dtype=torch.bool)))
+    assert seen == [(10, training, training, True)]
+    seen.clear()
+    with torch.no_grad():  # targets need no cut: one forward over whole sequences
+        policy.q_values(policy.model, sequences())
+    assert seen == [(10, training, training, False)]
 
 
 def test_warming_up_changes_no_value() -> None:

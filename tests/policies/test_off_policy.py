@@ -153,6 +153,22 @@ def test_targets_computed_for_several_steps_at_once_are_those_of_each_step(name:
     assert len(asked) == 3  # for 2, 2 and 1 steps
 
 
+def test_targets_are_computed_for_the_steps_up_to_the_next_move_of_the_target_network() -> None:
+    """One step was taken of three between moves: two more on 3 rows each, then three."""
+    policy = made("simple_q", target_update_interval=3)
+    policy.gradient_steps = 1
+    asked = count_calls(policy.target_model)
+    for batch in policy.batches_of(rows(count=15), steps=5):
+        stepped(policy, batch)
+    assert asked == [6, 9]
+
+
+@pytest.mark.parametrize(("interval", "steps"), [(8, 1), (1, 5)])
+def test_nothing_is_computed_ahead_where_each_step_has_its_own_target(interval: int, steps: int) -> None:
+    batches = list(made("simple_q", target_update_interval=interval).batches_of(rows(count=15), steps))
+    assert len(batches) == steps and not any("td_targets" in batch for batch in batches)
+
+
 def stepped(policy: Any, batch: SampleBatch) -> Tensor:
     """TD errors of a gradient step."""
     policy.descended(*policy.total_loss(batch))
@@ -1097,6 +1113,13 @@ def test_rows_that_warm_up_are_not_trained_in_any_way(training: bool) -> None:
     with torch.no_grad():  # targets need no cut: one forward over whole sequences
         policy.q_values(policy.model, sequences())
     assert seen == [(10, training, training, False)]
+
+
+def test_forbidden_actions_of_trained_rows_have_no_value_while_others_warm_up() -> None:
+    policy, batch = recurrent(), sequences(action_mask=torch.tensor([[True, False]]).expand(8, 2))
+    values, returns = policy.q_values(policy.model, batch)
+    assert bool(values[~batch["burn_in"], 1].isneginf().all()) and bool(returns.isfinite().all())
+    assert_close(values[:, 0], returns[:, 0])
 
 
 def test_warming_up_changes_no_value() -> None:

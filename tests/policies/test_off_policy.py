@@ -104,6 +104,17 @@ def test_the_online_network_chooses_and_the_target_network_judges(double: bool, 
     assert_close(found, torch.tensor([1.0, 2.0] * 3) - (1.0 + 0.9 * following))
 
 
+@pytest.mark.parametrize(("policy_class", "keywords"), [(SimpleQ, {}), (DQN, {"double": False}), (DQN, {})])
+def test_what_follows_is_the_best_allowed_action(policy_class: Any, keywords: dict[str, Any]) -> None:
+    """Both networks say (10, 3), and 10 is forbidden next: Q(s, a) − (1 + 0.9 · 3)."""
+    policy = policy_class(OBS, TWO, **SMALL, **keywords)
+    constant_q(policy.model, 10.0, 3.0)
+    constant_q(policy.target_model, 10.0, 3.0)
+    now, following = torch.tensor([[True, True]]).expand(6, 2), torch.tensor([[False, True]]).expand(6, 2)
+    found = td_errors(policy, rows(rewards=torch.ones(6), action_mask=now, next_action_mask=following))
+    assert_close(found, torch.tensor([10.0, 3.0] * 3) - 3.7)
+
+
 @pytest.mark.parametrize(("double", "following"), [(False, 10.0), (True, 3.0)])
 def test_the_online_network_chooses_among_quantiles_too(double: bool, following: float) -> None:
     """The same by means: quantiles (0, 2) and (1, 3) online, (9, 11) and (2, 4) of the target network."""
@@ -383,6 +394,29 @@ def test_a_soft_target_moves_by_tau_at_every_step(name: str) -> None:
 
 
 # -- heads ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("custom", "hiddens", "dueling", "widths"),
+    [
+        (True, [], False, None),
+        (True, [5], False, [5, 2]),
+        (True, [], True, [2]),
+        (True, [5], True, [5, 2]),
+        (False, [], False, [2]),
+        (False, [5, 4], False, [5, 4, 2]),
+    ],
+)
+def test_a_head_makes_q_values_but_where_a_custom_model_alone_does(
+    custom: bool, hiddens: list[int], dueling: bool, widths: list[int] | None
+) -> None:
+    """Widths of the head's layers; a model of one's own without hidden layers or parts after it gives Q-values."""
+    policy = made("dqn", hiddens=hiddens, dueling=dueling, **(NORMED if custom else {}))
+    head = policy.model.advantages
+    linear = [] if head is None else [layer for layer in head.modules() if isinstance(layer, nn.Linear)]
+    assert sorted(layer.out_features for layer in linear) == sorted(widths or [])
+    assert (policy.model.state_value is not None) is dueling
+    assert policy.q_values(policy.model, rows())[0].shape == (6, 2)
+
+
 def test_the_dueling_head_adds_the_advantage_over_the_mean() -> None:
     """V = 2, A = (1, 3): Q = 2 + (1 − 2, 3 − 2)."""
     policy = made("dqn, dueling")

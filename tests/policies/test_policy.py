@@ -312,7 +312,7 @@ def test_the_gradient_is_clipped_to_the_norm() -> None:
     torch.testing.assert_close(after, torch.tensor(0.01), rtol=1e-3, atol=0)
 
 
-@pytest.mark.parametrize(("rows", "steps"), [(1, 1), (2, 1), (64, 1), (100, 2), (256, 4), (1024, 16)])
+@pytest.mark.parametrize(("rows", "steps"), [(1, 1), (2, 1), (64, 1), (100, 2), (256, 4), (1024, 16), (4160, 65)])
 def test_minibatches_without_a_count_have_about_64_rows(rows: int, steps: int) -> None:
     policy = PPO(*CARTPOLE.spaces())
     assert policy.minibatch_count(SampleBatch(rewards=torch.zeros(rows))) == steps

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from lightning_rl.data.population_datamodule import PopulationDataModule
+from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import StochasticSampling
 from lightning_rl.policies import (
     A2C,
@@ -132,6 +134,16 @@ def test_a_draw_for_several_steps_is_cut_in_order_and_one_for_a_single_step_stay
     assert [part.rewards.tolist() for part in policy.batches_of(drawn, 3)] == drawn.rewards.view(3, 2).tolist()
     (whole,) = policy.batches_of(drawn, 1)
     assert whole is drawn
+
+
+def test_an_algorithm_learns_from_rollouts_unless_its_class_says_otherwise() -> None:
+    policy = scripted()
+    found = policy._rows(fragment_of(policy))
+    assert found.count == 16 and not {"next_obs", "discounts"} & set(found)
+    data = PopulationDataModule({"id": "CartPole-v1"}, directions=4)
+    data._policy = lambda: policy  # type: ignore[method-assign]
+    with pytest.raises(ConfigError, match="data=population feeds es and ars; Scripted learns from rollouts"):
+        data.setup("fit")
 
 
 # -- how it is computed -----------------------------------------------------------------------------------------------

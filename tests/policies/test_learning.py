@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,6 +57,7 @@ class Scripted(Policy):
         super().__init__(observation_space, action_space, **keywords)
         self.passes, self.minibatches, self.last = passes, minibatches, last
         self.noted: list[Any] = []
+        self.diagnosed: list[bool] = []
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
         assert not torch.is_grad_enabled()
@@ -64,6 +67,7 @@ class Scripted(Policy):
         assert torch.is_grad_enabled()
         number = sum(isinstance(note, int) for note in self.noted)
         self.noted.append(number)
+        self.diagnosed.append(self.diagnosing)
         loss = torch.stack([p.square().sum() for p in self.model.parameters()]).sum()
         tiny = torch.full((), 1e-40) * 1.0
         return loss, {"number": torch.tensor(float(number)), "tiny": (tiny != 0).float()}
@@ -89,6 +93,12 @@ def test_what_an_algorithm_does_between_sweeps_comes_before_each_but_the_first()
     policy = scripted(passes=3, minibatches=2)
     policy.learn_on_batch(fragment_of(policy))
     assert policy.noted == [0, 1, "next sweep", 2, 3, "next sweep", 4, 5]
+
+
+def test_the_first_step_and_those_of_the_last_sweep_report_what_only_curves_need() -> None:
+    policy = scripted(passes=3, minibatches=2)
+    policy.learn_on_batch(fragment_of(policy))
+    assert policy.diagnosed == [True, False, False, False, True, True]
 
 
 def test_there_is_nothing_to_do_between_sweeps_over_rows_that_are_no_fragment() -> None:
@@ -144,6 +154,38 @@ def test_an_algorithm_learns_from_rollouts_unless_its_class_says_otherwise() -> 
     data._policy = lambda: policy  # type: ignore[method-assign]
     with pytest.raises(ConfigError, match="data=population feeds es and ars; Scripted learns from rollouts"):
         data.setup("fit")
+
+
+class Hooks:
+    """Notes what it is shown, in order."""
+
+    def __init__(self) -> None:
+        self.shown: list[tuple[str, Any, Any]] = []
+
+    def on_postprocess_trajectory(self, *, policy: Any, postprocessed_batch: Any, original_batch: Any) -> None:
+        self.shown.append(("rows", postprocessed_batch, original_batch))
+
+    def on_learn_on_batch(self, *, policy: Any, train_batch: Any, result: Any) -> None:
+        self.shown.append(("result", train_batch, result))
+
+
+def test_hooks_of_every_callback_see_the_rows_then_the_result() -> None:
+    policy, callbacks = scripted(passes=2), [Hooks(), object(), Hooks()]
+    fragment = fragment_of(policy)
+    policy._trainer = SimpleNamespace(callbacks=callbacks, training=False)
+    metrics = policy.learn_on_batch(fragment)
+    policy._trainer = None
+    for hooks in (callbacks[0], callbacks[2]):
+        (first, found, original), (second, learned, result) = hooks.shown
+        assert (first, second) == ("rows", "result")
+        assert original is fragment and found is learned and found.count == 16 and result is metrics
+
+
+def test_seconds_of_learning_are_those_of_the_whole_iteration() -> None:
+    policy = scripted(passes=2)
+    started = time.perf_counter()
+    policy.learn_on_batch(fragment_of(policy))
+    assert 0.0 < policy.learn_seconds < time.perf_counter() - started
 
 
 # -- how it is computed -----------------------------------------------------------------------------------------------

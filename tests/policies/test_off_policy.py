@@ -174,10 +174,10 @@ def test_targets_are_computed_for_the_steps_up_to_the_next_move_of_the_target_ne
     assert asked == [6, 9]
 
 
-@pytest.mark.parametrize(("interval", "steps"), [(8, 1), (1, 5)])
-def test_nothing_is_computed_ahead_where_each_step_has_its_own_target(interval: int, steps: int) -> None:
-    batches = list(made("simple_q", target_update_interval=interval).batches_of(rows(count=15), steps))
-    assert len(batches) == steps and not any("td_targets" in batch for batch in batches)
+@pytest.mark.parametrize(("interval", "steps", "ahead"), [(8, 1, False), (8, 2, True), (1, 5, False)])
+def test_targets_are_computed_ahead_where_several_steps_have_the_same(interval: int, steps: int, ahead: bool) -> None:
+    batches = list(made("simple_q", target_update_interval=interval).batches_of(rows(count=10), steps))
+    assert len(batches) == steps and all(("td_targets" in batch) is ahead for batch in batches)
 
 
 def stepped(policy: Any, batch: SampleBatch) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.testing import assert_close
 
 from lightning_rl.data.population_datamodule import PopulationDataModule
 from lightning_rl.errors import ConfigError
@@ -33,6 +34,7 @@ from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.policies.metrics import means
 from lightning_rl.rollouts import EnvCreator, RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.seeding import derive_seed
 from lightning_rl.trainer.making import reaches_every_parameter
 from tests.policies.test_off_policy import Q_LEARNERS, made, rows
 from tests.policies.test_terms import ON_POLICY, moved
@@ -181,11 +183,57 @@ def test_hooks_of_every_callback_see_the_rows_then_the_result() -> None:
         assert original is fragment and found is learned and found.count == 16 and result is metrics
 
 
+def test_a_policy_outside_a_fit_draws_as_the_first_rank_does() -> None:
+    policy, trainer = scripted(), SimpleNamespace(callbacks=[], training=False, global_rank=3)
+    alone = policy._begin_iteration().initial_seed()
+    assert alone == derive_seed(1, "learner", 0, 0)
+    policy._trainer = trainer
+    assert not policy.in_trainer and policy._begin_iteration().initial_seed() == alone
+    trainer.training = True
+    assert policy.in_trainer and policy._begin_iteration().initial_seed() == derive_seed(1, "learner", 0, 3)
+
+
+def test_rows_that_name_their_places_in_a_buffer_are_scaled_for_algorithms_that_replay_only() -> None:
+    for policy_class, scaled in ((PPO, False), (DQN, True)):
+        policy: Any = policy_class(*CARTPOLE.spaces(), **SMALL, reward_filter="return_std")
+        policy.reward_filter.normaliser.moments.update(torch.tensor([[0.0], [20.0]]))
+        batch = rows(count=4, rewards=torch.ones(4), batch_indexes=torch.arange(4))
+        assert policy._rows(batch).rewards.tolist() == pytest.approx([0.1 if scaled else 1.0] * 4)
+
+
 def test_seconds_of_learning_are_those_of_the_whole_iteration() -> None:
     policy = scripted(passes=2)
     started = time.perf_counter()
     policy.learn_on_batch(fragment_of(policy))
     assert 0.0 < policy.learn_seconds < time.perf_counter() - started
+
+
+# -- the loss of a step ------------------------------------------------------------------------------------------------
+def test_a_loss_is_the_sum_of_what_the_model_and_the_exploration_make_of_it() -> None:
+    """The model adds 2 and 4 times the algorithm's loss to it, the exploration learns from a loss of 5."""
+    policy, batch = scripted(), rows(count=4)
+    plain = policy.total_loss(batch)[0].detach()
+    policy.model.custom_loss = lambda loss, batch: [loss, 2.0 * loss, 4.0 * loss]
+    policy.exploration.loss = lambda policy, batch: (torch.tensor(5.0), {"size": torch.tensor(3.0)})
+    loss, metrics = policy.total_loss(batch)
+    assert_close(loss.detach(), 7.0 * plain + 5.0)
+    assert metrics["loss"] is loss and metrics["exploration/size"] == 3.0
+
+
+def test_metrics_that_wait_for_the_end_of_an_iteration_hold_no_graph() -> None:
+    policy, batch = scripted(), rows(count=4)
+    metrics = policy.descended(*policy.total_loss(batch))
+    assert "loss" in metrics and not any(value.requires_grad for value in metrics.values())
+
+
+def test_first_priorities_depend_on_neither_dropout_nor_the_state_of_the_generator() -> None:
+    policy, found = made("sac", critic_dropout=0.5), []
+    for seed, training in ((1, True), (2, True), (3, False)):
+        policy.train(training)
+        torch.manual_seed(seed)
+        found.append(policy.initial_priorities(rows("sac")))
+        assert policy.training is training
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
 
 
 # -- how it is computed -----------------------------------------------------------------------------------------------

@@ -605,13 +605,13 @@ def test_actor_and_critics_descend_the_losses_that_are_reported(name: str) -> No
 
 @pytest.mark.parametrize("name", ["dqn", "c51", "simple_q"])
 def test_q_learning_reports_means_of_the_actions_taken(name: str) -> None:
-    """Q = 1 and 2 (C51: the atoms −10 and 10 surely), taken in turn; targets −1 at the end, or that atom nearly."""
+    """Q = 1 and 2 (C51: the atoms −10 and 10 surely), taken in turn; the target is 1¼: errors −¼ and ¾."""
     policy = made(name, **({"num_atoms": 2} if name == "c51" else {}))
     constant_q(policy.model, *([90.0, 0.0, 0.0, 90.0] if name == "c51" else [1.0, 2.0]))
-    metrics = policy.loss(rows(rewards=-torch.ones(6), terminated=torch.ones(6, dtype=torch.bool)))[1]
+    metrics = policy.loss(rows(rewards=torch.full((6,), 1.25), terminated=torch.ones(6, dtype=torch.bool)))[1]
     assert metrics["q_mean"].item() == pytest.approx(0.0 if name == "c51" else 1.5)
     if name != "c51":
-        assert metrics["td_error"].item() == pytest.approx(2.5)
+        assert metrics["td_error"].item() == pytest.approx(0.5)
 
 
 @each_algorithm

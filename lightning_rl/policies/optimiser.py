@@ -88,9 +88,7 @@ class Optimiser:
 
     def _make(self) -> torch.optim.Optimizer:
         cls: Any = OPTIMIZERS.get(self.name) or import_object(self.name)
-        keywords = dict(self.keywords)
-        if cls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
-            keywords.setdefault("fused", True)  # 1.3 × the gradient rows/s of the loop form at batch 256 on a CPU
+        keywords = _with_defaults(cls, self.keywords)
         groups = self.policy.parameter_groups()
         self.flat = [FlatParameters(group["params"]) for group in groups] if self._is_flat(groups) else []
         stepped = (
@@ -292,17 +290,24 @@ def check_optimizer(name: str, keywords: Mapping[str, Any] | None) -> None:
         return
     cls: Any = OPTIMIZERS[name]
     given = fitted_keywords("policy.optimizer_kwargs", keywords or {}, hints_of(cls, without=("params", "lr")))
-    for tried in ({key: value} for key, value in given.items()):
-        _try_optimizer(cls, tried)
-    if len(given) > 1:
+    try:
         _try_optimizer(cls, given)
+    except ConfigError:
+        for key, value in given.items():  # one alone may be to blame, and is the one to name
+            _try_optimizer(cls, {key: value})
+        raise
+
+
+def _with_defaults(cls: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of an optimizer, in its fused form: 1.3 × the gradient rows/s of the loop form at batch 256 on a CPU."""
+    is_fused = cls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD) and not keywords.get("foreach")
+    return {"fused": True, **keywords} if is_fused else dict(keywords)
 
 
 def _try_optimizer(cls: Any, keywords: Mapping[str, Any]) -> None:
     """Let torch refuse keywords of an optimizer now, and not when training has begun."""
-    fused = {"fused": True} if cls is not torch.optim.RMSprop else {}
     try:
-        cls([torch.zeros(1, requires_grad=True)], lr=1e-3, **{**fused, **keywords})
+        cls([torch.zeros(1, requires_grad=True)], lr=1e-3, **_with_defaults(cls, keywords))
     except (ValueError, TypeError, RuntimeError, IndexError) as error:
         named = ", ".join(f"policy.optimizer_kwargs.{key}={shown(value)}" for key, value in keywords.items())
         raise ConfigError(f"{named}: {first_line(error)}") from error

@@ -357,7 +357,7 @@ def test_keywords_that_an_imported_optimizer_does_not_take_are_named_when_it_is_
         (
             "sgd",
             {"fused": True, "foreach": True},
-            r"kwargs\.fused=True, policy\.optimizer_kwargs\.foreach=True: `fused`",
+            r"kwargs\.fused=True, .*\.foreach=True: `fused`",
         ),
         ("sgd", {"nesterov": True}, r"^policy\.optimizer_kwargs\.nesterov=True: Nesterov momentum requires a momentum"),
         ("sgd", {"momentum": 0.9, "nesterov": True}, None),

@@ -307,7 +307,7 @@ def test_what_is_written_is_a_copy_without_gradients() -> None:
 @pytest.mark.parametrize(
     "weights",
     [np.array(["text"]), np.array([object()]), {None: 1}, {"a": 1, None: 2}, {(0, None): 1}, {frozenset({1}): 2}, {1j}],
-    ids=str,
+    ids=["texts", "objects", "no name", "one no name", "a name in two parts", "a set as a name", "a set"],
 )
 def test_weights_that_no_file_can_hold_are_refused(weights: Any) -> None:
     with pytest.raises(

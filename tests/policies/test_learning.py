@@ -156,6 +156,7 @@ def test_an_algorithm_learns_from_rollouts_unless_its_class_says_otherwise() -> 
     data._policy = lambda: policy  # type: ignore[method-assign]
     with pytest.raises(ConfigError, match="data=population feeds es and ars; Scripted learns from rollouts"):
         data.setup("fit")
+    assert not reaches_every_parameter(Alone(*CARTPOLE.spaces(), **SMALL), None)
 
 
 class Hooks:

@@ -56,6 +56,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 UNIONS = (Union, types.UnionType)
+BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 SCHEDULE = frozenset(get_args(Schedule))
 WORDS = {
     float: "number",
@@ -138,15 +139,18 @@ def checks_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, N
             return constructor
         hints: dict[str, Any] = {}
         names: list[str] = []
+        placeable: list[str] = []  # names of arguments that may be given by place
 
         @functools.wraps(constructor)
         def check(*args: P.args, **kwargs: P.kwargs) -> None:
             if not names:  # at first use: annotations may name what the module defines later
-                names.extend(inspect.signature(constructor).parameters)
+                parameters = inspect.signature(constructor).parameters
+                names.extend(parameters)
+                placeable.extend(name for name in names if parameters[name].kind in BY_PLACE)
                 hints.update(_hints(constructor))
             placed = [
                 fitted(f"{section}.{name}", value, hints[name]) if name in hints else value
-                for name, value in zip(names, args, strict=False)
+                for name, value in zip(placeable, args, strict=False)
             ]
             named = {
                 name: fitted(f"{section}.{name}", value, hints[name]) if name in hints and name in names else value

@@ -328,6 +328,9 @@ def record(tests: list[str]) -> None:
         lines[os.path.relpath(name, ROOT)] = kept
     passed = {test: duration for test, duration in seconds.items() if duration != float("inf")}
     earlier = json.loads(RECORD.read_text()) if RECORD.exists() else {"seconds": {}, "lines": {}}
+    recorded = {test.split("::")[0] for test in seconds}
+    gone = {test for test in earlier["seconds"] if test.split("::")[0] in recorded} - set(passed)
+    earlier["seconds"] = {test: each for test, each in earlier["seconds"].items() if test not in gone}
     for path, found in lines.items():
         merged = earlier["lines"].setdefault(path, {})
         for line, tests_there in found.items():
@@ -474,12 +477,12 @@ def one(described: str, tests: list[str]) -> int:
 
 
 def waited_for(child: int, limit: float) -> str:
-    """What the exit status of a process group says, or that it took too long."""
+    """What the exit status of a process group says (pytest's 4 and 5: its tests are gone), or that it took too long."""
     ends = time.monotonic() + limit
     while time.monotonic() < ends:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            return "survived" if os.waitstatus_to_exitcode(status) == 0 else "killed"
+            return {0: "survived", 4: "unrun", 5: "unrun"}.get(os.waitstatus_to_exitcode(status), "killed")
         time.sleep(0.01)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)

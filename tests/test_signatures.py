@@ -249,6 +249,16 @@ def test_a_policy_that_takes_a_config_is_passed_whatever_it_is_given():
     assert Scratch(OBS, ACTIONS, {"gamma": "many"}).config == {"gamma": "many"}
 
 
+def test_arguments_by_place_are_not_matched_with_keywords() -> None:
+    class Mine(PPO):
+        def __init__(self, *args: Any, passes: Count = 3, **keywords: Any) -> None:
+            super().__init__(*args, passes=passes, **keywords)
+
+    assert Mine(OBS, ACTIONS, passes=2).passes == 2
+    with pytest.raises(ConfigError, match=r"policy\.passes=0"):
+        Mine(OBS, ACTIONS, passes=0)
+
+
 # -- one place ---------------------------------------------------------------------------------------------------------
 def shipped_constructors() -> list[Any]:
     """Every class whose keywords are config keys."""

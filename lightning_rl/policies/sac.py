@@ -224,7 +224,7 @@ class SAC(Policy):
 
 def flat(actions: Any) -> Tensor:
     """Actions `[N, *]` as vectors `[N, A]`."""
-    return actions if actions.dim() == 2 else actions.flatten(1)
+    return actions.reshape(len(actions), -1)
 
 
 def probabilities(dist: Any) -> tuple[Tensor, Tensor]:

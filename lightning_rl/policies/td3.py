@@ -113,7 +113,7 @@ class TD3(Policy):
         with torch.no_grad():
             targets = td_targets(batch.rewards, self.following_values(batch), batch.terminated, batch.discounts)
         inputs = self.inputs_of(batch)
-        q_values = self.critic(inputs, batch.actions.flatten(1))
+        q_values = self.critic(inputs, batch.actions.reshape(len(batch.actions), -1))
         critic_loss = critic_error(q_values, targets, batch.get("weights"))
         batch["td_errors"] = (q_values.detach() - targets).abs().mean(0)  # signed ones of two critics cancel out
         metrics = {"value_loss": critic_loss, "q_mean": q_values.detach().mean()}
@@ -137,7 +137,7 @@ class TD3(Policy):
     def acted(self, actor: Model, inputs: InputDict) -> Tensor:
         """An actor's actions `[N, A]`."""
         outputs, _ = actor(inputs, (), None)
-        return self.distribution(outputs).deterministic_sample().flatten(1)
+        return self.distribution(outputs).deterministic_sample().reshape(len(outputs), -1)
 
     def after_step(self) -> None:
         """Move the target networks, when the actor moved."""

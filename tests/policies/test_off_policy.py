@@ -565,6 +565,18 @@ def test_a_keyword_that_an_optimizer_does_not_have_is_refused_when_the_policy_is
     assert R2D2(OBS, TWO).optimiser.torch_optimizer.param_groups[0]["eps"] == 1e-3
 
 
+@pytest.mark.parametrize("policy_class", [SAC, TQC, TD3, DDPG])
+def test_an_action_may_be_a_single_number_without_an_axis(policy_class: type[Policy]) -> None:
+    """A Box of shape `()` is learned from as one of shape `(1,)` is."""
+    actions = torch.linspace(-0.9, 0.9, 6)
+    losses = []
+    for shape in ((), (1,)):
+        policy = policy_class(OBS, spaces.Box(-1, 1, shape), **SMALL, seed=1)
+        torch.manual_seed(0)
+        losses.append(policy.loss(rows(actions=actions.view(6, *shape)))[0])
+    assert torch.equal(*losses)
+
+
 # -- who learns from what ---------------------------------------------------------------------------------------------
 def gradients(policy: Any, batch: SampleBatch) -> dict[str, Tensor]:
     """By parameter, of one loss, on TD3's turn to train the actor."""

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from lightning_rl.callbacks import RLCallback
     from lightning_rl.data.datamodule import RolloutDataModule
     from lightning_rl.data.replay_datamodule import ReplayDataModule
+    from lightning_rl.envs.creator import EnvCreator
+    from lightning_rl.envs.registry import EnvContext, register_env
     from lightning_rl.exploration import Exploration
     from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog
     from lightning_rl.models.distributions import ActionDistribution
@@ -39,8 +41,6 @@ if TYPE_CHECKING:
         SimpleQ,
         build_policy,
     )
-    from lightning_rl.rollouts.envs import EnvCreator
-    from lightning_rl.rollouts.registry import EnvContext, register_env
     from lightning_rl.rollouts.rollout_worker import RolloutWorker
     from lightning_rl.rollouts.worker_set import WorkerSet
     from lightning_rl.sample_batch import SampleBatch, concat_samples
@@ -97,8 +97,8 @@ _HOMES = {
     "DDPG": "policies",
     "DQN": "policies",
     "ES": "policies",
-    "EnvContext": "rollouts.registry",
-    "EnvCreator": "rollouts.envs",
+    "EnvContext": "envs.registry",
+    "EnvCreator": "envs.creator",
     "Exploration": "exploration",
     "IMPALA": "policies",
     "MODEL_DEFAULTS": "models.catalog",
@@ -122,7 +122,7 @@ _HOMES = {
     "WorkerSet": "rollouts.worker_set",
     "build_policy": "policies",
     "concat_samples": "sample_batch",
-    "register_env": "rollouts.registry",
+    "register_env": "envs.registry",
 }
 
 

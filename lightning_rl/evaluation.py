@@ -53,8 +53,8 @@ def evaluate(
     if best and not checkpoint.is_dir():
         raise ConfigError(f"the best one is chosen among the files of a run directory, and {checkpoint} is none")
     file = checkpoint_of(checkpoint, best=best) if checkpoint.is_dir() else checkpoint
+    from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.policies import Policy
-    from lightning_rl.rollouts.envs import EnvCreator
     from lightning_rl.rollouts.worker_set import WorkerSet
     from lightning_rl.spaces import space_difference
 
@@ -105,7 +105,7 @@ def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = 
     file = checkpoint.absolute().parent.parent / "config.yaml"
     if not file.is_file():
         raise ConfigError(f"{checkpoint} is not in a run directory (no {file}): say which environment with --env ID")
-    from lightning_rl.rollouts.envs import EnvCreator
+    from lightning_rl.envs.creator import EnvCreator
 
     config = read_config(file.parent)
     found = {name: config.get(name) for name in ("env", "evaluation")}

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
     from lightning_rl.callbacks import StopSignals
     from lightning_rl.data.datamodule import RolloutDataModule
+    from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.policies import Policy
-    from lightning_rl.rollouts.envs import EnvCreator
 
 __all__ = ["AFRESH", "RESUMABLE", "build", "fit", "recorded", "resumed_config", "train"]
 
@@ -105,7 +105,7 @@ def build(
 
     from lightning_rl.callbacks import KeepConfig, quiet_lightning
     from lightning_rl.callbacks.hooks import worker_hooks
-    from lightning_rl.rollouts.envs import EnvCreator
+    from lightning_rl.envs.creator import EnvCreator
 
     quiet_lightning()
     asked, config = config, in_env_steps_of_run(config)

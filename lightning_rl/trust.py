@@ -72,7 +72,7 @@ ENV = Kind(
     OURS,
     "gymnasium:Env",
     functions=True,
-    registries=("gymnasium:registry", "lightning_rl.rollouts.registry:registered_envs"),
+    registries=("gymnasium:registry", "lightning_rl.envs.registry:registered_envs"),
 )
 WRAPPER = Kind("a subclass of gymnasium.Wrapper", (*OURS, "gymnasium.wrappers"), "gymnasium:Wrapper", functions=True)
 DATA = Kind("a subclass of RolloutDataModule", OURS, "lightning_rl.data.datamodule:RolloutDataModule")

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from peers.replay_work import ALPHA, BATCH, BETA, Kind, fragments, measure
 
-from lightning_rl.data.prioritized import PrioritizedReplayBuffer
-from lightning_rl.data.replay import ReplayBuffer
+from lightning_rl.replay.buffer import ReplayBuffer
+from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
 from lightning_rl.sample_batch import SampleBatch
 
 

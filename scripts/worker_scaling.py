@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.process_workers import SMALL_BYTES, ProcessWorkerSet
 from lightning_rl.rollouts.requests import Requests
 from lightning_rl.rollouts.rollout_process import RolloutProcess

@@ -19,9 +19,10 @@ from lightning_rl.callbacks.metric_names import METRICS
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data import RolloutDataModule
 from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError, import_path
 from lightning_rl.policies import A2C, DQN, PPO, Policy, build_policy
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from tests.callbacks.test_loggers import curve
 
 CARTPOLE = EnvCreator("CartPole-v1")

@@ -27,11 +27,11 @@ from lightning_rl.cli import main
 from lightning_rl.config.check import check_config
 from lightning_rl.config.compose import compose_config
 from lightning_rl.data.offline import JsonReader
+from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError, EnvError
 from lightning_rl.evaluation import evaluate
 from lightning_rl.policies import PPO
 from lightning_rl.policies.checkpoints import read_checkpoint
-from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.trust import NamedByFile, packages_named
 
 TREE = "{place}"  # in a payload: the directory of the canary
@@ -424,7 +424,7 @@ HOSTILE_ENVS: dict[str, dict[str, Any]] = {
         "env.kwargs": {"env_id": "stranger:Id-v0"},
     },
     "an id that relays, behind a module of ours": {
-        "env.id": "lightning_rl.rollouts.tasks:GymV26Environment-v0",
+        "env.id": "lightning_rl.envs.toy_tasks:GymV26Environment-v0",
         "env.kwargs": {"env_id": "stranger:Id-v0"},
     },
     "an older id that relays": {"env.id": "GymV21Environment-v0", "env.kwargs": {"env_id": "stranger:Id-v0"}},
@@ -846,9 +846,9 @@ def test_every_place_that_imports_a_name_is_known() -> None:
     users = {name for name, text in texts.items() if re.search(r"(?<!def )\bimport_object\(", text)}
     assert users == {
         *("config/check.py", "config/compose.py", "config/descriptions.py", "config/policy_option.py"),
-        *("config/shares.py", "data/datamodule.py", "data/hindsight.py", "exploration/making.py", "models/custom.py"),
+        *("config/shares.py", "data/datamodule.py", "replay/hindsight.py", "exploration/making.py", "models/custom.py"),
         *("policies/checkpoints.py", "policies/custom_losses.py", "policies/optimiser.py", "rllib/__init__.py"),
-        *("rollouts/envs.py", "run.py", "signatures.py"),
+        *("envs/creator.py", "run.py", "signatures.py"),
     }
     keywords = {
         argument.arg

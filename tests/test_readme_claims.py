@@ -144,7 +144,7 @@ CLAIMS = {
     ],
     "**A model** is an `nn.Module`": ["test_registration.py::test_registered_pieces_go_with_every_algorithm"],
     "**An environment** is an import path": [
-        "rollouts/test_envs.py::test_a_class_a_function_and_an_import_path_make_the_same_environment"
+        "envs/test_creator.py::test_a_class_a_function_and_an_import_path_make_the_same_environment"
     ],
     "it is checked before training starts": [
         "cli/test_errors.py::test_an_environment_that_breaks_the_api_is_refused_before_anything_starts"

@@ -104,7 +104,7 @@ class Tempered(ActionDistribution):
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names that are gone again after each test."""
-    from lightning_rl.rollouts import registry
+    from lightning_rl.envs import registry
 
     monkeypatch.setattr(registry, "_CREATORS", {})
     for name in ("_models", "_dists", "_preprocessors"):
@@ -162,7 +162,7 @@ def test_a_class_goes_as_an_environment_with_a_config(tmp_path: Path) -> None:
 
 
 def test_a_registered_name_travels_with_its_creator(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lightning_rl.rollouts import registry
+    from lightning_rl.envs import registry
 
     sent = cloudpickle.dumps(EnvCreator("corridor", {"length": 3}))
     monkeypatch.setattr(registry, "_CREATORS", {})

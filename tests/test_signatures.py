@@ -17,12 +17,12 @@ from lightning_rl.config import compose_config
 from lightning_rl.config.groups import shipped_conf
 from lightning_rl.data import RolloutDataModule
 from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.exploration import STRATEGIES, EpsilonGreedy, SoftQ
 from lightning_rl.policies import DQN, PPO, SAC, Policy, build_policy
 from lightning_rl.ranges import Count, NonNegativeSchedule, Portion, Positive, Probability, Range
 from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.supervision import Limits
 from lightning_rl.schedules import Schedule
 from lightning_rl.signatures import Section, fitted, keywords_of, spelled

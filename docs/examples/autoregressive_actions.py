@@ -1,6 +1,6 @@
 """An autoregressive action distribution: P(first) · P(second | first), where independent parts cannot succeed.
 
-HiddenCoin (`lightning_rl/rollouts/tasks.py`): hide a coin in one of two hands and point to a hand; an opponent guesses
+HiddenCoin (`lightning_rl/envs/toy_tasks.py`): hide a coin in one of two hands and point to a hand; an opponent guesses
 the hand that held the coin more often. A step pays [pointed to the coin] − [he guessed it] + ½. Pointing right without
 seeing the first part takes a predictable hand, which he guesses: independent parts get ½, and can get no more than
 0.527 whatever they learn. A second part that sees the first gets 1.

@@ -110,8 +110,8 @@ def _check_env(config: Config, section: str = "env") -> None:
         return  # an import path: imported when the environment is made, so that its own error shows
     import gymnasium
 
-    from lightning_rl.rollouts.atari import is_atari, register
-    from lightning_rl.rollouts.registry import registered_envs
+    from lightning_rl.envs.atari import is_atari, register
+    from lightning_rl.envs.registry import registered_envs
 
     if is_atari(name) and not register():
         return  # making it says what to install
@@ -137,9 +137,9 @@ def _check_constructors(config: dict[str, Any]) -> None:
 
     from lightning_rl.callbacks import RLCheckpoint, StopCallback
     from lightning_rl.data.evaluator import EVALUATION, EVALUATION_DEFAULTS
+    from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.models.catalog import ModelOptions
     from lightning_rl.policies.optimiser import check_optimizer
-    from lightning_rl.rollouts.envs import EnvCreator
 
     target = config["policy"].get("_target_")
     if not isinstance(target, str | type):
@@ -225,7 +225,7 @@ def _check_trainer(config: dict[str, Any], trainer_class: Any) -> None:
 
 def _check_processes(config: Config) -> None:
     """More processes on this machine than its memory can hold, by what each takes at least."""
-    from lightning_rl.data.storage import available_bytes
+    from lightning_rl.replay.storage import available_bytes
 
     workers, evaluation, data = config["workers"], config["evaluation"], config["data"]
     elsewhere = workers["ray"].get("address", "local") != "local" or "LocalLauncher" not in str(config["launcher"])

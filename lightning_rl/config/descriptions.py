@@ -19,7 +19,7 @@ __all__ = ["choices", "describe", "evaluation", "listing", "metrics", "outcome",
 
 # The class whose constructor takes a group's keys, where it does not name one itself.
 TAKEN_BY = {
-    "env": "lightning_rl.rollouts.envs:EnvCreator",
+    "env": "lightning_rl.envs.creator:EnvCreator",
     "checkpoint": "lightning_rl.callbacks.checkpoint:RLCheckpoint",
     "data": "lightning_rl.data.datamodule:RolloutDataModule",
     "trainer": "lightning.pytorch:Trainer",

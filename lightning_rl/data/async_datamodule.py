@@ -17,9 +17,9 @@ from lightning_rl.data.datamodule import RolloutDataModule, logical_workers
 from lightning_rl.data.demand import Demand
 from lightning_rl.data.fragment_joiner import FragmentJoiner
 from lightning_rl.data.running_returns import check_no_running_returns
-from lightning_rl.data.storage import estimated_bytes
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.ranges import Count, NonNegative, Positive, Seed, Whole
+from lightning_rl.replay.storage import estimated_bytes
 from lightning_rl.rollouts.gather import Receipt, owned
 from lightning_rl.rollouts.services import make_services
 from lightning_rl.rollouts.worker_options import Processes

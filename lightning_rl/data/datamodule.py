@@ -19,11 +19,11 @@ from lightning_rl.collective import gathered, sum_over_ranks
 from lightning_rl.data.datasets import EvaluationDataset, OnPolicyDataset
 from lightning_rl.data.epochs import UNEVALUATED_EPOCH, Epochs
 from lightning_rl.data.evaluator import EVALUATION_DEFAULTS, EvaluationOptions, Evaluator, evaluation_workers
-from lightning_rl.data.storage import available_bytes, estimated_bytes
 from lightning_rl.data.transfer import moved
+from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, count_in_file, import_object, number_in_file
 from lightning_rl.ranges import Seed
-from lightning_rl.rollouts.envs import EnvCreator
+from lightning_rl.replay.storage import available_bytes, estimated_bytes
 from lightning_rl.rollouts.slices import logical_workers
 from lightning_rl.rollouts.worker_options import WorkerOptions
 from lightning_rl.rollouts.worker_set import make_worker_set

@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 import torch
 
-from lightning_rl.data.hindsight import HindsightReplayBuffer
-from lightning_rl.data.replay import ReplayBuffer
 from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.envs.goals import GoalFunctions
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Whole
-from lightning_rl.rollouts.goal_env import GoalFunctions
+from lightning_rl.replay.buffer import ReplayBuffer
+from lightning_rl.replay.hindsight import HindsightReplayBuffer
 
 __all__ = ["HindsightDataModule"]
 
@@ -20,7 +20,7 @@ class HindsightDataModule(ReplayDataModule):
     """Replay with hindsight: most rows are drawn with a goal that their episode reached, and with its reward.
 
     Andrychowicz et al. 2017, arXiv:1707.01495. For every algorithm that learns from single rows (dqn, sac, td3, ddpg,
-    tqc, …), in environments of gymnasium-robotics' form (`rollouts/goal_env.py`).
+    tqc, …), in environments of gymnasium-robotics' form (`envs/goals.py`).
 
     Args:
         goal_strategy: where other goals come from: "future" (reached by the step itself or later in its episode),

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_rl.data.replay import KEPT, ReplayBuffer
-from lightning_rl.data.ring import SAMPLEABLE
+from lightning_rl.replay.buffer import KEPT, ReplayBuffer
+from lightning_rl.replay.ring import SAMPLEABLE
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["ClippedRewards", "InitialPriorities", "initial_priorities"]

@@ -8,12 +8,12 @@ from typing import Any, Self
 
 import torch
 
-from lightning_rl.data.prioritized import PrioritizedReplayBuffer
-from lightning_rl.data.replay import ReplayBuffer
 from lightning_rl.data.row_fragments import fragment_of_rows
-from lightning_rl.data.sequence_replay import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
 from lightning_rl.errors import ConfigError, check_at_least_one, did_you_mean
 from lightning_rl.multi_agent_batch import MultiAgentBatch
+from lightning_rl.replay.buffer import ReplayBuffer
+from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
+from lightning_rl.replay.sequences import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
 from lightning_rl.sample_batch import SampleBatch, env_steps, is_fragment
 
 __all__ = ["DEFAULT_POLICY", "LocalReplayBuffer"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from lightning_rl.data.prioritized import PrioritizedReplayBuffer, array
-from lightning_rl.data.replay import ReplayBuffer
 from lightning_rl.errors import CheckpointError
+from lightning_rl.replay.buffer import ReplayBuffer
+from lightning_rl.replay.prioritized import PrioritizedReplayBuffer, array
 from lightning_rl.rollouts.gather import owned
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed

@@ -21,6 +21,7 @@ from lightning_rl.data.samples_optimizer import (  # noqa: F401
     AsyncSamplesOptimizer,
     SyncSamplesOptimizer,
 )
+from lightning_rl.envs import EnvContext, register_env  # noqa: F401
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog  # noqa: F401
 from lightning_rl.models.classic import ClassicActionDistribution as ActionDistribution  # noqa: F401
@@ -37,7 +38,7 @@ from lightning_rl.rllib.plans import (  # noqa: F401
     UpdateTargetNetwork,
 )
 from lightning_rl.rllib.trainers import Trainer, build_trainer, defaults_of  # noqa: F401
-from lightning_rl.rollouts import EnvContext, RolloutWorker, WorkerSet, register_env  # noqa: F401
+from lightning_rl.rollouts import RolloutWorker, WorkerSet  # noqa: F401
 from lightning_rl.sample_batch import SampleBatch, concat_samples  # noqa: F401
 
 Policy = TorchPolicy = policies.Policy

@@ -1,4 +1,4 @@
-"""Environments and the workers that act in them."""
+"""The workers that act in environments."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lightning_rl.rollouts.envs import EnvCreator
-    from lightning_rl.rollouts.registry import EnvContext, register_env
     from lightning_rl.rollouts.rollout_worker import RolloutWorker
     from lightning_rl.rollouts.worker_set import WorkerSet, make_worker_set
 
@@ -22,20 +20,17 @@ for _name, _value in {
 }.items():
     os.environ.setdefault(_name, _value)
 
-__all__ = ["EnvContext", "EnvCreator", "RolloutWorker", "WorkerSet", "make_worker_set", "register_env"]
+__all__ = ["RolloutWorker", "WorkerSet", "make_worker_set"]
 
 _HOMES = {
-    "EnvContext": "registry",
-    "EnvCreator": "envs",
     "RolloutWorker": "rollout_worker",
     "WorkerSet": "worker_set",
     "make_worker_set": "worker_set",
-    "register_env": "registry",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Lazy, so that the processes of an asynchronous vector environment import `envs.py` without torch."""
+    """Lazy, so that the processes of an asynchronous vector environment import one module of it without torch."""
     if name in _HOMES:
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

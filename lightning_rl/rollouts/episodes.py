@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_rl.rollouts.atari import LIFE_LOST
+from lightning_rl.envs.atari import LIFE_LOST
 
 __all__ = ["Episode", "EpisodeBook", "games_over"]
 

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError
-from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 
 __all__ = ["DEFAULT_POLICY", "PolicyVerbs", "made_policy"]

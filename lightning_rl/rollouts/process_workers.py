@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.rollouts.asking import AskingThere
 from lightning_rl.rollouts.crash_traces import CrashTraces
-from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.gather import Receipt, joined, merged, owned, split
 from lightning_rl.rollouts.requests import Requests
 from lightning_rl.rollouts.rollout_process import Recipe

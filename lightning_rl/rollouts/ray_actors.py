@@ -8,11 +8,11 @@ from typing import Any
 import ray
 import torch
 
+from lightning_rl.envs.registry import register_env, registered_envs
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.rollouts.asking import Answered
 from lightning_rl.rollouts.policy_verbs import DEFAULT_POLICY
 from lightning_rl.rollouts.ray_session import fetched, first_ready
-from lightning_rl.rollouts.registry import register_env, registered_envs
 from lightning_rl.sample_batch import SampleBatch, concat_samples
 
 __all__ = ["ActorSet", "as_remote"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lightning_rl.rollouts.envs import EnvCreator
+from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.rollouts.process_workers import ProcessWorkerSet
 from lightning_rl.rollouts.ray_actors import ActorSet, as_remote
 from lightning_rl.rollouts.ray_placement import Room

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.models.catalog import ModelCatalog
-from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.rollouts.supervision import News
 from lightning_rl.rollouts.watchdog import Watchdog, WatchedEnv, resident_mb

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from lightning_rl.envs.creator import EnvCreator, autoreset_mode
 from lightning_rl.errors import EnvError
 from lightning_rl.exploration import Actor, Exploration
 from lightning_rl.models.filters import RunningReturns
 from lightning_rl.rollouts.env_restarts import EnvRestarts
-from lightning_rl.rollouts.envs import EnvCreator, autoreset_mode
 from lightning_rl.rollouts.episodes import Episode, EpisodeBook, games_over
 from lightning_rl.rollouts.fragments import (
     Rows,

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
+from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.rollouts.asking import AskingHere
-from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.gather import Receipt, joined, merged, split
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.rollouts.supervision import limits_of

@@ -17,9 +17,9 @@ from lightning_rl.config.groups import group_options, shipped_conf
 from lightning_rl.config.sweeps import sweep_jobs
 from lightning_rl.data.evaluator import EVALUATION, EVALUATION_DEFAULTS
 from lightning_rl.data.hindsight_datamodule import HindsightDataModule
+from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.models.catalog import MODEL_DEFAULTS
-from lightning_rl.rollouts.envs import EnvCreator
 from lightning_rl.rollouts.worker_options import WORKERS
 from lightning_rl.signatures import keywords_of
 

@@ -19,9 +19,9 @@ from lightning_rl.data.async_datamodule import AsyncDataModule
 from lightning_rl.data.async_dataset import batches_as_they_come
 from lightning_rl.data.demand import Demand
 from lightning_rl.data.fragment_joiner import FragmentJoiner
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.policies import IMPALA
-from lightning_rl.rollouts import EnvCreator
 from lightning_rl.rollouts.gather import Receipt
 from lightning_rl.rollouts.services import LocalService
 from lightning_rl.sample_batch import SampleBatch

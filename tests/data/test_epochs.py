@@ -17,9 +17,9 @@ from lightning_rl.callbacks import RLCheckpoint, StopCallback
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.epochs import Epochs
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts import EnvCreator
 from tests.callbacks.small_run import SmallData, SmallPolicy, small_trainer
 
 SMALL = (

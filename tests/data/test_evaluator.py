@@ -16,9 +16,10 @@ import lightning_rl.data.evaluator as evaluator_module
 from lightning_rl import run
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.evaluator import Evaluator, evaluation_workers
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO, Policy
-from lightning_rl.rollouts import EnvCreator, WorkerSet
+from lightning_rl.rollouts import WorkerSet
 
 SHORT = (
     "policy=ppo",

@@ -15,10 +15,11 @@ from lightning_rl import run
 from lightning_rl.cli import main
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.hindsight_datamodule import HindsightDataModule
+from lightning_rl.envs import EnvCreator
+from lightning_rl.envs.toy_tasks import BitFlipping, PointReach
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import DQN, SAC, Policy
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
-from lightning_rl.rollouts.tasks import BitFlipping, PointReach
+from lightning_rl.rollouts import RolloutWorker
 
 SMALL = [
     "experiment=none",

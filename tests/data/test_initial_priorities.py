@@ -10,11 +10,12 @@ import torch
 from torch.testing import assert_close
 
 from lightning_rl.data.initial_priorities import InitialPriorities, initial_priorities
-from lightning_rl.data.replay import ReplayBuffer
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import DQN, SAC, SimpleQ
 from lightning_rl.policies.apex import ApexDQN
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.replay.buffer import ReplayBuffer
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 
 CARTPOLE = EnvCreator("CartPole-v1")

@@ -11,12 +11,12 @@ from torch.testing import assert_close
 
 from lightning_rl.data.execution import concurrently, for_each, replay, store_to_replay_buffer, take
 from lightning_rl.data.local_replay_buffer import LocalReplayBuffer
-from lightning_rl.data.prioritized import PrioritizedReplayBuffer
 from lightning_rl.data.row_fragments import fragment_of_rows
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.multi_agent_batch import MultiAgentBatch
+from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
 from lightning_rl.sample_batch import SampleBatch
-from tests.data.streams import Stream
+from tests.replay.streams import Stream
 
 NONE = {"learning_starts": 0, "replay_batch_size": 8}
 

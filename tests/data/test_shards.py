@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl.data.prioritized import PrioritizedReplayBuffer
-from lightning_rl.data.replay import ReplayBuffer
 from lightning_rl.data.shards import UNANSWERED, ReplayShard, ReplayShards
 from lightning_rl.errors import CheckpointError
+from lightning_rl.replay.buffer import ReplayBuffer
+from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
 from lightning_rl.rollouts.services import make_services
 from lightning_rl.sample_batch import SampleBatch
-from tests.data.streams import Stream
+from tests.replay.streams import Stream
 
 EPS = 1e-6
 

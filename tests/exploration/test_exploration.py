@@ -17,6 +17,7 @@ from torch.testing import assert_close
 from lightning_rl.config import compose_config
 from lightning_rl.config.check import check_config
 from lightning_rl.config.groups import group_options, shipped_conf
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import (
     STRATEGIES,
@@ -30,7 +31,6 @@ from lightning_rl.exploration import (
 )
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts import EnvCreator
 from lightning_rl.signatures import keywords_of
 from lightning_rl.spaces import ActionTransform
 from tests.exploration.spaces import BOXES, IDS, MIXED, OBSERVATIONS, PAIRS, TAKES, asked, distribution, flat, made

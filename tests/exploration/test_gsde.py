@@ -12,12 +12,13 @@ import torch
 from gymnasium import spaces
 from torch.testing import assert_close
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import GSDE, Actor
 from lightning_rl.models import FullyConnectedNetwork, Model
 from lightning_rl.models.state_dependent import StateDependentHead
 from lightning_rl.policies import A2C, PPO, SAC, TD3, TQC, Policy
-from lightning_rl.rollouts import EnvCreator, RolloutWorker, WorkerSet
+from lightning_rl.rollouts import RolloutWorker, WorkerSet
 
 OBS, ACTIONS = spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Box(-2.0, 2.0, (2,), np.float32)
 PENDULUM = EnvCreator("Pendulum-v1")

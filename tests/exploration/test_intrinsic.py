@@ -11,13 +11,14 @@ import torch
 from gymnasium import Space, spaces
 from torch.testing import assert_close
 
-from lightning_rl.data import ReplayBuffer
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import RND, Curiosity
 from lightning_rl.exploration.curiosity import ActionGuess
 from lightning_rl.models.preprocessors import make_preprocessor
 from lightning_rl.policies import A2C, DQN, PG, PPO, Policy
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.replay import ReplayBuffer
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, nested
 from lightning_rl.spaces import ActionTransform, leaf_spaces, leaf_values
 from tests.exploration.spaces import DISCRETE, MIXED, asked, distribution

@@ -12,11 +12,12 @@ from gymnasium import spaces
 from torch.testing import assert_close
 
 from lightning_rl.algorithm import Algorithm
+from lightning_rl.envs import EnvCreator
 from lightning_rl.exploration import ParameterNoise
 from lightning_rl.exploration.parameter_noise import row_distances
 from lightning_rl.models.distributions import Categorical, DiagGaussian
 from lightning_rl.policies import PPO, Policy
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 
 CARTPOLE = EnvCreator("CartPole-v1")
 PENDULUM = EnvCreator("Pendulum-v1")

@@ -8,8 +8,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from tests.learning import probes
 
 

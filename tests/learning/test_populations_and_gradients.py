@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from lightning_rl.data.population_dataset import judged
+from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import A3C, ARS, ES, Policy
 from lightning_rl.policies.evolving import Evolving
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from tests.learning import probes
 
 KINDS: dict[str, tuple[type[Evolving], dict[str, Any]]] = {

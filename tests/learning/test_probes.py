@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import A2C, APPO, IMPALA, PG, PPO, Policy
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from tests.learning import probes
 
 RAW = {"lr": 5e-3, "reward_filter": "none"}  # the known values are those of raw rewards

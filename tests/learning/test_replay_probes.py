@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl.data import ReplayBuffer
+from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import DDPG, DQN, SAC, TD3, TQC, Policy, SimpleQ
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.replay import ReplayBuffer
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.learning import probes
 

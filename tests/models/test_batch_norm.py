@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from lightning_rl.algorithm import Algorithm
+from lightning_rl.envs import EnvCreator
 from lightning_rl.models import Model
 from lightning_rl.policies import A2C, PPO, Policy
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 
 OBS, ACTION = spaces.Box(-1, 1, (4,)), spaces.Discrete(2)
 CARTPOLE = EnvCreator("CartPole-v1")

@@ -13,6 +13,7 @@ import torch
 from gymnasium import spaces
 from torch.testing import assert_close
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.models import ComplexInputNetwork, FullyConnectedNetwork, Model, ModelCatalog
 from lightning_rl.models.filters import MeanStdFilter, make_observation_filter
@@ -20,7 +21,7 @@ from lightning_rl.models.layers import MLP
 from lightning_rl.models.preprocessors import NestedPreprocessor, Preprocessor
 from lightning_rl.models.vision import ImageEncoder
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import nested
 from tests.models.test_preprocessors import sampled
 

@@ -11,11 +11,12 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.models import ModelCatalog
 from lightning_rl.models.distributions import ActionDistribution, Categorical, DiagGaussian, MultiActionDistribution
 from lightning_rl.policies import A2C, PG, PPO
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from tests.learning import probes
 from tests.models.distribution_cases import CASES, WHOLE, generator
 

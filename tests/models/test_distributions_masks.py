@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.models.distributions import Categorical, MultiCategorical, parts_of
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.spaces import leaf_values
 from tests.models.distribution_cases import CASES, generator, made, parts
 

@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 from torch.testing import assert_close
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.exploration import Random, StochasticSampling
 from lightning_rl.models.distributions import (
     Categorical,
@@ -21,7 +22,7 @@ from lightning_rl.models.distributions import (
     SquashedGaussian,
 )
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.spaces import ActionTransform
 from tests.learning import probes
 from tests.models.distribution_cases import generator, made, parts

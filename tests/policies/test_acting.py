@@ -12,11 +12,12 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.testing import assert_close
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.models import Model, ModelCatalog
 from lightning_rl.models.distributions import Categorical
 from lightning_rl.policies import DQN, PG, PPO, Policy
 from lightning_rl.policies.advantages import standardised_over_ranks
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 
 CARTPOLE = EnvCreator("CartPole-v1")
 OBS = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
 from lightning_rl.policies import A2C, PPO, Policy
 from lightning_rl.policies.checkpoints import load_policy, read_checkpoint
-from lightning_rl.rollouts import EnvCreator
 from lightning_rl.sample_batch import SampleBatch
 
 CARTPOLE = EnvCreator("CartPole-v1")

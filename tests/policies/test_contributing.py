@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.models.filters import RunningMoments
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.policies import A2C, A3C, APPO, PG, Policy
 from lightning_rl.policies.contributing import Contribution
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 
 CARTPOLE = EnvCreator("CartPole-v1")

@@ -13,12 +13,13 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from lightning_rl.data.population_dataset import judged
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import Exploration
 from lightning_rl.models import Model
 from lightning_rl.policies import ARS, ES, Policy, evolving
 from lightning_rl.policies.evolving import Evolving
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 
 CARTPOLE, PENDULUM = EnvCreator("CartPole-v1"), EnvCreator("Pendulum-v1", max_episode_steps=5)

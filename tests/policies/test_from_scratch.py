@@ -15,9 +15,9 @@ import torch
 from gymnasium import spaces
 
 from lightning_rl import Algorithm, Policy, RolloutWorker, SampleBatch
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts import EnvCreator
 
 CARTPOLE = EnvCreator("CartPole-v1")
 

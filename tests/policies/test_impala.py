@@ -12,12 +12,13 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor, nn
 from torch.testing import assert_close
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.losses import lambda_returns, vtrace
 from lightning_rl.models import Model
 from lightning_rl.policies import A2C, APPO, IMPALA, PPO, Policy
 from lightning_rl.policies.kl import mean_kl
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.learning.probes import ChosenReward
 from tests.policies.test_memory import MEMORIES, Nested

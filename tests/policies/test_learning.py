@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from lightning_rl.data.population_datamodule import PopulationDataModule
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import StochasticSampling
 from lightning_rl.policies import (
@@ -32,7 +33,7 @@ from lightning_rl.policies import (
 )
 from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.policies.metrics import means
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
 from lightning_rl.trainer.making import reaches_every_parameter

@@ -9,9 +9,10 @@ import torch
 from torch.testing import assert_close
 
 from lightning_rl.data.local_replay_buffer import LocalReplayBuffer
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import A2C, DQN, PPO, R2D2, SAC, Policy
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 
 SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [8]}}

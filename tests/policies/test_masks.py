@@ -10,9 +10,10 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import NonFiniteError
 from lightning_rl.policies import DQN, PPO, SAC, Policy
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, action_mask_of
 
 MASK = spaces.MultiBinary(3)

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from lightning_rl.callbacks.metric_names import METRICS
-from lightning_rl.data import ReplayBuffer
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Exploration
 from lightning_rl.losses.value import value_rescale
 from lightning_rl.policies import DDPG, DQN, R2D2, SAC, TD3, TQC, Policy, Rainbow, SimpleQ
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.replay import ReplayBuffer
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 
 OBS, TWO, BOX = spaces.Box(-1, 1, (3,)), spaces.Discrete(2), spaces.Box(-1, 1, (2,))

@@ -15,13 +15,14 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError, UnsupportedSpaceError
 from lightning_rl.models import Model
 from lightning_rl.policies import A2C, PG, PPO, Policy
 from lightning_rl.policies.custom_losses import CustomLosses, LossEntries
 from lightning_rl.policies.flat_parameters import FlatParameters
 from lightning_rl.policies.kl import mean_kl
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.signatures import fitted
 

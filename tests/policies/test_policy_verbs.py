@@ -15,9 +15,10 @@ from torch import Tensor
 import lightning_rl
 from lightning_rl.callbacks import MetricsCallback
 from lightning_rl.checkpoint_files import SCHEMA
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError
 from lightning_rl.policies import A2C, PPO, Policy
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 
 CARTPOLE, PENDULUM = EnvCreator("CartPole-v1"), EnvCreator("Pendulum-v1")

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import A2C, APPO, IMPALA, PG, PPO, Policy
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.trainer.making import reaches_every_parameter
 
 PROGRAM = """

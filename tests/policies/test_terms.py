@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import A2C, APPO, IMPALA, PG, PPO, Policy
 from lightning_rl.policies.metrics import mean_entropy
 from lightning_rl.policies.sac import flat
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.policies.test_impala import disturb
 from tests.policies.test_off_policy import made, rows

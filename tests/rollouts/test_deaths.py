@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import torch
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts import EnvCreator, WorkerSet, make_worker_set
+from lightning_rl.rollouts import WorkerSet, make_worker_set
 from lightning_rl.rollouts.watchdog import resident_mb
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]

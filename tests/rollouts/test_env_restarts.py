@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
+from lightning_rl.rollouts import RolloutWorker
 from tests.rollouts import crashing
 
 CARTPOLE = EnvCreator("CartPole-v1")

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError
 from lightning_rl.policies import DQN, PPO
-from lightning_rl.rollouts import EnvCreator, WorkerSet
+from lightning_rl.rollouts import WorkerSet
 from lightning_rl.rollouts.process_workers import ProcessWorkerSet
 from lightning_rl.rollouts.rollout_process import RolloutProcess
 from lightning_rl.rollouts.supervision import Limits

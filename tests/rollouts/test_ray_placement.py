@@ -9,9 +9,10 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts import EnvCreator, make_worker_set
+from lightning_rl.rollouts import make_worker_set
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts import EnvCreator, RolloutWorker, WorkerSet, make_worker_set
+from lightning_rl.rollouts import RolloutWorker, WorkerSet, make_worker_set
 
 pytestmark = pytest.mark.ray
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts import EnvCreator, WorkerSet, make_worker_set
+from lightning_rl.rollouts import WorkerSet, make_worker_set
 from lightning_rl.rollouts.gather import Receipt
 
 CARTPOLE = EnvCreator("CartPole-v1")

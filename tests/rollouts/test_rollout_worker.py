@@ -10,8 +10,9 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError
-from lightning_rl.rollouts import EnvCreator, RolloutWorker, WorkerSet
+from lightning_rl.rollouts import RolloutWorker, WorkerSet
 from lightning_rl.sample_batch import SampleBatch
 
 

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from lightning_rl.envs import EnvCreator
+from lightning_rl.envs.check import check_env
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts import EnvCreator, RolloutWorker
-from lightning_rl.rollouts.env_check import check_env
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts.space_watch import EVERY, SpaceWatch
 
 

@@ -1,0 +1,176 @@
+"""What can be asked of an environment with goals: the reward, and the end, that another goal would have given.
+
+Such an environment has the form of gymnasium-robotics: observations are a Dict of "observation", "achieved_goal" and
+"desired_goal", and `compute_reward(achieved_goal, desired_goal, info)` gives a step's reward; `compute_terminated` of
+the same arguments, where there is one, says whether the step ends the episode.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from lightning_rl.envs.creator import EnvCreator
+from lightning_rl.errors import ConfigError, shown
+
+__all__ = ["GOAL_PARTS", "GoalFunctions"]
+
+GOAL_PARTS = ("observation", "achieved_goal", "desired_goal")
+TRIED = 7  # goals with which a function is tried
+STEPS = 20  # random steps whose rewards are compared
+
+log = logging.getLogger(__name__)
+
+
+class GoalFunctions:
+    """`compute_reward` and `compute_terminated` of an environment, for many goals at once.
+
+    An environment of its own is made for them, with its wrappers, and used for nothing else. A function that gives for
+    several rows at once what it gives for each alone is called once for all, any other row by row.
+
+    Args:
+        creator: makes the environment.
+
+    Attributes:
+        env: the one that is open now.
+        terminates: whether there is a `compute_terminated`.
+
+    Raises:
+        ConfigError: the observations have no goals, or `compute_reward` is missing or cannot be asked about goals that
+            were not those of the step.
+        EnvError: as `EnvCreator.make_single`.
+    """
+
+    def __init__(self, creator: EnvCreator) -> None:
+        self.creator, self.name = creator, creator.name
+        self.env: gym.Env[Any, Any] | None = None
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._at_once: dict[str, bool] = {}
+        try:
+            env = self._open()
+            goals = tried_goals(goal_space(env, self.name))
+            if "compute_reward" not in self._functions:
+                raise ConfigError(
+                    f"data=hindsight: environment {self.name!r} has no compute_reward(achieved_goal, desired_goal, "
+                    "info), which gives the reward of another goal: add it, or use data=replay"
+                )
+            self.terminates = "compute_terminated" in self._functions
+            for name in self._functions:
+                self._at_once[name] = self._works_at_once(name, *goals)
+            if creator.check:
+                self._compare_steps(env)
+        except BaseException:
+            self.close()
+            raise
+
+    def rewards(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
+        """The rewards `[N]` (float64) of steps that reached `achieved [N, *]` when `desired [N, *]` was the goal."""
+        return self._call("compute_reward", achieved, desired).astype(np.float64)
+
+    def terminated(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
+        """Whether these steps end the episode, bool `[N]`; only where it `terminates`."""
+        return self._call("compute_terminated", achieved, desired).astype(bool)
+
+    def close(self) -> None:
+        """Close the environment; the next question makes another one."""
+        if self.env is not None:
+            self.env.close()
+        self.env = None
+
+    def _open(self) -> gym.Env[Any, Any]:
+        self.env = env = self.creator.make_single()
+        names = [name for name in ("compute_reward", "compute_terminated") if env.has_wrapper_attr(name)]
+        self._functions = {name: env.get_wrapper_attr(name) for name in names}  # of the outermost wrapper that has it
+        return env
+
+    def _call(self, name: str, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
+        if self.env is None:
+            self._open()
+        function = self._functions[name]
+        if self._at_once[name]:
+            return np.asarray(function(achieved, desired, {}))
+        return np.array([np.asarray(function(*goals, {})).item() for goals in zip(achieved, desired, strict=True)])
+
+    def _works_at_once(self, name: str, achieved: np.ndarray, desired: np.ndarray) -> bool:
+        """Whether rows together give what each gives alone.
+
+        Raises:
+            ConfigError: one row alone raises, or gives no number.
+        """
+        function, alone = self._functions[name], []
+        for row, (reached, wanted) in enumerate(zip(achieved, desired, strict=True)):
+            try:
+                value = function(reached, wanted, {})
+            except Exception as error:
+                raise ConfigError(
+                    f"data=hindsight: {name} of environment {self.name!r} raised {type(error).__name__}: {error}; "
+                    "it is asked about goals of other steps, with an empty info"
+                ) from error
+            if np.size(value) != 1 or np.asarray(value).dtype.kind not in "fiub":
+                gave = f"an array {np.shape(value)}" if np.size(value) > 1 else shown(value)
+                raise ConfigError(
+                    f"data=hindsight: {name} of environment {self.name!r} gave {gave} for the goals of row {row}; "
+                    "expected one number"
+                )
+            alone.append(np.asarray(value).item())
+        try:
+            together = np.asarray(function(achieved, desired, {}))
+        except Exception:  # written for one row: it is asked row by row, and what it raises then is raised
+            return False
+        return together.shape == (len(achieved),) and bool(np.allclose(together, alone, equal_nan=True))
+
+    def _compare_steps(self, env: gym.Env[Any, Any]) -> None:
+        """Say so where the rewards of steps are not those of `compute_reward`."""
+        env.action_space.seed(0)
+        env.reset(seed=0)
+        for _ in range(STEPS):
+            obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            again = self.rewards(obs["achieved_goal"][None], obs["desired_goal"][None])[0]
+            if not np.isclose(again, float(reward), rtol=1e-4, atol=1e-6):
+                log.warning(
+                    "environment %r paid %s for a step, and its compute_reward says %s: rows with another goal get the "
+                    "latter",
+                    self.name,
+                    float(reward),
+                    again,
+                )
+                return
+            if terminated or truncated:
+                env.reset()
+
+
+def goal_space(env: gym.Env[Any, Any], name: str) -> spaces.Dict:
+    """The observation space, if it has goals that can stand for each other.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    space = env.observation_space
+    if not isinstance(space, spaces.Dict) or any(part not in space.spaces for part in GOAL_PARTS):
+        raise ConfigError(
+            f"data=hindsight: environment {name!r} has observations {space}; expected a Dict of "
+            f"{', '.join(GOAL_PARTS)}, as environments of gymnasium-robotics have: use data=replay"
+        )
+    achieved, desired = space["achieved_goal"], space["desired_goal"]
+    if achieved.shape is None or (achieved.shape, achieved.dtype) != (desired.shape, desired.dtype):
+        raise ConfigError(
+            f"data=hindsight: environment {name!r} has achieved goals {achieved} and desired goals {desired}; expected "
+            "arrays of one shape and type"
+        )
+    return space
+
+
+def tried_goals(space: spaces.Dict) -> tuple[np.ndarray, np.ndarray]:
+    """Some achieved and desired goals of a space, `[TRIED, *]` each; every second desired one is the achieved one."""
+    achieved, desired = space["achieved_goal"], space["desired_goal"]
+    achieved.seed(0)
+    desired.seed(1)
+    reached = np.stack([np.asarray(achieved.sample()) for _ in range(TRIED)])
+    wanted = np.stack([np.asarray(desired.sample()) for _ in range(TRIED)])
+    wanted[::2] = reached[::2]
+    return reached, wanted

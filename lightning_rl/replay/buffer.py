@@ -1,0 +1,245 @@
+"""A replay buffer: fragments go in whole, transitions come out as tensors, drawn uniformly.
+
+What is drawn is put together when it is drawn: the next observation is in the next slot of the ring (`ring.py`), the
+n-step return is summed then, a stack of frames is gathered then. Nothing is stored twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
+from lightning_rl.replay.ring import SAMPLEABLE, Ring
+from lightning_rl.replay.ring_state import check_same, restored_ring, ring_for, ring_state
+from lightning_rl.replay.steps import NEEDED, Steps
+from lightning_rl.replay.storage import Allocator
+from lightning_rl.replay.transitions import OF_STEPS, transitions
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["COLUMNS", "KEPT", "ReplayBuffer", "uniform"]
+
+KEPT = (*NEEDED, "action_mask", "priorities", "intrinsic_rewards")
+"""What is kept of a fragment, as far as it has them."""
+COLUMNS = (*KEPT, *OF_STEPS)
+
+
+class ReplayBuffer:
+    """A ring of transitions with uniform draws.
+
+    The fragments that come in are `[T, B, …]` of one worker set: always the same environments in the same order. A
+    fragment that does not go on where the one before it stopped, because environments were cut, is noticed.
+
+    Args:
+        capacity: rows, ≥ 1; the oldest are overwritten.
+        n_step: rewards that are summed, ≥ 1, before the value of the observation after them stands for the rest.
+        gamma: discount per environment step, in [0, 1].
+        storage: "memory", or a directory for files on its disk (`storage.py`).
+        columns: what is kept of a fragment, and given with every draw; rows that sum several rewards have those of
+            `OF_STEPS` that are among them.
+        obs_frames: frames in a stacked image, which are then stored once each; "auto" finds out from the first
+            fragment (uint8 images only), 0 keeps whole images.
+        seed: of the draws without a generator.
+        parts: buffers as large as this one, which share the memory or the disk.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        n_step: int = 1,
+        gamma: float = 0.99,
+        storage: str = "memory",
+        columns: Sequence[str] = COLUMNS,
+        obs_frames: int | str = "auto",
+        seed: int = 0,
+        parts: int = 1,
+    ) -> None:
+        check_at_least_one(capacity=capacity, n_step=n_step)
+        if not 0 <= gamma <= 1:
+            raise ConfigError(f"gamma={gamma} of a replay buffer; expected a discount in [0, 1]")
+        if obs_frames != "auto" and (not isinstance(obs_frames, int) or obs_frames < 0):
+            raise ConfigError(f"obs_frames={obs_frames!r}; expected 'auto', 0 (whole images) or the frames in a stack")
+        self.capacity, self.n_step, self.gamma, self.obs_frames = capacity, n_step, gamma, obs_frames
+        self.columns = tuple(dict.fromkeys((*NEEDED, *columns)))
+        self._of_steps = tuple(name for name in OF_STEPS if name in self.columns and n_step > 1)
+        self.allocate = Allocator(storage, capacity * parts, parts)
+        self.ring: Ring | None = None
+        self.added = 0  # rows ever
+        self._generator = np.random.default_rng(seed)
+        self._powers = gamma ** np.arange(n_step + 1)
+
+    # -- what is in it ------------------------------------------------------------------------------------------------
+    def __len__(self) -> int:
+        """Rows that can be drawn."""
+        return 0 if self.ring is None else self.ring.rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns and of the book-keeping."""
+        return 0 if self.ring is None else self.ring.columns.nbytes + self.ring.flags.nbytes
+
+    @property
+    def slots(self) -> int:
+        """Places for rows, a few more than `capacity`; 0 before the first fragment tells how many environments."""
+        return 0 if self.ring is None else self.ring.slots
+
+    def stats(self) -> dict[str, float]:
+        """Numbers for people: rows that can be drawn, rows ever added, bytes."""
+        return {"rows": float(len(self)), "added": float(self.added), "bytes": float(self.nbytes)}
+
+    # -- adding -------------------------------------------------------------------------------------------------------
+    def add(self, fragment: SampleBatch) -> None:
+        """Store the steps of a rollout fragment.
+
+        Raises:
+            ConfigError: it is no fragment, has other environments, columns, shapes or types than the first one had, or
+                images that stopped being stacks of frames; or the first one shows that there is no room for so many.
+        """
+        steps = Steps.of(fragment, self.columns)
+        if self.ring is None:
+            self.ring = self._new_ring(steps)
+        ring = self.ring
+        check_same(ring, steps)
+        for start in range(0, len(steps.valid), ring.longest):
+            vanished, appeared = self._changes(*ring.add(steps.slice(start, start + ring.longest)))
+            if len(vanished):
+                self._vanished(vanished)
+            if len(appeared):
+                self._appeared(appeared)
+        self.added += int(np.count_nonzero(steps.valid))
+
+    def cut(self) -> None:
+        """The next fragment is of other environments, whose observations may be those that are awaited."""
+        if self.ring is not None:
+            self.ring.cut()
+
+    def _new_ring(self, steps: Steps) -> Ring:
+        return ring_for(steps, self.capacity, self.allocate, self.obs_frames)
+
+    def _changes(self, vanished: np.ndarray, appeared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Hook: what can no longer be drawn and what can be from now on, given the rows of which that holds."""
+        return vanished, appeared
+
+    def _appeared(self, slots: np.ndarray) -> None:
+        """Hook: these slots (int64 `[K]`, each once) can be drawn from now on."""
+
+    def _vanished(self, slots: np.ndarray) -> None:
+        """Hook: these slots can no longer be drawn. Comes before `_appeared` of the rows that replace them."""
+
+    # -- drawing ------------------------------------------------------------------------------------------------------
+    def sample(self, batch_size: int, generator: np.random.Generator | None = None) -> SampleBatch:
+        """Rows drawn uniformly, with replacement.
+
+        They have "obs", "actions", "rewards" (Σ γⁱ rᵢ over `n_step` rows, fewer before an episode's end or the newest
+        row), "next_obs" (after the last of these), "terminated" (whether the episode ended by itself there),
+        "discounts" (γ to the number of rows summed), "batch_indexes" (for `rows`), "next_action_mask" where masks are
+        recorded, "intrinsic_rewards" (summed as rewards are) where the exploration pays some, `OF_STEPS`, and the
+        further columns as they came.
+
+        Args:
+            batch_size: rows, ≥ 1.
+            generator: source of randomness; `None`: the buffer's own.
+
+        Raises:
+            ConfigError: fewer rows are stored.
+        """
+        if not 0 < batch_size <= len(self):
+            raise ConfigError(
+                f"cannot draw {batch_size} from a replay buffer that has {len(self)}: collect more first "
+                "(data.learning_starts), or lower data.batch_size"
+            )
+        slots, weights = self._draw(batch_size, self._generator if generator is None else generator)
+        batch = self._transitions(slots)
+        if weights is not None:
+            batch["weights"] = torch.from_numpy(weights)
+        return batch
+
+    def rows(self, indexes: Tensor | np.ndarray) -> SampleBatch:
+        """What `sample` gives, of the rows named by "batch_indexes" of earlier draws.
+
+        Raises:
+            ValueError: one of them has been overwritten.
+        """
+        slots, current = self._ring().locate(np.asarray(indexes))
+        if not current.all():
+            gone = np.asarray(indexes)[~current]
+            raise ValueError(f"{len(gone)} of these rows are overwritten, such as {gone[0]}: ask only for stored ones")
+        return self._transitions(slots)
+
+    def _draw(self, batch_size: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray | None]:
+        """Hook: slots of what is drawn (int64 `[N]`), and importance weights (float32); here uniform, and none."""
+        return uniform(*self._drawable(), batch_size, generator), None
+
+    def _drawable(self) -> tuple[np.ndarray, int, int]:
+        """Hook: flags by slot (uint8), from which value on a slot can be drawn, and how many can."""
+        ring = self._ring()
+        return ring.flags[: ring.limit], SAMPLEABLE, ring.rows
+
+    def _transitions(self, slots: np.ndarray) -> SampleBatch:
+        """Hook: the training batch that was drawn."""
+        return transitions(self._ring(), slots, self._powers, self._of_steps)
+
+    # -- saving -------------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that is stored, as plain containers and tensors; the tensors are the buffer's own memory.
+
+        Like a module's, the state has to be written before the buffer changes again.
+        """
+        ring = None if self.ring is None else ring_state(self.ring)
+        generator = json.dumps(self._generator.bit_generator.state)
+        return {"capacity": self.capacity, "added": self.added, "generator": generator, "ring": ring}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state`: the same draws of the same rows.
+
+        Raises:
+            CheckpointError: it is of a buffer of another size, or of other columns; names both.
+        """
+        if state["capacity"] != self.capacity:
+            raise CheckpointError(
+                f"the checkpoint's replay buffer has capacity={state['capacity']}, this one {self.capacity}: "
+                "set data.capacity to the former, or start without the buffer"
+            )
+        if state["ring"] is not None:
+            # Its own part alone: buffers beside it may have taken theirs already.
+            allocate = Allocator(self.allocate.storage, self.capacity)
+            self.ring = restored_ring(state["ring"], allocate, self.ring)
+        self.added = int(state["added"])
+        self._generator.bit_generator.state = json.loads(state["generator"])
+
+    def _ring(self) -> Ring:
+        if self.ring is None:
+            raise ConfigError("the replay buffer is empty: add a fragment first")
+        return self.ring
+
+
+def uniform(flags: np.ndarray, least: int, count: int, batch_size: int, generator: np.random.Generator) -> np.ndarray:
+    """Places drawn uniformly from those with `flags ≥ least`, with replacement.
+
+    Blind draws over all places, of which the hits are kept, are uniform over the hits; most places are hits.
+
+    Args:
+        flags: uint8 `[M]`.
+        least: what counts.
+        count: how many places do, ≥ 1.
+        batch_size: draws.
+        generator: source of randomness.
+    """
+    places = (generator.random(batch_size) * len(flags)).astype(np.int64)  # half the time of `integers`
+    found = flags.take(places)
+    if found.min() >= least:
+        return places
+    places = places[found >= least]
+    while len(places) < batch_size:
+        more = generator.integers(0, len(flags), (batch_size - len(places)) * len(flags) // count + 8)
+        places = np.concatenate((places, more[flags.take(more) >= least]))
+    return places[:batch_size]

@@ -1,0 +1,198 @@
+"""Typed columns of a replay ring: nested as the fragments are, one array a leaf, each in the type that came."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_rl.replay.frames import FramesColumn, Stack
+from lightning_rl.replay.storage import Allocate, Allocator
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["Column", "Columns", "Layout", "Path", "WholeColumn", "leaves_of"]
+
+Path = tuple[str, ...]
+
+
+class WholeColumn:
+    """A column that keeps every row as it came, `[slots, *shape]`; row `r` of environment `b` is in `r·B + b`."""
+
+    history = 0
+
+    def __init__(self, slots: int, num_envs: int, shape: tuple[int, ...], dtype: Any, allocate: Allocate) -> None:
+        self.array = allocate((slots, *shape), dtype)
+        self.num_envs, self.shape, self.dtype = num_envs, shape, np.dtype(dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the column."""
+        return self.array.nbytes
+
+    def write(self, slots: np.ndarray | slice, values: np.ndarray, source: np.ndarray | slice) -> None:
+        """Put rows `source` of `values [M, *shape]` into `slots`."""
+        self.array[slots] = values[source]
+
+    def read(self, slots: np.ndarray) -> np.ndarray:
+        """Rows of `slots [N]`, `[N, *shape]`."""
+        return self.array.take(slots, axis=0, mode="wrap")  # slots lie inside; "wrap" spares a check and a copy
+
+    def read_pair(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of `slots` and the rows after them."""
+        both = self.array.take(np.concatenate((slots, slots + self.num_envs)), axis=0, mode="wrap")
+        return both[: len(slots)], both[len(slots) :]
+
+
+Column = WholeColumn | FramesColumn
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What one leaf of a ring holds.
+
+    Args:
+        path: names that lead to it: ("obs",), or ("obs", "image") in a Dict space.
+        shape, dtype: of one row.
+        stack: how rows are made of frames; `None`: kept whole.
+    """
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: str
+    stack: Stack | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one row."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize // (1 if self.stack is None else self.stack.frames)
+
+    def __str__(self) -> str:
+        return f"{'.'.join(self.path)} {self.dtype}{list(self.shape)}"
+
+
+class Columns:
+    """The columns of one ring.
+
+    Args:
+        layouts: of all leaves.
+        length: rows an environment, `R`.
+        num_envs: `B`.
+        allocate: makes the arrays.
+
+    Raises:
+        ConfigError: there is no room for them.
+    """
+
+    def __init__(self, layouts: Sequence[Layout], length: int, num_envs: int, allocate: Allocator) -> None:
+        self.slots, self.num_envs, self.allocate = length * num_envs, num_envs, allocate
+        allocate.check(self.slots * sum(layout.nbytes for layout in layouts))
+        self.leaves: dict[Path, Column] = {}
+        self._tree: dict[str, Any] = {}
+        for layout in layouts:
+            self._put(layout)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tree
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tree)
+
+    @property
+    def frames(self) -> dict[Path, FramesColumn]:
+        """The columns of stacked images."""
+        return {path: column for path, column in self.leaves.items() if isinstance(column, FramesColumn)}
+
+    @property
+    def history(self) -> int:
+        """Slots before its own that a row needs."""
+        return max(column.history for column in self.leaves.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(column.array.nbytes for column in self.leaves.values())
+
+    def layouts(self) -> list[Layout]:
+        """What the columns hold, to make others like them."""
+        return [
+            Layout(path, column.shape, column.dtype.name, getattr(column, "stack", None))
+            for path, column in self.leaves.items()
+        ]
+
+    def array(self, name: str) -> np.ndarray:
+        """The array `[slots, *shape]` of an unnested column that is kept whole."""
+        return self._tree[name].array
+
+    def read(self, name: str, slots: np.ndarray) -> Any:
+        """Rows of `slots` as tensors `[N, *]`, nested as they came."""
+        return _read(self._tree[name], slots)
+
+    def read_pair(self, name: str, slots: np.ndarray) -> tuple[Any, Any]:
+        """Rows of `slots` and the rows after them in their environments."""
+        return _read_pair(self._tree[name], slots)
+
+    def keep_whole(self, path: Path, filled: int) -> None:
+        """Keep whole images where stacks were taken for granted, before anything depended on it.
+
+        Args:
+            path: of a column of frames.
+            filled: slots from the first that may hold rows.
+
+        Raises:
+            ConfigError: there is no room for whole images.
+        """
+        frames = self.leaves[path]
+        whole = Layout(path, frames.shape, frames.dtype.name)
+        self.allocate.check(self.slots * whole.nbytes)
+        self._put(whole)
+        for start in range(0, filled, 1024):
+            slots = np.arange(start, min(start + 1024, filled))
+            self.leaves[path].array[slots] = frames.read(slots)
+
+    def _put(self, layout: Layout) -> None:
+        if layout.stack is None:
+            column: Column = WholeColumn(self.slots, self.num_envs, layout.shape, layout.dtype, self.allocate)
+        else:
+            column = FramesColumn(self.slots, self.num_envs, layout.stack, layout.dtype, self.allocate)
+        self.leaves[layout.path] = column
+        node = self._tree
+        for name in layout.path[:-1]:
+            node = node.setdefault(name, {})
+        node[layout.path[-1]] = column
+
+
+def leaves_of(batch: SampleBatch, names: Iterable[str]) -> dict[Path, np.ndarray]:
+    """The arrays of the named columns that a batch has, nested ones leaf by leaf."""
+    found: dict[Path, np.ndarray] = {}
+    for name in names:
+        if name in batch:
+            _collect(found, (name,), batch[name])
+    return found
+
+
+def _collect(found: dict[Path, np.ndarray], path: Path, value: Any) -> None:
+    if isinstance(value, SampleBatch):
+        for name, child in value.items():
+            _collect(found, (*path, name), child)
+    else:
+        found[path] = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+
+
+def _read(node: Any, slots: np.ndarray) -> Any:
+    if isinstance(node, dict):
+        return SampleBatch({name: _read(child, slots) for name, child in node.items()})
+    return torch.from_numpy(node.read(slots))
+
+
+def _read_pair(node: Any, slots: np.ndarray) -> tuple[Any, Any]:
+    if isinstance(node, dict):
+        pairs = {name: _read_pair(child, slots) for name, child in node.items()}
+        first, second = ({name: pair[side] for name, pair in pairs.items()} for side in (0, 1))
+        return SampleBatch(first), SampleBatch(second)
+    first, second = node.read_pair(slots)
+    return torch.from_numpy(first), torch.from_numpy(second)

@@ -1,0 +1,136 @@
+"""Stacked images, stored once per frame: a stack is the frames in the slots up to its own.
+
+A wrapper that stacks `K` frames gives every pixel to the buffer `K` times. Where the stack of a row is that of the
+row before, moved on by one frame, only its newest frame is stored. Where it is not (a new episode, a first row), the
+ring gives the row `K − 1` slots more, which hold its older frames, so no padding rule has to be known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lightning_rl.replay.storage import Allocate
+
+__all__ = ["FramesColumn", "Stack", "find_stack"]
+
+MOST_FRAMES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """How an observation is made of frames.
+
+    Args:
+        frames: how many, `K` ≥ 2.
+        shape: of an observation.
+        last: whether frames are stacked along the last axis (oldest first, as along the first).
+    """
+
+    frames: int
+    shape: tuple[int, ...]
+    last: bool = False
+
+    @property
+    def frame_shape(self) -> tuple[int, ...]:
+        """`[c, …]` with `c` channels a frame."""
+        first = (self.shape[-1], *self.shape[:-1]) if self.last else self.shape
+        return (first[0] // self.frames, *first[1:])
+
+    def split(self, obs: np.ndarray) -> np.ndarray:
+        """`[…, *shape]` → a view `[…, K, *frame_shape]`."""
+        lead = obs.shape[: obs.ndim - len(self.shape)]
+        first = np.moveaxis(obs, -1, len(lead)) if self.last else obs
+        return first.reshape(*lead, self.frames, *self.frame_shape)
+
+    def join(self, frames: np.ndarray) -> np.ndarray:
+        """`[N, K, *frame_shape]` → `[N, *shape]`, a view where the memory allows."""
+        first = frames.reshape(len(frames), -1, *frames.shape[3:])
+        return np.moveaxis(first, 1, -1) if self.last else first
+
+    def follows(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Whether each stack `after […, *shape]` is that of `before`, moved on by one frame; bool `[…]`."""
+        lead = before.shape[: before.ndim - len(self.shape)]
+        every = (slice(None),) * len(lead)
+        kept = self.split(before)[(*every, slice(1, None))]
+        moved = self.split(after)[(*every, slice(None, -1))]
+        return (_words(kept.reshape(*lead, -1)) == _words(moved.reshape(*lead, -1))).all(-1)
+
+    def moves(self, obs: np.ndarray) -> np.ndarray:
+        """Whether the frames of each stack `[…, *shape]` differ, so that it can prove anything; bool `[…]`."""
+        lead = obs.shape[: obs.ndim - len(self.shape)]
+        frames = self.split(obs).reshape(*lead, self.frames, -1)
+        return (frames != frames[(..., slice(1), slice(None))]).any((-1, -2))
+
+
+class FramesColumn:
+    """A column of stacked images in a ring of `slots = length · num_envs` (row `r` of environment `b` in `r·B + b`).
+
+    Attributes:
+        proven: whether a stack of differing frames was ever seen to move on, so that these are stacks for certain.
+    """
+
+    def __init__(self, slots: int, num_envs: int, stack: Stack, dtype: Any, allocate: Allocate) -> None:
+        self.array = allocate((slots, *stack.frame_shape), dtype)
+        self.stack, self.num_envs, self.proven = stack, num_envs, False
+        self.shape, self.dtype = stack.shape, np.dtype(dtype)
+        self._back = np.arange(1 - stack.frames, 2) * num_envs  # from the oldest frame to that of the next row
+
+    @property
+    def history(self) -> int:
+        """Slots before its own that a row needs."""
+        return self.stack.frames - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the frames."""
+        return self.array.nbytes
+
+    def write(self, slots: np.ndarray | slice, values: np.ndarray, source: np.ndarray | slice) -> None:
+        """Put the newest frames of rows `source` of `values [M, *shape]` into `slots`."""
+        self.array[slots] = self.stack.split(values)[:, -1][source]
+
+    def write_history(self, slots: np.ndarray, values: np.ndarray, source: np.ndarray) -> None:
+        """Put the older frames of rows `source` of `values [M, *shape]` into the slots before `slots`."""
+        before = (slots[:, None] + self._back[:-2]) % len(self.array)
+        self.array[before] = self.stack.split(values)[source, :-1]
+
+    def read(self, slots: np.ndarray) -> np.ndarray:
+        """Stacks of `slots [N]`, `[N, *shape]`."""
+        return self.stack.join(self._frames(slots, self._back[:-1]))
+
+    def read_pair(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Stacks of `slots` and of the rows after them; views of one memory, for they share all frames but two."""
+        frames = self._frames(slots, self._back)
+        return self.stack.join(frames[:, :-1]), self.stack.join(frames[:, 1:])
+
+    def _frames(self, slots: np.ndarray, back: np.ndarray) -> np.ndarray:
+        return self.array.take(slots[:, None] + back, axis=0, mode="wrap")
+
+
+def find_stack(obs: np.ndarray, valid: np.ndarray, frames: int | str) -> Stack | None:
+    """How the observations of a fragment are stacked, if every step moves on by one frame.
+
+    Args:
+        obs: `[T+1, B, *]`.
+        valid: bool `[T, B]`, the steps.
+        frames: in a stack; "auto": as many as fit, for uint8 images.
+    """
+    shape = obs.shape[2:]
+    if frames in (0, 1) or len(shape) < 3 or (frames == "auto" and obs.dtype != np.uint8):
+        return None
+    for last, channels in ((False, shape[0]), (True, shape[-1])):
+        for count in (channels, channels // 3) if frames == "auto" else (int(frames),):
+            if 2 <= count <= MOST_FRAMES and channels % count == 0:
+                stack = Stack(count, shape, last)
+                if stack.follows(obs[:-1], obs[1:])[valid].all():
+                    return stack
+    return None
+
+
+def _words(rows: np.ndarray) -> np.ndarray:
+    """Rows `[…, K]` as 64-bit words where that is possible: an eighth of the comparisons for pixels."""
+    whole = rows.shape[-1] and rows.shape[-1] * rows.itemsize % 8 == 0 and rows.strides[-1] == rows.itemsize
+    return rows.view(np.uint64) if whole else rows

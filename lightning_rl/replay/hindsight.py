@@ -1,0 +1,216 @@
+"""Hindsight experience replay: what was reached in an episode is drawn as if it had been the goal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_rl.envs.goals import GOAL_PARTS
+from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.replay.buffer import ReplayBuffer
+from lightning_rl.replay.ring import ENDED, SAMPLEABLE, Ring
+from lightning_rl.replay.transitions import runs
+from lightning_rl.sample_batch import SampleBatch
+
+__all__ = ["STRATEGIES", "HindsightReplayBuffer", "check_strategy"]
+
+STRATEGIES = ("future", "final", "episode")
+
+ComputeReward = Callable[[np.ndarray, np.ndarray, Any], np.ndarray]
+
+
+class HindsightReplayBuffer(ReplayBuffer):
+    """A ring of a goal-conditioned environment's steps. Andrychowicz et al. 2017, arXiv:1707.01495.
+
+    Observations are a Dict of "observation", "achieved_goal" and "desired_goal". In a share of the rows drawn, one that
+    was achieved later takes the desired goal's place, and the rewards are computed for it.
+
+    Args:
+        capacity: rows.
+        compute_reward: (achieved [N, *], desired [N, *], info = {}) → rewards [N], as of a Gymnasium-Robotics
+            environment; or its import path.
+        compute_terminated: of the same arguments, whether reaching the goal ends the episode there, bool [N]: rows with
+            another goal end by it alone, and so do the sums of their rewards. `None`: ends are as recorded.
+        strategy: which achieved goals: of a step from the row on in the same episode ("future"), of the episode's last
+            stored one ("final"), of any of the episode ("episode").
+        relabelled: share of the rows, in [0, 1]; k goals for each real one are k / (k + 1).
+        keywords: as `ReplayBuffer`.
+
+    Raises:
+        ConfigError: a number is out of range, or the strategy is unknown.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        compute_reward: ComputeReward | str,
+        compute_terminated: ComputeReward | None = None,
+        strategy: str = "future",
+        relabelled: float = 0.8,
+        **keywords: Any,
+    ) -> None:
+        super().__init__(capacity, **keywords)
+        check_strategy("strategy", strategy)
+        if not 0 <= relabelled <= 1:
+            raise ConfigError(f"relabelled={relabelled}; expected a share of the rows, in [0, 1]")
+        self.compute_reward: ComputeReward = (
+            import_object(compute_reward) if isinstance(compute_reward, str) else compute_reward
+        )
+        self.compute_terminated = compute_terminated
+        self.strategy, self.relabelled = strategy, relabelled
+        self._episodes: Episodes | None = None
+
+    def add(self, fragment: SampleBatch) -> None:
+        """Store the steps of a rollout fragment.
+
+        Raises:
+            ConfigError: as `ReplayBuffer.add`, or the observations have no goals.
+        """
+        obs = fragment.get("obs")
+        found = obs.columns if isinstance(obs, SampleBatch) else ["no Dict"]
+        if any(name not in found for name in GOAL_PARTS):
+            raise ConfigError(
+                f"hindsight needs a Dict observation of {', '.join(GOAL_PARTS)}; found {', '.join(found)}"
+            )
+        super().add(fragment)
+
+    def _appeared(self, slots: np.ndarray) -> None:
+        if self._episodes is None:
+            self._episodes = Episodes(self._ring())
+        self._episodes.note(slots)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state`; where episodes begin and end is found anew.
+
+        Raises:
+            CheckpointError: as `ReplayBuffer`.
+        """
+        super().load_state_dict(state)
+        if self.ring is not None:
+            self._episodes = Episodes(self.ring)
+            self._episodes.note(np.flatnonzero(self.ring.flags >= SAMPLEABLE))
+
+    # -- drawing ------------------------------------------------------------------------------------------------------
+    def sample(self, batch_size: int, generator: np.random.Generator | None = None) -> SampleBatch:
+        """Rows as `ReplayBuffer.sample` gives them; a share of `relabelled`, spread evenly, with other goals.
+
+        Args:
+            batch_size, generator: as there.
+
+        Raises:
+            ConfigError: as there.
+        """
+        generator = self._generator if generator is None else generator
+        batch = super().sample(batch_size, generator)
+        # A draw may be of several batches, one behind the other: each has its share.
+        chosen = np.flatnonzero(np.diff(np.floor(self.relabelled * np.arange(batch_size + 1) + 1e-9)))
+        if len(chosen):
+            self._relabel(batch, chosen, generator)
+        return batch
+
+    def _relabel(self, batch: SampleBatch, chosen: np.ndarray, generator: np.random.Generator) -> None:
+        assert self._episodes is not None
+        ring, slots, rows = self._ring(), batch.batch_indexes.numpy()[chosen] % self.slots, torch.from_numpy(chosen)
+        achieved = ring.columns.leaves["obs", "achieved_goal"]
+        goals = achieved.read(ring.after(self._episodes.drawn(slots, self.strategy, generator)))
+        for name in ("obs", "next_obs", "step_next_obs"):
+            if name not in batch:
+                continue
+            column = batch[name].desired_goal.clone()
+            column[rows] = torch.from_numpy(goals)
+            batch[name]["desired_goal"] = column
+        window, _, inside = runs(ring, slots, self.n_step)
+        reached = achieved.read(ring.after(window.ravel()))
+        wanted = np.repeat(goals, self.n_step, axis=0)
+        rewards = np.asarray(self.compute_reward(reached, wanted, {}), np.float64)
+        check_each_row("compute_reward", rewards, inside.size, "reward")
+        if self.compute_terminated is not None:
+            ends = np.asarray(self.compute_terminated(reached, wanted, {}), bool)
+            check_each_row("compute_terminated", ends, inside.size, "flag")
+            over = ends.reshape(inside.shape)
+            inside[:, 1:] &= ~np.logical_or.accumulate(over, axis=1)[:, :-1]  # nothing follows a step that ends it
+            batch.terminated[rows] = torch.from_numpy((over & inside).any(1))
+            if "intrinsic_rewards" in batch:
+                paid = ring.columns.array("intrinsic_rewards").take(window, mode="wrap") * inside
+                batch["intrinsic_rewards"][rows] = torch.from_numpy((paid @ self._powers[:-1]).astype(np.float32))
+        each = np.where(inside, rewards.reshape(inside.shape), 0)
+        batch.rewards[rows] = torch.from_numpy((each @ self._powers[:-1]).astype(np.float32))
+        if "step_rewards" in batch:
+            batch["step_rewards"][rows] = torch.from_numpy(each.astype(np.float32))
+
+
+def check_each_row(name: str, values: np.ndarray, rows: int, what: str) -> None:
+    """Refuse what an environment's function gave, if that is not one value for each row.
+
+    Raises:
+        ConfigError: names the function, the shape and the number of rows.
+    """
+    if values.size != rows:
+        raise ConfigError(f"{name} gave {list(values.shape)} for {rows} rows; expected one {what} for each row")
+
+
+def check_strategy(name: str, strategy: str) -> None:
+    """Refuse what is none of `STRATEGIES`.
+
+    Raises:
+        ConfigError: it is not; the message calls it `name`.
+    """
+    if strategy not in STRATEGIES:
+        raise ConfigError(
+            f"{name}={strategy!r} is unknown; choose one of {', '.join(STRATEGIES)}."
+            f"{did_you_mean(strategy, STRATEGIES)}"
+        )
+
+
+class Episodes:
+    """To which episode each row of a ring belongs, and from where to where it is stored.
+
+    Args:
+        ring: whose rows are told to `note` when they can be drawn.
+    """
+
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
+        self.counts = np.zeros(ring.num_envs, np.int64)  # episodes that began, by environment
+        # By slot, the number of its episode. Each environment has its own, as many as it has rows: numbers that it uses
+        # again are of episodes that are gone.
+        self.of = np.zeros(ring.slots, np.int32)
+        self.first, self.last = np.zeros((2, ring.slots), np.int64)  # by episode: positions
+        self.current = np.full(ring.num_envs, -1)  # by environment: the episode that goes on, or −1
+        self.newest = np.full(ring.num_envs, -1)  # and the position of its last row
+
+    def note(self, slots: np.ndarray) -> None:
+        """These rows are new."""
+        ring = self.ring
+        position, env = ring.positions(slots), slots % ring.num_envs
+        order = np.lexsort((position, env))
+        slots, position, env = slots[order], position[order], env[order]
+        ended = (ring.flags[slots] & ENDED) != 0
+        goes_on = (self.current[env] >= 0) & (position == self.newest[env] + 1)
+        goes_on[1:] = np.where(env[1:] == env[:-1], ~ended[:-1] & (position[1:] == position[:-1] + 1), goes_on[1:])
+        starts = np.flatnonzero(~goes_on)
+        begun, first = np.cumsum(~goes_on), np.searchsorted(env, env)
+        begun -= begun[first] - ~goes_on[first]  # in this environment, among these rows
+        number = (self.counts[env] + begun - 1) % ring.length * ring.num_envs + env
+        self.counts += np.bincount(env[starts], minlength=ring.num_envs)
+        before = np.maximum.accumulate(np.where(goes_on, -1, np.arange(len(slots))))
+        number = np.where((before >= 0) & (env[before] == env), number, self.current[env])
+        self.first[number[starts]] = position[starts]
+        self.of[slots] = number
+        self.last[number] = position  # rows are in order of time: the last one stays
+        self.current[env] = np.where(ended, -1, number)
+        self.newest[env] = position
+
+    def drawn(self, slots: np.ndarray, strategy: str, generator: np.random.Generator) -> np.ndarray:
+        """For each row the slot of one of the same episode."""
+        ring, env, position = self.ring, slots % self.ring.num_envs, self.ring.positions(slots)
+        last = self.last[self.of[slots]]
+        if strategy == "final":
+            return ring.slot(last, env)
+        oldest = ring.heads[env] + 1 + ring.history - ring.length
+        first = position if strategy == "future" else np.maximum(self.first[self.of[slots]], oldest)
+        return ring.slot(generator.integers(first, last + 1), env)

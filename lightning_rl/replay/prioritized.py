@@ -1,0 +1,207 @@
+"""Prioritised replay: rows with a large TD error are drawn more often, and importance weights make up for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
+from lightning_rl.replay.buffer import ReplayBuffer
+from lightning_rl.replay.priorities import Proportional, Ranked
+from lightning_rl.replay.sum_tree import SumTree
+from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.schedules import Schedule, check_schedule, schedule_value
+
+__all__ = ["PrioritizedReplayBuffer"]
+
+
+class PrioritizedReplayBuffer(ReplayBuffer):
+    """A ring of transitions drawn by their TD errors. Schaul et al. 2016, arXiv:1511.05952.
+
+    Draws are stratified as there (appendix B.2.1): a batch of N takes one row of each N-th of the total priority, so
+    rows come in the order of their slots. New rows have the largest priority so far, or that of the TD errors in the
+    fragment's column "priorities" `[T, B]`, where workers computed them.
+
+    Args:
+        capacity, keywords: as `ReplayBuffer`.
+        alpha: how much errors matter, in [0, 1]; 0 draws uniformly.
+        beta: how much of the bias the importance weights take back, in [0, 1]; a schedule over environment steps.
+        eps: added to every |δ|, > 0, so that rows without error are drawn, too.
+        ranked: draw by 1 / rank of the error instead of by its size.
+
+    Attributes:
+        env_steps: environment steps so far, which `beta` follows; `None`: the rows that were ever added here.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        alpha: float = 0.6,
+        beta: Schedule = 0.4,
+        eps: float = 1e-6,
+        ranked: bool = False,
+        **keywords: Any,
+    ) -> None:
+        super().__init__(capacity, **keywords)
+        if not 0 <= alpha <= 1:
+            raise ConfigError(f"alpha={alpha} of a prioritised replay buffer; expected a number from 0 to 1")
+        if not 0 < eps < float("inf"):
+            raise ConfigError(f"eps={eps} of a prioritised replay buffer; expected a finite number above 0")
+        check_schedule("beta", beta, 0, 1)
+        self.alpha, self.beta, self.eps, self.ranked = alpha, beta, eps, ranked
+        self.env_steps: int | None = None
+        self.late_updates = 0
+        self._tree: SumTree | None = None
+        self._priorities: Proportional | Ranked = Proportional(alpha, eps)
+        self._drawn: tuple[Any, ...] = (None, None, None)  # batch_indexes, slots and heads of the latest draw
+
+    # -- priorities ---------------------------------------------------------------------------------------------------
+    def update_priorities(self, batch_indexes: Tensor | np.ndarray, td_errors: Tensor | np.ndarray) -> int:
+        """The rows drawn as `batch_indexes [N]` have `td_errors [N]`, whose sign does not matter.
+
+        Where a row comes twice, its last error counts. Rows overwritten since they were drawn are passed over.
+
+        Returns:
+            How many were.
+
+        Raises:
+            NonFiniteError: an error is NaN or infinite; no priority has changed then.
+            ValueError: there are not as many errors as rows.
+        """
+        errors = np.abs(array(td_errors), dtype=np.float64)
+        if batch_indexes.shape != errors.shape or errors.ndim != 1:
+            raise ValueError(
+                f"{list(errors.shape)} TD errors for {list(batch_indexes.shape)} rows; expected one [N] for each"
+            )
+        if not len(errors):
+            return 0
+        if not errors.max() < np.inf:  # nor is a NaN
+            check_errors(errors, "TD error")
+        indexes, slots, heads = self._drawn
+        late = 0
+        if batch_indexes is not indexes or heads is not self._ring().heads:  # as they are in a plain training loop
+            slots, current = self._ring().locate(array(batch_indexes))
+            late = len(slots) - int(np.count_nonzero(current))
+            slots, errors = slots[current], errors[current]
+            self.late_updates += late
+        if len(slots):
+            self._priorities.update(self.tree, slots, errors)
+        return late
+
+    @property
+    def tree(self) -> SumTree:
+        """The priorities of all slots, 0 where no row can be drawn."""
+        if self._tree is None:
+            self._tree = SumTree(self.slots)
+            if self.ranked:
+                self._priorities = Ranked(self.alpha, self.slots)
+        return self._tree
+
+    def stats(self) -> dict[str, float]:
+        """Those of the ring; the sum of all priorities; updates that came too late for their row."""
+        total = 0.0 if self._tree is None else self._tree.total
+        return {**super().stats(), "total_priority": total, "late_updates": float(self.late_updates)}
+
+    # -- adding and drawing -------------------------------------------------------------------------------------------
+    def add(self, fragment: SampleBatch) -> None:
+        """Store the steps of a rollout fragment.
+
+        Raises:
+            ConfigError: as `ReplayBuffer.add`.
+            NonFiniteError, ValueError: a priority that a worker computed is NaN, infinite or negative; nothing of the
+                fragment is stored then.
+        """
+        if "priorities" in fragment:
+            check_errors(array(fragment["priorities"])[array(fragment.valid)], "priority of a new row")
+        super().add(fragment)
+
+    def sample(self, batch_size: int, generator: np.random.Generator | None = None) -> SampleBatch:
+        """As `ReplayBuffer.sample`, but by priority; and "weights", the importance of each row, at most 1."""
+        batch = super().sample(batch_size, generator)
+        self._drawn = batch.batch_indexes, self._drawn[1], self._ring().heads
+        return batch
+
+    def _appeared(self, slots: np.ndarray) -> None:
+        ring = self._ring()
+        if "priorities" not in ring.columns:
+            self._priorities.new(self.tree, slots)
+            return
+        errors = ring.columns.array("priorities").take(slots).astype(np.float64)
+        self._priorities.update(self.tree, slots, errors)
+
+    def _vanished(self, slots: np.ndarray) -> None:
+        self._priorities.forget(self.tree, slots)
+
+    def _draw(self, batch_size: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray | None]:
+        """Slots, rising, and wᵢ = (N·P(i))^−β divided by the largest one of the batch, so that none is above 1.
+
+        With the smallest priority p of the batch that is (pᵢ / p)^−β: N and the total cancel out.
+        """
+        tree = self.tree
+        masses = generator.random(batch_size)
+        masses += np.arange(batch_size)
+        masses *= tree.total / batch_size
+        slots = tree.find(masses)
+        self._drawn = None, slots, None
+        priorities = tree.get(slots)
+        beta = schedule_value(self.beta, self.added if self.env_steps is None else self.env_steps)
+        return slots, ((priorities / priorities.min()) ** -beta).astype(np.float32)
+
+    # -- saving -------------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, Any]:
+        """That of the ring, and the priorities."""
+        kind = {"alpha": self.alpha, "ranked": self.ranked}
+        tree = None if self._tree is None else self._tree.state_dict()
+        numbers = {"late_updates": self.late_updates, **kind, "tree": tree, **self._priorities.state_dict()}
+        return {**super().state_dict(), "priorities": numbers}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state`: the same draws of the same rows.
+
+        Raises:
+            CheckpointError: it is of another buffer, or of one without priorities or with others; names both.
+        """
+        if "priorities" not in state:
+            raise CheckpointError(
+                "the checkpoint's replay buffer has no priorities: resume with data.prioritized=false, or start anew"
+            )
+        numbers = state["priorities"]
+        for name, own in (("alpha", self.alpha), ("ranked", self.ranked)):
+            if numbers[name] != own:
+                raise CheckpointError(
+                    f"the checkpoint's replay buffer has {name}={numbers[name]}, this one {own}: "
+                    f"set data.priority_{name} to the former, or start without the buffer"
+                )
+        super().load_state_dict(state)
+        self.late_updates = int(numbers["late_updates"])
+        if numbers["tree"] is not None:
+            self.tree.load_state_dict(numbers["tree"])
+            self._priorities.load_state_dict(numbers)
+
+
+def array(values: Tensor | np.ndarray) -> np.ndarray:
+    """As numpy, wherever the tensor is."""
+    return values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)
+
+
+def check_errors(errors: np.ndarray, name: str) -> None:
+    """Refuse errors that are not finite.
+
+    Raises:
+        NonFiniteError: names the first one.
+        ValueError: one is negative where only sizes make sense.
+    """
+    if not len(errors) or (errors.min() >= 0.0 and errors.max() < np.inf):  # a NaN passes neither
+        return
+    wrong = np.flatnonzero(~((errors >= 0.0) & (errors < np.inf)))[0]
+    message = f"{name} {wrong} of {len(errors)} is {errors[wrong]}; expected a finite number"
+    if errors[wrong] < 0:
+        raise ValueError(f"{message} ≥ 0: give the absolute error")
+    raise NonFiniteError(f"{message}: look for what diverged in the loss that computed it")

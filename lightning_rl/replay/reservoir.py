@@ -1,0 +1,141 @@
+"""A uniform sample of everything that ever happened, instead of the newest of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_rl.replay.buffer import ReplayBuffer
+from lightning_rl.replay.columns import Columns, Layout, leaves_of
+from lightning_rl.replay.ring import Ring
+from lightning_rl.replay.ring_state import ring_for
+from lightning_rl.replay.steps import Steps
+from lightning_rl.replay.storage import Allocator
+from lightning_rl.replay.transitions import run_lengths
+from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.seeding import derive_seed
+
+__all__ = ["ReservoirReplayBuffer"]
+
+STAGE = 64  # rows of an environment that pass through the ring at once
+
+
+class ReservoirReplayBuffer(ReplayBuffer):
+    """Keeps each transition that ever came with the same probability. Vitter 1985, doi:10.1145/3147.3165, algorithm R.
+
+    Rows pass through a short ring, where their n-step return is completed, and are kept one by one. What comes after a
+    kept row is soon gone, so its next observation is kept with it: an observation costs twice what a ring's does, and
+    stacked images are kept whole. What is kept depends on `seed` and on the order of the rows, on nothing else.
+
+    "batch_indexes" number the rows as they came.
+
+    Args:
+        capacity: rows.
+        storage, seed: as `ReplayBuffer`.
+        keywords: as `ReplayBuffer`.
+    """
+
+    def __init__(self, capacity: int, *, storage: str = "memory", seed: int = 0, **keywords: Any) -> None:
+        super().__init__(capacity, seed=seed, **{**keywords, "obs_frames": 0})
+        self.seed = seed
+        self.seen = 0  # rows that came to be kept or not
+        self._kept: Columns | None = None
+        self._numbers = np.zeros(capacity, np.int64)  # of the kept rows
+        self._waiting = np.zeros(0, np.int64)  # slots of the ring whose n-step return may grow
+        self._allocate_kept = Allocator(storage)
+
+    def __len__(self) -> int:
+        """Rows that are kept."""
+        return min(self.seen, self.capacity)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the kept rows and of the ring that they come through."""
+        return super().nbytes + self._numbers.nbytes + (0 if self._kept is None else self._kept.nbytes)
+
+    def rows(self, indexes: Tensor | np.ndarray) -> SampleBatch:
+        """What `sample` gives, of the rows named by "batch_indexes" of earlier draws.
+
+        Raises:
+            ValueError: one of them is kept no longer.
+        """
+        wanted = np.asarray(indexes)
+        order = np.argsort(self._numbers[: len(self)])
+        places = order[np.searchsorted(self._numbers[: len(self)], wanted, sorter=order).clip(max=len(self) - 1)]
+        gone = wanted[self._numbers[places] != wanted]
+        if len(gone):
+            raise ValueError(f"{len(gone)} of these rows are not kept, such as {gone[0]}: ask only for stored ones")
+        return self._transitions(places)
+
+    # -- from the ring into the reservoir -----------------------------------------------------------------------------
+    def _new_ring(self, steps: Steps) -> Ring:
+        return ring_for(steps, 2 * (STAGE + self.n_step) * steps.num_envs, self.allocate, 0)
+
+    def _vanished(self, slots: np.ndarray) -> None:
+        self._waiting = self._waiting[~np.isin(self._waiting, slots)]
+
+    def _appeared(self, slots: np.ndarray) -> None:
+        ring = self._ring()
+        waiting = np.concatenate((self._waiting, slots))
+        complete = run_lengths(ring, waiting, self.n_step)[1]
+        self._waiting, complete = waiting[~complete], waiting[complete]
+        if len(complete):
+            batch = super()._transitions(complete)
+            self._keep(leaves_of(batch, [name for name in batch if name != "batch_indexes"]), len(complete))
+
+    def _keep(self, leaves: Mapping[tuple[str, ...], np.ndarray], count: int) -> None:
+        """Row number i finds a place while there is room, and later with probability capacity / (i + 1)."""
+        if self._kept is None:
+            layouts = [Layout(path, leaf.shape[1:], leaf.dtype.name) for path, leaf in leaves.items()]
+            self._kept = Columns(layouts, self.capacity, 1, self._allocate_kept)
+        numbers = np.arange(self.seen, self.seen + count)
+        generator = np.random.default_rng(derive_seed(self.seed, "replay", 0, 0, 0, self.seen))
+        places = np.where(numbers < self.capacity, numbers, generator.integers(0, numbers + 1))
+        source = np.flatnonzero(places < self.capacity)
+        places = places[source]
+        for path, leaf in leaves.items():
+            self._kept.leaves[path].write(places, leaf, source)
+        self._numbers[places] = numbers[source]
+        self.seen += count
+
+    # -- drawing ------------------------------------------------------------------------------------------------------
+    def _draw(self, batch_size: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray | None]:
+        return generator.integers(0, len(self), batch_size), None
+
+    def _transitions(self, slots: np.ndarray) -> SampleBatch:
+        assert self._kept is not None
+        batch = SampleBatch({name: self._kept.read(name, slots) for name in self._kept})
+        batch["batch_indexes"] = torch.from_numpy(self._numbers[slots])
+        return batch
+
+    # -- saving -------------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, Any]:
+        """That of the ring, and the kept rows; the tensors are the buffer's own memory."""
+        kept = []
+        for path, column in self._kept.leaves.items() if self._kept is not None else ():
+            rows = torch.from_numpy(column.array[: len(self)])
+            kept.append({"path": list(path), "dtype": column.dtype.name, "rows": rows})
+        numbers = {"seen": self.seen, "numbers": torch.from_numpy(self._numbers[: len(self)]), "kept": kept}
+        return {**super().state_dict(), "reservoir": {**numbers, "waiting": torch.from_numpy(self._waiting)}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state`: the same draws, and the same rows kept from now on.
+
+        Raises:
+            CheckpointError: as `ReplayBuffer`.
+        """
+        super().load_state_dict(state)
+        saved = state["reservoir"]
+        self.seen, self._waiting = saved["seen"], saved["waiting"].numpy().copy()
+        self._numbers[: len(self)] = saved["numbers"].numpy()
+        if saved["kept"]:
+            layouts = [
+                Layout(tuple(each["path"]), tuple(each["rows"].shape[1:]), each["dtype"]) for each in saved["kept"]
+            ]
+            self._kept = Columns(layouts, self.capacity, 1, self._allocate_kept)
+            for each, column in zip(saved["kept"], self._kept.leaves.values(), strict=True):
+                column.array[: len(self)] = each["rows"].numpy()

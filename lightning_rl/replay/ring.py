@@ -1,0 +1,280 @@
+"""A ring of environment steps: where the rows of a fragment go, and which of them can be drawn.
+
+Each environment has a ring of its own, `R` slots long; slot `r·B + b` is row `r` of environment `b`. What comes in is
+written down in one form, whatever the autoreset mode and the length of fragments were: the steps one after the other,
+and behind a step that no other follows a slot with only the observation after it. So the next observation of every
+step is in the next slot of its environment, and is stored once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.replay.columns import Columns, Path
+from lightning_rl.replay.frames import FramesColumn
+from lightning_rl.replay.steps import Steps
+from lightning_rl.sample_batch import STEP_INPUTS
+
+__all__ = ["ENDED", "MASKED", "ROW", "SAMPLEABLE", "TERMINATED", "TRUNCATED", "Ring"]
+
+TERMINATED, TRUNCATED, MASKED, ROW, SAMPLEABLE = 1, 2, 4, 8, 128
+"""Flags of a slot: how its step ended; whether its action mask is known; whether it is a step at all; whether it can
+be drawn, which is a step of which all that its learning target reads is stored."""
+ENDED = TERMINATED | TRUNCATED
+NONE = np.empty(0, np.int64)
+
+
+class Ring:
+    """The stored steps of `B` environments.
+
+    Args:
+        columns: what is stored of each; "obs" is one of them.
+        length: slots an environment, `R`.
+
+    Attributes:
+        flags: uint8 `[R · B]`.
+        heads: int64 `[B]`, how many slots each environment has ever filled, less one: the position of its newest
+            observation, which belongs to no step yet. Modulo `R` it is a row.
+        due: int64 `[B]`, the `t` of the step that would continue the newest one; −1 after an episode's end, −2 where
+            nothing does (`cut`).
+        rows: how many slots can be drawn.
+        limit: these are among so many first slots.
+    """
+
+    def __init__(self, columns: Columns, length: int) -> None:
+        self.columns, self.length, self.num_envs = columns, length, columns.num_envs
+        self.slots, self.history, self.rows = columns.slots, columns.history, 0
+        self.masked = "action_mask" in columns
+        self.flags = np.zeros(self.slots, np.uint8)
+        self.heads = np.full(self.num_envs, -1)
+        self.due = np.full(self.num_envs, -1)
+        self._envs = np.arange(self.num_envs)
+        self.move_heads(self.heads)
+
+    # -- where things are ---------------------------------------------------------------------------------------------
+    def slot(self, position: np.ndarray, env: np.ndarray) -> np.ndarray:
+        """The slots of positions in environments."""
+        return position % self.length * self.num_envs + env
+
+    def after(self, slots: np.ndarray, steps: Any = 1) -> np.ndarray:
+        """The slots `steps` later in the same environments."""
+        return (slots + steps * self.num_envs) % self.slots
+
+    def move_heads(self, heads: np.ndarray) -> None:
+        """Set the positions of the newest observations."""
+        self.heads = heads
+        lap = heads // self.length
+        self._newest = self.slot(heads, self._envs)  # slots up to here are of the current lap, the others of the last
+        self._lap = lap * self.slots
+        newest = int(heads.max())
+        self.limit = min(self.slots, (newest + 1) * self.num_envs)
+        # Names of rows of which every environment holds its own: names are position · B + environment.
+        oldest = newest + 1 + self.history - self.length
+        self._stored_everywhere = oldest * self.num_envs, (int(heads.min()) + 1) * self.num_envs
+
+    def ids(self, slots: np.ndarray) -> np.ndarray:
+        """Names of the rows now in `slots`: lap · slots + slot, so no two rows ever have the same."""
+        if self.num_envs == 1:
+            newest, lap = int(self._newest[0]), int(self._lap[0])
+            return slots + np.where(slots > newest, lap - self.slots, lap)
+        env = slots % self.num_envs
+        return slots + self._lap[env] - self.slots * (slots > self._newest[env])
+
+    def positions(self, slots: np.ndarray) -> np.ndarray:
+        """The positions of the rows now in `slots`, counted in their environments."""
+        return self.ids(slots) // self.num_envs
+
+    def locate(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The slots of rows, and whether each still holds its row (bool)."""
+        slots = ids % self.slots
+        low, high = self._stored_everywhere
+        if len(ids) and ids.min() >= low and ids.max() < high and self.flags.take(slots).min() >= SAMPLEABLE:
+            return slots, np.ones(len(ids), bool)  # as nearly always, at half the price
+        return slots, (self.flags[slots] >= SAMPLEABLE) & (self.ids(slots) == ids)
+
+    # -- adding -------------------------------------------------------------------------------------------------------
+    def cut(self) -> None:
+        """What comes next continues nothing, even if it looks as if it did."""
+        self.due[:] = -2
+
+    @property
+    def longest(self) -> int:
+        """Steps that can be added at once: they fill no slot twice, and leave the newest half of what is stored."""
+        return max(1, self.length // (2 + 2 * self.history) - 1)
+
+    def add(self, steps: Steps) -> tuple[np.ndarray, np.ndarray]:
+        """Store at most `longest` steps of every environment.
+
+        Returns:
+            The slots that can no longer be drawn, and those that can be from now on.
+
+        Raises:
+            ConfigError: images were taken for stacked frames and are none, or there is no room for whole ones.
+        """
+        count, num_envs = steps.valid.shape
+        same = self._same_obs(steps)
+        waiting = self._take_late_masks(steps, same) if self.masked else None
+        present = np.count_nonzero(steps.valid)
+        if not present:
+            return NONE, self._now_sampleable(NONE, waiting)
+        follows = self._follows(steps)
+        goes_on = same & steps.valid[0] & (self.due >= 0)
+        if steps.t is not None:
+            goes_on &= steps.t[0] == self.due
+        start = int(self.heads[0]) % self.length
+        in_step = not self.masked and start + count < self.length and bool((self.heads == self.heads[0]).all())
+        if in_step and present == steps.valid.size and goes_on.all():
+            return self._add_block(steps, start)
+        rows = np.zeros((num_envs, count + 1), bool)
+        rows[:, :-1] = steps.valid.T
+        kept = rows.copy()
+        kept[:, 1:] |= rows[:, :-1]  # the observation after a step is kept, be it a step or not
+        found = np.flatnonzero(kept)
+        env, step = np.divmod(found, count + 1)
+        position, moved = self._place(steps, env, step, goes_on, follows)
+        slots, is_row = self.slot(position, env), rows.ravel()[found]
+        heads = self.heads.copy()
+        heads[env] = position  # entries come in order of time: the last one stays
+        vanished = self._evict(heads)
+        self._write(steps, slots, step * num_envs + env, is_row, moved)
+        self.move_heads(heads)
+        return vanished, self._now_sampleable(slots[is_row], waiting)
+
+    def _add_block(self, steps: Steps, start: int) -> tuple[np.ndarray, np.ndarray]:
+        """`add` where all environments go on in step, from row `start`: slots are whole stretches of memory."""
+        count, num_envs = steps.valid.shape
+        heads, first = self.heads + count, (start + 1 + self.history) % self.length
+        if first + count > self.length:
+            vanished = self._evict(heads)
+        else:
+            old = self.flags[first * num_envs : (first + count) * num_envs]
+            vanished = np.flatnonzero(old >= SAMPLEABLE) + first * num_envs
+            old[:] = 0
+            self.rows -= len(vanished)
+        rows, end = slice(start * num_envs, (start + count) * num_envs), (start + count + 1) * num_envs
+        for path, leaf in steps.leaves.items():
+            slots = slice(rows.start, end) if path[0] in STEP_INPUTS else rows
+            self.columns.leaves[path].write(slots, leaf.reshape(-1, *leaf.shape[2:]), slice(None))
+        ends = _ends(steps)
+        self.flags[rows] = ends.ravel() | (ROW | SAMPLEABLE)
+        self.due[:] = np.where(ends[-1], -1, 1 if steps.t is None else steps.t[-1] + 1)
+        self.rows += steps.valid.size
+        self.move_heads(heads)
+        return vanished, np.arange(rows.start, rows.stop)
+
+    def _follows(self, steps: Steps) -> dict[Path, np.ndarray]:
+        """For stacked images: whether the stack after each row is that of the row, moved on; bool `[T, B]`."""
+        found: dict[Path, np.ndarray] = {}
+        for path, frames in self.columns.frames.items():
+            obs = steps.leaves[path]
+            follows = frames.stack.follows(obs[:-1], obs[1:])
+            if follows[steps.valid].all():
+                found[path] = follows
+                frames.proven = frames.proven or bool(frames.stack.moves(obs[1:])[steps.valid].any())
+            elif frames.proven:
+                raise ConfigError(
+                    f"column {'.'.join(path)!r} was stored as stacks of {frames.stack.frames} frames, and now a step "
+                    "does not move its stack on by one frame: keep whole images with obs_frames=0"
+                )
+            else:
+                self.columns.keep_whole(path, self.limit)
+                self.history = self.columns.history
+        return found
+
+    def _same_obs(self, steps: Steps) -> np.ndarray:
+        """Whether each environment's first observation is its newest stored one; bool `[B]`."""
+        same = self.heads >= 0
+        if same.any():
+            for path, column in self.columns.leaves.items():
+                if path[0] == "obs":
+                    equal = column.read(self._newest) == steps.leaves[path][0]
+                    same &= equal.reshape(self.num_envs, -1).all(1)
+        return same
+
+    def _place(
+        self, steps: Steps, env: np.ndarray, step: np.ndarray, goes_on: np.ndarray, follows: dict[Path, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The position of each entry, and whether its older frames are not in the slots before it."""
+        first = np.ones(len(env), bool)
+        first[1:] = env[1:] != env[:-1]
+        firsts = env[first]
+        moved = np.zeros(len(env), bool)
+        for path, follow in follows.items():
+            stack, obs = self.columns.frames[path].stack, steps.leaves[path]
+            newest = self.columns.leaves[path].read(self._newest[firsts])
+            linked = np.zeros(len(env), bool)
+            linked[1:] = (step[1:] == step[:-1] + 1) & follow[step[1:] - 1, env[1:]]
+            linked[first] = stack.follows(newest, obs[step[first], firsts]) & (self.heads[firsts] >= 0)
+            moved |= ~linked
+        moved[first] &= ~goes_on[firsts]
+        advance = 1 + moved * self.history
+        advance[first] -= goes_on[firsts]  # its observation is already there
+        total = np.cumsum(advance)
+        elsewhere = (total - advance)[first]
+        return self.heads[env] + total - elsewhere[np.cumsum(first) - 1], moved
+
+    def _take_late_masks(self, steps: Steps, same: np.ndarray) -> np.ndarray:
+        """Masks of final observations that come with the reset row; returns the newest steps, which wait for masks."""
+        late = same & ~steps.valid[0] & (self.due == -1)
+        masks = steps.leaves["action_mask",][0][late]
+        self.columns.array("action_mask")[self._newest[late]] = masks
+        self.flags[self._newest[late]] |= MASKED * _any(masks)
+        return self.slot(self.heads - 1, self._envs)[self.heads > 0]
+
+    def _evict(self, heads: np.ndarray) -> np.ndarray:
+        """Make room up to new heads; returns the slots that could be drawn and now cannot."""
+        first = np.maximum(self.heads + 1 + self.history - self.length, 0)
+        count = np.maximum(heads + 1 + self.history - self.length - first, 0)
+        env = np.repeat(self._envs, count)
+        position = first[env] + np.arange(len(env)) - (np.cumsum(count) - count)[env]
+        slots = self.slot(position, env)
+        vanished = slots[self.flags[slots] >= SAMPLEABLE]
+        self.flags[slots] = 0
+        self.rows -= len(vanished)
+        return vanished
+
+    def _write(
+        self, steps: Steps, slots: np.ndarray, source: np.ndarray, is_row: np.ndarray, moved: np.ndarray
+    ) -> None:
+        """Put entry `source[i]` (row · B + environment) of the fragment into `slots[i]`."""
+        row_slots, rows, inside = slots[is_row], source[is_row], source < steps.valid.size
+        ends = _ends(steps)
+        self.flags[row_slots] = ends.ravel()[rows] | ROW
+        for path, leaf in steps.leaves.items():
+            column, values = self.columns.leaves[path], leaf.reshape(-1, *leaf.shape[2:])
+            if path[0] in STEP_INPUTS:
+                column.write(slots, values, source)
+                if isinstance(column, FramesColumn):
+                    column.write_history(slots[moved], values, source[moved])
+            elif path[0] == "action_mask":  # known of final observations too, from the row that resets
+                column.write(slots[inside], values, source[inside])
+                self.flags[slots[inside]] |= MASKED * _any(values[source[inside]])
+            else:
+                column.write(row_slots, values, rows)
+        if len(rows):
+            after = np.where(ends, -1, 1 if steps.t is None else steps.t + 1).ravel()
+            self.due[rows % self.num_envs] = after[rows]
+
+    def _now_sampleable(self, rows: np.ndarray, waiting: np.ndarray | None) -> np.ndarray:
+        """Mark the slots that can be drawn from now on: among new rows, and rows that waited for the next mask."""
+        if waiting is not None:
+            rows = np.union1d(rows, waiting)
+            flags, after = self.flags[rows], self.flags[self.after(rows)]
+            complete = ((flags & TERMINATED) != 0) | ((after & MASKED) != 0)
+            rows = rows[((flags & ROW) != 0) & (flags < SAMPLEABLE) & complete]
+        self.flags[rows] |= SAMPLEABLE
+        self.rows += len(rows)
+        return rows
+
+
+def _ends(steps: Steps) -> np.ndarray:
+    """Flags of how each step ended, uint8 `[T, B]`."""
+    return steps.terminated.view(np.uint8) * TERMINATED | steps.truncated.view(np.uint8) * TRUNCATED
+
+
+def _any(masks: np.ndarray) -> np.ndarray:
+    """Whether each mask allows anything, which is what tells a mask from the zeros of a row that has none; uint8."""
+    return np.asarray(masks.any(tuple(range(1, masks.ndim))), np.uint8)

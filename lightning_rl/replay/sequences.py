@@ -1,0 +1,160 @@
+"""Replay of sequences, for models with state: stretches of episodes, with the state that was recorded before each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.replay.buffer import KEPT, ReplayBuffer
+from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
+from lightning_rl.replay.ring import SAMPLEABLE, TERMINATED, Ring
+from lightning_rl.replay.transitions import OF_STEPS, Windows, next_masks, run_lengths
+from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
+
+__all__ = ["SEQUENCE_COLUMNS", "PrioritizedSequenceReplayBuffer", "SequenceReplayBuffer"]
+
+SEQUENCE_COLUMNS = (*KEPT, "state_in", "prev_actions", "prev_rewards", "t")
+
+
+class SequenceReplayBuffer(ReplayBuffer):
+    """Draws sequences of an episode's rows. Kapturowski et al. 2019 (R2D2, openreview.net/forum?id=r1lyTjAqYX).
+
+    A sequence trains the rows from step k·`stride` of an episode on, `length` of them or as many as are left; before
+    them it has up to `burn_in` rows of the same episode, from which a model only takes its state. So with `stride` =
+    `length` every row is trained in exactly one sequence. A sequence can be drawn once it is complete.
+
+    A batch of S sequences has flat rows `[N, …]`, one sequence after the other, without padding (`sequences.py`):
+    what `ReplayBuffer.sample` gives, but "next_obs" (and "next_prev_actions", …) of the very next step, and n-step
+    sums that end with their sequence; and besides
+
+    - "seq_lens" int64 `[S]`; "state_in" `[S, …]` before each first row, "next_state_in" before each second one, where
+      states are recorded;
+    - "burn_in" bool `[N]`, the rows that are not trained;
+    - "bootstrap_rows" int64 `[N]`: in which row of the batch the last reward of the sum is, so the value of that row's
+      "next_obs" stands for the rest;
+    - "batch_indexes" `[S]`, which name sequences.
+
+    Args:
+        capacity: rows.
+        burn_in: rows before those that are trained, ≥ 0.
+        length: rows that are trained, ≥ 1.
+        stride: steps between the starts of sequences, in 1 … `length`; `None`: `length`. R2D2 takes half of it.
+        columns, keywords: as `ReplayBuffer`; fragments need "t".
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        burn_in: int = 40,
+        length: int = 80,
+        stride: int | None = None,
+        columns: Sequence[str] = (*SEQUENCE_COLUMNS, *OF_STEPS),
+        **keywords: Any,
+    ) -> None:
+        super().__init__(capacity, columns=(*columns, "t"), **keywords)
+        if burn_in < 0 or length < 1:
+            raise ConfigError(f"burn_in={burn_in}, length={length} of a sequence; expected at least 0 and 1")
+        self.burn_in, self.length, self.stride = burn_in, length, length if stride is None else stride
+        if not 1 <= self.stride <= length:
+            raise ConfigError(f"stride={stride} between sequences of length={length}; expected 1 … length")
+        self._starts = np.zeros(0, np.uint8)  # by slot, whether a complete sequence starts here
+        self._count = 0
+        self._growing = np.zeros(0, np.int64)  # slots where sequences start that may grow
+
+    def __len__(self) -> int:
+        """Sequences that can be drawn."""
+        return self._count
+
+    def _changes(self, vanished: np.ndarray, appeared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        ring = self._ring()
+        if "t" not in ring.columns:
+            raise ConfigError("fragments have no column 't', the step within the episode; sequence replay needs it")
+        if not len(self._starts):
+            self._starts = np.zeros(ring.slots, np.uint8)
+        gone = vanished[self._starts[vanished] > 0]
+        self._starts[gone] = 0
+        starting = appeared[ring.columns.array("t")[appeared] % self.stride == 0]
+        growing = self._growing[~np.isin(self._growing, vanished)]
+        growing = np.sort(np.concatenate((growing, starting)))  # the order in which they are found after a restart
+        complete = run_lengths(ring, growing, self.length)[1]
+        self._growing, come = growing[~complete], growing[complete]
+        self._starts[come] = 1
+        self._count += len(come) - len(gone)
+        return gone, come
+
+    def _drawable(self) -> tuple[np.ndarray, int, int]:
+        return self._starts[: self._ring().limit], 1, self._count
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state`; which sequences are complete is found anew.
+
+        Raises:
+            CheckpointError: as `ReplayBuffer`.
+        """
+        super().load_state_dict(state)
+        self._starts, self._growing, self._count = np.zeros(0, np.uint8), np.zeros(0, np.int64), 0
+        if self.ring is not None:
+            self._changes(self._growing, np.flatnonzero(self.ring.flags >= SAMPLEABLE))
+
+    # -- a batch of sequences -----------------------------------------------------------------------------------------
+    def _transitions(self, slots: np.ndarray) -> SampleBatch:
+        ring, columns = self._ring(), self._ring().columns
+        trained, _ = run_lengths(ring, slots, self.length)
+        burnt = rows_before(ring, slots, self.burn_in)
+        lens = trained + burnt
+        within = np.arange(lens.sum()) - np.repeat(np.cumsum(lens) - lens, lens)
+        rows = (np.repeat(slots - burnt * ring.num_envs, lens) + within * ring.num_envs) % ring.slots
+        sums = Windows(ring, rows, self._powers, np.repeat(lens, lens) - within)
+        obs, next_obs = columns.read_pair("obs", rows)
+        first = rows[within == 0]
+        batch = SampleBatch(
+            obs=obs,
+            actions=columns.read("actions", rows),
+            rewards=sums.sums("rewards"),
+            next_obs=next_obs,
+            terminated=torch.from_numpy((sums.flags & TERMINATED).view(np.bool_)),
+            discounts=torch.from_numpy(sums.discounts.astype(np.float32)),
+            bootstrap_rows=torch.from_numpy(np.arange(len(rows)) + sums.more),
+            burn_in=torch.from_numpy(within < np.repeat(burnt, lens)),
+            batch_indexes=torch.from_numpy(ring.ids(slots)),
+            seq_lens=torch.from_numpy(lens),
+        )
+        if "intrinsic_rewards" in columns:
+            batch["intrinsic_rewards"] = sums.sums("intrinsic_rewards")
+        if "step_rewards" in self._of_steps:
+            batch["step_rewards"] = sums.each("rewards")
+        for name in columns:
+            if name == "state_in":
+                batch["state_in"], batch["next_state_in"] = columns.read_pair(name, first)
+            elif name not in batch and name != "priorities":
+                batch[name] = columns.read(name, rows)
+                if name in STEP_INPUTS:
+                    batch[f"next_{name}"] = columns.read(name, ring.after(rows))
+        if ring.masked:
+            batch["next_action_mask"] = torch.from_numpy(next_masks(ring, ring.after(rows)))
+        return batch
+
+
+class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuffer):
+    """Sequences drawn by their TD errors: `update_priorities` takes one number a sequence.
+
+    R2D2 gives η·max |δ| + (1 − η)·mean |δ| over the trained rows, η = 0.9.
+
+    Args:
+        capacity, keywords: of `SequenceReplayBuffer` and of `PrioritizedReplayBuffer`.
+    """
+
+
+def rows_before(ring: Ring, slots: np.ndarray, most: int) -> np.ndarray:
+    """How many rows of the same episode are stored before each row, up to `most`; int `[N]`."""
+    before = slots[:, None] - np.arange(1, most + 1) * ring.num_envs
+    inside = ring.flags.take(before, mode="wrap") >= SAMPLEABLE  # behind an end or a cut is a slot that is no row
+    return np.logical_and.accumulate(inside, axis=1).sum(1)

@@ -1,0 +1,138 @@
+"""What a learner reads of stored steps: the n-step return, the observation that its value is bootstrapped from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_rl.replay.ring import ENDED, MASKED, SAMPLEABLE, TERMINATED, Ring
+from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
+
+__all__ = ["OF_STEPS", "Windows", "next_masks", "run_lengths", "runs", "transitions"]
+
+OF_STEPS = ("step_rewards", "step_next_obs")
+"""Columns of rows that sum n rewards: the rewards one by one `[N, n]`, 0 behind the last one; the observation after the
+row's own step, where "next_obs" is that after the last one."""
+
+
+def transitions(ring: Ring, slots: np.ndarray, powers: np.ndarray, of_steps: Collection[str] = ()) -> SampleBatch:
+    """The rows of a training batch for `slots [N]`, which can be drawn.
+
+    Args:
+        ring: where they are stored.
+        slots: int64 `[N]`.
+        powers: γ⁰ … γⁿ; their number says how many rewards are summed.
+        of_steps: which of `OF_STEPS` are wanted, where more than one is.
+    """
+    columns = ring.columns
+    batch: dict[str, Any] = {}
+    if len(powers) == 2:
+        last, flags = slots, ring.flags.take(slots)
+        rewards = torch.from_numpy(columns.array("rewards").take(slots))
+        discounts = torch.from_numpy(np.full(len(slots), powers[1], np.float32))
+        obs, next_obs = columns.read_pair("obs", slots)
+    else:
+        windows = Windows(ring, slots, powers)
+        last, flags = ring.after(slots, windows.more), windows.flags
+        rewards, discounts = windows.sums("rewards"), torch.from_numpy(windows.discounts.astype(np.float32))
+        next_obs = columns.read("obs", ring.after(last))
+        if "step_next_obs" in of_steps:
+            obs, batch["step_next_obs"] = columns.read_pair("obs", slots)
+        else:
+            obs = columns.read("obs", slots)
+        if "step_rewards" in of_steps:
+            batch["step_rewards"] = windows.each("rewards")
+        if "intrinsic_rewards" in columns:
+            batch["intrinsic_rewards"] = windows.sums("intrinsic_rewards")
+    batch |= {
+        "obs": obs,
+        "actions": columns.read("actions", slots),
+        "rewards": rewards,
+        "next_obs": next_obs,
+        "terminated": torch.from_numpy((flags & TERMINATED).view(np.bool_)),  # its flag is bit 0
+        "discounts": discounts,
+        "batch_indexes": torch.from_numpy(ring.ids(slots)),
+    }
+    for name in columns:
+        if name not in batch and name != "priorities":
+            batch[name] = columns.read(name, slots)
+            if name in STEP_INPUTS:
+                batch[f"next_{name}"] = columns.read(name, ring.after(last))
+    if ring.masked:
+        batch["next_action_mask"] = torch.from_numpy(next_masks(ring, ring.after(last)))
+    return SampleBatch(batch)
+
+
+class Windows:
+    """The rows that n-step returns sum: up to n, and none behind an episode's end or the newest row.
+
+    Args:
+        ring, slots, powers: as for `transitions`.
+        most: int `[N]`, fewer rows for some.
+
+    Attributes:
+        more: `[N]`, rows summed less one.
+        flags: `[N]`, of the last of them.
+        discounts: `[N]`, γ to their number, in float64.
+    """
+
+    __slots__ = ("_inside", "_powers", "_ring", "_slots", "discounts", "flags", "more")
+
+    def __init__(self, ring: Ring, slots: np.ndarray, powers: np.ndarray, most: np.ndarray | None = None) -> None:
+        self._ring, self._powers = ring, powers
+        self._slots, flags, self._inside = runs(ring, slots, len(powers) - 1)
+        if most is not None:
+            self._inside &= np.arange(len(powers) - 1) < most[:, None]
+        self.more = self._inside.sum(1) - 1
+        self.flags, self.discounts = _at(flags, self.more), powers.take(self.more + 1)
+
+    def sums(self, name: str) -> Tensor:
+        """Σ γⁱ xᵢ of a column of numbers, float32 `[N]`."""
+        return torch.from_numpy((self._of(name) @ self._powers[:-1]).astype(np.float32))
+
+    def each(self, name: str) -> Tensor:
+        """The numbers of a column that are summed, float32 `[N, n]`; 0 in place of those that are not."""
+        return torch.from_numpy(self._of(name))
+
+    def _of(self, name: str) -> np.ndarray:
+        return self._ring.columns.array(name).take(self._slots, mode="wrap") * self._inside
+
+
+def next_masks(ring: Ring, slots: np.ndarray) -> np.ndarray:
+    """Masks of what follows; where nothing does, behind a terminated step, everything is allowed."""
+    masks = ring.columns.array("action_mask").take(slots, axis=0)
+    masks[(ring.flags.take(slots) & MASKED) == 0] = True
+    return masks
+
+
+def run_lengths(ring: Ring, slots: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """How many rows of its episode are stored from each row on, up to `most` (int `[N]`); and whether no more will be.
+
+    A run is over when it has `most` rows, when its episode has ended, or when the environment was cut behind it.
+    """
+    _, flags, inside = runs(ring, slots, most)
+    length = inside.sum(1)
+    ended = (_at(flags, length - 1) & ENDED) != 0
+    position = ring.positions(slots)
+    # The last row may wait for the mask of the next observation: then it stands right before the head.
+    at_head = position + length >= ring.heads[slots % ring.num_envs] - ring.masked
+    return length, (length == most) | ended | ~at_head
+
+
+def runs(ring: Ring, slots: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The `most` slots from each on, their flags, and whether they belong to one run of an episode, all `[N, most]`."""
+    window = slots[:, None] + np.arange(most) * ring.num_envs
+    flags = ring.flags.take(window, mode="wrap")
+    inside = np.ones(window.shape, bool)
+    np.greater_equal(flags[:, 1:], SAMPLEABLE, out=inside[:, 1:])  # behind an end or a cut is a slot that is no row
+    np.logical_and.accumulate(inside, axis=1, out=inside)
+    return window, flags, inside
+
+
+def _at(table: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """Entry `column[i]` of row i."""
+    return table.ravel().take(np.arange(len(column)) * table.shape[1] + column)

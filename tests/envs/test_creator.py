@@ -1,0 +1,234 @@
+"""Environments by id, import path, class or function, and the first broken promise of an environment as the error."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from lightning_rl.config.groups import option_text
+from lightning_rl.envs import EnvCreator
+from lightning_rl.errors import ConfigError, EnvError
+
+
+class Fine(gym.Env[np.ndarray, int]):
+    """Keeps the API; the others break one promise each."""
+
+    def __init__(self, size: int = 2) -> None:
+        self.observation_space: gym.Space[Any] = gym.spaces.Box(-1, 1, (size,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return self.observe(), {}
+
+    def observe(self) -> Any:
+        return np.zeros(self.observation_space.shape or (2,), np.float32)
+
+    def step(self, action: int) -> Any:
+        return self.observe(), 0.0, False, False, {}
+
+
+class OldStep(Fine):
+    def step(self, action: int) -> Any:
+        return self.observe(), 0.0, False, {}
+
+
+class OldReset(Fine):
+    def reset(self) -> Any:  # type: ignore[override]
+        return self.observe()
+
+
+class NoInfo(Fine):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.observe()
+
+
+class Outside(Fine):
+    def observe(self) -> Any:
+        return np.full(2, 3.0, np.float32)
+
+
+class WrongShape(Fine):
+    def observe(self) -> Any:
+        return np.zeros(3, np.float32)
+
+
+class WrongDtype(Fine):
+    def observe(self) -> Any:
+        return [0.0, 0.0]
+
+
+class NaN(Fine):
+    def observe(self) -> Any:
+        return np.array([0.0, np.nan], np.float32)
+
+
+class NoSpace(Fine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = "four numbers"  # type: ignore[assignment]
+
+
+class ArrayReward(Fine):
+    def step(self, action: int) -> Any:
+        return self.observe(), np.zeros(2), False, False, {}
+
+
+class NaNReward(Fine):
+    def step(self, action: int) -> Any:
+        return self.observe(), float("nan"), False, False, {}
+
+
+class IntegerEnd(Fine):
+    def step(self, action: int) -> Any:
+        return self.observe(), 0.0, 0, False, {}
+
+
+class Unseeded(Fine):
+    def observe(self) -> Any:
+        return np.random.default_rng().uniform(-1, 1, 2).astype(np.float32)
+
+
+class Raises(Fine):
+    def step(self, action: int) -> Any:
+        raise ZeroDivisionError("no wheels")
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (OldStep, r"step returned 4; expected 5 values"),
+        (OldReset, r"expected reset\(self, \*, seed=None, options=None\)"),
+        (NoInfo, r"reset returned ndarray; expected the tuple \(obs, info\)"),
+        (Outside, r"outside its observation_space: got array of shape \(2,\), float32, values in \[3.0, 3.0\]"),
+        (WrongShape, r"array of shape \(3,\)"),
+        (WrongDtype, r"is list \[0.0, 0.0\]; expected a numpy array"),
+        (NaN, r"nan at index \[1\]"),
+        (NoSpace, r"observation_space='four numbers'; expected a gymnasium.spaces.Space"),
+        (ArrayReward, r"reward of step 0 has shape \(2,\)"),
+        (NaNReward, r"reward of step 0 is nan"),
+        (IntegerEnd, r"terminated of step 0 is 0; expected a bool"),
+        (Unseeded, r"different observations for reset\(seed=0\) twice"),
+        (Raises, r"raised ZeroDivisionError in step 0 after action .*no wheels"),
+    ],
+)
+def test_each_broken_promise_is_one_clear_error(broken: type, message: str) -> None:
+    with pytest.raises(EnvError, match=message):
+        EnvCreator(broken).spaces()
+
+
+@pytest.mark.parametrize(
+    "id",
+    [
+        "CartPole-v1",
+        "Pendulum-v1",
+        "FrozenLake-v1",
+        "Blackjack-v1",
+        "Taxi-v4",
+    ],
+)
+def test_good_environments_raise_no_false_alarm(id: str) -> None:
+    EnvCreator(id).spaces()
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_an_id_of_a_known_plug_in_is_answered_with_the_package_that_registers_it(
+    installed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec("gymnasium") if installed else None
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found)
+    way = "Name the package" if installed else "pip install minigrid"
+    with pytest.raises(EnvError, match=rf"doesn't exist.*{way}.*env\.id=minigrid:MiniGrid-DoorKey-5x5-v0"):
+        EnvCreator("MiniGrid-DoorKey-5x5-v0").spaces()
+
+
+def test_the_example_of_an_environment_of_one_s_own_can_be_made() -> None:
+    """`env=custom` names ids in its first line; those of plug-ins name their package."""
+    (line,) = [line for line in option_text("env", "custom").splitlines() if "env.id=" in line]
+    ids = re.findall(r"env\.id=([\w:-]+-v\d+)", line)
+    assert ids and all(EnvCreator(id).spaces() for id in ids if ":" not in id)
+
+
+def test_a_class_a_function_and_an_import_path_make_the_same_environment() -> None:
+    for id in (Fine, lambda size: Fine(size), f"{__name__}:Fine"):
+        env = EnvCreator(id, {"size": 5}).make_single()
+        assert env.observation_space.shape == (5,)
+
+
+def test_wrappers_are_applied_in_order_with_their_keywords() -> None:
+    wrappers = [
+        "gymnasium.wrappers:FlattenObservation",
+        {"wrapper": "gymnasium.wrappers:TimeLimit", "max_episode_steps": 3},
+    ]
+    env = EnvCreator("CartPole-v1", wrappers=wrappers).make_single()
+    env.reset(seed=0)
+    assert isinstance(env, gym.wrappers.TimeLimit)
+    assert [env.step(env.action_space.sample())[3] for _ in range(3)] == [False, False, True]
+
+
+def test_auto_takes_the_native_form_only_where_it_pays_and_nothing_must_be_wrapped() -> None:
+    assert not hasattr(EnvCreator("CartPole-v1").make(4), "env_fns")
+    assert hasattr(EnvCreator("CartPole-v1").make(3), "env_fns")
+    assert hasattr(EnvCreator("CartPole-v1", wrappers=["gymnasium.wrappers:FlattenObservation"]).make(4), "env_fns")
+    assert hasattr(EnvCreator("Acrobot-v1").make(2), "env_fns")
+    with pytest.raises(EnvError, match="no native vector form"):
+        EnvCreator("Acrobot-v1").make(2, "native")
+
+
+def test_an_asynchronous_vector_environment_steps() -> None:
+    env = EnvCreator("CartPole-v1").make(2, "async")
+    obs, _ = env.reset(seed=[1, 2])
+    assert obs.shape == (2, 4)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("id", "error", "message"),
+    [
+        ("CartPol-v1", EnvError, "Did you mean 'CartPole-v1'"),
+        ("CartPole-v7", EnvError, "CartPole-v7"),
+        ("no_such_package.envs:Env", ConfigError, "there is no module 'no_such_package'"),
+        (f"{__name__}:Fin", ConfigError, "Did you mean 'Fine'"),
+    ],
+)
+def test_an_unknown_environment_names_the_nearest(id: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        EnvCreator(id).spaces()
+
+
+def test_an_unknown_vectorization_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="auto, sync, async, native"):
+        EnvCreator("CartPole-v1").make(1, "fast")
+
+
+class OnlyLegal(gym.Env):  # type: ignore[type-arg]
+    """Raises when an action is not allowed; the mask is in the observation or in the info."""
+
+    def __init__(self, in_info: bool) -> None:
+        self.in_info, self.action_space = in_info, gym.spaces.Discrete(4)
+        box = gym.spaces.Box(0, 1, (4,), np.int8)
+        self.observation_space = box if in_info else gym.spaces.Dict(action_mask=box)
+
+    def seen(self) -> tuple[Any, dict[str, Any]]:
+        self.mask = np.eye(4, dtype=np.int8)[self.np_random.integers(4)]
+        return self.mask if self.in_info else {"action_mask": self.mask}, {"action_mask": self.mask}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self.seen()
+
+    def step(self, action: int) -> Any:
+        if not self.mask[action]:
+            raise ArithmeticError("an illegal move")
+        obs, info = self.seen()
+        return obs, 0.0, False, False, info
+
+
+@pytest.mark.parametrize("in_info", [True, False])
+def test_the_check_takes_allowed_actions_only(in_info: bool) -> None:
+    assert EnvCreator(OnlyLegal, {"in_info": in_info}).spaces()[1] == gym.spaces.Discrete(4)

@@ -1,0 +1,194 @@
+"""Functions of the goal are asked about many goals at once where they can, and give what the environment says."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from lightning_rl.envs import EnvCreator
+from lightning_rl.envs.goals import GoalFunctions
+from lightning_rl.envs.toy_tasks import BitFlipping, PointReach
+from lightning_rl.errors import ConfigError
+
+PLACE = spaces.Box(-1.0, 1.0, (2,), np.float64)
+
+
+class Robot(gym.Env[Any, Any]):
+    """The form of gymnasium-robotics' Fetch and Hand: rewards of many goals at once, one `False` for all ends."""
+
+    def __init__(self, **parts: Any) -> None:
+        parts = {"observation": spaces.Box(-9.0, 9.0, (10,)), "achieved_goal": PLACE, "desired_goal": PLACE, **parts}
+        self.observation_space = spaces.Dict({name: part for name, part in parts.items() if part is not None})
+        self.action_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
+        self.calls: list[Any] = []
+
+    def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> Any:
+        self.calls.append(np.shape(achieved_goal))
+        distance = np.linalg.norm(achieved_goal - desired_goal, axis=-1)
+        return -(distance > 0.05).astype(np.float32)
+
+    def compute_terminated(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> bool:
+        return False
+
+    def compute_truncated(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> bool:
+        return False
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.obs = self.observation_space.sample()
+        return self.obs, {}
+
+    def step(self, action: np.ndarray) -> Any:
+        self.obs["achieved_goal"] = np.clip(self.obs["achieved_goal"] + 0.1 * action[:2], -1, 1)
+        obs = {name: part.copy() for name, part in self.obs.items()}
+        achieved, desired = obs["achieved_goal"], obs["desired_goal"]
+        info = {"is_success": False}
+        return (
+            obs,
+            float(self.compute_reward(achieved, desired, info)),
+            self.compute_terminated(achieved, desired, info),
+            self.compute_truncated(achieved, desired, info),
+            info,
+        )
+
+
+class Maze(Robot):
+    """The form of gymnasium-robotics' mazes: the end is written for one row (of many it gives one bool for all)."""
+
+    def compute_terminated(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> bool:
+        return bool(np.linalg.norm(achieved_goal - desired_goal) <= 0.45)
+
+
+class OneByOne(Robot):
+    """A reward that is written for one row and raises for many."""
+
+    def compute_reward(self, achieved_goal: np.ndarray, desired_goal: np.ndarray, info: Any) -> Any:
+        self.calls.append(np.shape(achieved_goal))
+        x, y = achieved_goal - desired_goal
+        return -float(x * x + y * y > 0.0025)
+
+
+GOALS = np.array([[0.0, 0.0], [0.3, 0.0], [0.3, 0.9]]), np.array([[0.01, 0.0], [0.3, 0.3], [-0.3, -0.9]])
+
+
+def test_many_goals_are_one_call_where_the_environment_takes_them() -> None:
+    goals = GoalFunctions(EnvCreator(Robot, max_episode_steps=50))
+    goals.env.unwrapped.calls.clear()
+    assert goals.rewards(*GOALS).tolist() == [0.0, -1.0, -1.0] and goals.rewards(*GOALS).dtype == np.float64
+    assert goals.env.unwrapped.calls == [(3, 2), (3, 2)]
+    assert goals.terminates and goals.terminated(*GOALS).tolist() == [False] * 3
+
+
+def test_a_function_for_one_row_is_asked_row_by_row() -> None:
+    goals = GoalFunctions(EnvCreator(OneByOne, max_episode_steps=50))
+    goals.env.unwrapped.calls.clear()
+    assert goals.rewards(*GOALS).tolist() == [0.0, -1.0, -1.0]
+    assert goals.env.unwrapped.calls == [(2,)] * 3
+
+
+def test_an_end_that_means_all_rows_together_is_asked_row_by_row() -> None:
+    """The norm of the whole table of differences is 1.9: asked at once, no row would end an episode."""
+    goals = GoalFunctions(EnvCreator(Maze, max_episode_steps=50))
+    assert goals.terminated(*GOALS).tolist() == [True, True, False]
+
+
+class Doubled(gym.Wrapper[Any, Any, Any, Any]):
+    """Pays twice as much, and says so."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *rest = self.env.step(action)
+        return obs, 2 * float(reward), *rest
+
+    def compute_reward(self, *asked: Any) -> Any:
+        return 2 * self.env.get_wrapper_attr("compute_reward")(*asked)
+
+
+class Silent(gym.RewardWrapper[Any, Any]):
+    """Pays 3 more, and does not say so."""
+
+    def reward(self, reward: Any) -> float:
+        return float(reward) + 3.0
+
+
+def test_the_outermost_wrapper_that_knows_a_function_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        goals = GoalFunctions(EnvCreator(Robot, wrappers=[Doubled, gym.wrappers.RecordEpisodeStatistics]))
+    assert goals.rewards(*GOALS).tolist() == [0.0, -2.0, -2.0]
+    assert not caplog.records
+
+
+def test_a_step_that_pays_something_else_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        GoalFunctions(EnvCreator(Robot, wrappers=[Silent]))
+    assert "'Robot' paid 2.0 for a step, and its compute_reward says -1.0" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [BitFlipping, PointReach])
+def test_the_tasks_of_this_package_pay_what_they_compute(kind: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        goals = GoalFunctions(EnvCreator(kind))
+    assert not caplog.records and all(goals._at_once.values())
+
+
+def test_a_closed_one_opens_again() -> None:
+    goals = GoalFunctions(EnvCreator(Robot))
+    goals.close()
+    goals.close()
+    assert goals.env is None
+    assert goals.rewards(*GOALS).tolist() == [0.0, -1.0, -1.0] and goals.env is not None
+
+
+class Rewardless(Robot):
+    compute_reward = None  # type: ignore[assignment]
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "compute_reward":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+class ReadsInfo(Robot):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return -1.0 if info["is_success"] else 0.0
+
+
+class NoReward(Robot):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        """Where the `return` was forgotten."""
+
+
+class TwoRewards(Robot):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return np.zeros(2)
+
+
+@pytest.mark.parametrize(
+    ("creator", "words"),
+    [
+        (
+            EnvCreator("CartPole-v1"),
+            "'CartPole-v1' has observations Box.*expected a Dict of observation, ",
+        ),
+        (EnvCreator(Robot, {"desired_goal": None}), "'Robot' has observations Dict.*expected a Dict"),
+        (EnvCreator(Robot, {"desired_goal": spaces.Box(-1, 1, (3,))}), "expected arrays of one shape and type"),
+        (EnvCreator(Robot, {"achieved_goal": spaces.Dict({"a": PLACE})}), "expected arrays of one shape and type"),
+        (EnvCreator(Rewardless), r"has no compute_reward\(achieved_goal, desired_goal, info\).*use data=replay"),
+        (EnvCreator(ReadsInfo), "compute_reward of environment 'ReadsInfo' raised KeyError.*with an empty info"),
+        (
+            EnvCreator(NoReward),
+            "compute_reward of environment 'NoReward' gave None for the goals of row 0; expected",
+        ),
+        (EnvCreator(TwoRewards), r"compute_reward of environment 'TwoRewards' gave an array \(2,\).*expected one"),
+    ],
+    ids=["no-dict", "no-goal", "shapes", "nested", "no-reward", "info", "none", "vector"],
+)
+def test_an_environment_that_cannot_be_asked_is_refused_in_one_line(creator: EnvCreator, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as raised:
+        GoalFunctions(creator)
+    assert "\n" not in str(raised.value)

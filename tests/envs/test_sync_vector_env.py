@@ -1,0 +1,109 @@
+"""The quick synchronous vector environment against Gymnasium's."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from lightning_rl.envs.sync_vector_env import SyncEnv
+
+SPACES = {
+    "box": (spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Box(-1.0, 1.0, (2,), np.float32)),
+    "counted": (spaces.Discrete(7), spaces.Discrete(3, start=1)),
+    "image": (spaces.Box(0, 255, (4, 4, 1), np.uint8), spaces.MultiDiscrete([2, 3])),
+    "bits": (spaces.MultiBinary(3), spaces.MultiBinary(2)),
+    "number": (spaces.Box(-1.0, 1.0, (), np.float64), spaces.Box(0, 5, (2,), np.int64)),
+    "nested": (spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(0.0, 1.0, (2,))), spaces.Tuple([spaces.Discrete(2)])),
+}
+
+
+class Told(gym.Env[Any, Any]):
+    """Observations are samples, rewards tell the action, and the info comes and goes; episodes of 3 to 5 steps."""
+
+    def __init__(self, kind: str, index: int = 0) -> None:
+        self.observation_space, self.action_space = copy.deepcopy(SPACES[kind])  # each draws from its own
+        self.index, self.step_number = index, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.step_number = 0
+        return self.observation_space.sample(), {"begun": True}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.step_number += 1
+        ended = self.step_number == 3 + self.index
+        reward = float(np.sum([np.sum(part) for part in action] if isinstance(action, tuple) else action))
+        info = {} if self.step_number % 2 else {"odd": self.step_number, "where": np.array([reward])}
+        return self.observation_space.sample(), reward, ended and self.index != 1, ended and self.index == 1, info
+
+
+def same(one: Any, other: Any) -> None:
+    """Equal in values, types and keys, nested."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            same(one[name], other[name])
+    elif isinstance(one, tuple):
+        for left, right in zip(one, other, strict=True):
+            same(left, right)
+    elif isinstance(one, np.ndarray) and one.dtype == object:  # the final observations of those that ended
+        assert [each is None for each in one] == [each is None for each in other]
+        same(tuple(each for each in one if each is not None), tuple(each for each in other if each is not None))
+    else:
+        assert type(one) is type(other) and one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=lambda mode: mode.name)
+@pytest.mark.parametrize("kind", SPACES)
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_it_gives_what_gymnasium_gives(kind: str, num_envs: int, mode: AutoresetMode) -> None:
+    def creators() -> list[Any]:
+        return [lambda index=index: Told(kind, index) for index in range(num_envs)]
+
+    quick, slow = SyncEnv(creators(), mode), SyncVectorEnv(creators(), autoreset_mode=mode)
+    same(quick.reset(seed=3), slow.reset(seed=3))
+    quick.action_space.seed(0)
+    for _ in range(20):
+        actions = quick.action_space.sample()
+        same(quick.step(actions), slow.step(actions))
+
+
+@pytest.mark.parametrize(
+    ("observation", "message"),
+    [(0.5, r"shape \(\); the space has \(3,\)"), (np.zeros((1, 3)), r"shape \(1, 3\)"), (np.zeros(2), r"shape \(2,\)")],
+)
+def test_an_observation_of_another_shape_is_refused(observation: Any, message: str) -> None:
+    """Some of these would fit by being spread."""
+    env = Told("box")
+    vector = SyncEnv([lambda: env], AutoresetMode.NEXT_STEP)
+    vector.reset(seed=0)
+    env.step = lambda action: (observation, 0.0, False, False, {})  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match=message):
+        vector.step(vector.action_space.sample())
+
+
+def test_an_observation_of_another_kind_is_refused() -> None:
+    """Floats in a space of bytes would lose what is behind the point."""
+    env = Told("image")
+    vector = SyncEnv([lambda: env], AutoresetMode.NEXT_STEP)
+    vector.reset(seed=0)
+    env.step = lambda action: (np.full((4, 4, 1), 0.5), 0.0, False, False, {})  # type: ignore[method-assign]
+    with pytest.raises(TypeError, match="Cannot cast"):
+        vector.step(vector.action_space.sample())
+
+
+def test_too_many_actions_are_refused() -> None:
+    vector = SyncEnv([lambda: Told("box")], AutoresetMode.NEXT_STEP)
+    vector.reset(seed=0)
+    with pytest.raises(ValueError, match="2 actions for 1 environments"):
+        vector.step(np.zeros((2, 2), np.float32))

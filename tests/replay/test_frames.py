@@ -1,0 +1,201 @@
+"""Stacked images are stored once a frame, and come back as the stacks that went in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+
+from lightning_rl.envs import EnvCreator
+from lightning_rl.errors import ConfigError
+from lightning_rl.replay.buffer import ReplayBuffer
+from lightning_rl.replay.frames import FramesColumn, Stack, find_stack
+from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
+from tests.replay.streams import Stream
+from tests.replay.test_properties import everything
+
+
+class Cycling:
+    """Takes the actions in turn, whatever it sees."""
+
+    env_steps = 0
+
+    def __init__(self, actions: int) -> None:
+        self.actions, self.step = actions, 0
+
+    def eval(self) -> None: ...
+
+    def seed_exploration(self, seed: int) -> None: ...
+
+    def get_initial_state(self, batch_size: int) -> list[torch.Tensor]:
+        return []
+
+    def compute_actions(self, obs: Any, state: Any, **_: Any) -> Any:
+        self.step += 1
+        count = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+        return (torch.arange(count) + self.step) % self.actions, [], {}
+
+    def env_actions(self, actions: torch.Tensor) -> np.ndarray:
+        return actions.numpy()
+
+
+class Clock(gym.Env[Any, int]):
+    """A screen that changes with every step, for episodes of 9 steps; the last axis of a Dict's image counts frames."""
+
+    def __init__(self, last: bool = True) -> None:
+        self.last = last
+        shape = (5, 6, 3) if last else (3, 5, 6)
+        image = gym.spaces.Box(0, 255, shape, np.uint8)
+        self.observation_space = gym.spaces.Dict({"image": image, "t": gym.spaces.Box(0, 99, (1,), np.float32)})
+        self.action_space = gym.spaces.Discrete(2)
+
+    def _obs(self) -> dict[str, Any]:
+        frames = np.stack(self.frames[-3:], axis=-1 if self.last else 0)
+        return {"image": frames, "t": np.array([len(self.frames)], np.float32)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.frames = [self.np_random.integers(0, 256, (5, 6), dtype=np.uint8)] * 3
+        return self._obs(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.frames.append(self.np_random.integers(0, 256, (5, 6), dtype=np.uint8))
+        return self._obs(), 1.0, len(self.frames) == 12, False, {}
+
+
+def both(worker: RolloutWorker, fragments: int, cuts: tuple[int, ...] = (), **keywords: Any) -> list[SampleBatch]:
+    """All rows that a buffer of frames and one of whole images have in common, of each."""
+    buffers = [ReplayBuffer(obs_frames=frames, **keywords) for frames in ("auto", 0)]
+    for index in range(fragments):
+        if index in cuts:
+            worker.cut()
+        fragment = worker.sample()
+        fragment["action_logp"] = torch.arange(fragment.valid.numel()).view_as(fragment.valid) + index * 1000.0
+        for buffer in buffers:
+            buffer.add(fragment)
+    assert buffers[0].nbytes < 0.7 * buffers[1].nbytes
+    rows = [everything(buffer) for buffer in buffers]
+    common = np.intersect1d(*(batch.action_logp.numpy() for batch in rows))
+    assert len(common) > 0.8 * len(rows[1])
+    return [batch[np.searchsorted(batch.action_logp.numpy(), common)] for batch in map(sorted_rows, rows)]
+
+
+def sorted_rows(batch: SampleBatch) -> SampleBatch:
+    return batch[batch.action_logp.argsort()]
+
+
+def equal(one: Any, two: Any) -> bool:
+    if isinstance(one, SampleBatch):
+        return all(equal(child, two[name]) for name, child in one.items())
+    return torch.equal(one, two)
+
+
+COLUMNS = ("obs", "actions", "action_logp")
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("last", [False, True])
+def test_frames_of_nested_observations_in_either_layout(last: bool, mode: AutoresetMode) -> None:
+    """Episodes of nine steps in fragments of five, one of the cuts in the middle of an episode."""
+    env = EnvCreator(Clock, {"last": last})
+    worker = RolloutWorker(env, Cycling(2), num_envs=2, fragment_length=5, mode=mode, vectorization="sync")
+    framed, whole = both(worker, 20, cuts=(3, 9), capacity=100, columns=COLUMNS, n_step=2)
+    for name in ("obs", "next_obs", "rewards", "discounts", "actions"):
+        assert equal(framed[name], whole[name])
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "native"])
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_frames_of_pong(vectorization: str, n_step: int) -> None:
+    """Both forms of the game, cut in the middle, in a ring that wraps."""
+    pytest.importorskip("ale_py")
+    pytest.importorskip("cv2")
+    env = EnvCreator("ALE/Pong-v5", {"noop_max": 5})
+    worker = RolloutWorker(env, Cycling(6), num_envs=2, fragment_length=16, vectorization=vectorization)
+    framed, whole = both(worker, 8, cuts=(3,), capacity=150, columns=COLUMNS, n_step=n_step)
+    assert framed.obs.shape[1:] == (4, 84, 84) and framed.obs.float().std() > 1
+    for name in ("obs", "next_obs", "rewards", "discounts"):
+        assert equal(framed[name], whole[name])
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_frames_of_breakout_where_a_life_ends_an_episode_and_the_picture_goes_on(mode: AutoresetMode) -> None:
+    pytest.importorskip("ale_py")
+    pytest.importorskip("cv2")
+    env = EnvCreator("ALE/Breakout-v5", {"noop_max": 5, "dim": 36})
+    worker = RolloutWorker(env, Cycling(4), num_envs=2, fragment_length=20, vectorization="sync", mode=mode)
+    framed, whole = both(worker, 14, capacity=400, columns=COLUMNS)
+    assert whole.terminated.sum() > 1
+    for name in ("obs", "next_obs", "terminated"):
+        assert equal(framed[name], whole[name])
+
+
+def test_a_row_of_stacked_frames_costs_one_frame() -> None:
+    """Within 5 % of 84 · 84 bytes and the small columns, for episodes of some hundred steps."""
+    stream, frame = Stream(1, longest=400, frames=4), 2 * 4
+    buffer = ReplayBuffer(2000)
+    for _ in range(50):
+        buffer.add(stream.fragment(50))
+    assert buffer.nbytes / len(buffer) < 1.05 * (frame + 8 + 4 + 1)
+
+
+def test_images_that_do_not_move_on_are_kept_whole() -> None:
+    obs = torch.randint(0, 256, (7, 2, 4, 5, 8), dtype=torch.uint8)
+    fragment = Stream(2, longest=50).fragment(6)
+    fragment["obs"] = obs
+    buffer = ReplayBuffer(20)
+    buffer.add(fragment)
+    assert buffer.ring is not None and not buffer.ring.columns.frames
+    assert equal(everything(buffer).next_obs, obs[1:].flatten(0, 1))
+
+
+def test_blank_screens_prove_nothing_and_what_follows_them_decides() -> None:
+    """Four equal channels would be a stack of frames that stands still; then it turns out that they are none."""
+    stream, buffer = Stream(1, longest=50), ReplayBuffer(30)
+    first, second = stream.fragment(3), stream.fragment(3)
+    first["obs"] = torch.zeros(4, 1, 4, 5, 8, dtype=torch.uint8)
+    second["obs"] = torch.randint(1, 256, (4, 1, 4, 5, 8), dtype=torch.uint8)
+    second["obs"][0] = 0
+    buffer.add(first)
+    assert buffer.ring is not None and buffer.ring.columns.frames
+    buffer.add(second)
+    assert not buffer.ring.columns.frames
+    assert equal(everything(buffer).obs, torch.cat([first.obs[:3, 0], second.obs[:3, 0]]))
+
+
+def test_stacks_that_stop_moving_on_are_refused() -> None:
+    stream, buffer = Stream(1, longest=50, frames=4), ReplayBuffer(30)
+    buffer.add(stream.fragment(5))
+    fragment = stream.fragment(5)
+    fragment["obs"][3] += 1
+    with pytest.raises(ConfigError, match=r"'obs' was stored as stacks of 4 frames.*obs_frames=0"):
+        buffer.add(fragment)
+    assert len(buffer) == 5
+
+
+def test_a_wrong_number_of_frames_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"obs_frames=2, but no observation is a stack.*obs uint8\[4, 2, 4\]"):
+        ReplayBuffer(30, obs_frames=2).add(Stream(1, frames=4, longest=50).fragment(5))
+
+
+def test_colour_frames_are_found_by_their_own_number() -> None:
+    """Twelve channels are four frames of three colours, not twelve frames."""
+    colours = torch.randint(0, 256, (20, 3, 5, 6), dtype=torch.uint8)
+    obs = torch.stack([colours[i : i + 4].flatten(0, 1) for i in range(16)])
+    stack = find_stack(obs[:, None].numpy(), np.ones((15, 1), bool), "auto")
+    assert stack == Stack(4, (12, 5, 6))
+
+
+def test_a_pair_of_stacks_shares_its_frames() -> None:
+    """K + 1 frames are gathered for both, and the next one is the later view."""
+    column = FramesColumn(10, 1, Stack(4, (4, 2, 2)), np.uint8, lambda shape, dtype: np.zeros(shape, dtype))
+    column.array[:] = np.arange(10, dtype=np.uint8)[:, None, None, None]
+    obs, next_obs = column.read_pair(np.array([3, 1]))
+    assert obs[:, :, 0, 0].tolist() == [[0, 1, 2, 3], [8, 9, 0, 1]]
+    assert next_obs[:, :, 0, 0].tolist() == [[1, 2, 3, 4], [9, 0, 1, 2]]
+    assert np.shares_memory(obs, next_obs)

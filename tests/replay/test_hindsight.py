@@ -1,0 +1,259 @@
+"""Hindsight: goals are replaced by what was reached later in the same episode, and rewards are theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from torch.testing import assert_close
+
+from lightning_rl.envs import EnvCreator
+from lightning_rl.errors import ConfigError
+from lightning_rl.replay.buffer import KEPT
+from lightning_rl.replay.hindsight import HindsightReplayBuffer
+from lightning_rl.replay.transitions import OF_STEPS
+from lightning_rl.rollouts import RolloutWorker
+from tests.replay.streams import Stream
+from tests.replay.test_frames import Cycling
+
+
+def compute_reward(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.ndarray:
+    """0 at the goal, else −1."""
+    return -(np.abs(achieved - desired).max(-1) > 1e-6).astype(np.float32)
+
+
+class Line(gym.Env[Any, int]):
+    """Walks along a line for 10 steps towards a goal out of reach; what is achieved is [episode, place]."""
+
+    episodes = 0
+
+    def __init__(self) -> None:
+        box = gym.spaces.Box(-1e6, 1e6, (2,), np.float32)
+        self.observation_space = gym.spaces.Dict({"observation": box, "achieved_goal": box, "desired_goal": box})
+        self.action_space = gym.spaces.Discrete(2)
+
+    def _obs(self) -> dict[str, Any]:
+        reached = np.array([self.episode, self.place], np.float32)
+        return {"observation": reached * 2, "achieved_goal": reached, "desired_goal": np.full(2, -5, np.float32)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        Line.episodes += 1
+        self.episode, self.place = Line.episodes, 0
+        return self._obs(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.place += 1
+        return self._obs(), -1.0, False, self.place == 10, {}
+
+
+def walked(
+    mode: AutoresetMode = AutoresetMode.NEXT_STEP, fragments: int = 20, **keywords: Any
+) -> HindsightReplayBuffer:
+    worker = RolloutWorker(EnvCreator(Line), Cycling(2), num_envs=3, fragment_length=7, mode=mode, vectorization="sync")
+    buffer = HindsightReplayBuffer(**{"capacity": 250, "compute_reward": compute_reward, "gamma": 0.9, **keywords})
+    for index in range(fragments):
+        if index == 8:
+            worker.cut()
+        buffer.add(worker.sample())
+    return buffer
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+def test_goals_are_achieved_in_the_same_episode_and_rewards_follow(strategy: str, mode: AutoresetMode) -> None:
+    """Places count steps: a goal of the future is no earlier than the place after the row, the final one is at 10."""
+    buffer = walked(mode, strategy=strategy, relabelled=0.75)
+    batch = buffer.sample(200, np.random.default_rng(0))
+    goals, after = batch.obs.desired_goal, batch.next_obs.achieved_goal
+    assert torch.equal(goals, batch.next_obs.desired_goal)
+    other = (goals != -5).any(1)
+    assert other.sum() == 150 and (batch.rewards[~other] == -1).all()
+    goals, after = goals[other], after[other]
+    assert torch.equal(goals[:, 0], after[:, 0])  # of the same episode
+    assert (goals[:, 1] >= 1).all() and (goals[:, 1] <= 10).all()
+    assert torch.equal(batch.rewards[other], -(goals != after).any(1).float())
+    ahead = goals[:, 1] - after[:, 1]
+    if strategy == "future":
+        assert (ahead >= 0).all() and (ahead == 0).any() and (ahead > 3).any()
+    elif strategy == "final":
+        assert (goals[:, 1] == 10).float().mean() > 0.6  # the others are of episodes that were cut or still go on
+        assert len(torch.stack([goals[:, 0], goals[:, 1]]).unique(dim=1).T) == len(goals[:, 0].unique())
+    else:
+        assert (ahead < 0).any() and (ahead > 0).any()
+    assert not batch.terminated.any()
+
+
+def test_future_goals_are_uniform_over_the_rest_of_the_episode() -> None:
+    """From the first row of an episode of ten, each place from 1 to 10; five standard deviations of 4000 draws."""
+    buffer = walked(fragments=2, relabelled=1.0)
+    assert buffer._episodes is not None and buffer.ring is not None
+    first = buffer.ring.slot(np.zeros(4000, np.int64), np.zeros(4000, np.int64))
+    drawn = buffer._episodes.drawn(first, "future", np.random.default_rng(0))
+    counts = np.bincount(drawn // 3)
+    assert len(counts) == 10 and np.abs(counts - 400).max() < 5 * np.sqrt(400 * 0.9)
+
+
+def test_n_step_rewards_are_summed_for_the_new_goal() -> None:
+    """γ .9, two steps, the goal is the place after the second one: −1 + .9 · 0, or after the first: 0 − .9."""
+    batch = walked(n_step=2, relabelled=1.0).sample(200, np.random.default_rng(0))
+    steps = (batch.discounts.log() / np.log(0.9)).round()
+    reached = batch.obs.achieved_goal[:, 1]
+    goals = batch.obs.desired_goal[:, 1]
+    expected = -(goals != reached + 1).float() - 0.9 * (steps == 2) * (goals != reached + 2)
+    assert_close(batch.rewards, expected)
+    assert len(batch.rewards.unique()) >= 3
+
+
+def test_nothing_is_relabelled_where_that_is_asked_for() -> None:
+    batch = walked(relabelled=0.0).sample(100, np.random.default_rng(0))
+    assert (batch.obs.desired_goal == -5).all() and (batch.rewards == -1).all()
+
+
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+def test_a_loaded_buffer_draws_the_same_goals(strategy: str) -> None:
+    """Environments were cut in the middle of episodes that are still stored."""
+    buffer = walked(capacity=350, strategy=strategy)
+    other = HindsightReplayBuffer(350, compute_reward=compute_reward, gamma=0.9, strategy=strategy)
+    other.load_state_dict(buffer.state_dict())
+    first, second = (each.sample(300, np.random.default_rng(3)) for each in (buffer, other))
+    assert torch.equal(first.obs.desired_goal, second.obs.desired_goal) and torch.equal(first.rewards, second.rewards)
+
+
+def test_the_stored_goals_stay_as_they_were() -> None:
+    buffer = walked()
+    batch = buffer.sample(100, np.random.default_rng(0))
+    assert (buffer.rows(batch.batch_indexes).obs.desired_goal == -5).all()
+
+
+def test_what_cannot_work_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"strategy='futur' is unknown.*Did you mean 'future'"):
+        HindsightReplayBuffer(10, compute_reward=compute_reward, strategy="futur")
+    with pytest.raises(ConfigError, match=r"relabelled=1.5; expected a share"):
+        HindsightReplayBuffer(10, compute_reward=compute_reward, relabelled=1.5)
+    with pytest.raises(ConfigError, match="needs a Dict observation of observation, achieved_goal, desired_goal"):
+        HindsightReplayBuffer(10, compute_reward=compute_reward).add(Stream(1).fragment(3))
+    with pytest.raises(ConfigError, match=r"compute_reward gave \[\] for 8 rows"):
+        walked(compute_reward=lambda achieved, desired, info: 0.0).sample(10)
+
+
+def test_the_reward_function_can_be_an_import_path() -> None:
+    buffer = HindsightReplayBuffer(10, compute_reward="tests.replay.test_hindsight:compute_reward")
+    assert buffer.compute_reward(np.zeros((1, 2)), np.ones((1, 2)), {}).tolist() == [-1]
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_rows_end_where_the_other_goal_does(n_step: int) -> None:
+    """γ .9, −1 a step, 0 at the goal, which ends it: −1 − .9 + 0 where it is two steps further and no sum goes on."""
+
+    def over(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.ndarray:
+        return compute_reward(achieved, desired, info) == 0
+
+    batch = walked(n_step=n_step, relabelled=0.5, compute_terminated=over).sample(200, np.random.default_rng(0))
+    other = (batch.obs.desired_goal != -5).any(1)
+    recorded, batch = batch[~other], batch[other]
+    assert len(batch.rewards) == 100
+    steps = (batch.discounts.log() / np.log(0.9)).round()
+    ahead = batch.obs.desired_goal[:, 1] - batch.obs.achieved_goal[:, 1]  # steps to the goal, at least 1
+    reached = ahead <= steps
+    assert torch.equal(batch.terminated, reached) and reached.any() and not reached.all()
+    paid = torch.minimum(steps, ahead - 1)  # steps that cost 1
+    assert_close(batch.rewards, -(1 - 0.9**paid) / (1 - 0.9))
+    assert not recorded.terminated.any()
+
+
+def test_ends_of_the_recorded_goal_do_not_hold_for_another_one() -> None:
+    """Every episode of this line ends by itself at place 10; with a goal elsewhere it would have gone on."""
+
+    class Ends(Line):
+        def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            obs, reward, _, truncated, info = super().step(action)
+            return obs, reward, truncated, False, info
+
+    worker = RolloutWorker(EnvCreator(Ends), Cycling(2), num_envs=2, fragment_length=30, vectorization="sync")
+    never = {"compute_terminated": lambda achieved, desired, info: np.zeros(len(achieved), bool)}
+    ends = []
+    for keywords in ({}, never):
+        buffer = HindsightReplayBuffer(200, compute_reward=compute_reward, relabelled=0.5, **keywords)
+        for _ in range(3):
+            buffer.add(worker.sample())
+        batch = buffer.sample(150, np.random.default_rng(0))
+        other = (batch.obs.desired_goal != -5).any(1)
+        ends.append((batch.terminated[other], batch.terminated[~other]))
+    assert ends[0][0].any() and ends[0][1].any()  # without it, ends are as recorded
+    assert not ends[1][0].any() and ends[1][1].any()
+
+
+@pytest.mark.parametrize(("share", "batch_size"), [(0.8, 20), (0.5, 8), (0.75, 16)])
+def test_each_batch_of_a_draw_of_several_has_its_share(share: float, batch_size: int) -> None:
+    batch = walked(relabelled=share).sample(4 * batch_size, np.random.default_rng(0))
+    other = (batch.obs.desired_goal != -5).any(1).view(4, batch_size)
+    assert other.sum(1).tolist() == [round(share * batch_size)] * 4
+
+
+def test_the_steps_that_a_sum_is_made_of_have_the_other_goal_too() -> None:
+    """What normalised rewards read instead of the sum: `step_rewards [N, n]`, and each step's following observation."""
+    buffer = walked(n_step=3, relabelled=1.0, columns=(*KEPT, *OF_STEPS))
+    batch = buffer.sample(200, np.random.default_rng(0))
+    assert_close(batch["step_rewards"] @ torch.tensor([1, 0.9, 0.81]), batch.rewards)
+    assert (batch["step_rewards"] == 0).any()
+    assert torch.equal(batch["step_next_obs"].desired_goal, batch.obs.desired_goal)
+
+
+class Uneven(Line):
+    """Every fourth one never ends; the others do with each step."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        Uneven.made += 1
+        self.number = Uneven.made
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, *_, info = super().step(action)
+        return obs, reward, False, self.number % 4 != 1, info
+
+
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+def test_a_long_episode_beside_many_short_ones_keeps_its_own_goals(strategy: str, monkeypatch: Any) -> None:
+    """More episodes begin while it is stored than the buffer has rows."""
+    monkeypatch.setattr(Uneven, "made", 3)  # the environment that is asked for its spaces is the fourth
+    worker = RolloutWorker(EnvCreator(Uneven), Cycling(2), num_envs=4, fragment_length=8, vectorization="sync")
+    buffer = HindsightReplayBuffer(200, compute_reward=compute_reward, strategy=strategy, relabelled=1.0)
+    generator, long = np.random.default_rng(0), 0
+    for _ in range(120):
+        buffer.add(worker.sample())
+        if len(buffer) > 100:
+            batch = buffer.sample(100, generator)
+            assert torch.equal(batch.obs.achieved_goal[:, 0], batch.obs.desired_goal[:, 0])
+            long += int((batch.obs.achieved_goal[:, 1] > 100).sum())
+    assert long > 100  # rows of the long one were among them
+
+
+def test_a_function_of_ends_that_gives_no_flag_for_each_row_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"compute_terminated gave \[\] for 8 rows; expected one flag"):
+        walked(compute_terminated=lambda achieved, desired, info: False).sample(10)
+
+
+class Endless(Line):
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, *_, info = super().step(action)
+        return obs, reward, False, False, info
+
+
+def test_goals_of_an_episode_are_of_all_its_rows_that_are_still_stored() -> None:
+    """One that never ends, and whose first rows have been overwritten."""
+    worker = RolloutWorker(EnvCreator(Endless), Cycling(2), num_envs=1, fragment_length=8, vectorization="sync")
+    buffer = HindsightReplayBuffer(50, compute_reward=compute_reward, strategy="episode", relabelled=1.0)
+    for _ in range(20):
+        buffer.add(worker.sample())
+    generator = np.random.default_rng(0)
+    batches = [buffer.sample(50, generator) for _ in range(40)]
+    rows = torch.cat([batch.next_obs.achieved_goal[:, 1] for batch in batches]).unique()
+    goals = torch.cat([batch.obs.desired_goal[:, 1] for batch in batches]).unique()
+    assert torch.equal(rows, goals) and len(rows) == len(buffer) and rows.max() == 160

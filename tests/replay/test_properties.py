@@ -1,0 +1,146 @@
+"""The ring against a plain list of steps, through any order of adding, cutting, saving and loading."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from lightning_rl.replay.buffer import ReplayBuffer
+from lightning_rl.replay.ring import SAMPLEABLE
+from lightning_rl.sample_batch import SampleBatch
+from tests.replay.streams import Model, Stream
+
+
+class Watched(ReplayBuffer):
+    """Keeps the set of drawable slots by what the hooks say."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.present: set[int] = set()
+
+    def _appeared(self, slots: np.ndarray) -> None:
+        assert len(set(slots.tolist())) == len(slots) and not self.present & set(slots.tolist())
+        self.present |= set(slots.tolist())
+
+    def _vanished(self, slots: np.ndarray) -> None:
+        assert self.present >= set(slots.tolist())
+        self.present -= set(slots.tolist())
+
+
+def everything(buffer: ReplayBuffer) -> SampleBatch:
+    """All rows that can be drawn, once each."""
+    assert buffer.ring is not None
+    slots = np.flatnonzero(buffer.ring.flags >= SAMPLEABLE)
+    return buffer.rows(buffer.ring.ids(slots))
+
+
+def saved_and_loaded(buffer: Watched, **keywords: Any) -> Watched:
+    file = io.BytesIO()
+    torch.save(buffer.state_dict(), file)
+    file.seek(0)
+    fresh = Watched(buffer.capacity, n_step=buffer.n_step, gamma=buffer.gamma, **keywords)
+    fresh.load_state_dict(torch.load(file, weights_only=True))
+    fresh.present = set(buffer.present)
+    return fresh
+
+
+def check(buffer: Watched, model: Model) -> None:
+    expected = model.transitions(buffer.n_step, buffer.gamma)
+    assert len(buffer) == len(expected) == len(buffer.present)
+    if not expected:
+        return
+    assert buffer.ring is not None and buffer.present == set(np.flatnonzero(buffer.ring.flags >= SAMPLEABLE).tolist())
+    rows = everything(buffer)
+    wanted = [expected.pop(action) for action in rows.actions.tolist()]
+    assert not expected
+    for name in ("obs", "rewards", "next_obs", "terminated", "discounts", "action_mask", "next_action_mask"):
+        if name in rows:
+            assert_close(rows[name], torch.tensor(np.array([row[name] for row in wanted]), dtype=rows[name].dtype))
+
+
+OPERATIONS = st.lists(st.one_of(st.integers(1, 9), st.sampled_from(["cut", "save"])), min_size=1, max_size=12)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    operations=OPERATIONS,
+    num_envs=st.integers(1, 3),
+    capacity=st.integers(1, 40),
+    n_step=st.integers(1, 7),
+    longest=st.sampled_from([1, 2, 6, 30]),
+    masked=st.booleans(),
+    with_t=st.booleans(),
+    still=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_a_ring_holds_the_newest_steps_of_a_plain_list(
+    operations: list[Any],
+    num_envs: int,
+    capacity: int,
+    n_step: int,
+    longest: int,
+    masked: bool,
+    with_t: bool,
+    still: bool,
+    seed: int,
+) -> None:
+    stream = Stream(num_envs, seed, longest, masked, with_t=with_t, still=still)
+    model = Model(num_envs, capacity)
+    buffer = Watched(capacity, n_step=n_step, gamma=0.9)
+    for operation in operations:
+        if operation == "cut":
+            stream.cut()
+        elif operation == "save":
+            buffer = saved_and_loaded(buffer)
+        else:
+            fragment = stream.fragment(operation)
+            buffer.add(fragment)
+            model.add(fragment)
+        check(buffer, model)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    operations=OPERATIONS,
+    num_envs=st.integers(1, 3),
+    capacity=st.integers(1, 40),
+    n_step=st.integers(1, 4),
+    frames=st.integers(2, 4),
+    padding=st.sampled_from(["zero", "repeat", "carry"]),
+    seed=st.integers(0, 9),
+)
+def test_frames_stored_once_give_the_stacks_of_whole_storage(
+    operations: list[Any], num_envs: int, capacity: int, n_step: int, frames: int, padding: str, seed: int
+) -> None:
+    """What is drawable may be less (a new episode's older frames take slots), but is the newest, and the same."""
+    stream = Stream(num_envs, seed, longest=12, frames=frames, padding=padding)
+    buffer = Watched(capacity, n_step=n_step, gamma=0.9, obs_frames=frames)
+    model = Model(num_envs, 1000)
+    for operation in operations:
+        if operation == "cut":
+            stream.cut()
+        elif operation == "save":
+            buffer = saved_and_loaded(buffer, obs_frames=frames)
+        else:
+            fragment = stream.fragment(operation)
+            buffer.add(fragment)
+            model.add(fragment)
+    expected = model.transitions(n_step, 0.9)
+    if not len(buffer):
+        assert not expected
+        return
+    rows = everything(buffer)
+    assert len(set(rows.actions.tolist())) == len(rows) == len(buffer.present)
+    for name in ("obs", "rewards", "next_obs", "terminated", "discounts"):
+        wanted = np.array([expected[action][name] for action in rows.actions.tolist()])
+        assert_close(rows[name], torch.tensor(wanted, dtype=rows[name].dtype))
+    stored = set(rows.actions.tolist())
+    for items in model.items:  # of each environment the newest ones, without a gap
+        own = [row.action for row in items if row is not None]
+        assert stored & set(own) == set(own[len(own) - len(stored & set(own)) :])

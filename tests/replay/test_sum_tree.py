@@ -1,0 +1,200 @@
+"""The sum tree against a plain array, as bits where bits can be asked for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_rl.replay.sum_tree import LARGEST, TOP, SumTree, row_sums
+
+VALUES = st.one_of(st.just(0.0), st.floats(1e-9, 1e9), st.sampled_from([5e-324, 5e-6, 1e-300, 1e8, 1e280]))
+UPDATES = st.lists(st.lists(st.tuples(st.integers(0, 99), VALUES), min_size=1, max_size=40), min_size=1, max_size=6)
+
+
+def tree_of(leaves: list[float] | np.ndarray, fanout: int = 32) -> SumTree:
+    tree = SumTree(len(leaves), fanout)
+    tree.set(np.arange(len(leaves)), np.asarray(leaves, float))
+    return tree
+
+
+def tall(size: int, fanout: int, monkeypatch: pytest.MonkeyPatch) -> SumTree:
+    """A tree with as many levels as a huge one."""
+    monkeypatch.setattr("lightning_rl.replay.sum_tree.TOP", 4)
+    return SumTree(size, fanout)
+
+
+@pytest.fixture(params=[2, 3, 32])
+def tree(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SumTree:
+    return tall(100, request.param, monkeypatch)
+
+
+@pytest.mark.parametrize("fanout", [2, 3, 32])
+@given(updates=UPDATES)
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_leaves_are_those_of_a_plain_array_and_nodes_exactly_the_sums_of_their_children(
+    fanout: int, updates: list[list[tuple[int, float]]]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        tree, plain = tall(100, fanout, patch), np.zeros(100)
+    for update in updates:
+        tree.set(np.array([index for index, _ in update]), np.array([value for _, value in update]))
+        for index, value in update:  # one by one, so where an index repeats the last one wins
+            plain[index] = value
+    assert (tree.leaves == plain).all()
+    tree.settle()
+    for level, above in zip(tree.levels, [*tree.levels[1:], tree.top], strict=True):
+        for node, children in zip(above.ravel(), level, strict=False):
+            assert node == row_sums(children[None])[0] == pytest.approx(math.fsum(children), rel=1e-14)
+    assert math.isclose(tree.total, math.fsum(plain), rel_tol=1e-12)
+
+
+@given(updates=UPDATES)
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_a_rebuilt_tree_has_the_bits_that_the_updates_left(updates: list[list[tuple[int, float]]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        tree = tall(100, 3, patch)
+    for update in updates:
+        tree.set(np.array([index for index, _ in update]), np.array([value for _, value in update]))
+    tree.settle()
+    before = [level.tobytes() for level in [*tree.levels, tree.top]]
+    tree.rebuild()
+    assert [level.tobytes() for level in [*tree.levels, tree.top]] == before
+
+
+def test_one_call_for_all_is_a_call_for_each(tree: SumTree) -> None:
+    rng = np.random.default_rng(0)
+    indexes, values = rng.integers(0, 100, 5000), rng.random(5000)
+    tree.set(indexes, values)
+    loop = SumTree(100, tree.fanout)
+    for index, value in zip(indexes, values, strict=True):
+        loop.set(np.array([index]), np.array([value]))
+    assert (tree.leaves == loop.leaves).all() and tree.total == pytest.approx(loop.total, rel=1e-12)
+
+
+@given(
+    leaves=st.lists(VALUES, min_size=1, max_size=100).filter(lambda leaves: max(leaves) > 0),
+    shares=st.lists(st.floats(0, 1), min_size=1, max_size=30),
+    fanout=st.sampled_from([2, 3, 32]),
+)
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_a_mass_never_finds_a_leaf_that_is_zero(leaves: list[float], shares: list[float], fanout: int) -> None:
+    """0, the total, one below and one above it are among the masses, and all boundaries between leaves."""
+    with pytest.MonkeyPatch.context() as patch:
+        tree = tall(len(leaves), fanout, patch)
+    tree.set(np.arange(len(leaves)), np.array(leaves))
+    edges = [0.0, -1.0, tree.total, math.nextafter(tree.total, 0), 2 * tree.total, *np.cumsum(leaves)]
+    masses = np.array([*edges, *(share * tree.total for share in shares)])
+    found = tree.find(masses)
+    assert (np.array(leaves)[found] > 0).all()
+    positive = np.flatnonzero(leaves)
+    assert found[0] == found[1] == positive[0]
+    if min(leaves[i] for i in positive) > 1e-9 * tree.total:  # smaller ones can vanish in a float64 sum
+        assert found[2] == found[3] == found[4] == positive[-1]
+
+
+def test_rounding_on_the_way_down_never_leads_to_a_leaf_that_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of very different sizes, so that what is left of a mass falls below 0 or comes up to its node."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        tree = tall(64, 2, monkeypatch)
+        leaves = rng.random(64) * 10.0 ** rng.integers(-8, 8, 64) * (rng.random(64) < 0.5)
+        tree.set(np.arange(64), leaves)
+        edges = np.cumsum(leaves)
+        masses = np.concatenate(
+            [edges, np.nextafter(edges, 0), np.nextafter(edges, np.inf), rng.random(64) * edges[-1]]
+        )
+        assert (leaves[tree.find(masses)] > 0).all()
+
+
+@pytest.mark.parametrize("scale", [5e-6 / 4950, 1.0, 1e8])
+def test_a_mass_finds_the_leaf_between_whose_cumulative_sums_it_lies(scale: float, tree: SumTree) -> None:
+    """Leaf i is i + 1 in units of `scale`; masses lie a thousandth of a unit within either side of every leaf."""
+    leaves = scale * np.arange(1, 101)
+    tree.set(np.arange(100), leaves)
+    after = np.cumsum(leaves)
+    inside = np.concatenate([after - leaves + scale / 1000, after - scale / 1000])
+    assert tree.find(inside).tolist() == [*range(100)] * 2
+
+
+def test_the_leaves_of_rllibs_own_test() -> None:
+    assert tree_of([0, 0, 1, 3]).find(np.array([0.0, 0.99, 1.01, 4.0])).tolist() == [2, 2, 3, 3]
+    assert tree_of([0.5, 1, 1, 3]).find(np.array([0, 0.55, 0.99, 1.51, 3, 5.5])).tolist() == [0, 1, 1, 2, 3, 3]
+
+
+def test_a_mass_on_a_boundary_finds_the_leaf_behind_it() -> None:
+    assert tree_of([1, 2, 4]).find(np.array([1.0, 3.0])).tolist() == [1, 2]
+
+
+def test_draws_have_the_frequencies_of_their_leaves() -> None:
+    """χ² of 10⁵ independent draws over 50 leaves: above 107.2 with probability 10⁻⁶ (49 degrees of freedom)."""
+    rng = np.random.default_rng(0)
+    leaves = rng.random(50) ** 3
+    tree = tree_of(leaves, fanout=3)
+    counts = np.bincount(tree.find(rng.random(100_000) * tree.total), minlength=50)
+    expected = 100_000 * leaves / leaves.sum()
+    assert ((counts - expected) ** 2 / expected).sum() < 107.2
+
+
+def test_a_tree_with_every_level_finds_as_the_plain_array_does() -> None:
+    """More leaves than `TOP · fanout`: two levels below the top without changing any constant."""
+    rng = np.random.default_rng(0)
+    leaves = rng.integers(0, 5, TOP * 50).astype(float)  # whole numbers: sums are exact, so must the places be
+    tree = tree_of(leaves)
+    assert len(tree.levels) == 2
+    masses = rng.random(2000) * tree.total
+    assert (tree.find(masses) == np.cumsum(leaves).searchsorted(masses, side="right")).all()
+
+
+@pytest.mark.parametrize("wrong", [math.nan, -1.0, -1e-300, math.inf, -math.inf, 2 * LARGEST])
+def test_what_is_no_priority_is_refused_and_nothing_changes(wrong: float) -> None:
+    tree = tree_of([1, 2, 3])
+    with pytest.raises(ValueError, match=r"value 1 for the tree is .*expected a number from 0 to 9.7"):
+        tree.set(np.array([0, 1]), np.array([9.0, wrong]))
+    assert tree.leaves.tolist() == [1, 2, 3] and tree.total == 6
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_a_leaf_that_is_not_there_is_refused(index: int) -> None:
+    """The tree has room for 32 leaves: an index within that padding must not pass."""
+    tree = tree_of([1, 2, 3])
+    with pytest.raises(IndexError, match="the tree has 0 to 2"):
+        tree.set(np.array([index]), np.ones(1))
+    assert tree.total == 6
+
+
+def test_a_tree_of_zeros_says_that_there_is_nothing_to_find() -> None:
+    with pytest.raises(ValueError, match="every leaf of the tree is 0"):
+        SumTree(4).find(np.zeros(1))
+
+
+def test_a_tree_without_leaves_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"size=0, fanout=None.*expected size ≥ 1"):
+        SumTree(0)
+
+
+def test_the_sum_of_the_largest_leaves_is_finite() -> None:
+    assert math.isfinite(tree_of([LARGEST] * 1000).total)
+
+
+def test_a_restored_tree_finds_the_same_leaves() -> None:
+    rng = np.random.default_rng(0)
+    tree, other = tree_of(rng.random(500), fanout=3), SumTree(500, 3)
+    other.load_state_dict(tree.state_dict())
+    masses = rng.random(100) * tree.total
+    assert other.total == tree.total and (other.find(masses) == tree.find(masses)).all()
+
+
+def test_a_state_does_not_change_with_the_tree() -> None:
+    tree = tree_of([1, 2, 3])
+    state = tree.state_dict()
+    tree.set(np.array([0]), np.array([5.0]))
+    assert state["leaves"].tolist() == [1, 2, 3]
+
+
+def test_a_state_of_another_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="the state has 3 leaves and this tree 4"):
+        SumTree(4).load_state_dict(tree_of([1, 2, 3]).state_dict())

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from lightning_rl.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from lightning_rl.algorithm import Algorithm
     from lightning_rl.callbacks import RLCallback
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog
     from lightning_rl.models.distributions import ActionDistribution
     from lightning_rl.models.model import Model
-    from lightning_rl.multi_agent_batch import MultiAgentBatch
     from lightning_rl.policies import (
         A2C,
         A3C,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     )
     from lightning_rl.rollouts.rollout_worker import RolloutWorker
     from lightning_rl.rollouts.worker_set import WorkerSet
-    from lightning_rl.sample_batch import SampleBatch, concat_samples
+    from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, concat_samples
 
 __all__ = [
     "A2C",
@@ -84,8 +85,6 @@ __all__ = [
     "register_env",
 ]
 
-__version__ = "0.1.0"
-
 _HOMES = {
     "A2C": "policies",
     "A3C": "policies",
@@ -104,7 +103,7 @@ _HOMES = {
     "MODEL_DEFAULTS": "models.catalog",
     "Model": "models.model",
     "ModelCatalog": "models.catalog",
-    "MultiAgentBatch": "multi_agent_batch",
+    "MultiAgentBatch": "sample_batch",
     "PG": "policies",
     "PPO": "policies",
     "Policy": "policies",

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from lightning_rl import run
 from lightning_rl.callbacks.keep_config import KeepConfig
 from lightning_rl.checkpoint_files import read_file
 from lightning_rl.config.check import check_config
@@ -17,6 +16,7 @@ from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, impo
 from lightning_rl.policies.checkpoints import as_checkpoint_error, read_checkpoint
 from lightning_rl.run_directory.config_file import CONFIG_FILE, relocated
 from lightning_rl.run_directory.lock import refuse_live_run
+from lightning_rl.runs import run
 from lightning_rl.trust import NamedByFile, note_names
 
 __all__ = ["Algorithm", "policy_choice"]

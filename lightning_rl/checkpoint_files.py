@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-import lightning_rl
 from lightning_rl.errors import CheckpointError
 from lightning_rl.trust import check_bounded
+from lightning_rl.version import __version__
 
 __all__ = [
     "SCHEMA",
@@ -157,7 +157,7 @@ def check_whole(path: Path, *, checksums: bool = True) -> None:
 # -- versions --------------------------------------------------------------------------------------------------------
 def written_by() -> dict[str, Any]:
     """What a checkpoint says of its writer."""
-    return {WRITTEN_BY: {"version": lightning_rl.__version__, "schema": SCHEMA}}
+    return {WRITTEN_BY: {"version": __version__, "schema": SCHEMA}}
 
 
 def migrated(checkpoint: dict[str, Any], path: Any) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def migrated(checkpoint: dict[str, Any], path: Any) -> dict[str, Any]:
     told = checkpoint.get(WRITTEN_BY, {"version": "0.1.0", "schema": 0})
     schema = told.get("schema") if isinstance(told, Mapping) else None
     version = told.get("version") if isinstance(told, Mapping) else told
-    ours = f"this is lightning_rl {lightning_rl.__version__}, which reads 0 to {SCHEMA}"
+    ours = f"this is lightning_rl {__version__}, which reads 0 to {SCHEMA}"
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 0:
         raise CheckpointError(f"checkpoint {path} has schema {schema!r}; {ours}: it was changed, use another one")
     if schema > SCHEMA:

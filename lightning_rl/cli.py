@@ -21,11 +21,9 @@ from typing import Any, NoReturn
 
 import yaml
 
-from lightning_rl import __version__, evaluation, run
 from lightning_rl.callbacks.signals import Interrupts
 from lightning_rl.config import check_config, compose_config, descriptions
 from lightning_rl.config.compose import check_choices, parsed_overrides
-from lightning_rl.config.sweep_tables import failures, sweep_jobs_of, write_tables
 from lightning_rl.config.sweeps import sweep, sweep_jobs
 from lightning_rl.errors import (
     CheckpointError,
@@ -39,7 +37,10 @@ from lightning_rl.errors import (
 )
 from lightning_rl.run_directory.checkpoints import checkpoint_of, has_checkpoint, naming_others
 from lightning_rl.run_directory.listing import runs_below
+from lightning_rl.runs import evaluation, run
+from lightning_rl.runs.sweep_tables import failures, sweep_jobs_of, write_tables
 from lightning_rl.trust import NamedByFile, packages_named
+from lightning_rl.version import __version__
 
 __all__ = ["main", "run_verb"]
 

@@ -81,7 +81,7 @@ PLAN = Kind("an execution plan of a package that you trust")
 REWARD = Kind("a function compute_reward of a package that you trust")
 LAUNCHER = Kind(
     "a launcher",
-    ("lightning_rl.ranks.launchers.LocalLauncher", "lightning_rl.ranks.launchers.RayTrainLauncher"),
+    ("lightning_rl.runs.launchers.LocalLauncher", "lightning_rl.runs.launchers.RayTrainLauncher"),
 )
 LOGGER = Kind(
     "a subclass of lightning.pytorch.loggers.Logger",

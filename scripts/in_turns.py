@@ -22,7 +22,7 @@ from lightning.pytorch import Callback
 from off_policy_benchmark import DQN_STARTS, DQN_WORK, NO_EVALUATION, SAC_STARTS, SAC_WORK
 
 from lightning_rl.config import check_config, compose_config
-from lightning_rl.run import build, fit
+from lightning_rl.runs.run import build, fit
 
 sys.path.append(str(Path(__file__).parent / "peers"))
 import dqn_loop

@@ -24,12 +24,12 @@ import numpy as np
 
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts.process_workers import SMALL_BYTES, ProcessWorkerSet
-from lightning_rl.rollouts.requests import Requests
-from lightning_rl.rollouts.rollout_process import RolloutProcess
-from lightning_rl.rollouts.supervision import Limits, News, Request
-from lightning_rl.rollouts.supervisor import Supervisor
-from lightning_rl.rollouts.transport import Outcome
+from lightning_rl.rollouts.processes.limits import Limits, News, Request
+from lightning_rl.rollouts.processes.process_worker_set import SMALL_BYTES, ProcessWorkerSet
+from lightning_rl.rollouts.processes.requests import Requests
+from lightning_rl.rollouts.processes.rollout_process import RolloutProcess
+from lightning_rl.rollouts.processes.supervisor import Supervisor
+from lightning_rl.rollouts.processes.transport import Outcome
 from lightning_rl.sample_batch import SampleBatch
 
 MB = 1e6
@@ -65,8 +65,8 @@ class CannedProcess(RolloutProcess):
 
 def real(fragments: int, repeats: int) -> dict[str, float]:
     """Milliseconds of CPU a fragment, by size, in all threads: requested, received, and brought here as tensors."""
-    from lightning_rl.rollouts.ray_session import start_ray, stop_ray
-    from lightning_rl.rollouts.ray_transport import RayTransport
+    from lightning_rl.rollouts.ray.session import start_ray, stop_ray
+    from lightning_rl.rollouts.ray.transport import RayTransport
 
     start_ray(2)
     env = EnvCreator("CartPole-v1")

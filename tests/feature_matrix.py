@@ -13,7 +13,6 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from lightning_rl import run
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.shares import in_env_steps_of_run
 from lightning_rl.data.population_dataset import judged
@@ -22,6 +21,7 @@ from lightning_rl.errors import ConfigError, UnsupportedSpaceError, import_objec
 from lightning_rl.models import FullyConnectedNetwork
 from lightning_rl.policies import Policy
 from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["FEATURES", "PAGE", "POLICIES", "SLOW", "page", "works"]

@@ -48,7 +48,7 @@ class Run:
 
     def ranks(self) -> list[psutil.Process]:
         """Those of all ranks but the first."""
-        return [process for process in self.all() if "lightning_rl.ranks.local" in _of(process, "cmdline", [])]
+        return [process for process in self.all() if "lightning_rl.runs.rank_process" in _of(process, "cmdline", [])]
 
     def wait(self, seconds: float = 100.0) -> int:
         """Its exit code; all of its output is in `text`."""

@@ -16,7 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 FLOORS = {
     "checkpoint_files": 1,
-    "collective": 1,
+    "distributed": 1,
     "envs": 1,
     "errors": 1,
     "replay": 2,
@@ -24,32 +24,28 @@ FLOORS = {
     "models": 1,
     "ranges": 1,
     "exploration": 1,
-    "multi_agent_batch": 1,
     "run_directory": 1,
     "sample_batch": 1,
     "schedules": 1,
     "seeding": 1,
-    "sequences": 1,
     "signatures": 1,
     "spaces": 1,
     "trust": 1,
+    "version": 1,
     "policies": 2,
     "rollouts": 2,
     "data": 3,
     "callbacks": 3,
     "config": 4,
-    "evaluation": 4,
-    "ranks": 4,
     "rllib": 4,
-    "run": 4,
-    "trainer": 4,
+    "runs": 4,
     "algorithm": 4,
     "cli": 4,
 }
 HOMES = {
-    "ray": {f"rollouts/ray_{name}.py" for name in ("actors", "placement", "session", "train", "transport")},
-    "hydra": {f"config/{name}.py" for name in ("compose", "groups", "refusals", "sweeps")},
-    "omegaconf": {f"config/{name}.py" for name in ("compose", "refusals", "sweeps")},
+    "ray": {f"rollouts/ray/{name}.py" for name in ("actors", "placement", "session", "train", "transport")},
+    "hydra": {f"config/{name}.py" for name in ("compose", "groups", "hydra_errors", "sweeps")},
+    "omegaconf": {f"config/{name}.py" for name in ("compose", "hydra_errors", "sweeps")},
 }
 
 

@@ -18,10 +18,10 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 
-from lightning_rl import run
 from lightning_rl.callbacks import RLCallback
 from lightning_rl.config import check_config, compose_config
-from tests.rollouts.test_ray_workers import descendants
+from lightning_rl.runs import run
+from tests.rollouts.ray.test_worker_set import descendants
 from tests.test_resume import assert_equal, learned
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]

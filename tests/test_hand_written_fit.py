@@ -13,7 +13,6 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, TQDMProg
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from torch.utils.data import DataLoader
 
-from lightning_rl import run
 from lightning_rl.callbacks import MetricsCallback, RLCheckpoint
 from lightning_rl.callbacks.metric_names import METRICS
 from lightning_rl.config import check_config, compose_config
@@ -23,6 +22,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError, import_path
 from lightning_rl.policies import A2C, DQN, PPO, Policy, build_policy
 from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.runs import run
 from tests.callbacks.test_loggers import curve
 
 CARTPOLE = EnvCreator("CartPole-v1")

@@ -29,9 +29,9 @@ from lightning_rl.config.compose import compose_config
 from lightning_rl.data.offline import JsonReader
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError, EnvError
-from lightning_rl.evaluation import evaluate
 from lightning_rl.policies import PPO
 from lightning_rl.policies.checkpoints import read_checkpoint
+from lightning_rl.runs.evaluation import evaluate
 from lightning_rl.trust import NamedByFile, packages_named
 
 TREE = "{place}"  # in a payload: the directory of the canary
@@ -138,13 +138,13 @@ NAMES_IN_POLICIES: dict[str, dict[str, Any]] = {
     "stranger's policy with a dot": {"class": "stranger.Evil"},
     "torch": {"class": "torch:load", "kwargs": {"f": "{place}/evil.pt", "weights_only": False}},
     "torch hub": {"class": "torch.hub:load", "kwargs": {"repo_or_dir": "{place}", "source": "local"}},
-    "made": {"class": "lightning_rl.run:made", "kwargs": {"entry": {"_target_": "os:system"}, "key": "_target_"}},
+    "made": {"class": "lightning_rl.runs.run:made", "kwargs": {"entry": {"_target_": "os:system"}, "key": "_target_"}},
     "import_object": {"class": "lightning_rl.errors:import_object", "kwargs": {"path": "stranger:Evil"}},
     "object_at": {"class": "lightning_rl.errors:object_at", "kwargs": {"path": "stranger:Evil"}},
     "gymnasium": {"class": "gymnasium:make", "kwargs": {"id": "stranger:Id-v0"}},
     "through our module": {"class": "lightning_rl.checkpoint_files:os.system"},
     "through our module's module": {"class": "lightning_rl.cli:subprocess.Popen", "kwargs": COMMAND},
-    "a class of ours that is no policy": {"class": "lightning_rl.ranks.launchers:LocalLauncher"},
+    "a class of ours that is no policy": {"class": "lightning_rl.runs.launchers:LocalLauncher"},
     "a model for a policy": {"class": "lightning_rl.models:FullyConnectedNetwork"},
     "no path": {"class": "PPO"},
     "an empty path": {"class": ""},
@@ -412,8 +412,8 @@ HOSTILE_ENVS: dict[str, dict[str, Any]] = {
     "stranger's nested class": {"env.id": "stranger:Outer.Env"},
     "stranger's function": {"env.id": "stranger:touch"},
     "stranger's id": {"env.id": "stranger:CartPole-v1"},
-    "our function": {"env.id": "lightning_rl.run:made", "env.kwargs": {"entry": "os:system", "key": "_target_"}},
-    "our class that is no environment": {"env.id": "lightning_rl.ranks.launchers:RayTrainLauncher"},
+    "our function": {"env.id": "lightning_rl.runs.run:made", "env.kwargs": {"entry": "os:system", "key": "_target_"}},
+    "our class that is no environment": {"env.id": "lightning_rl.runs.launchers:RayTrainLauncher"},
     "gymnasium.make": {"env.id": "gymnasium:make", "env.kwargs": {"id": "stranger:Id-v0"}},
     "an id that relays": {
         "env.id": "GymV26Environment-v0",
@@ -450,7 +450,7 @@ HOSTILE_ENVS: dict[str, dict[str, Any]] = {
 HOSTILE_CONFIGS: dict[str, dict[str, Any]] = {
     **HOSTILE_ENVS,
     "policy": {"policy._target_": "stranger:Evil"},
-    "policy that is a function": {"policy._target_": "lightning_rl.run:made"},
+    "policy that is a function": {"policy._target_": "lightning_rl.runs.run:made"},
     "custom_model of the policy": {"policy.model.custom_model": "stranger:Evil"},
     "custom_model": {"model.custom_model": "stranger:Evil"},
     "custom_action_dist": {"model.custom_action_dist": "stranger.Evil"},
@@ -463,12 +463,15 @@ HOSTILE_CONFIGS: dict[str, dict[str, Any]] = {
     "dataset": {"data.dataset": "os:system"},
     "dataset that is a function": {"data.dataset": "lightning_rl.data.datasets:timed"},
     "plan": {"data.plan": "stranger:touch"},
-    "plan of ours": {"data.plan": "lightning_rl.data.execution:for_each"},
+    "plan of ours": {"data.plan": "lightning_rl.data.plans:for_each"},
     "compute_reward": {"data.compute_reward": "stranger:touch"},
     "launcher": {"launcher._target_": "stranger:touch"},
-    "launcher, a function of ours": {"launcher._target_": "lightning_rl.run:recorded", "launcher.run_dir": "{place}"},
+    "launcher, a function of ours": {
+        "launcher._target_": "lightning_rl.runs.run:recorded",
+        "launcher.run_dir": "{place}",
+    },
     "launcher's cluster": {
-        "launcher": {"_target_": "lightning_rl.ranks.launchers:RayTrainLauncher", "address": "192.0.2.1:6379"},
+        "launcher": {"_target_": "lightning_rl.runs.launchers:RayTrainLauncher", "address": "192.0.2.1:6379"},
     },
     "logger": {"logger.mine": {"_target_": "os.system", "command": "touch {place}/canary"}},
     "logger as text": {"logger.mine": "stranger:touch"},
@@ -846,9 +849,15 @@ def test_every_place_that_imports_a_name_is_known() -> None:
     users = {name for name, text in texts.items() if re.search(r"(?<!def )\bimport_object\(", text)}
     assert users == {
         *("config/check.py", "config/compose.py", "config/descriptions.py", "config/policy_option.py"),
-        *("config/shares.py", "data/datamodule.py", "replay/hindsight.py", "exploration/making.py", "models/custom.py"),
+        *(
+            "config/shares.py",
+            "data/datamodule.py",
+            "replay/hindsight.py",
+            "exploration/catalog.py",
+            "models/custom.py",
+        ),
         *("policies/checkpoints.py", "policies/custom_losses.py", "policies/optimiser.py", "rllib/__init__.py"),
-        *("envs/creator.py", "run.py", "signatures.py"),
+        *("envs/creator.py", "runs/run.py", "signatures.py"),
     }
     keywords = {
         argument.arg

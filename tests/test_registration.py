@@ -253,7 +253,7 @@ def test_registrations_reach_actors_made_by_hand() -> None:
     import ray
 
     from lightning_rl.policies import PPO
-    from lightning_rl.rollouts.ray_workers import start_ray
+    from lightning_rl.rollouts.ray.worker_set import start_ray
 
     start_ray(1)
     try:

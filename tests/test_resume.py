@@ -17,9 +17,9 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 
-from lightning_rl import run
 from lightning_rl.callbacks import RLCallback
 from lightning_rl.config import check_config, compose_config
+from lightning_rl.runs import run
 from tests.run_processes import Run
 
 SMALL = [

@@ -12,8 +12,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_rl.multi_agent_batch import MultiAgentBatch
-from lightning_rl.sample_batch import SampleBatch, concat_samples, flattened, nested, restored
+from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, concat_samples, flattened, nested, restored
 
 
 def rows(count: int, start: int = 0) -> SampleBatch:

@@ -10,13 +10,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_rl import run
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.groups import group_options, option_text
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import DQN, PPO
 from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.runs import run
 from lightning_rl.schedules import SCHEDULES, check_schedule, in_env_steps, schedule_points, schedule_value
 
 

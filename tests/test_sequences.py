@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from lightning_rl.sample_batch import SampleBatch, flattened
-from lightning_rl.sequences import in_sequences, padding
+from lightning_rl.sample_batch import SampleBatch, flattened, in_sequences, padding
 
 
 def fragment() -> SampleBatch:

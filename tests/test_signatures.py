@@ -23,7 +23,7 @@ from lightning_rl.exploration import STRATEGIES, EpsilonGreedy, SoftQ
 from lightning_rl.policies import DQN, PPO, SAC, Policy, build_policy
 from lightning_rl.ranges import Count, NonNegativeSchedule, Portion, Positive, Probability, Range
 from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.rollouts.supervision import Limits
+from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.schedules import Schedule
 from lightning_rl.signatures import Section, fitted, keywords_of, spelled
 

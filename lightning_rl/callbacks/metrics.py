@@ -17,7 +17,7 @@ from lightning_rl.callbacks.hooks import overridden_hooks
 from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.errors import count_in_file, number_in_file
-from lightning_rl.rollouts.watchdog import resident_mb
+from lightning_rl.rollouts.processes.watchdog import resident_mb
 
 __all__ = ["MetricsCallback", "latest_metrics", "log_metrics_of", "resident_mb"]
 

@@ -11,13 +11,13 @@ import lightning
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-import lightning_rl
-from lightning_rl.collective import gathered
+from lightning_rl.distributed import gathered
 from lightning_rl.errors import ConfigError
+from lightning_rl.version import __version__
 
 __all__ = ["SameConfig", "differences"]
 
-PACKAGES = (lightning_rl, lightning, torch)
+VERSIONS = {"lightning_rl": __version__, "lightning": lightning.__version__, "torch": str(torch.__version__)}
 SHOWN = 5  # differing keys in the message
 
 
@@ -38,7 +38,10 @@ class SameConfig(Callback):
         """The ranks are connected, and no rank trains yet."""
         if trainer.world_size == 1:
             return
-        own = {**dict(leaves(self.config)), **{f"version of {it.__name__}": it.__version__ for it in PACKAGES}}
+        own = {
+            **dict(leaves(self.config)),
+            **{f"version of {package}": version for package, version in VERSIONS.items()},
+        }
         digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
         if len(set(gathered(digest))) == 1:
             return

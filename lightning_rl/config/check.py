@@ -11,9 +11,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.config.batches import check_minibatches, check_population
+from lightning_rl.config.batch_sizes import check_minibatches, check_population
+from lightning_rl.config.devices import check_devices
 from lightning_rl.config.keys import dotted, value_at
 from lightning_rl.config.policy_option import takes_config
+from lightning_rl.config.ranks import ranks_of
 from lightning_rl.config.schema import (
     TRAINER_KEYS_WITH_A_HOME,
     RunKeys,
@@ -22,12 +24,10 @@ from lightning_rl.config.schema import (
 )
 from lightning_rl.config.shares import resolved
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, shown
-from lightning_rl.ranks.local import ranks_of
-from lightning_rl.rollouts.supervision import limits_of
+from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import WORKERS
 from lightning_rl.schedules import in_env_steps
 from lightning_rl.signatures import ImportPath, fitted, fitted_keywords, hints_of, keywords_of
-from lightning_rl.trainer.device_check import check_devices
 
 __all__ = ["check_config"]
 
@@ -37,7 +37,7 @@ NOT_POLICY = ("observation_space", "action_space", "config")  # constructor argu
 NOT_DATA = ("env", "workers", "evaluation", "seed", "callbacks")
 NOT_STOP = ("total_env_steps", "target_return", "signals")
 NEEDED_OF_WORKERS = ("num_workers", "envs_per_worker", "fragment_length", "vectorization", "ray")
-LOCAL_LAUNCHER = "lightning_rl.ranks.launchers:LocalLauncher"
+LOCAL_LAUNCHER = "lightning_rl.runs.launchers:LocalLauncher"
 PROCESS_MB, ENV_PROCESS_MB = 150, 40  # resident memory that a process with torch takes, and one with an environment
 ENOUGH_MB = 4096  # so much need is never refused: what is free may be little for a moment
 NOT_DISKS = (("/", "proc"), ("/", "sys"))
@@ -310,7 +310,7 @@ def _data_class(target: Any) -> Any:
 
 def _fitted_exploration(key: str, exploration: Any, config: Config) -> dict[str, Any]:
     """A strategy's name, and its keys against its constructor; also those of the strategy below it."""
-    from lightning_rl.exploration.making import SPACES, strategy_class
+    from lightning_rl.exploration.catalog import SPACES, strategy_class
 
     given = fitted(key, exploration, Mapping[str, Any])
     keywords = {name: value for name, value in given.items() if name != "type"}

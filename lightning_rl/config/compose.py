@@ -17,9 +17,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lightning_rl.config.groups import GROUPS, PRIMARY, group_options, hydra_ready, is_path, option_text
+from lightning_rl.config.hydra_errors import explanation, no_choice
 from lightning_rl.config.keys import plain_keys
 from lightning_rl.config.policy_option import policy_option
-from lightning_rl.config.refusals import explanation, no_choice
 from lightning_rl.errors import ConfigError, first_line, import_object
 
 __all__ = ["check_choices", "compose_config", "parsed_overrides", "store_policy"]

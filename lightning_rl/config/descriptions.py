@@ -10,8 +10,8 @@ from typing import Any
 
 from lightning_rl.config.compose import compose_config
 from lightning_rl.config.groups import GROUPS, group_options, option_text
+from lightning_rl.config.hydra_errors import ALL_GROUPS, no_choice
 from lightning_rl.config.keys import dotted, value_at
-from lightning_rl.config.refusals import ALL_GROUPS, no_choice
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, no_such_key, printable
 from lightning_rl.signatures import Keyword, keywords_of, spelled
 

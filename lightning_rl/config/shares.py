@@ -42,7 +42,7 @@ def in_env_steps_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explored(exploration: Mapping[str, Any], total: int) -> dict[str, Any]:
-    from lightning_rl.exploration.making import strategy_class
+    from lightning_rl.exploration.catalog import strategy_class
 
     hints = hints_of(strategy_class(exploration.get("type", "stochastic_sampling")))
     own = resolved(exploration, hints, total)

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lightning_rl.config.compose import completed, key_of, plain
 from lightning_rl.config.groups import PRIMARY, hydra_ready
-from lightning_rl.config.refusals import explanation
+from lightning_rl.config.hydra_errors import explanation
 from lightning_rl.errors import ConfigError
 
 __all__ = ["sweep", "sweep_jobs"]

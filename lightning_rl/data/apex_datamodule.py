@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.datasets import timed
 from lightning_rl.data.demand import Demand
-from lightning_rl.data.execution import NOT_READY, concurrently, for_each
 from lightning_rl.data.initial_priorities import ClippedRewards, InitialPriorities
+from lightning_rl.data.plans import NOT_READY, concurrently, for_each
 from lightning_rl.data.replay_datamodule import Intensity, ReplayDataModule
 from lightning_rl.data.replay_dataset import Draw
 from lightning_rl.data.running_returns import check_no_running_returns
@@ -21,7 +21,7 @@ from lightning_rl.data.shards import ReplayShard, ReplayShards
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, Range, WholeEnvSteps
 from lightning_rl.rollouts.gather import Receipt
-from lightning_rl.rollouts.services import make_services
+from lightning_rl.rollouts.processes.services import make_services
 from lightning_rl.rollouts.slices import logical_workers
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import in_env_steps

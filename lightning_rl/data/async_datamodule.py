@@ -21,7 +21,7 @@ from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.ranges import Count, NonNegative, Positive, Seed, Whole
 from lightning_rl.replay.storage import estimated_bytes
 from lightning_rl.rollouts.gather import Receipt, owned
-from lightning_rl.rollouts.services import make_services
+from lightning_rl.rollouts.processes.services import make_services
 from lightning_rl.rollouts.worker_options import Processes
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from lightning_rl.data.epochs import Iterations
-from lightning_rl.data.execution import parallel_rollouts
+from lightning_rl.data.plans import parallel_rollouts
 from lightning_rl.sample_batch import SampleBatch
 
 if TYPE_CHECKING:

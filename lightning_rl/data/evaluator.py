@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
-from lightning_rl.collective import gathered
+from lightning_rl.distributed import gathered
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, Probability, Range
 from lightning_rl.rollouts.gather import split
-from lightning_rl.rollouts.supervision import limits_of
+from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import Processes
 from lightning_rl.rollouts.worker_set import WorkerSet, make_worker_set
 from lightning_rl.schedules import EnvSteps

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_rl.data.datasets import timed
 from lightning_rl.data.epochs import Iterations
-from lightning_rl.data.execution import for_each, take
+from lightning_rl.data.plans import for_each, take
 from lightning_rl.rollouts.asking import Answered
 
 if TYPE_CHECKING:

@@ -7,12 +7,11 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from lightning_rl.collective import gathered_on_first
 from lightning_rl.data.datamodule import RolloutDataModule
-from lightning_rl.data.execution import NOT_READY
+from lightning_rl.data.plans import NOT_READY
 from lightning_rl.data.replay_dataset import Draw, ReplayDataset
-from lightning_rl.data.replay_sizes import check_sequences, check_sizes
 from lightning_rl.data.update_ratio import UpdateRatio
+from lightning_rl.distributed import gathered_on_first
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.ranges import Count, Positive, Probability, ProbabilitySchedule, Range, Seed, Whole, WholeEnvSteps
 from lightning_rl.replay.buffer import KEPT, ReplayBuffer
@@ -22,6 +21,7 @@ from lightning_rl.replay.sequences import (
     PrioritizedSequenceReplayBuffer,
     SequenceReplayBuffer,
 )
+from lightning_rl.replay.sizes import check_sequences, check_sizes
 from lightning_rl.replay.storage import check_fits_memory, estimated_bytes
 from lightning_rl.rollouts.slices import logical_workers
 from lightning_rl.sample_batch import SampleBatch

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import torch
 
 from lightning_rl.data.datasets import timed
+from lightning_rl.data.device_transfer import moved
 from lightning_rl.data.epochs import Iterations
-from lightning_rl.data.execution import concurrently, for_each, parallel_rollouts
-from lightning_rl.data.transfer import moved
+from lightning_rl.data.plans import concurrently, for_each, parallel_rollouts
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ class EnvCreator:
         wrappers: import paths or callables applied to each environment in order; a mapping `{wrapper: path,
             **keywords}` passes keywords.
         max_episode_steps: truncate episodes after this many steps; `None` keeps the environment's own limit.
-        check: look for broken API promises before training (`env_check.py`); off for hardware that cannot be reset at
+        check: look for broken API promises before training (`check.py`); off for hardware that cannot be reset at
             will.
     """
 

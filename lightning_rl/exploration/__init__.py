@@ -1,11 +1,11 @@
 """Exploration strategies: how an action distribution becomes actions while training. One file per strategy."""
 
+from lightning_rl.exploration.catalog import STRATEGIES, make_exploration, strategy_class
 from lightning_rl.exploration.curiosity import Curiosity
 from lightning_rl.exploration.epsilon_greedy import EpsilonGreedy
 from lightning_rl.exploration.exploration import Actor, Exploration
 from lightning_rl.exploration.gaussian_noise import GaussianNoise
 from lightning_rl.exploration.gsde import GSDE
-from lightning_rl.exploration.making import STRATEGIES, make_exploration, strategy_class
 from lightning_rl.exploration.noisy_network import NoisyNetwork, check_noise
 from lightning_rl.exploration.ornstein_uhlenbeck_noise import OrnsteinUhlenbeckNoise
 from lightning_rl.exploration.parameter_noise import ParameterNoise

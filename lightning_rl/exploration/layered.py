@@ -9,8 +9,8 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
+from lightning_rl.exploration.catalog import make_exploration
 from lightning_rl.exploration.exploration import Actor, Exploration
-from lightning_rl.exploration.making import make_exploration
 from lightning_rl.models.distributions import ActionDistribution
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from lightning_rl.collective import mean_over_ranks
+from lightning_rl.distributed import mean_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration.exploration import Actor
 from lightning_rl.exploration.gsde import GSDE

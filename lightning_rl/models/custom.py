@@ -12,9 +12,9 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, shown
-from lightning_rl.models.before import nothing_before
 from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor
+from lightning_rl.models.previous_step import nothing_before
 from lightning_rl.signatures import ImportPath, fitted
 from lightning_rl.spaces import leaf_spaces, packed
 

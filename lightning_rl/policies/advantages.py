@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lightning_rl.collective import moments_over_ranks
+from lightning_rl.distributed import moments_over_ranks
 from lightning_rl.losses.policy_gradient import standardised
 from lightning_rl.losses.returns import gae, vtrace
 from lightning_rl.policies.policy import Policy

@@ -9,7 +9,7 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from lightning_rl.collective import mean_over_ranks
+from lightning_rl.distributed import mean_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clipped_surrogate, penalty_factor
 from lightning_rl.models.distributions import ActionDistribution

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from lightning_rl.checkpoint_files import migrated, read_file
-from lightning_rl.collective import sum_over_ranks
+from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import (
     CheckpointError,
     ConfigError,

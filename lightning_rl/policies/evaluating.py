@@ -12,14 +12,13 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from lightning_rl.models import Model
-from lightning_rl.models.at_hand import AtHand
-from lightning_rl.models.before import nothing_before
 from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.models.fast_attributes import AtHand
 from lightning_rl.models.noisy import NoisyLinear
 from lightning_rl.models.preprocessors import Preprocessor
+from lightning_rl.models.previous_step import nothing_before
 from lightning_rl.policies.inputs import InputDict, leading_shape, mapped, row_count
-from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, action_mask_of, restored
-from lightning_rl.sequences import padding
+from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, action_mask_of, padding, restored
 from lightning_rl.spaces import ActionTransform
 
 __all__ = ["Evaluating"]

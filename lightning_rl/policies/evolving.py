@@ -17,7 +17,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from lightning_rl.collective import gathered
+from lightning_rl.distributed import gathered
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import Exploration
 from lightning_rl.exploration.layered import LayeredExploration

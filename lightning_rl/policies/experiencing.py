@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lightning_rl.collective import sum_over_ranks
+from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.exploration import Exploration
 from lightning_rl.models.filters import MeanStdFilter, ReturnNormaliser, RewardFilter
 from lightning_rl.policies.acting import Acting

@@ -17,7 +17,7 @@ from gymnasium import Space
 from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor, nn
 
-from lightning_rl.collective import sum_over_ranks
+from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Exploration
 from lightning_rl.policies.inputs import mapped, row_count

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from lightning_rl.collective import gathered, sum_over_ranks
+from lightning_rl.distributed import gathered, sum_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies.custom_losses import CustomLosses
 from lightning_rl.policies.experiencing import Experiencing

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lightning_rl.collective import sum_over_ranks
+from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies.learning import Learning
 from lightning_rl.policies.metrics import means

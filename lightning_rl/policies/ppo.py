@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lightning_rl.collective import mean_over_ranks
+from lightning_rl.distributed import mean_over_ranks
 from lightning_rl.losses.policy_gradient import (
     approx_kl,
     clip_fraction,

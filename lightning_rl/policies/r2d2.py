@@ -15,8 +15,7 @@ from lightning_rl.losses.value import value_rescale, value_rescale_inverse
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.dqn import DQN
 from lightning_rl.ranges import Positive, Probability
-from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.sequences import in_sequences
+from lightning_rl.sample_batch import SampleBatch, in_sequences
 
 __all__ = ["R2D2"]
 

@@ -27,7 +27,7 @@ class SequenceReplayBuffer(ReplayBuffer):
     them it has up to `burn_in` rows of the same episode, from which a model only takes its state. So with `stride` =
     `length` every row is trained in exactly one sequence. A sequence can be drawn once it is complete.
 
-    A batch of S sequences has flat rows `[N, …]`, one sequence after the other, without padding (`sequences.py`):
+    A batch of S sequences has flat rows `[N, …]`, one sequence after the other, without padding (`sample_batch.py`):
     what `ReplayBuffer.sample` gives, but "next_obs" (and "next_prev_actions", …) of the very next step, and n-step
     sums that end with their sequence; and besides
 

@@ -14,19 +14,13 @@ from typing import Any
 from lightning_rl import policies
 from lightning_rl.callbacks.hooks import RLCallback as DefaultCallbacks  # noqa: F401
 from lightning_rl.config.groups import group_options
-from lightning_rl.data.local_replay_buffer import LocalReplayBuffer
-from lightning_rl.data.replay_optimizer import SyncReplayOptimizer  # noqa: F401
-from lightning_rl.data.samples_optimizer import (  # noqa: F401
-    AsyncGradientsOptimizer,
-    AsyncSamplesOptimizer,
-    SyncSamplesOptimizer,
-)
 from lightning_rl.envs import EnvContext, register_env  # noqa: F401
 from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog  # noqa: F401
-from lightning_rl.models.classic import ClassicActionDistribution as ActionDistribution  # noqa: F401
-from lightning_rl.models.classic import TorchModelV2  # noqa: F401
 from lightning_rl.models.preprocessors import Preprocessor  # noqa: F401
+from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
+from lightning_rl.rllib.models import ClassicActionDistribution as ActionDistribution  # noqa: F401
+from lightning_rl.rllib.models import TorchModelV2  # noqa: F401
 from lightning_rl.rllib.plans import (  # noqa: F401
     ConcatBatches,
     Concurrently,
@@ -36,6 +30,12 @@ from lightning_rl.rllib.plans import (  # noqa: F401
     StoreToReplayBuffer,
     TrainOneStep,
     UpdateTargetNetwork,
+)
+from lightning_rl.rllib.replay_optimizer import SyncReplayOptimizer  # noqa: F401
+from lightning_rl.rllib.samples_optimizer import (  # noqa: F401
+    AsyncGradientsOptimizer,
+    AsyncSamplesOptimizer,
+    SyncSamplesOptimizer,
 )
 from lightning_rl.rllib.trainers import Trainer, build_trainer, defaults_of  # noqa: F401
 from lightning_rl.rollouts import RolloutWorker, WorkerSet  # noqa: F401

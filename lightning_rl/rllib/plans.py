@@ -1,4 +1,4 @@
-"""RLlib's execution plans, `execution_plan(workers, config)`: its operators over the verbs of `data/execution.py`.
+"""RLlib's execution plans, `execution_plan(workers, config)`: its operators over the verbs of `data/plans.py`.
 
 A plan of this form collects, stores and learns by itself; one Lightning batch is one item of it. The plan's own state
 (a `LocalReplayBuffer` made in it) is no part of checkpoints: a run that goes on fills its buffers again.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lightning_rl.data.epochs import Iterations
-from lightning_rl.data.execution import (
+from lightning_rl.data.plans import (
     NOT_READY,
     concat_batches,
     concurrently,

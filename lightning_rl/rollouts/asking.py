@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_rl.rollouts.supervision import Request
-from lightning_rl.rollouts.supervisor import Supervisor
+from lightning_rl.rollouts.processes.limits import Request
+from lightning_rl.rollouts.processes.supervisor import Supervisor
 
 __all__ = ["Answered", "AskingHere", "AskingThere"]
 

@@ -33,8 +33,8 @@ from lightning_rl.rollouts.fragments import (
     without_last,
 )
 from lightning_rl.rollouts.gather import split
-from lightning_rl.rollouts.memory import PolicyMemory
 from lightning_rl.rollouts.policy_verbs import PolicyVerbs, made_policy
+from lightning_rl.rollouts.recurrent_state import PolicyMemory
 from lightning_rl.rollouts.space_watch import SpaceWatch
 from lightning_rl.sample_batch import SampleBatch, env_steps
 
@@ -132,8 +132,8 @@ class RolloutWorker(PolicyVerbs):
     @classmethod
     def as_remote(cls, **options: Any) -> Any:
         """The Ray actor class of this worker: `as_remote(num_cpus=1).remote(env, policy, …)`; `options` are Ray's."""
-        # By name: Ray is imported by nobody who does not ask for it, and ray_workers.py imports this file.
-        return importlib.import_module("lightning_rl.rollouts.ray_workers").as_remote(cls, **options)
+        # By name: Ray is imported by nobody who does not ask for it, and ray/worker_set.py imports this file.
+        return importlib.import_module("lightning_rl.rollouts.ray.worker_set").as_remote(cls, **options)
 
     # -- sampling -----------------------------------------------------------------------------------------------------
     def sample(self) -> SampleBatch:

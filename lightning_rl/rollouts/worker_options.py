@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypedDict
 
 from lightning_rl.ranges import Range, Whole
-from lightning_rl.rollouts.supervision import Limits
+from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.signatures import Section
 
 __all__ = ["WORKERS", "Processes", "WorkerKeys", "WorkerOptions"]

@@ -1,4 +1,4 @@
-"""Several rollout workers behind one door: in this process, or (`ray_workers.py`) as Ray actors with the same verbs."""
+"""Several rollout workers with one set of verbs: in this process, or in Ray actors (`ray/worker_set.py`)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.rollouts.asking import AskingHere
 from lightning_rl.rollouts.gather import Receipt, joined, merged, split
+from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
-from lightning_rl.rollouts.supervision import limits_of
 from lightning_rl.sample_batch import SampleBatch, env_steps
 
 __all__ = ["WorkerSet", "make_worker_set"]
@@ -175,7 +175,7 @@ def make_worker_set(
         options.pop(each.name, None)
     if num_workers == 0:
         return WorkerSet(env, policy, worker_indices, **options)
-    from lightning_rl.rollouts.ray_workers import RayWorkerSet
+    from lightning_rl.rollouts.ray.worker_set import RayWorkerSet
 
     return RayWorkerSet(
         env, policy, worker_indices, num_workers=num_workers, ray_options=ray_options, limits=limits, **options

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_rl import run
 from lightning_rl.callbacks import AtomicCheckpointIO, RLCheckpoint, StopCallback
 from lightning_rl.errors import ConfigError, NonFiniteError, SaveError
 from lightning_rl.policies.checkpoints import check_finite_weights
+from lightning_rl.runs import run
 from tests.callbacks.small_run import STEPS, At, SmallData, SmallPolicy, small_trainer, stop
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_rl import run
 from lightning_rl.callbacks import CompileNetworks
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import ConfigError
+from lightning_rl.runs import run
 
 SMALL = (
     "experiment=none",

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_rl import run
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.groups import shipped_conf
 from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError
+from lightning_rl.runs import run
 
 POLICIES = sorted(path.stem for path in (shipped_conf() / "policy").glob("*.yaml"))
 PENDULUM = ("td3", "ddpg", "tqc")

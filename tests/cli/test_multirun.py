@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lightning_rl.config.sweep_tables import sweep_jobs_of, write_tables
+from lightning_rl.runs.sweep_tables import sweep_jobs_of, write_tables
 from tests.cli.conftest import Command
 
 SHORT = ("total_env_steps=300", "workers.fragment_length=16", "policy.minibatches=1", "evaluation=none", "logger=none")

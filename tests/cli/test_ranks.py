@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from lightning_rl.config import check_config, compose_config
+from lightning_rl.config.ranks import ranks_of
 from lightning_rl.errors import ConfigError
-from lightning_rl.ranks.local import local_ranks, ranks_of
+from lightning_rl.runs.ranks import local_ranks
 from tests.cli.conftest import Command
 from tests.run_processes import Run
 

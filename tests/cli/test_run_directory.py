@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 import yaml
 
-from lightning_rl import run
 from lightning_rl.cli import main
 from lightning_rl.run_directory import listing
 from lightning_rl.run_directory import status as status_module
 from lightning_rl.run_directory.lock import RunLock
+from lightning_rl.runs import run
 from tests.cli.conftest import Command
 
 SHORT = ("policy=pg", "env=cartpole", "workers.fragment_length=16", "evaluation=none", "model.fcnet_hiddens=[8]")

@@ -20,7 +20,7 @@ from lightning_utilities.core.imports import RequirementCache
 from lightning_rl.cli import VERBS
 from lightning_rl.config import descriptions
 from lightning_rl.errors import import_object
-from lightning_rl.evaluation import confidence_interval, student_t
+from lightning_rl.runs.evaluation import confidence_interval, student_t
 from tests.cli.conftest import Command
 
 SHORT = ("total_env_steps=600", "evaluation.episodes=2", "workers.fragment_length=32", "evaluation.every_env_steps=500")

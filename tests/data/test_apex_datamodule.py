@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl import run
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.apex_datamodule import ApexDataModule, receive_and_replay
-from lightning_rl.data.execution import NOT_READY
+from lightning_rl.data.plans import NOT_READY
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.rollouts.gather import Receipt
-from tests.rollouts.test_ray_workers import PROGRAM, descendants
+from lightning_rl.runs import run
+from tests.rollouts.ray.test_worker_set import PROGRAM, descendants
 
 SMALL = [
     "env=cartpole",

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl import run
 from lightning_rl.callbacks import RLCallback
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.async_datamodule import AsyncDataModule
@@ -23,7 +22,8 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.policies import IMPALA
 from lightning_rl.rollouts.gather import Receipt
-from lightning_rl.rollouts.services import LocalService
+from lightning_rl.rollouts.processes.services import LocalService
+from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
 
 CARTPOLE = EnvCreator("CartPole-v1")
@@ -444,7 +444,7 @@ def test_a_worker_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def session() -> Iterator[None]:
     """One Ray session for several runs."""
-    from lightning_rl.rollouts.ray_session import start_ray, stop_ray
+    from lightning_rl.rollouts.ray.session import start_ray, stop_ray
 
     start_ray(4)
     yield

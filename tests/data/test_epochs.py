@@ -12,7 +12,6 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 import lightning_rl.data.epochs as epochs_module
-from lightning_rl import run
 from lightning_rl.callbacks import RLCheckpoint, StopCallback
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.datamodule import RolloutDataModule
@@ -20,6 +19,7 @@ from lightning_rl.data.epochs import Epochs
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO
+from lightning_rl.runs import run
 from tests.callbacks.small_run import SmallData, SmallPolicy, small_trainer
 
 SMALL = (

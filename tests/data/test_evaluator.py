@@ -13,13 +13,13 @@ import pytest
 import torch
 
 import lightning_rl.data.evaluator as evaluator_module
-from lightning_rl import run
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.evaluator import Evaluator, evaluation_workers
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO, Policy
 from lightning_rl.rollouts import WorkerSet
+from lightning_rl.runs import run
 
 SHORT = (
     "policy=ppo",

@@ -13,11 +13,11 @@ from lightning_rl.data.evaluator import Evaluator
 from lightning_rl.data.population_dataset import populations
 from lightning_rl.errors import EnvError
 from lightning_rl.policies import ES, PPO
-from lightning_rl.rollouts.process_workers import ProcessWorkerSet
-from lightning_rl.rollouts.supervision import Limits
+from lightning_rl.rollouts.processes.limits import Limits
+from lightning_rl.rollouts.processes.process_worker_set import ProcessWorkerSet
 from lightning_rl.sample_batch import SampleBatch
-from tests.rollouts.fake_transport import FakeProcess, Fate
-from tests.rollouts.test_process_workers import (
+from tests.rollouts.processes.fake_transport import FakeProcess, Fate
+from tests.rollouts.processes.test_process_worker_set import (
     CARTPOLE,
     in_processes,
     loses_the_second,

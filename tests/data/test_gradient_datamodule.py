@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl import run
 from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.gradient_datamodule import GradientDataModule
@@ -19,6 +18,7 @@ from lightning_rl.data.gradient_dataset import async_gradients
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.policies import A2C
 from lightning_rl.rollouts.asking import Answered
+from lightning_rl.runs import run
 
 SMALL = [
     "env=cartpole",

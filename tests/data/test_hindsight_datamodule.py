@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from lightning_rl import run
 from lightning_rl.cli import main
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.hindsight_datamodule import HindsightDataModule
@@ -20,6 +19,7 @@ from lightning_rl.envs.toy_tasks import BitFlipping, PointReach
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import DQN, SAC, Policy
 from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.runs import run
 
 SMALL = [
     "experiment=none",

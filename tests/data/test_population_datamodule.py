@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lightning_rl import run
 from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.population_datamodule import PopulationDataModule
 from lightning_rl.errors import ConfigError
+from lightning_rl.runs import run
 
 SMALL = [
     "env=cartpole",

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl import run
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.data.replay_dataset import Draw, store_and_replay
@@ -18,6 +17,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.policies import DQN, R2D2
 from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
 from tests.policies.test_off_policy_models import ReadsBefore
 

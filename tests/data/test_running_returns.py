@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightning_rl import run
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.models.filters import RewardFilter
+from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
 
 TWO_WORKERS = ["workers.logical_workers=2", "workers.envs_per_worker=2", "workers.fragment_length=8"]

@@ -12,7 +12,7 @@ from lightning_rl.data.shards import UNANSWERED, ReplayShard, ReplayShards
 from lightning_rl.errors import CheckpointError
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
-from lightning_rl.rollouts.services import make_services
+from lightning_rl.rollouts.processes.services import make_services
 from lightning_rl.sample_batch import SampleBatch
 from tests.replay.streams import Stream
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
-from lightning_rl import run
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.envs import EnvCreator
 from lightning_rl.exploration import Actor, EpsilonGreedy, Exploration
 from lightning_rl.models import FullyConnectedNetwork
 from lightning_rl.policies import DQN, PPO, R2D2, SAC, TD3, Policy
 from lightning_rl.rollouts import RolloutWorker, WorkerSet
+from lightning_rl.runs import run
 
 CARTPOLE = EnvCreator("CartPole-v1")
 PENDULUM = EnvCreator("Pendulum-v1")

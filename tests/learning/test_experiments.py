@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lightning_rl import run
 from lightning_rl.config import compose_config
-from lightning_rl.evaluation import evaluate
+from lightning_rl.runs import run
+from lightning_rl.runs.evaluation import evaluate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl import run
 from lightning_rl.config import compose_config
 from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import A2C, PPO, Policy
 from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
 
 pytestmark = pytest.mark.slow

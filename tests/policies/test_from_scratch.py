@@ -354,7 +354,7 @@ def test_a_model_can_be_learned_without_a_loss(tmp_path: Path) -> None:
 def test_the_classic_loop_with_remote_workers() -> None:
     import ray
 
-    from lightning_rl.rollouts.ray_workers import start_ray
+    from lightning_rl.rollouts.ray.worker_set import start_ray
 
     start_ray(2)
     try:

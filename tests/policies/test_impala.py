@@ -21,7 +21,7 @@ from lightning_rl.policies.kl import mean_kl
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.learning.probes import ChosenReward
-from tests.policies.test_memory import MEMORIES, Nested
+from tests.policies.test_recurrent_state import MEMORIES, Nested
 
 CARTPOLE = EnvCreator("CartPole-v1", max_episode_steps=15)  # ends by falling and by time
 BOTH = [IMPALA, APPO]

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_rl import run
 from lightning_rl.callbacks import RLCallback
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.policies import A3C, DQN, ES, PPO, Policy, Rainbow
 from lightning_rl.policies.from_replay import DIAGNOSED
+from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch, env_steps
 
 ITERATIONS = 3

@@ -34,9 +34,9 @@ from lightning_rl.policies import (
 from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.policies.metrics import means
 from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.runs.trainer import reaches_every_parameter
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
-from lightning_rl.trainer.making import reaches_every_parameter
 from tests.policies.test_off_policy import Q_LEARNERS, made, rows
 from tests.policies.test_terms import ON_POLICY, moved
 

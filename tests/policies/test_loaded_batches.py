@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from lightning_rl.data.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import A2C, DQN, PPO, R2D2, SAC, Policy
+from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 
@@ -219,7 +219,7 @@ def test_a_buffer_is_told_errors_where_it_weighs_rows_and_there_are_some(
 def test_the_buffer_may_be_a_ray_actor() -> None:
     import ray
 
-    from lightning_rl.rollouts.ray_workers import start_ray
+    from lightning_rl.rollouts.ray.worker_set import start_ray
 
     start_ray(2)
     try:

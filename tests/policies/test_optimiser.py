@@ -12,11 +12,11 @@ import torch
 from lightning.pytorch import Callback
 from torch import Tensor, nn
 
-from lightning_rl import run
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
 from lightning_rl.policies import A2C
 from lightning_rl.policies.optimiser import Optimiser, check_optimizer, without_denormals
+from lightning_rl.runs import run
 
 LISTED = "torch.optim:SGD"  # import paths are stepped as a list, names as one flat tensor
 BOTH = pytest.mark.parametrize("name", ["sgd", LISTED])

@@ -12,15 +12,16 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from lightning_rl import Algorithm, run
+from lightning_rl import Algorithm
 from lightning_rl.config import compose_config
 from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.toy_tasks import ParametricActionsCartPole
 from lightning_rl.errors import ConfigError
-from lightning_rl.evaluation import evaluate
 from lightning_rl.models import FullyConnectedNetwork, Model
 from lightning_rl.policies import DQN, Rainbow
 from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.runs import run
+from lightning_rl.runs.evaluation import evaluate
 from lightning_rl.sample_batch import SampleBatch
 
 ALWAYS_RANDOM = {"type": "epsilon_greedy", "initial_epsilon": 1.0, "final_epsilon": 1.0}

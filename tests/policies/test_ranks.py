@@ -15,13 +15,13 @@ import torch
 from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import A2C, APPO, IMPALA, PG, PPO, Policy
 from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.trainer.making import reaches_every_parameter
+from lightning_rl.runs.trainer import reaches_every_parameter
 
 PROGRAM = """
     import sys
     import torch
     from lightning.pytorch import Callback
-    from lightning_rl import run
+    from lightning_rl.runs import run
     from lightning_rl.config import check_config, compose_config
 
     class Weights(Callback):

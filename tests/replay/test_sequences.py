@@ -18,8 +18,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.replay.sequences import PrioritizedSequenceReplayBuffer, SequenceReplayBuffer
 from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.sequences import padding
+from lightning_rl.sample_batch import SampleBatch, padding
 from tests.replay.streams import Model, Row, Stream, reward_of
 from tests.rollouts.test_rollout_worker import Counter
 

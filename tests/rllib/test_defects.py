@@ -108,7 +108,7 @@ def test_two_short_episodes_never_share_a_sequence() -> None:
         truncated=~ended,
         valid=ended,
     )
-    from lightning_rl.sequences import in_sequences
+    from lightning_rl.sample_batch import in_sequences
 
     assert in_sequences(fragment, 20).seq_lens.tolist() == [1] * 6
 

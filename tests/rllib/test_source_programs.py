@@ -68,7 +68,7 @@ def in_its_own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def ray() -> Iterator[Any]:
     import ray
 
-    from lightning_rl.rollouts.ray_workers import start_ray
+    from lightning_rl.rollouts.ray.worker_set import start_ray
 
     start_ray(3)
     yield ray

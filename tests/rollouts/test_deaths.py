@@ -18,7 +18,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import WorkerSet, make_worker_set
-from lightning_rl.rollouts.watchdog import resident_mb
+from lightning_rl.rollouts.processes.watchdog import resident_mb
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
 
@@ -31,7 +31,7 @@ OPTIONS: dict[str, Any] = {"num_envs": 2, "fragment_length": 32, "seed": 3, "vec
 def session() -> Iterator[None]:
     import ray
 
-    from lightning_rl.rollouts.ray_workers import start_ray
+    from lightning_rl.rollouts.ray.worker_set import start_ray
 
     start_ray(4)
     yield

@@ -12,8 +12,8 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, fitting_mask
-from lightning_rl.models.distributions.classic import adapted
 from lightning_rl.models.distributions.continuous import DiagGaussian
+from lightning_rl.models.distributions.custom import adapted
 from lightning_rl.models.distributions.discrete import Bernoulli, Categorical, MultiCategorical
 from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, packed
 

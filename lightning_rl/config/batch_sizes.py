@@ -1,0 +1,69 @@
+"""Whether a training batch can be cut into the parts that are asked for: known before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lightning_rl.config.ranks import ranks_of
+from lightning_rl.errors import ConfigError
+from lightning_rl.rollouts.slices import logical_workers
+
+__all__ = ["check_minibatches", "check_population"]
+
+Config = Mapping[str, Any]
+
+
+def check_minibatches(config: Config) -> None:
+    """Every minibatch needs two rows; half of the rows may be resets (an environment whose episodes last one step).
+
+    Raises:
+        ConfigError: there may be too few.
+    """
+    key, count = _minibatches(config)
+    made_of = ("batch_size", "directions")  # other things than the rows of a rollout
+    if count is None or any(name in config["data"] for name in made_of) or config["data"].get("plan") is not None:
+        return
+    fragments, what = _fragments(config)
+    environments, steps = config["workers"]["envs_per_worker"], config["workers"]["fragment_length"]
+    rows = fragments * environments * steps
+    if rows < 2 * count:
+        raise ConfigError(
+            f"rollout has {rows} rows ({fragments} {what} × {environments} environments × {steps} steps); "
+            f"policy.{key}={count} needs at least {2 * count}: raise workers.fragment_length or lower policy.{key}"
+        )
+
+
+def _minibatches(config: Config) -> tuple[str, int | None]:
+    """The key that says into how many parts a batch goes, and how many; `None` where that is no number."""
+    policy = config["policy"]
+    gradients = "gradients_per_iteration" in config["data"]  # of whole fragments, or of parts that are added up
+    key = "microbatches" if gradients or "microbatches" in policy else "minibatches"
+    count = policy.get(key, 1)
+    count = 1 if count is None else count  # then no more than there are rows for
+    return key, count if isinstance(count, int) else None
+
+
+def _fragments(config: Config) -> tuple[int, str]:
+    """How many fragments a batch of one rank has at least, and what to call them."""
+    workers, data = config["workers"], config["data"]
+    if "gradients_per_iteration" in data:
+        return 1, "fragment"
+    if isinstance(fragments := data.get("fragments_per_batch"), int):
+        return max(1, fragments), "fragments"
+    ranks = ranks_of(config)
+    return logical_workers(workers.get("logical_workers"), workers["num_workers"], ranks) // ranks, "workers"
+
+
+def check_population(config: Config) -> None:
+    """Refuse that more directions count than are tried.
+
+    Raises:
+        ConfigError: names both numbers.
+    """
+    top, tried = config["policy"].get("top_directions"), config["data"].get("directions")
+    if isinstance(top, int) and isinstance(tried, int) and top > tried:
+        raise ConfigError(
+            f"policy.top_directions={top} with data.directions={tried}: no more can count than are tried; lower the "
+            "one, raise the other, or null for all"
+        )

@@ -1,0 +1,27 @@
+"""How many processes learn together, by the config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["devices_of", "ranks_of"]
+
+
+def devices_of(config: Mapping[str, Any]) -> int:
+    """Devices, hence processes, on each node."""
+    devices, accelerator = config["trainer"].get("devices", 1), config["trainer"].get("accelerator", "cpu")
+    if isinstance(devices, list):
+        return len(devices)
+    if isinstance(devices, str) and devices.isdigit():
+        return int(devices)
+    if isinstance(devices, int) and devices >= 0:
+        return max(1, devices)
+    import torch
+
+    return max(1, torch.cuda.device_count()) if accelerator in ("gpu", "cuda", "auto") else 1
+
+
+def ranks_of(config: Mapping[str, Any]) -> int:
+    """Processes of the whole run, on all nodes."""
+    return devices_of(config) * int(config["trainer"].get("num_nodes", 1))

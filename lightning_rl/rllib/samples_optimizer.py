@@ -1,0 +1,144 @@
+"""Training loops in objects, for workers made by hand: collect, learn, send the weights back."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lightning_rl.data.datasets import timed
+from lightning_rl.data.gradient_dataset import async_gradients
+from lightning_rl.data.plans import concat_batches, parallel_rollouts, take
+from lightning_rl.errors import check_at_least_one
+from lightning_rl.rollouts.asking import Answered, AskingHere
+from lightning_rl.rollouts.rollout_worker import RolloutWorker
+from lightning_rl.sample_batch import SampleBatch, env_steps
+
+__all__ = ["AsyncGradientsOptimizer", "AsyncSamplesOptimizer", "PolicyOptimizer", "SyncSamplesOptimizer"]
+
+
+class PolicyOptimizer:
+    """What such objects have in common: `step()`, which a subclass defines, and `stats()`.
+
+    Args:
+        local_worker: whose policy learns; without remote workers it samples, too.
+        remote_workers: actors of `RolloutWorker.as_remote`.
+    """
+
+    def __init__(self, local_worker: RolloutWorker, remote_workers: Sequence[Any] = ()) -> None:
+        self.local_worker, self.remote_workers = local_worker, list(remote_workers)
+        self.workers = _actors(remote_workers) if remote_workers else _Local(local_worker)
+        self.num_steps_sampled = self.num_steps_trained = 0
+        self.sample_seconds = self.learn_seconds = 0.0
+
+    def step(self) -> dict[str, float]:
+        """Collect and learn once; the metrics of that."""
+        raise NotImplementedError  # abstract
+
+    def stats(self) -> dict[str, Any]:
+        """Rows so far, and milliseconds of the last step."""
+        return {
+            "num_steps_sampled": self.num_steps_sampled,
+            "num_steps_trained": self.num_steps_trained,
+            "sample_time_ms": 1000 * self.sample_seconds,
+            "learn_time_ms": 1000 * self.learn_seconds,
+        }
+
+
+class SyncSamplesOptimizer(PolicyOptimizer):
+    """Each step: newest weights to all, a sample of every worker until there are enough rows, one `learn_on_batch`.
+
+    Args:
+        local_worker, remote_workers: as `PolicyOptimizer`.
+        train_batch_size: least number of rows per step.
+    """
+
+    mode = "bulk_sync"
+
+    def __init__(
+        self, local_worker: RolloutWorker, remote_workers: Sequence[Any] = (), train_batch_size: int = 200
+    ) -> None:
+        super().__init__(local_worker, remote_workers)
+        rollouts = parallel_rollouts(self.workers, local_worker.policy, self.mode)
+        self._batches = concat_batches(rollouts, train_batch_size)
+
+    def step(self) -> dict[str, float]:
+        """One batch learned from; what `learn_on_batch` returned."""
+        started = time.perf_counter()
+        batch = next(self._batches)
+        collected = time.perf_counter()
+        result = self.local_worker.learn_on_batch(batch)
+        self.sample_seconds, self.learn_seconds = collected - started, time.perf_counter() - collected
+        self.num_steps_sampled += env_steps(batch)
+        self.num_steps_trained += env_steps(batch)
+        return result
+
+
+class AsyncSamplesOptimizer(SyncSamplesOptimizer):
+    """The same with samples as they become ready: nobody waits for the slowest worker, so some are a few updates old.
+
+    For policies that correct for that. Espeholt et al. 2018, arXiv:1802.01561.
+    """
+
+    mode = "async"
+
+
+class AsyncGradientsOptimizer(PolicyOptimizer):
+    """Workers compute gradients of their samples, and each is a step as soon as it is there.
+
+    Only the worker that it came from gets the new weights. Mnih et al. 2016, arXiv:1602.01783.
+
+    Args:
+        local_worker, remote_workers: as `PolicyOptimizer`.
+        grads_per_step: gradients per step.
+
+    Raises:
+        ConfigError: `grads_per_step` is below 1.
+    """
+
+    def __init__(
+        self, local_worker: RolloutWorker, remote_workers: Sequence[Any] = (), grads_per_step: int = 100
+    ) -> None:
+        check_at_least_one(grads_per_step=grads_per_step)
+        super().__init__(local_worker, remote_workers)
+        self.grads_per_step = grads_per_step
+        self._answers = timed(async_gradients(self.workers, local_worker.policy), self._took)
+
+    def step(self) -> dict[str, float]:
+        """So many gradients stepped with; means of their metrics."""
+        policy, self.sample_seconds = self.local_worker.policy, 0.0
+        answers = take(self._answers, self.grads_per_step)
+        result = policy.learn_on_gradients((each.worker_index, each.value, True) for each in answers)
+        self.learn_seconds = policy.learn_seconds
+        return result
+
+    def _took(self, answered: Answered, seconds: float) -> None:
+        self.sample_seconds += seconds
+        self.num_steps_sampled += answered.value.env_steps
+        self.num_steps_trained += answered.value.env_steps
+
+
+class _Local(AskingHere):
+    """The local worker as the only one; it acts with the policy that learns."""
+
+    def __init__(self, worker: RolloutWorker) -> None:
+        self.worker, self.workers = worker, [worker]
+        self._asked, self._gradient_steps = deque(), 0
+
+    def sync_weights(self, policy: Any) -> None:
+        """Nothing to send."""
+        self._gradient_steps = policy.gradient_steps
+
+    def sample(self) -> SampleBatch:
+        return self.worker.sample()
+
+    def sample_async(self) -> Iterator[SampleBatch]:
+        while True:
+            yield self.worker.sample()
+
+
+def _actors(remote_workers: Sequence[Any]) -> Any:
+    # By name: Ray is imported by nobody who does not ask for it.
+    return importlib.import_module("lightning_rl.rollouts.ray.worker_set").ActorSet(remote_workers)

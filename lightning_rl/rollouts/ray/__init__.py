@@ -1,0 +1,1 @@
+"""Everything that imports Ray: sessions, actors, placement, transport, and ranks by Ray Train."""

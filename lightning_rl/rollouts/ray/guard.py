@@ -1,0 +1,147 @@
+"""A small process beside a run that uses Ray, which says what happened where Ray ends that run without a word.
+
+A process whose raylet has died is ended at once by a thread of Ray's (`_exit(1)`): no exception, no handler, no last
+line of its own; the same happens a minute after the death of the session's gcs_server. Helpers of Ray's would stay for
+two minutes more.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil  # Ray has it with it
+
+from lightning_rl.run_directory.lock import held_run_directory, owner_of
+from lightning_rl.run_directory.status import STATUS_FILE, status_or_nothing, write_status
+
+__all__ = ["Guard", "main", "start_guard"]
+
+LOOK_SECONDS = 0.05
+LIST_SECONDS = 2.0  # between two lists of all that the run has started
+INFRASTRUCTURE = ("raylet", "gcs_server")
+# A process that runs this module reports by itself that the first rank is gone.
+OTHER_RANK = "lightning_rl.runs.rank_process"
+
+
+def start_guard() -> subprocess.Popen[bytes] | None:
+    """Start it for the run that this process trains; `None` where it trains none. What ends Ray's session ends it."""
+    run_dir = held_run_directory()
+    if run_dir is None:
+        return None
+    return subprocess.Popen(
+        [sys.executable, "-m", __name__, str(run_dir)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C at a terminal is for the run, which may need a while to end
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A process that the run has started, or that one of these has.
+
+    Attributes:
+        process: itself; psutil knows it from a later one of the same number.
+        name: of its program.
+    """
+
+    process: psutil.Process
+    name: str
+
+
+class Guard:
+    """Watches the process that has started this one.
+
+    Args:
+        run_dir: of the run that it trains.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self.parent, self.run_dir = os.getppid(), run_dir
+        self.started: list[Started] = []
+        self.died: Started | None = None  # the first part of Ray's infrastructure that did, while the parent lived
+        self._listed_at = -LIST_SECONDS
+
+    def watch(self) -> None:
+        """Until the parent is gone."""
+        while os.getppid() == self.parent:
+            if self.died is None:
+                self.died = self._dead_infrastructure()
+            if time.monotonic() - self._listed_at >= LIST_SECONDS:
+                self._listed_at = time.monotonic()
+                self._list()
+            time.sleep(LOOK_SECONDS)
+
+    def clear(self) -> None:
+        """End what the parent has left behind."""
+        for each in self.started:
+            with suppress(psutil.Error):
+                for process in [*each.process.children(recursive=True), each.process]:
+                    process.kill()
+
+    def record(self) -> str | None:
+        """Write into status.json that the run failed, unless the run itself has said how it ended; what to say."""
+        status = status_or_nothing(self.run_dir / STATUS_FILE)
+        if (owner_of(self.run_dir) or {}).get("pid") != self.parent or status.get("state", "running") != "running":
+            return None
+        error = f"process {self.parent} ended {self._how()}"
+        write_status(self.run_dir / STATUS_FILE, **{**status, "state": "failed", "error": error})
+        there_is = any((self.run_dir / "checkpoints").glob("*.ckpt"))
+        advice = f"`lightning-rl resume {self.run_dir}` goes on from its last checkpoint"
+        return f"{error}: {advice if there_is else 'it has no checkpoint; start it again'}"
+
+    def _how(self) -> str:
+        if self.died is not None:
+            return f"because Ray's {self.died.name} (process {self.died.process.pid}) had died"
+        with_it = self._dead_infrastructure()  # at the same time: which one was first is not known
+        also = "" if with_it is None else f", and with it Ray's {with_it.name} (process {with_it.process.pid})"
+        return f"without a word{also}"
+
+    def _dead_infrastructure(self) -> Started | None:
+        # The raylet before the other: whatever ends after it within a moment does so because of it.
+        dead = {each.name: each for each in self.started if each.name in INFRASTRUCTURE and not lives(each)}
+        return next((dead[name] for name in INFRASTRUCTURE if name in dead), None)
+
+    def _list(self) -> None:
+        with suppress(psutil.Error):  # the parent has just ended
+            found = descendants(psutil.Process(self.parent))
+            known = {each.process: each for each in self.started}
+            self.started = [known.get(process) or Started(process, process.name()) for process in found]
+
+
+def descendants(process: psutil.Process) -> list[psutil.Process]:
+    """All processes that a process has started, and that these have; without this one and without other ranks."""
+    found = []
+    for child in process.children():
+        if child.pid != os.getpid() and OTHER_RANK not in child.cmdline():
+            found += [child, *child.children(recursive=True)]
+    return found
+
+
+def lives(started: Started) -> bool:
+    """Whether a process is there and does not only wait to be reaped."""
+    try:
+        return started.process.is_running() and started.process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def main() -> None:
+    """`python -m lightning_rl.rollouts.ray.guard RUN_DIR`."""
+    guard = Guard(Path(sys.argv[1]))
+    guard.watch()
+    told = guard.record()
+    guard.clear()
+    if told is not None:
+        print(f"error: {told}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Ranks on the nodes of a Ray cluster, started by Ray Train: the part that knows Ray."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from lightning_rl import errors
+from lightning_rl.errors import ConfigError, RankError
+from lightning_rl.rollouts.ray.placement import Room
+from lightning_rl.rollouts.ray.session import start_ray, stop_ray
+
+__all__ = ["place_of_rank", "train_on_ranks"]
+
+TOLD_AS_THEY_ARE = (
+    errors.CheckpointError,
+    errors.ConfigError,
+    errors.EnvError,
+    errors.NonFiniteError,
+    errors.UnsupportedSpaceError,
+)
+
+
+def train_on_ranks(
+    function: Callable[[Mapping[str, Any]], None],
+    job: Mapping[str, Any],
+    ranks: int,
+    *,
+    address: str,
+    resources: Mapping[str, float],
+    gpu_if_any: bool = False,
+    placement: str,
+    timeout_s: float,
+    storage: Path,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Call `function(job)` in every rank, and wait for all of them.
+
+    Args:
+        function: of a module that the nodes can import.
+        job: plain data.
+        ranks: how many.
+        address, resources, placement, timeout_s: as `RayTrainLauncher`.
+        gpu_if_any: whether each rank takes a GPU, too, where the cluster has any.
+        storage: directory for what Ray Train itself writes.
+        ready: called when there is room, just before the ranks start.
+
+    Raises:
+        ConfigError: Ray Train is not installed, or the cluster has no room.
+        RankError: a rank failed; an error that is the user's to mend comes as what it is.
+    """
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(timeout_s))  # read at the import
+    train, trainer_class, torch_config = _ray_train()
+    started = start_ray(ranks, address=address)
+    try:
+        if gpu_if_any and cluster_gpus():
+            resources = {**resources, "GPU": 1}
+        Room(ranks, placement, resources, timeout_s, asked="launcher").leave()  # Ray Train itself would ask for ever
+        ready()
+        others = {name: amount for name, amount in resources.items() if amount}
+        trainer = trainer_class(
+            function,
+            train_loop_config=dict(job),
+            scaling_config=train.ScalingConfig(
+                num_workers=ranks,
+                use_gpu=bool(resources.get("GPU")),
+                resources_per_worker=others,
+                placement_strategy=placement.upper(),
+            ),
+            run_config=train.RunConfig(name="run", storage_path=str(storage)),
+            torch_config=torch_config(timeout_s=int(timeout_s)),
+        )
+        try:
+            trainer.fit()
+        except train.TrainingFailedError as error:
+            raise _told(error) from error
+    finally:
+        if started:
+            stop_ray()
+
+
+def cluster_gpus() -> float:
+    """How many GPUs the nodes of the cluster have, free or not."""
+    return float(ray.cluster_resources().get("GPU", 0.0))
+
+
+def place_of_rank() -> dict[str, Any]:
+    """Keywords of Lightning's Trainer in a rank: which of how many it is, Ray Train knows."""
+    from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
+
+    return {"devices": "auto", "num_nodes": 1, "strategy": RayDDPStrategy, "plugins": [RayLightningEnvironment()]}
+
+
+def _ray_train() -> tuple[Any, Any, Any]:
+    """`ray.train`, its trainer of torch models, and the configuration of torch's processes.
+
+    Raises:
+        ConfigError: they are not installed.
+    """
+    try:
+        import ray.train
+        from ray.train.torch import TorchConfig, TorchTrainer
+    except ImportError as error:
+        raise ConfigError(
+            f"launcher=ray_train needs Ray Train ({error}): pip install 'lightning_rl[cluster]'"
+        ) from error
+    return ray.train, TorchTrainer, TorchConfig
+
+
+def _told(error: Any) -> Exception:
+    """What happened, in the words of the package: the failure of a rank that is no echo of another's, if any is."""
+    failures: Mapping[int, Any] = getattr(error, "worker_failures", {})
+    for rank, failure in sorted(failures.items()):
+        cause: Any = failure
+        while cause is not None:
+            if isinstance(cause, TOLD_AS_THEY_ARE):
+                return type(cause)(f"rank {rank}: {cause}")
+            cause = getattr(cause, "cause", None) or cause.__cause__
+    rank = min(failures, default=None)
+    if rank is None:
+        return RankError(str(error))
+    return RankError(f"rank {rank} failed: {type(failures[rank]).__name__}: {failures[rank]}")

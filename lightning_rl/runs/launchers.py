@@ -1,0 +1,122 @@
+"""Who starts the ranks of a run: this machine, or Ray Train on the nodes of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from lightning_rl.ranges import Count, NonNegative
+from lightning_rl.runs.ranks import is_first_rank, local_ranks, meeting
+from lightning_rl.config.ranks import ranks_of
+from lightning_rl.run_directory.config_file import write_config
+from lightning_rl.signatures import checks_keywords
+
+__all__ = ["LocalLauncher", "RayTrainLauncher"]
+
+Config = Mapping[str, Any]
+
+
+class LocalLauncher:
+    """Starts the ranks of this machine as processes, and sends them the config.
+
+    Where somebody else has started them (torchrun, srun), on one node or several, each is only told to begin.
+    """
+
+    def launch(self, config: Config, ckpt_path: Path | None = None) -> None:
+        """Train to the end; from a checkpoint if there is one.
+
+        Raises:
+            RankError: another rank died or failed; what is the user's to mend comes as it is.
+            ConfigError: there are several nodes, and nobody has started processes on them.
+        """
+        from lightning_rl.callbacks import StopSignals
+        from lightning_rl.runs.run import build, fit
+
+        run_dir = Path(config["run_dir"]).absolute()
+        with StopSignals() as signals, meeting(local_ranks(config), run_dir) as launch:
+            built = build(config, signals)
+            if is_first_rank():
+                write_config(config, run_dir, env_steps_of(ckpt_path))
+            launch(config, ckpt_path)
+            fit(*built, ckpt_path)
+
+
+class RayTrainLauncher:
+    """Starts `trainer.devices` × `trainer.num_nodes` ranks on a Ray cluster, wherever it has room, by Ray Train.
+
+    Each rank's rollout processes get room of their own (`workers.ray.placement`, `workers.ray.resources`). The run
+    directory must be one that all nodes see, and the package be installed on them. Ctrl-C ends a run without a
+    checkpoint: Ray Train runs ranks in threads, which no signal reaches.
+
+    Args:
+        address: of the cluster: "auto" or host:port; "local" makes one of this machine.
+        resources: that each rank takes: "CPU", "GPU", and resources of the cluster's own; a GPU is added where the
+            accelerator is one, or "auto" and the cluster has GPUs.
+        placement: of the ranks: "pack" on few nodes, "spread" over many, "strict_pack", "strict_spread".
+        timeout_s: how long the cluster may take to make room, and a rank to wait for the others, seconds.
+
+    Raises:
+        ConfigError: a number is out of range.
+    """
+
+    @checks_keywords("launcher")
+    def __init__(
+        self,
+        *,
+        address: str = "auto",
+        resources: Mapping[str, NonNegative] | None = None,
+        placement: Literal["pack", "spread", "strict_pack", "strict_spread"] = "pack",
+        timeout_s: Count = 600,
+    ) -> None:
+        self.address, self.placement, self.timeout_s = address, placement, timeout_s
+        self.resources = {"CPU": 1, **(resources or {})}
+
+    def launch(self, config: Config, ckpt_path: Path | None = None) -> None:
+        """Train to the end; from a checkpoint if there is one.
+
+        Raises:
+            RankError: a rank died or failed; what is the user's to mend comes as it is.
+            ConfigError: Ray Train is not installed, or the cluster has no room for the ranks.
+        """
+        from lightning_rl.rollouts.ray.train import train_on_ranks
+
+        run_dir = Path(config["run_dir"]).absolute()
+        accelerator = config["trainer"].get("accelerator", "auto")
+        job = {**config, "run_dir": str(run_dir), "trainer": {**config["trainer"], "enable_progress_bar": False}}
+        if config["workers"]["num_workers"]:  # else there would be room for ranks, but none reserved for their workers
+            job["workers"] = {**config["workers"], "ray": {"address": "auto", **config["workers"]["ray"]}}
+        train_on_ranks(
+            train_rank,
+            {"config": job, "ckpt_path": None if ckpt_path is None else str(ckpt_path.absolute())},
+            ranks_of(config),
+            address=self.address,
+            resources={**({"GPU": 1} if accelerator in ("gpu", "cuda") else {}), **self.resources},
+            gpu_if_any=accelerator == "auto" and "GPU" not in self.resources,
+            placement=self.placement,
+            timeout_s=self.timeout_s,
+            storage=run_dir / "ray_train",
+            ready=lambda: write_config(config, run_dir, env_steps_of(ckpt_path)),
+        )
+
+
+def train_rank(job: Mapping[str, Any]) -> None:
+    """One rank, in a process that Ray Train started; the others do the same."""
+    from lightning_rl.rollouts.ray.train import place_of_rank
+    from lightning_rl.runs.run import build, fit
+
+    path = job["ckpt_path"]
+    fit(*build(job["config"], place=place_of_rank()), None if path is None else Path(path))
+
+
+def env_steps_of(ckpt_path: Path | None) -> int:
+    """Environment steps of the checkpoint that a run goes on from; 0 without one.
+
+    Raises:
+        CheckpointError: the file is missing, damaged or no checkpoint.
+    """
+    if ckpt_path is None:
+        return 0
+    from lightning_rl.checkpoint_files import counters_in
+
+    return counters_in(ckpt_path)["env_steps"]

@@ -1,0 +1,145 @@
+"""All ranks but the first, as the first one has them: started, watched, asked what went wrong, ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lightning_rl import errors
+from lightning_rl.errors import RankError
+from lightning_rl.runs.rendezvous import Store
+from lightning_rl.runs.watch import Watch, ended
+from lightning_rl.run_directory.status import STATUS_FILE, status_or_nothing, write_status
+
+__all__ = ["OtherRanks", "report_failure"]
+
+GRACE_SECONDS = 120.0  # for a rank to end after the first one has: Ray sessions may take long on a busy machine
+ECHO_SECONDS = 3.0  # in which the cause of a broken connection, another rank's death, is seen
+LEAVE_SECONDS = 5.0  # for a rank to close its environments when the run has failed
+
+TOLD_AS_THEY_ARE = {  # of another rank, for they are the user's to mend
+    name: getattr(errors, name)
+    for name in ("CheckpointError", "ConfigError", "EnvError", "NonFiniteError", "UnsupportedSpaceError")
+}
+
+
+class OtherRanks:
+    """The processes of all ranks but the first.
+
+    Args:
+        ranks: how many there are, the first included.
+        run_dir: of the run, for messages.
+    """
+
+    def __init__(self, ranks: int, run_dir: Path) -> None:
+        self.ranks, self.run_dir = ranks, run_dir
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, config: Mapping[str, Any], ckpt_path: Path | None, store: Store) -> None:
+        """Start them, and wait until all have built what they train."""
+        text = yaml.safe_dump(dict(config)).encode()
+        for rank in range(1, self.ranks):
+            # A group of its own: Ctrl-C at a terminal comes to the first rank, which tells the others; and what a rank
+            # has started can be ended with it.
+            started = subprocess.Popen(
+                [sys.executable, "-m", "lightning_rl.runs.rank_process", *([] if ckpt_path is None else [str(ckpt_path)])],
+                env={**os.environ, "LOCAL_RANK": str(rank)},
+                stdin=subprocess.PIPE,
+                process_group=0,
+            )
+            self.processes[rank] = started
+            assert started.stdin is not None
+            with suppress(BrokenPipeError), started.stdin as pipe:  # one that died is found below
+                pipe.write(text)
+        # Here and not in the collective operations that follow: those cannot be interrupted when a rank dies.
+        while not store.check([f"ready/{rank}" for rank in self.processes]):
+            if found := self.gone(store):
+                raise RankError(found)
+            time.sleep(0.05)
+
+    def gone(self, store: Store) -> str | None:
+        """Which rank has failed or died, and of what."""
+        codes = {rank: process.poll() for rank, process in self.processes.items()}
+        failed = {rank: code for rank, code in codes.items() if code}
+        if not failed:
+            return None
+        told = self.told(store)
+        if told is not None and failed.get(told["rank"], 0) > 0:
+            return f"rank {told['rank']} failed: {told['error']}: {told['message']}"
+        rank = min(failed, key=lambda rank: (failed[rank], rank))  # one that was killed is not the echo of another
+        return f"{ended(rank, self.processes[rank].pid, failed[rank])}, so the run ends{self.advice()}"
+
+    def told(self, store: Store) -> dict[str, Any] | None:
+        """What the first rank that failed by itself left behind."""
+        return json.loads(store.get("failure")) if store.check(["failure"]) else None
+
+    def advice(self) -> str:
+        """How to go on, where there is something to go on from."""
+        last = self.run_dir / "checkpoints" / "last.ckpt"
+        return f": continue it with `lightning-rl resume {self.run_dir}`" if last.exists() else ""
+
+    def blame(self, error: Exception, store: Store, watch: Watch) -> None:
+        """Raise the failure of another rank that `error` is only the echo of, if there is one.
+
+        Raises:
+            RankError: or what the other rank raised, where that is the user's to mend.
+        """
+        if isinstance(error, tuple(TOLD_AS_THEY_ARE.values())):
+            return
+        if (found := watch.look(within=ECHO_SECONDS)) is None:
+            return
+        told = self.told(store)
+        if told is None or "failed: " not in found:
+            raise RankError(found) from error
+        mended = TOLD_AS_THEY_ARE.get(told["error"])
+        retold = RankError(found) if mended is None else mended(f"rank {told['rank']}: {told['message']}")
+        retold.add_note(told["traceback"])
+        raise retold from error
+
+    def wait(self) -> None:
+        """Let them finish.
+
+        Raises:
+            RankError: one failed after the others had finished, or does not end.
+        """
+        for rank, process in self.processes.items():
+            try:
+                code = process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired as error:
+                raise RankError(
+                    f"rank {rank} (process {process.pid}) has not ended {GRACE_SECONDS:g} s later"
+                ) from error
+            if code:
+                raise RankError(f"{ended(rank, process.pid, code)} when the run was over")
+
+    def last_words(self, found: str) -> None:
+        """This process is about to be ended without another chance to say what happened."""
+        report_failure(self.run_dir, found)
+        self.end()
+
+    def end(self) -> None:
+        """End those that still run, and what they have started."""
+        deadline = time.monotonic() + LEAVE_SECONDS
+        for process in self.processes.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+        for process in self.processes.values():
+            with suppress(ProcessLookupError):  # nobody is left in the group
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def report_failure(run_dir: Path, error: str) -> None:
+    """Write into status.json that the run failed; what it says of the run's progress stays."""
+    status_file = run_dir / STATUS_FILE
+    write_status(status_file, **{**status_or_nothing(status_file), "state": "failed", "error": error})

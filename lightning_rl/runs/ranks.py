@@ -1,0 +1,83 @@
+"""Starts the other processes of a run on several devices, each from the resolved config, which the first one sends.
+
+Lightning would start them with the command line of this process, and a command line composes anew: another time stamp,
+hence another run directory, and under `-m` the whole sweep in every rank.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lightning_rl.config.ranks import devices_of
+from lightning_rl.errors import ConfigError
+from lightning_rl.runs.other_ranks import OtherRanks
+from lightning_rl.runs.rendezvous import environment, leave_group, loopback_store
+from lightning_rl.runs.watch import Watch
+
+__all__ = ["Launch", "is_first_rank", "local_ranks", "meeting"]
+
+Launch = Callable[[Mapping[str, Any], Path | None], None]
+
+# Set by torchrun, SLURM and the like: then the processes are there already.
+STARTED_ELSEWHERE = ("LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_PROCID")
+GLOBAL_RANK = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
+
+
+def local_ranks(config: Mapping[str, Any]) -> int:
+    """How many processes this machine is to run; 1 if somebody else starts them.
+
+    Raises:
+        ConfigError: there are several nodes, and nobody has started processes on them.
+    """
+    if any(name in os.environ for name in STARTED_ELSEWHERE):
+        return 1
+    nodes = int(config["trainer"].get("num_nodes", 1))
+    if nodes > 1:
+        raise ConfigError(
+            f"trainer.num_nodes={nodes}, and this process was started on one of them alone: start it on each with "
+            "torchrun or srun, or let Ray do so with launcher=ray_train"
+        )
+    return devices_of(config)
+
+
+def is_first_rank() -> bool:
+    """Whether this process writes the run directory: the only one, or the first of those that somebody started."""
+    return next((os.environ[name] for name in GLOBAL_RANK if name in os.environ), "0") == "0"
+
+
+@contextmanager
+def meeting(ranks: int, run_dir: Path) -> Iterator[Launch]:
+    """Make this process rank 0 of `ranks` (1 changes nothing): a Trainer built inside waits for the others to join.
+
+    Args:
+        ranks: processes of the run, all on this machine.
+        run_dir: of the run, for messages.
+
+    Yields:
+        `launch(config, ckpt_path)` starts the others, once the config is known to be good and written. They are
+        gone when the context ends: left alone to finish if it ended well, ended if not.
+
+    Raises:
+        RankError: a rank died, or failed with something that is no mistake of the user's.
+        ConfigError, EnvError, CheckpointError, NonFiniteError, UnsupportedSpaceError: another rank's.
+    """
+    if ranks == 1:
+        yield lambda config, ckpt_path: None
+        return
+    others = OtherRanks(ranks, run_dir)
+    with loopback_store() as store, environment(WORLD_SIZE=str(ranks), LOCAL_RANK="0"):
+        watch = Watch(lambda: others.gone(store), others.last_words)
+        try:
+            with watch:
+                yield lambda config, ckpt_path: others.start(config, ckpt_path, store)
+            others.wait()
+        except Exception as error:
+            others.blame(error, store, watch)
+            raise
+        finally:
+            leave_group()  # closes the connections: a rank that waits for this one hears of it
+            others.end()

@@ -1,0 +1,447 @@
+"""From a plain config to a finished run: builds policy, data and Trainer, fits, and keeps the run directory.
+
+Torch and Lightning are imported where they are needed, so that a mistake in the config costs no import.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightning_rl.config.keys import dotted, value_at
+from lightning_rl.config.schema import RunKeys
+from lightning_rl.config.shares import in_env_steps_of_run
+from lightning_rl.errors import (
+    CheckpointError,
+    ConfigError,
+    EnvError,
+    NonFiniteError,
+    RankError,
+    UnsupportedSpaceError,
+    import_object,
+    no_such_key,
+)
+from lightning_rl.runs.ranks import is_first_rank
+from lightning_rl.run_directory.checkpoints import has_checkpoint
+from lightning_rl.run_directory.config_file import CONFIG_FILE, changes, read_config
+from lightning_rl.run_directory.lock import LOCK_FILE, RunLock, refuse_live_run
+from lightning_rl.run_directory.status import (
+    FIELDS,
+    STATUS_FILE,
+    read_status,
+    status_or_nothing,
+    unwritten_status,
+    write_status,
+)
+from lightning_rl.signatures import fitted, hints_of
+from lightning_rl.runs.trainer import made_trainer
+from lightning_rl.trust import NamedByFile, note_names
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Callback, Trainer
+    from lightning.pytorch.loggers import Logger
+
+    from lightning_rl.callbacks import StopSignals
+    from lightning_rl.data.datamodule import RolloutDataModule
+    from lightning_rl.envs.creator import EnvCreator
+    from lightning_rl.policies import Policy
+
+__all__ = ["AFRESH", "RESUMABLE", "build", "fit", "recorded", "resumed_config", "train"]
+
+log = logging.getLogger(__name__)
+
+KNOWN_ERRORS = (CheckpointError, ConfigError, EnvError, NonFiniteError, RankError, UnsupportedSpaceError)
+
+ENDED = ("ok", "interrupted")  # states of a run that no error stopped
+AFRESH = "delete the directory and train again, or give another run_dir"
+
+SCHEDULED = ("lr", "clip", "entropy_coef")  # of a policy: how it learns, and not what
+EXPLORED = ("*epsilon*", "*_timesteps", "*scale*", "stddev", "temperature", "eta", "intrinsic_reward_coeff")
+# What may change when a run goes on; all else would make it another run.
+RESUMABLE = (
+    *(
+        "total_env_steps",
+        "report_every_env_steps",
+        "stop.*",
+        "checkpoint.*",
+        "evaluation.*",
+        "trainer.max_time",
+        "torch_threads",
+    ),
+    *(f"policy.{name}{end}" for name in SCHEDULED for end in ("", ".*")),
+    *(f"exploration.{name}" for name in EXPLORED),
+    *("workers.max_*", "workers.restart_backoff_s", "workers.min_healthy", "workers.*_timeout_s"),
+)
+# What says where and by what a run is computed, and not what: it may also be edited in config.yaml.
+ELSEWHERE = (
+    *("run_dir", "logger*", "callbacks*", "launcher*", "trainer.*", "data.storage"),
+    *("workers.num_workers", "workers.act_on", "workers.ray*"),
+)
+
+
+def build(
+    config: Mapping[str, Any], signals: StopSignals | None = None, place: Mapping[str, Any] | None = None
+) -> tuple[Policy, RolloutDataModule, Trainer]:
+    """The three objects of a run, ready for `trainer.fit(policy, datamodule=datamodule)`; nothing is written yet.
+
+    Args:
+        config: plain containers that passed `check_config`. Classes may stand where import paths do.
+        signals: where Ctrl-C is noted; `None` leaves it to Lightning.
+        place: keywords of the Trainer by which a launcher tells it which rank it is; `None`: the environment says so.
+
+    Raises:
+        ConfigError: a constructor refuses its keywords.
+        EnvError: the environment cannot be made, or breaks the Gymnasium API.
+        UnsupportedSpaceError: the policy cannot take the environment's spaces.
+    """
+    import torch
+    from lightning.pytorch import seed_everything
+
+    from lightning_rl.callbacks import KeepConfig, quiet_lightning
+    from lightning_rl.callbacks.hooks import worker_hooks
+    from lightning_rl.envs.creator import EnvCreator
+
+    quiet_lightning()
+    asked, config = config, in_env_steps_of_run(config)
+    torch.set_num_threads(config["torch_threads"])
+    seed_everything(config["seed"], verbose=False)  # for users' code; the package's own randomness is derived
+    env = EnvCreator(**config["env"])
+    observation_space, action_space = env.spaces()
+    policy = made(config["policy"], "_target_", observation_space, action_space)
+    users = [made(entry, "callback") for entry in config["callbacks"]]
+    data = {**config["data"], "seed": config["seed"], "callbacks": worker_hooks(users)}
+    datamodule: RolloutDataModule = made(data, "_target_", env, config["workers"], config["evaluation"])
+    if config["workers"]["vectorization"] == "native":
+        env.make(1, "native").close()  # refuse here what would fail when training has begun
+    trainer = made_trainer(
+        config,
+        policy,
+        place or {},
+        max_epochs=-1,  # StopCallback counts env steps
+        logger=loggers(config) or False,
+        callbacks=[KeepConfig(asked), *callbacks(config, env, users, signals)],
+        default_root_dir=config["run_dir"],
+        limit_val_batches=None if config["evaluation"]["every_env_steps"] else 0,
+        log_every_n_steps=1,  # MetricsCallback logs; this only keeps Lightning from advising about it
+        num_sanity_val_steps=0,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+    )
+    return policy, datamodule, trainer
+
+
+def made(entry: Any, key: str, *arguments: Any) -> Any:
+    """An object from its config: an import path, a class, an object, or a mapping with `key` and keywords."""
+    keywords = dict(entry) if isinstance(entry, Mapping) else {key: entry}
+    target = keywords.pop(key, None) or keywords.pop("_target_", None)
+    if target is None:
+        raise ConfigError(f"{entry!r} has no {key!r}; expected an import path, or {{{key}: path, **keywords}}")
+    found = import_object(target) if isinstance(target, str) else target
+    if not callable(found):
+        return found
+    try:
+        inspect.signature(found).bind(*arguments, **keywords)
+    except TypeError as error:
+        raise ConfigError(f"{target}: {error}; it takes {inspect.signature(found)}") from error
+    return found(*arguments, **keywords)
+
+
+def loggers(config: Mapping[str, Any]) -> list[Logger]:
+    """The loggers that the config names.
+
+    Raises:
+        ConfigError: the package of one is not installed.
+    """
+    found = []
+    for name, entry in config["logger"].items():
+        try:
+            found.append(made(entry, "_target_"))
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"logger.{name} needs a package that is not installed: {error}") from error
+    return found
+
+
+def callbacks(
+    config: Mapping[str, Any], env: EnvCreator, users: list[Callback], signals: StopSignals | None
+) -> list[Callback]:
+    """The run's own callbacks around the user's, in the order in which they need each other's results."""
+    from lightning_rl.callbacks import (
+        MetricsCallback,
+        ParallelEvaluation,
+        ProgressBar,
+        RLCheckpoint,
+        SameConfig,
+        StatusCallback,
+        StopCallback,
+    )
+
+    run_dir, rules = Path(config["run_dir"]), dict(config["stop"])
+    target = rules.pop("return")
+    if target == "auto":
+        target = env.reward_threshold
+        if target is None:
+            raise ConfigError(f"stop.return=auto: {env.name!r} declares no reward_threshold; give a number")
+    metrics = MetricsCallback(config, config["report_every_env_steps"])
+    stop = StopCallback(config["total_env_steps"], target, signals=signals, **rules)
+    checkpoint = RLCheckpoint(run_dir / "checkpoints", **config["checkpoint"])
+    status = StatusCallback(run_dir / "status.json", metrics, stop, checkpoint)
+    shown = config["trainer"].get("enable_progress_bar", True)
+    progress = [ProgressBar(metrics, config["total_env_steps"])] if shown else []
+    beside = [ParallelEvaluation(metrics, stop, checkpoint)] if config["evaluation"].get("parallel") else []
+    return [SameConfig(config), metrics, *users, stop, *beside, checkpoint, status, *progress]
+
+
+def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str, Any]:
+    """Run a config to its end, an interrupt, or an error.
+
+    Args:
+        config: plain containers that passed `check_config`.
+        ckpt_path: a checkpoint of this run to go on from.
+
+    Returns:
+        What status.json holds, or should: state ("ok" or "interrupted"), and the fields of `write_status`. A file that
+        could not be written at the end is said in one line, and makes no failure of a run whose checkpoint was.
+
+    Raises:
+        ConfigError: `run_dir` holds a run already, or another process trains there.
+        Exception: what stopped the run; its traceback is in RUN_DIR/train.log, and status.json says "failed".
+    """
+    run_dir, first = Path(config["run_dir"]).absolute(), is_first_rank()
+    with RunLock(run_dir) if first else nullcontext():
+        if first and ckpt_path is None and (run_dir / CONFIG_FILE).exists():
+            if not has_checkpoint(run_dir):
+                raise ConfigError(f"run_dir={run_dir} holds a run that has no checkpoint: {AFRESH}")
+            raise ConfigError(
+                f"run_dir={run_dir} holds a run: continue it with `lightning-rl resume`, or choose another"
+            )
+        with recorded(run_dir):
+            made(config["launcher"], "_target_").launch(config, ckpt_path)
+        return final_status(run_dir / STATUS_FILE)
+
+
+def final_status(file: Path) -> dict[str, Any]:
+    """How a run ended whose launcher returned; by the process, where the file does not say so.
+
+    Another process's last status (of a rank that Ray Train started) is not known here: it returned, so the run is ok.
+    """
+    written, unwritten = status_or_nothing(file), unwritten_status(file)
+    status = {**FIELDS, **(unwritten or written)}
+    if status.get("state") not in ENDED:
+        status["state"] = "ok"
+    # Another rank may look before the first one has written.
+    if is_first_rank() and (unwritten or written.get("state") not in ENDED):
+        before = f"still says {written['state']!r} at {written.get('env_steps')} env steps" if written else "is missing"
+        log.error("%s could not be written at the end: the run is %s, the file %s", file, status["state"], before)
+    return status
+
+
+def fit(policy: Policy, datamodule: RolloutDataModule, trainer: Trainer, ckpt_path: Path | None = None) -> None:
+    """Train, and leave no worker behind.
+
+    Raises:
+        KeyboardInterrupt: a signal ended the run.
+        SaveError: its last checkpoint could not be written, then or at the end.
+        Exception: what stopped the run.
+    """
+    try:
+        with restoring(trainer, ckpt_path):
+            trainer.fit(policy, datamodule=datamodule, ckpt_path=ckpt_path)
+    except SystemExit as error:  # how Lightning ends after a KeyboardInterrupt
+        unsaved = [getattr(callback, "unsaved", None) for callback in trainer.callbacks]  # type: ignore[attr-defined]
+        raise next(filter(None, unsaved), KeyboardInterrupt()) from error
+    finally:
+        datamodule.stop()
+
+
+@contextmanager
+def restoring(trainer: Trainer, ckpt_path: Path | None) -> Iterator[None]:
+    """What goes wrong while the Trainer restores the states of a checkpoint is the file's.
+
+    Raises:
+        CheckpointError: names the file and what went wrong.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        # Empty before a file is read, and as soon as all of it is restored.
+        held = trainer._checkpoint_connector._loaded_checkpoint
+        if isinstance(error, CheckpointError) and held and str(ckpt_path) not in str(error):
+            raise CheckpointError(f"{ckpt_path}: {error}") from error
+        if not held or isinstance(error, KNOWN_ERRORS):
+            raise
+        reason = (str(error).splitlines() or [""])[0]
+        raise CheckpointError(
+            f"checkpoint {ckpt_path} cannot be restored ({type(error).__name__}: {reason}): it was changed, or another "
+            "version of what it is restored to wrote it"
+        ) from error
+
+
+@contextmanager
+def recorded(run_dir: str | Path) -> Iterator[None]:
+    """Leave in RUN_DIR how a run ended that could not write it itself.
+
+    Of an error, the traceback is added to train.log, and status.json says "failed"; of an interrupt before training,
+    status.json says "interrupted". A directory that holds no run yet gets neither.
+
+    Raises:
+        KeyboardInterrupt: as it came, with what the run leaves behind as its message.
+    """
+    run_dir = Path(run_dir)
+    before = status_or_nothing(run_dir / STATUS_FILE)
+    try:
+        yield
+    except Exception as error:
+        if holds_something(run_dir):
+            record_failure(run_dir, error, before)
+        raise
+    except KeyboardInterrupt as interrupt:
+        if not (run_dir / CONFIG_FILE).exists():
+            raise
+        status = status_or_nothing(run_dir / STATUS_FILE)
+        if status.get("state", "running") == "running":
+            write_status(run_dir / STATUS_FILE, **{**status, "state": "interrupted"})
+        raise KeyboardInterrupt(f"{run_dir}: {what_is_saved(run_dir)}") from interrupt
+
+
+def what_is_saved(run_dir: Path) -> str:
+    """The checkpoint that a run which was ended at once can be resumed from, in words."""
+    from lightning_rl.checkpoint_files import newest_checkpoint
+
+    newest = newest_checkpoint(run_dir / "checkpoints")
+    return "it has no checkpoint" if newest is None else f"the newest checkpoint is {newest[0]} ({newest[1]} env steps)"
+
+
+def holds_something(run_dir: Path) -> bool:
+    """Whether there is anything in the directory beside the lock of the run that is being started."""
+    return run_dir.is_dir() and any(path.name != LOCK_FILE for path in run_dir.iterdir())
+
+
+def record_failure(run_dir: Path, error: Exception, before: Mapping[str, Any]) -> None:
+    """Write train.log and status.json; what cannot be written is said, and does not hide the error itself.
+
+    Args:
+        run_dir: of the run.
+        error: that ended it.
+        before: what status.json said when the run began.
+    """
+    log_file, status_file = run_dir / "train.log", run_dir / STATUS_FILE
+    try:
+        with log_file.open("a", encoding="utf-8") as file:
+            file.write("".join(traceback.format_exception(error)))
+    except OSError as problem:
+        log.error("%s could not be written (%s); the run failed with the error below", log_file, problem)
+    status = status_or_nothing(status_file)
+    # What a callback of this run wrote stays, unless it knows only the echo of what happened in another rank.
+    if status == before or status.get("state") != "failed" or str(error).startswith("rank "):
+        write_status(status_file, **{**status, "state": "failed", "error": f"{type(error).__name__}: {error}"})
+
+
+def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Sequence[str] = ()) -> dict[str, Any]:
+    """The config of a run, with what may change in a run that goes on.
+
+    Args:
+        run_dir: of the run; it may have been moved.
+        changed: dotted key → value.
+        trust: import prefixes that its config.yaml may name, beside those of LIGHTNING_RL_TRUST (`trust.py`).
+
+    Raises:
+        ConfigError: there is no run, it is damaged, complete or going on, a change would make it another run, or its
+            config.yaml names code that is not trusted.
+    """
+    refuse_live_run(run_dir)
+    config = read_config(run_dir)
+    NamedByFile(run_dir / CONFIG_FILE, trust, write_to=run_dir).check(config)
+    known = list(dotted(config))
+    for key, value in changed.items():
+        note_names(value)  # the user's own
+        if key not in known:
+            raise ConfigError(no_such_key(key, known, f" A resumed run can change {', '.join(RESUMABLE)}"))
+        if not any(fnmatch(key, pattern) for pattern in RESUMABLE):
+            allowed = ", ".join(RESUMABLE)
+            raise ConfigError(f"{key}={value!r} would make it another run; a resumed run can change {allowed}")
+        section, _, name = key.rpartition(".")
+        (value_at(config, section) if section else config)[name] = value
+        if section == "exploration":  # which policies take from there
+            config["policy"]["exploration"] = {**config["policy"]["exploration"], name: value}
+    total = fitted("total_env_steps", config["total_env_steps"], hints_of(RunKeys)["total_env_steps"])
+    status = read_status(run_dir / STATUS_FILE)
+    taken = status.get("env_steps", 0)
+    if not isinstance(taken, int):
+        raise ConfigError(
+            f"{run_dir / STATUS_FILE} is damaged (env_steps={taken!r}): delete it, a run goes on without it"
+        )
+    if status.get("state") == "ok" and taken >= total:
+        raise ConfigError(f"{run_dir} has taken {taken} of total_env_steps={total}: give it more")
+    return config
+
+
+def standing_still(config: Mapping[str, Any], env_steps: int) -> list[str]:
+    """What a resumed run does no more, in a line for each key that changes it.
+
+    Args:
+        config: that the run is to go on with.
+        env_steps: that it has taken.
+    """
+    from lightning_rl.schedules import schedule_span
+
+    policy, total = in_env_steps_of_run(config)["policy"], config["total_env_steps"]
+    effects = {"lr": "nothing is learned", "clip": "the policy does not move"}
+    return [
+        f"policy.{key} is 0 from {env_steps:,} env steps to the end, so {effect}: resume with policy.{key}=…"
+        for key, effect in effects.items()
+        if policy.get(key) is not None and set(schedule_span(policy[key], env_steps, total)) == {0.0}
+    ]
+
+
+def check_same_run(
+    config: Mapping[str, Any], checkpoint: Path, typed: Iterable[str] = (), *, force: bool = False
+) -> None:
+    """Refuse a checkpoint of another run, and a config.yaml that was edited into another run's.
+
+    What differs and may is said in one line.
+
+    Args:
+        config: that the run is to go on with.
+        checkpoint: to go on from.
+        typed: keys that the user has just changed.
+        force: take the config as it is.
+
+    Raises:
+        CheckpointError: the file is missing or damaged.
+        ConfigError: the file is another run's, or a key that makes the run has another value than in it.
+    """
+    from lightning_rl.checkpoint_files import read_file
+
+    run_dir = Path(config["run_dir"])
+    content = read_file(checkpoint, checksums=False)
+    if not force and checkpoint.resolve().parent != (run_dir / "checkpoints").resolve():
+        raise ConfigError(
+            f"--checkpoint {checkpoint} is no file of {run_dir / 'checkpoints'}: resume the run that wrote it, or take "
+            "it all the same with --force"
+        )
+    theirs = content.get("config") if isinstance(content, dict) else None
+    if not isinstance(theirs, dict) or not isinstance(theirs.get("run_dir"), str):
+        return  # of the time when checkpoints held no config
+    told = tuple(prefix for key in ("run_dir", *typed) for prefix in (key, f"policy.{key}"))
+    found = {
+        key: pair
+        for key, pair in changes(theirs, config, run_dir).items()
+        if key not in told and not key.startswith(tuple(f"{prefix}." for prefix in told))
+    }
+    allowed = (*RESUMABLE, *(f"policy.exploration.{name}" for name in EXPLORED), *ELSEWHERE)
+    odd = [key for key in found if not any(fnmatch(key, pattern) for pattern in allowed)]
+    shown = {key: f"{key}={after!r} (checkpoint: {before!r})" for key, (before, after) in found.items()}
+    file = run_dir / CONFIG_FILE
+    if odd and not force:
+        raise ConfigError(
+            f"{file} is not the config of {checkpoint}: {', '.join(shown[key] for key in odd)}; a run that goes on "
+            "keeps these: put them back, start another run, or go on with the file's values with --force"
+        )
+    if shown:
+        print(f"{file} differs from the checkpoint, and its values are used: {', '.join(shown.values())}", flush=True)

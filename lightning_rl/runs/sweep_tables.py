@@ -1,0 +1,145 @@
+"""What came out of a sweep: a row per combination with means over its seeds, as sweep.csv, sweep.md, and printed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lightning_rl.config.descriptions import cell
+from lightning_rl.run_directory.status import STATUS_FILE, status_or_nothing
+from lightning_rl.runs.evaluation import confidence_interval
+
+__all__ = ["Job", "combinations", "failures", "sweep_jobs_of", "write_tables"]
+
+Job = Mapping[str, Any]
+"""A run of a sweep: number, overrides (key → value as text), state, error, and the numbers of `MEASURED` or `None`."""
+
+MEASURED = {"return": "return", "last_eval": "evaluation", "best": "best_return"}  # column → key of status.json
+SEED = "seed"
+
+
+def sweep_jobs_of(directory: Path) -> list[Job]:
+    """The jobs of a sweep, in their order, from what each left in its run directory."""
+    folders = [folder for folder in directory.iterdir() if folder.is_dir() and folder.name.split("_")[0].isdigit()]
+    return [job_of(folder) for folder in sorted(folders, key=lambda folder: int(folder.name.split("_")[0]))]
+
+
+def job_of(folder: Path) -> Job:
+    """One job; it has failed where it left no status."""
+    overrides = folder / ".hydra" / "overrides.yaml"
+    written = yaml.safe_load(overrides.read_text(encoding="utf-8")) if overrides.is_file() else []
+    pairs = (override.lstrip("+").replace("\\", "").partition("=") for override in written)
+    told = status_or_nothing(folder / STATUS_FILE)
+    return {
+        "number": int(folder.name.split("_")[0]),
+        "overrides": {key: value for key, _, value in pairs},
+        "state": told.get("state", "failed"),
+        "error": told.get("error"),
+        "env_steps": told.get("env_steps"),
+        "seconds": told.get("seconds"),
+        **{column: told.get(key) for column, key in MEASURED.items()},
+    }
+
+
+def differing(jobs: Sequence[Job]) -> list[str]:
+    """The keys that not all jobs have with the same value, but for the seed, over which is averaged."""
+    keys = dict.fromkeys(key for job in jobs for key in job["overrides"])
+    return [key for key in keys if key != SEED and len({job["overrides"].get(key) for job in jobs}) > 1]
+
+
+def combinations(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """A row per combination of the keys that differ, in the order in which they were run.
+
+    The means are over the runs that ended well; `…_ci95` is half of the 95 % confidence interval of a mean by Student's
+    t, `None` for a single run, which tells nothing of the spread.
+    """
+    keys = differing(jobs)
+    groups: dict[tuple[str | None, ...], list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(tuple(job["overrides"].get(key) for key in keys), []).append(job)
+    return [row(dict(zip(keys, values, strict=True)), group) for values, group in groups.items()]
+
+
+def row(values: Mapping[str, str | None], jobs: Sequence[Job]) -> dict[str, Any]:
+    """One combination."""
+    done = [job for job in jobs if job["state"] == "ok"]
+    found: dict[str, Any] = {**values, "runs": len(done), "failed": len(jobs) - len(done)}
+    for column in MEASURED:
+        found[column], found[f"{column}_ci95"] = mean_and_half([job[column] for job in done])
+    for column in ("env_steps", "seconds"):
+        found[column] = mean_and_half([job[column] for job in done])[0]
+    return found
+
+
+def mean_and_half(numbers: Sequence[float | None]) -> tuple[float | None, float | None]:
+    """The mean, and half of its 95 % confidence interval; `None` where there are too few numbers."""
+    known = [float(number) for number in numbers if number is not None]
+    if not known:
+        return None, None
+    low, high = confidence_interval(known)
+    return sum(known) / len(known), (high - low) / 2 if math.isfinite(high) else None
+
+
+def shown(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows as people read them: "mean ± half" in one cell, no column that is empty throughout, no ±0."""
+    told = []
+    for each in rows:
+        cells: dict[str, Any] = {}
+        for name, value in each.items():
+            half = each[f"{name}_ci95"] if name in MEASURED else None
+            if name.endswith("_ci95") and name.removesuffix("_ci95") in MEASURED:
+                continue
+            if half is not None:
+                cells[name] = f"{value:.1f} ± {half:.1f}"
+            else:
+                cells[name] = round(value) if name == "env_steps" and value is not None else value
+        told.append(cells)
+    empty = [name for name in MEASURED if all(cells[name] is None for cells in told)]
+    if not any(cells["failed"] for cells in told):
+        empty.append("failed")
+    return [{name: value for name, value in cells.items() if name not in empty} for cells in told]
+
+
+def failures(jobs: Sequence[Job]) -> list[str]:
+    """A line about each job that did not end well."""
+    keys = [*differing(jobs), SEED]
+    lines = []
+    for job in jobs:
+        if job["state"] != "ok":
+            own = " ".join(f"{key}={job['overrides'][key]}" for key in keys if key in job["overrides"])
+            reason = f": {job['error']}" if job["error"] else ""
+            lines.append(f"job {job['number']} {job['state']} ({own}){reason}")
+    return lines
+
+
+def write_tables(directory: Path, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """Leave sweep.csv (numbers) and sweep.md (as people read them) in the sweep's directory.
+
+    Returns:
+        The rows as people read them.
+    """
+    rows = combinations(jobs)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]) if rows else ["runs"])
+    writer.writeheader()
+    writer.writerows(rows)
+    (directory / "sweep.csv").write_text(text.getvalue(), encoding="utf-8")
+    told = shown(rows)
+    (directory / "sweep.md").write_text(markdown(told, failures(jobs)), encoding="utf-8")
+    return told
+
+
+def markdown(rows: Sequence[Mapping[str, Any]], failed: Sequence[str]) -> str:
+    """A table and, below it, what failed."""
+    if not rows:
+        return "no jobs\n"
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *([cell(value) for value in each.values()] for each in rows)]
+    table = "\n".join(f"| {' | '.join(text.replace('|', '&#124;') for text in line)} |" for line in lines)
+    note = "Means over the runs that ended well, ± half of the 95 % confidence interval (Student's t)."
+    return "\n".join([table, "", note, *(["", *(f"- {line}" for line in failed)] if failed else []), ""])

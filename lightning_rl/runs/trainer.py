@@ -1,0 +1,96 @@
+"""Lightning's Trainer as a policy's loop needs it: strategy, precision, and errors in the config's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightning_rl.errors import ConfigError, first_line, shown
+from lightning_rl.config.ranks import ranks_of
+from lightning_rl.config.devices import on_cpu
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+__all__ = ["made_trainer"]
+
+LONGEST = 300  # characters of a value, or of what Lightning says, in a message
+SETTINGS = ("accelerator", "devices", "strategy", "precision")  # that Lightning may refuse
+
+
+def made_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any], **keywords: Any) -> Trainer:
+    """The Trainer of a run.
+
+    Args:
+        config: of which the `trainer` section is taken.
+        policy: that it will train.
+        place: what a launcher has decided: other values of the section's keys, and `plugins`.
+        keywords: of the Trainer, which no section sets.
+
+    Raises:
+        ConfigError: Lightning refuses the section.
+    """
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+    from lightning.pytorch import Trainer
+
+    from lightning_rl.callbacks import AtomicCheckpointIO
+    from lightning_rl.runs.precision import precision_plugin
+
+    options = {**config["trainer"], **place}
+    look = not reaches_every_parameter(policy, config["model"].get("custom_model"))
+    options["strategy"] = fitting_strategy(options.get("strategy", "auto"), ranks_of(config), look=look)
+    precision = precision_plugin(options.get("precision"), "cpu" if on_cpu(options) else "cuda")
+    if precision is not None:
+        del options["precision"]  # Lightning takes a name or a plugin
+    plugins = [
+        AtomicCheckpointIO(written_to(config, **keywords)),
+        *options.pop("plugins", ()),
+        *([precision] if precision else []),
+    ]
+    try:
+        return Trainer(**keywords, **options, plugins=plugins)
+    except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
+        given = config["trainer"]
+        settings = " ".join(
+            f"trainer.{key}={plain_text(given.get(key))}" for key in {**dict.fromkeys(SETTINGS), **given}
+        )
+        raise ConfigError(f"Lightning's Trainer refuses {settings}: {plain_text(first_line(error))}") from error
+
+
+def written_to(
+    config: Mapping[str, Any], callbacks: Sequence[Any] = (), logger: Any = (), **keywords: Any
+) -> list[str | Path]:
+    """The directories that checkpoints may be written to: the run's, and those that callbacks and loggers name.
+
+    What a file says of the latter has been looked at: it names none outside of the run (`trust.py`).
+    """
+    named = [getattr(callback, "dirpath", None) for callback in callbacks]
+    named += [getattr(each, "save_dir", None) for each in logger or ()]
+    return [config["run_dir"], *(directory for directory in named if directory)]
+
+
+def plain_text(value: Any) -> str:
+    """A value as the command line has it, on one line that is not long."""
+    text = str(value)
+    return text if text.isprintable() and len(text) <= LONGEST else shown(value)
+
+
+def fitting_strategy(strategy: Any, ranks: int, *, look: bool) -> Any:
+    """The strategy, which under DDP looks for parameters without a gradient where the loss may leave some out."""
+    if isinstance(strategy, type):
+        return strategy(find_unused_parameters=look)
+    strategy = "ddp" if strategy == "auto" and ranks > 1 else strategy  # as Lightning would choose
+    if strategy in ("ddp", "ddp_fork", "ddp_spawn", "ddp_notebook") and look:
+        return f"{strategy}_find_unused_parameters_true"
+    return strategy
+
+
+def reaches_every_parameter(policy: Any, custom_model: Any) -> bool:
+    """Whether it is known that every loss does; DDP waits for the gradient of one that it does not, and sums nothing.
+
+    A policy says so of its own `loss`, and not of a subclass's, and with the models that are here.
+    """
+    known = (cls for cls in type(policy).__mro__ if {"loss", "uses_every_parameter"} & vars(cls).keys())
+    says = vars(next(known)).get("uses_every_parameter", False)
+    return says and custom_model is None

@@ -1,0 +1,93 @@
+"""The verbs of execution plans; the golden sequences are RLlib's."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from lightning_rl.data.plans import (
+    NOT_READY,
+    concat_batches,
+    concurrently,
+    for_each,
+    replay,
+    store_to_replay_buffer,
+    take,
+)
+from lightning_rl.errors import ConfigError
+from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
+from lightning_rl.sample_batch import SampleBatch
+
+
+def test_round_robin_asks_in_turn() -> None:
+    assert list(concurrently([[1, 2, 3], [4, 5, 6]])) == [1, 4, 2, 5, 3, 6]
+
+
+def test_weights_take_several_items_per_turn() -> None:
+    ops = [[1, 1, 1], [2, 2, 2], [3, 3, 3]]
+    assert list(concurrently(ops, round_robin_weights=[3, 1, 2])) == [1, 1, 1, 2, 3, 3, 2, 3, 2]
+
+
+def test_a_star_drains_an_op_before_the_turn_goes_on() -> None:
+    ops = [[1, 1, 1], [2, 2, 2], [3, 3, 3]]
+    assert list(concurrently(ops, round_robin_weights=[1, 1, "*"])) == [1, 2, 3, 3, 3, 1, 2, 1, 2]
+
+
+def test_output_indexes_run_all_and_emit_some() -> None:
+    seen: list[int] = []
+    silent = for_each([1, 2, 3], lambda item: seen.append(item))
+    assert list(concurrently([silent, [4, 5, 6]], output_indexes=[1])) == [4, 5, 6]
+    assert seen == [1, 2, 3]
+
+
+def test_a_star_stops_at_not_ready_and_comes_back() -> None:
+    assert list(concurrently([[1, 2], [7, NOT_READY, 8]], round_robin_weights=[1, "*"])) == [1, 7, 2, 8]
+
+
+def test_not_ready_is_never_emitted() -> None:
+    assert list(concurrently([[NOT_READY, NOT_READY, 1], [2]])) == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"mode": "parallel"},
+        {"round_robin_weights": [1]},
+        {"round_robin_weights": [0, 1]},
+        {"round_robin_weights": [1, "x"]},
+    ],
+)
+def test_bad_arguments_are_refused_with_their_values(arguments: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=str(next(iter(arguments.values()))).replace("[", r"\[")):
+        concurrently([[1], [2]], **arguments)  # type: ignore[arg-type]
+
+
+def test_concat_batches_waits_for_enough_rows() -> None:
+    batches = (SampleBatch(actions=torch.full((40,), index)) for index in itertools.count())
+    sizes = [batch.count for batch in take(concat_batches(batches, min_size=100), 2)]
+    assert sizes == [120, 120]
+
+
+def test_what_is_stored_can_be_replayed_as_soon_as_learning_starts() -> None:
+    """Batches of 4 rows, learning from 8 on: the first draw finds nothing, the second has rows of both."""
+    buffer = LocalReplayBuffer(learning_starts=8, buffer_size=100, replay_batch_size=6, prioritized_replay_alpha=0.0)
+    batches = [rows_from(start) for start in (0, 4, 8)]
+    both = concurrently([store_to_replay_buffer(batches, buffer), replay(buffer)], round_robin_weights=[1, 1])
+    assert next(both) is batches[0]
+    assert next(both) is batches[1]  # nothing to replay in between
+    drawn = next(both)
+    assert drawn.count == 6 and set(drawn.actions.tolist()) <= set(range(8))
+
+
+def rows_from(start: int) -> SampleBatch:
+    """Four steps of an episode that goes on."""
+    steps = torch.arange(start, start + 4)
+    return SampleBatch(
+        obs=steps.float().unsqueeze(1),
+        next_obs=steps.float().unsqueeze(1) + 1.0,
+        actions=steps,
+        rewards=torch.ones(4),
+        terminated=torch.zeros(4, dtype=torch.bool),
+    )

@@ -1,0 +1,65 @@
+"""Submodules as ordinary attributes: whatever is done to them, both ways of finding one find the same."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lightning_rl.models.fast_attributes import AtHand
+
+
+class Pair(AtHand):
+    """Two layers, one of which may be missing, and a number."""
+
+    def __init__(self) -> None:
+        self.count: Any = 1  # before nn.Module is ready, as classes of this house set what their base class asks for
+        super().__init__()
+        self.first: nn.Module = nn.Linear(2, 2)
+        self.second: nn.Module | None = nn.Linear(2, 2)
+
+
+def same(pair: Pair) -> bool:
+    """Whether attribute and registry agree."""
+    return all(vars(pair)[name] is module for name, module in pair._modules.items())
+
+
+@pytest.mark.parametrize("change", [lambda p: p, copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))])
+def test_copies_hold_their_own_modules(change: Any) -> None:
+    pair = change(Pair())
+    assert same(pair) and pair.first is not pair.second
+    pair.first.weight.data.fill_(3.0)
+    assert torch.equal(pair.state_dict()["first.weight"], torch.full((2, 2), 3.0))
+
+
+def test_a_module_is_replaced_by_another_and_by_none() -> None:
+    pair = Pair()
+    pair.first, pair.second = other, _ = nn.Tanh(), None
+    assert pair.first is other and pair.second is None and same(pair)
+    assert [name for name, _ in pair.named_children()] == ["first"]
+
+
+def test_a_deleted_module_is_gone() -> None:
+    pair = Pair()
+    del pair.first
+    assert not hasattr(pair, "first") and "first" not in pair.state_dict()
+
+
+def test_a_number_takes_a_numbers_place_and_a_module_too() -> None:
+    pair = Pair()
+    pair.count += 1
+    assert pair.count == 2 and same(pair)
+    pair.count = nn.Linear(1, 1)
+    assert "count.weight" in pair.state_dict() and same(pair)
+    with pytest.raises(TypeError, match="cannot assign"):
+        pair.first = 3  # type: ignore[assignment]
+
+
+def test_a_module_that_is_added_takes_the_place_of_the_old_one() -> None:
+    pair, other = Pair(), nn.Linear(3, 3)
+    pair.register_module("first", other)
+    assert pair.first is other and same(pair)

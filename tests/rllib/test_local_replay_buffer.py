@@ -1,0 +1,328 @@
+"""Replay by RLlib's verbs: what goes in comes out, for each policy, from the row on at which learning starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from lightning_rl.data.plans import concurrently, for_each, replay, store_to_replay_buffer, take
+from lightning_rl.errors import ConfigError, NonFiniteError
+from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
+from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
+from lightning_rl.rllib.row_fragments import fragment_of_rows
+from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
+from tests.replay.streams import Stream
+
+NONE = {"learning_starts": 0, "replay_batch_size": 8}
+
+
+def rows(count: int, start: int = 0, episode: int = 5) -> dict[str, np.ndarray]:
+    """Steps `start` … in RLlib's columns: step i observes and earns i, every `episode`-th one ends an episode."""
+    steps = np.arange(start, start + count)
+    dones = steps % episode == episode - 1
+    return {
+        "obs": steps[:, None].astype(np.float32),
+        "new_obs": np.where(dones, -1, steps + 1)[:, None].astype(np.float32),
+        "actions": steps % 3,
+        "rewards": steps.astype(np.float32),
+        "dones": dones,
+    }
+
+
+def filled(count: int = 50, **keywords: Any) -> LocalReplayBuffer:
+    buffer = LocalReplayBuffer(**{**NONE, **keywords})
+    buffer.add_batch(rows(count))
+    return buffer
+
+
+# -- flat rows --------------------------------------------------------------------------------------------------------
+def test_rows_of_rllib_come_back_as_they_went_in() -> None:
+    buffer, seen = filled(), set()
+    for _ in range(60):
+        batch = buffer.replay()
+        steps = batch.rewards.long()
+        ended = steps % 5 == 4
+        assert_close(batch.obs[:, 0], steps.float())
+        assert_close(batch.next_obs[:, 0], torch.where(ended, -1, steps + 1).float())
+        assert torch.equal(batch.terminated, ended) and torch.equal(batch.actions, steps % 3)
+        seen |= set(steps.tolist())
+    assert seen == set(range(50))
+
+
+def test_rows_go_on_from_one_batch_to_the_next() -> None:
+    """n_step = 3 sums over the seam: rows 3 and 4 came with one batch, row 5 with the next."""
+    buffer = LocalReplayBuffer(**NONE, n_step=3, gamma=1.0)
+    buffer.add_batch(rows(5, episode=100))
+    buffer.add_batch(rows(5, start=5, episode=100))
+    seen = {}
+    for _ in range(40):
+        batch = buffer.replay()
+        seen |= dict(zip(batch.obs[:, 0].tolist(), batch.rewards.tolist(), strict=True))
+    assert seen[3.0] == 3 + 4 + 5 and seen[4.0] == 4 + 5 + 6 and seen[9.0] == 9
+
+
+def test_a_row_that_does_not_follow_keeps_its_next_observation() -> None:
+    """Every second step only: no row's next observation is the next row's."""
+    columns = {name: column[::2] for name, column in rows(20, episode=100).items()}
+    buffer = LocalReplayBuffer(**NONE, n_step=3)
+    buffer.add_batch(columns)
+    for _ in range(20):
+        batch = buffer.replay()
+        assert_close(batch.next_obs, batch.obs + 1)
+        assert_close(batch.rewards, batch.obs[:, 0])
+
+
+def test_mixed_episodes_are_told_apart_by_their_ids() -> None:
+    """Two environments in turn; with ids, an n-step sum stays in its own."""
+    one, two = rows(10, episode=100), rows(10, start=50, episode=100)
+    mixed = {name: np.stack([one[name], two[name]], 1).reshape(20, *one[name].shape[1:]) for name in one}
+    fragment = fragment_of_rows(SampleBatch(mixed, eps_id=np.tile([7, 3], 10)))
+    assert fragment.rewards[fragment.valid].tolist() == [*range(50, 60), *range(10)]
+    assert len(fragment.valid) == 21
+
+
+def test_an_episode_ends_even_if_the_next_one_starts_where_it_stopped() -> None:
+    """All observations are the same; episodes of 5 steps, so step 3 has two rewards to sum and not three."""
+    columns = rows(50)
+    columns["obs"][:], columns["new_obs"][:] = 0, 0
+    buffer = LocalReplayBuffer(**{**NONE, "replay_batch_size": 50}, n_step=3, gamma=1.0)
+    buffer.add_batch(columns)
+    drawn = [buffer.replay() for _ in range(5)]
+    sums = {total for batch in drawn for total in batch.rewards.tolist()}
+    assert sums >= {3 + 4, 4} and 3 + 4 + 5 not in sums
+
+
+def test_truncated_rows_end_their_episode_without_terminating() -> None:
+    columns = rows(10)
+    columns["truncateds"], columns["terminateds"] = columns.pop("dones"), np.zeros(10, bool)
+    buffer = LocalReplayBuffer(**NONE, n_step=4, gamma=0.5)
+    buffer.add_batch(columns)
+    for _ in range(20):
+        batch = buffer.replay()
+        assert not batch.terminated.any()
+        last = batch.obs[:, 0] % 5 == 4
+        assert_close(batch.discounts[last], torch.full((int(last.sum()),), 0.5))
+
+
+def test_nested_observations_come_back_nested() -> None:
+    columns: dict[str, Any] = rows(10)
+    for name in ("obs", "new_obs"):
+        columns[name] = {"a": columns[name], "b": -columns[name]}
+    buffer = LocalReplayBuffer(**NONE)
+    buffer.add_batch(SampleBatch(columns))
+    batch = buffer.replay()
+    assert_close(batch.next_obs["b"], -batch.next_obs["a"])
+
+
+@pytest.mark.parametrize("name", ["obs", "new_obs", "rewards", "dones", "actions"])
+def test_a_missing_column_is_named(name: str) -> None:
+    columns = rows(5)
+    del columns[name]
+    house = {"new_obs": "next_obs", "dones": "terminated"}.get(name, name)
+    with pytest.raises(ConfigError, match=f"these rows lack {house}; replay needs"):
+        LocalReplayBuffer().add_batch(columns)
+
+
+def test_a_column_of_another_length_is_refused() -> None:
+    with pytest.raises(ConfigError, match="column 'actions' has 4 rows and 'rewards' 5"):
+        LocalReplayBuffer().add_batch({**rows(5), "actions": np.zeros(4)})
+
+
+# -- fragments --------------------------------------------------------------------------------------------------------
+def test_fragments_of_a_worker_are_taken_as_they_are() -> None:
+    stream, buffer = Stream(3), LocalReplayBuffer(**NONE)
+    fragments = [stream.fragment(20) for _ in range(3)]
+    for fragment in fragments:
+        buffer.add_batch(fragment)
+    experience = sum(int(fragment.valid.sum()) for fragment in fragments)
+    assert buffer.num_added == len(buffer) == experience
+
+
+# -- when learning starts ---------------------------------------------------------------------------------------------
+def test_there_is_nothing_to_replay_until_learning_starts() -> None:
+    """It counts steps that were added, not those that a small buffer still holds."""
+    buffer = LocalReplayBuffer(learning_starts=40, buffer_size=20, replay_batch_size=8)
+    for start in range(0, 30, 10):
+        assert buffer.replay() is None
+        buffer.add_batch(rows(10, start))
+    assert buffer.replay() is None
+    buffer.add_batch(rows(10, 30))
+    assert buffer.replay().count == 8
+
+
+def test_shards_share_the_rows_and_the_wait() -> None:
+    buffer = LocalReplayBuffer(num_shards=4, learning_starts=40, buffer_size=80, replay_batch_size=8)
+    buffer.add_batch(rows(9))
+    assert buffer.replay() is None
+    buffer.add_batch(rows(1, 9))
+    assert buffer.replay().count == 8
+    buffer.add_batch(rows(90, 10, episode=1000))
+    assert len(buffer) <= 21
+
+
+def test_a_batch_waits_for_enough_rows() -> None:
+    buffer = LocalReplayBuffer(learning_starts=0, replay_batch_size=8)
+    buffer.add_batch(rows(7))
+    assert buffer.replay() is None
+
+
+# -- policies ---------------------------------------------------------------------------------------------------------
+def test_each_policy_has_its_own_rows() -> None:
+    buffer = LocalReplayBuffer(**NONE)
+    buffer.add_batch(MultiAgentBatch({"a": SampleBatch(rows(10)), "b": SampleBatch(rows(20, 100))}, env_steps=20))
+    assert buffer.num_added == 20
+    assert buffer.replay("a").rewards.max() < 10 and buffer.replay("b").rewards.min() >= 100
+    both = buffer.replay()
+    assert isinstance(both, MultiAgentBatch) and set(both.policy_batches) == {"a", "b"}
+    assert both.policy_batches["b"].rewards.min() >= 100
+
+
+def test_lockstep_draws_the_same_steps_for_all() -> None:
+    buffer = LocalReplayBuffer(**NONE, replay_mode="lockstep")
+    for start in (0, 30):
+        two = {"a": SampleBatch(rows(30, start)), "b": SampleBatch(rows(30, start + 100))}
+        buffer.add_batch(MultiAgentBatch(two, env_steps=30))
+    for _ in range(10):
+        both = buffer.replay().policy_batches
+        assert_close(both["a"].rewards + 100, both["b"].rewards)
+
+
+def test_lockstep_refuses_rows_of_different_steps() -> None:
+    two = MultiAgentBatch({"a": SampleBatch(rows(10)), "b": SampleBatch(rows(11))}, env_steps=11)
+    with pytest.raises(ConfigError, match=r"lockstep.*same steps.*'a': 10, 'b': 11"):
+        LocalReplayBuffer(replay_mode="lockstep").add_batch(two)
+
+
+def test_a_policy_without_rows_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"no rows of policy 'defalt_policy'. Did you mean 'default_policy'"):
+        filled().replay("defalt_policy")
+
+
+# -- priorities -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("by_policy", [False, True])
+def test_updated_rows_are_drawn_more_often(by_policy: bool) -> None:
+    buffer = filled(prioritized_replay_alpha=1.0, replay_batch_size=50)
+    for _ in range(20):
+        batch = buffer.replay()
+        errors = torch.where(batch.rewards == 7, 1000.0, 1e-3)
+        if by_policy:
+            buffer.update_priorities({"default_policy": (batch.batch_indexes, errors)})
+        else:
+            buffer.update_priorities(batch.batch_indexes, errors)
+    assert float((buffer.replay().rewards == 7).float().mean()) > 0.9
+
+
+def test_rllibs_dummy_weights_are_no_priorities() -> None:
+    """Its buffer took a column of ones for the priority of new rows, so that data after the first errors starved."""
+    buffer = filled(prioritized_replay_alpha=1.0)
+    batch = buffer.replay()
+    buffer.update_priorities(batch.batch_indexes, torch.full((8,), 500.0))
+    buffer.add_batch({**rows(1, 50), "weights": np.ones(1, np.float32)})
+    ring = buffer.buffers["default_policy"]
+    assert isinstance(ring, PrioritizedReplayBuffer)
+    assert (ring.tree.leaves > 499).sum() == len(batch.batch_indexes.unique()) + 1
+
+
+def test_initial_priorities_are_those_of_each_row() -> None:
+    """RLlib gave all rows of a batch the first one's."""
+    buffer = LocalReplayBuffer(**NONE, prioritized_replay_alpha=1.0, prioritized_replay_eps=1e-12)
+    buffer.add_batch({**rows(4), "priorities": np.array([4.0, 3.0, 2.0, 1.0])})
+    ring = buffer.buffers["default_policy"]
+    assert isinstance(ring, PrioritizedReplayBuffer)
+    assert ring.tree.leaves[ring.tree.leaves > 0] == pytest.approx([4, 3, 2, 1])
+
+
+@pytest.mark.parametrize("keywords", [{"prioritized_replay_alpha": 0.0}, {"replay_mode": "lockstep"}])
+def test_without_priorities_an_update_has_no_effect(keywords: dict[str, Any]) -> None:
+    buffer = filled(**keywords)
+    batch = buffer.replay()
+    assert "weights" not in batch
+    buffer.update_priorities(batch.batch_indexes, torch.ones(8))
+
+
+def test_an_error_that_is_not_finite_is_refused() -> None:
+    buffer = filled()
+    with pytest.raises(NonFiniteError, match="TD error 0 of 8 is nan"):
+        buffer.update_priorities(buffer.replay().batch_indexes, torch.full((8,), float("nan")))
+
+
+def test_an_update_of_several_policies_has_to_name_them() -> None:
+    buffer = LocalReplayBuffer(**NONE)
+    buffer.add_batch(MultiAgentBatch({name: SampleBatch(rows(10)) for name in "ab"}, env_steps=10))
+    with pytest.raises(ConfigError, match=r"rows of the policies \['a', 'b'\]: name the one"):
+        buffer.update_priorities(buffer.replay("a").batch_indexes, torch.ones(8))
+
+
+# -- sequences --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_sequences_are_stretches_of_one_episode(alpha: float) -> None:
+    """Episodes of 10 steps in sequences of 5; 16 rows make 3 sequences."""
+    stream = {**rows(100, episode=10), "t": np.arange(100) % 10}
+    buffer = LocalReplayBuffer(
+        learning_starts=0, replay_batch_size=16, replay_sequence_length=5, prioritized_replay_alpha=alpha
+    )
+    buffer.add_batch(stream)
+    batch = buffer.replay()
+    assert batch.seq_lens.tolist() == [5, 5, 5]
+    steps = batch.rewards.view(3, 5)
+    assert_close(steps - steps[:, :1], torch.arange(5.0).expand(3, 5))
+    assert (steps[:, 0] % 5 == 0).all()
+    buffer.update_priorities(batch.batch_indexes, torch.ones(3))
+
+
+# -- bookkeeping ------------------------------------------------------------------------------------------------------
+def test_a_restored_buffer_replays_the_same() -> None:
+    one = filled()
+    other = LocalReplayBuffer(**NONE).set_state(one.get_state())
+    for _ in range(3):
+        first, second = one.replay(), other.replay()
+        assert torch.equal(first.batch_indexes, second.batch_indexes) and torch.equal(first.obs, second.obs)
+    assert one.stats() == other.stats() and other.stats()["num_added"] == 50
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"num_shards": 0}, "num_shards=0"),
+        ({"buffer_size": 0}, "buffer_size=0"),
+        ({"replay_batch_size": 0}, "replay_batch_size=0"),
+        ({"replay_mode": "lock_step"}, "Did you mean 'lockstep'"),
+        ({"replay_mode": "lockstep", "replay_sequence_length": 4}, "replay_sequence_length=4; expected 1"),
+    ],
+)
+def test_a_wrong_number_or_word_is_refused(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LocalReplayBuffer(**keywords)
+
+
+def test_a_plan_stores_and_replays_in_turn() -> None:
+    """Learning starts at 20 rows, so behind the first batch of 10 there is nothing to replay."""
+    buffer = LocalReplayBuffer(learning_starts=20, replay_batch_size=8)
+    store_op = store_to_replay_buffer((rows(10, start) for start in range(0, 40, 10)), buffer)
+    replay_op = for_each(replay(buffer), lambda batch: (buffer.num_added, batch.count))
+    train_op = concurrently([store_op, replay_op], mode="async", output_indexes=[1])
+    assert list(take(train_op, 3)) == [(20, 8), (30, 8), (40, 8)]
+
+
+@pytest.mark.ray
+def test_a_replay_actor_has_the_same_verbs() -> None:
+    import ray
+
+    from lightning_rl.rollouts.ray.worker_set import start_ray
+
+    start_ray(1)
+    try:
+        actor = LocalReplayBuffer.as_remote(num_cpus=1).remote(num_shards=2, learning_starts=20, replay_batch_size=4)
+        ray.get(actor.add_batch.remote(rows(9)))
+        assert ray.get(actor.replay.remote()) is None
+        ray.get(actor.add_batch.remote(rows(9, 9)))
+        batch = ray.get(actor.replay.remote())
+        assert_close(batch.obs[:, 0], batch.rewards)
+        ray.get(actor.update_priorities.remote(batch.batch_indexes, torch.ones(4)))
+        assert ray.get(actor.stats.remote())["num_added"] == 18
+    finally:
+        ray.shutdown()

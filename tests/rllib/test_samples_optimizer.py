@@ -1,0 +1,89 @@
+"""Training loops in objects: all have the same constructor, `step` and `stats`, here and with workers in processes."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_rl import data, rllib
+from lightning_rl.errors import ConfigError
+from lightning_rl.policies import A2C, DQN
+from lightning_rl.rllib import AsyncGradientsOptimizer, SyncSamplesOptimizer
+from lightning_rl.rllib.samples_optimizer import PolicyOptimizer
+from lightning_rl.rollouts import RolloutWorker
+
+SMALL = {"model": {"fcnet_hiddens": [8]}}
+OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "SyncSamplesOptimizer": (A2C, {"train_batch_size": 24}),
+    "AsyncSamplesOptimizer": (A2C, {"train_batch_size": 24}),
+    "AsyncGradientsOptimizer": (A2C, {"grads_per_step": 3}),
+    "SyncReplayOptimizer": (DQN, {"learning_starts": 10, "train_batch_size": 8}),
+}
+
+
+def worker(policy: Any, **more: Any) -> RolloutWorker:
+    return RolloutWorker("CartPole-v1", policy, fragment_length=12, policy_config=SMALL, **more)
+
+
+def stepped(optimizer: PolicyOptimizer) -> None:
+    """Three steps: they learn, count, and time."""
+    policy = optimizer.local_worker.policy
+    before = torch.cat([p.detach().flatten() for p in policy.parameters()])
+    results = [optimizer.step() for _ in range(3)]
+    told = optimizer.stats()
+    assert all("loss" in result for result in results) and policy.gradient_steps >= 3
+    assert not torch.equal(before, torch.cat([p.detach().flatten() for p in policy.parameters()]))
+    assert told["num_steps_sampled"] == policy.env_steps > 20 and told["num_steps_trained"] > 20
+    assert told["sample_time_ms"] > 0 and told["learn_time_ms"] > 0
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_they_have_one_form(name: str) -> None:
+    """(local_worker, remote_workers, then what is its own), as classic RLlib has; found where RLlib's names are."""
+    found = getattr(rllib, name)
+    assert found is getattr(data, name) and issubclass(found, PolicyOptimizer)
+    assert list(inspect.signature(found).parameters)[:2] == ["local_worker", "remote_workers"]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_they_learn_without_remote_workers(name: str) -> None:
+    policy, keywords = OPTIMIZERS[name]
+    stepped(getattr(data, name)(worker(policy), **keywords))
+
+
+@pytest.mark.ray
+def test_they_learn_with_workers_in_processes() -> None:
+    import ray
+
+    from lightning_rl.rollouts.ray.session import start_ray
+
+    start_ray(2)
+    try:
+        remote, actors = RolloutWorker.as_remote(num_cpus=0), dict[Any, list[Any]]()
+        for name, (policy, keywords) in OPTIMIZERS.items():
+            if policy not in actors:
+                options = {"fragment_length": 12, "policy_config": SMALL}
+                actors[policy] = [remote.remote("CartPole-v1", policy, worker_index=i, **options) for i in range(2)]
+            stepped(getattr(data, name)(worker(policy), actors[policy], **keywords))
+    finally:
+        ray.shutdown()
+
+
+def test_asynchronous_gradients_of_one_worker_are_synchronous_learning() -> None:
+    """Two loops with the same seeds: one learns on samples, the other by their gradients."""
+    samples = SyncSamplesOptimizer(worker(A2C), train_batch_size=1)
+    gradients = AsyncGradientsOptimizer(worker(A2C), grads_per_step=1)
+    for _ in range(4):
+        samples.step()
+        gradients.step()
+    first, second = (optimizer.local_worker.policy for optimizer in (samples, gradients))
+    for one, other in zip(first.parameters(), second.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_step_of_no_gradients_is_refused() -> None:
+    with pytest.raises(ConfigError, match="grads_per_step=0; expected at least 1"):
+        AsyncGradientsOptimizer(worker(A2C), grads_per_step=0)

@@ -1,0 +1,77 @@
+"""Whoever asks a service need not know where it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from lightning_rl.errors import EnvError
+from lightning_rl.rollouts.processes.services import make_services
+
+
+class Diary:
+    """Keeps what it is told."""
+
+    def __init__(self, title: str) -> None:
+        self.lines = [title]
+
+    def write(self, line: str) -> int:
+        self.lines.append(line)
+        return len(self.lines)
+
+    def read(self) -> list[str]:
+        return self.lines
+
+    def where(self) -> int:
+        return os.getpid()
+
+    def burn(self) -> None:
+        raise ValueError(f"{self.lines[0]} does not burn")
+
+    def vanish(self) -> None:
+        os._exit(1)
+
+
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.ray)], ids=["here", "ray"])
+def remote(request: pytest.FixtureRequest) -> Iterator[bool]:
+    if request.param:
+        import ray
+
+        from lightning_rl.rollouts.ray.worker_set import start_ray
+
+        start_ray(2)
+        yield True
+        ray.shutdown()
+    else:
+        yield False
+
+
+def test_a_service_does_what_it_is_asked_in_the_order_asked(remote: bool) -> None:
+    diaries = make_services(Diary, [{"title": "a"}, {"title": "b"}], remote=remote)
+    answers = [diary.ask("write", line) for line in "xyz" for diary in diaries]
+    assert [answer.result() for answer in answers] == [2, 2, 3, 3, 4, 4]
+    assert all(answer.ready for answer in answers)
+    assert [diary.ask("read").result() for diary in diaries] == [["a", "x", "y", "z"], ["b", "x", "y", "z"]]
+    places = {diary.ask("where").result() for diary in diaries}
+    assert len(places) == (2 if remote else 1) and (os.getpid() in places) is not remote
+    for _ in range(2):
+        for diary in diaries:
+            diary.stop()
+
+
+def test_an_error_is_that_of_the_service(remote: bool) -> None:
+    (diary,) = make_services(Diary, [{"title": "a"}], remote=remote)
+    with pytest.raises(ValueError, match="a does not burn"):
+        diary.ask("burn").result()
+    assert diary.ask("read").result() == ["a"]
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("remote", [True], indirect=True)
+def test_a_service_that_died_says_so(remote: bool) -> None:
+    (diary,) = make_services(Diary, [{"title": "a"}], remote=remote, remedy="write less")
+    answer = diary.ask("vanish")
+    with pytest.raises(EnvError, match=r"(?s)process of a Diary died.*write less"):
+        answer.result()

@@ -1,0 +1,524 @@
+"""Whatever happens to processes, each request is done once, in order, and nobody waits for ever: in virtual time."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lightning_rl.config.groups import shipped_conf
+from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.rollouts.processes.limits import Limits, News, Process, Request, limits_of
+from lightning_rl.rollouts.processes.requests import Requests
+from lightning_rl.rollouts.processes.supervisor import Supervisor
+from lightning_rl.signatures import keywords_of
+from tests.rollouts.processes.fake_transport import FakeProcess, FakeTransport, Fate
+
+DONE = Fate()
+
+
+class Counting:
+    """Lives in a process: "sample" gives the next number of its worker."""
+
+    memory_mb = 10.0
+
+    def perform(self, method: str, *arguments: Any) -> tuple[Any, News]:
+        value = getattr(self, method)(*arguments)
+        return value, News({self.worker: self.next}, 0, self.memory_mb)
+
+    def perform_apart(self, method: str, *arguments: Any) -> tuple[Any, tuple[Any, News]]:
+        value, news = self.perform(method, *arguments)
+        return f"fragment {value}", (value, news)
+
+    def start(self, worker: int, next_number: int) -> None:
+        self.worker, self.next = worker, next_number
+
+    def sample(self, weights: int) -> tuple[int, int, int]:
+        self.next += 1
+        return self.worker, self.next - 1, weights
+
+    def raises(self, error: Exception) -> None:
+        raise error
+
+
+class Set:
+    """What a worker set does with its supervisor, without workers."""
+
+    def __init__(self, count: int, fates: Any = DONE, limits: Limits | None = None, cls: Any = Counting) -> None:
+        fate = fates if callable(fates) else lambda process, method, arguments: fates
+        self.transport = FakeTransport(cls, fate)
+        self.next: dict[Any, Any] = dict.fromkeys(range(count), 0)
+        self.attempts: list[tuple[int, bool]] = []
+        names = [f"process {number}" for number in range(count)]
+        limits = limits or Limits()
+        self.supervisor = Supervisor(self.transport, names, limits, first=self._first, hear=self._hear)
+        self.weights = 0
+        self.requests = Requests(self.supervisor, self._request)
+
+    def _first(self, process: Process) -> tuple[int, int]:
+        self.attempts.append((process.number, process.new_seeds))
+        return process.number, self.next[process.number]
+
+    def _hear(self, news: News) -> None:
+        self.next.update(news.states)
+
+    def _request(self, number: int) -> Request:
+        def arguments(request: Request) -> tuple[int]:
+            self.requests.acts(request, self.weights)
+            return (self.weights,)
+
+        return Request(number, "sample", arguments, apart=True, timed=True)
+
+    def receive(self, in_order: bool = False) -> tuple[int, int, int]:
+        return self.requests.take(in_order).value
+
+
+def started(*arguments: Any, **keywords: Any) -> Set:
+    workers = Set(*arguments, **keywords)
+    workers.supervisor.start()
+    return workers
+
+
+def one_by_one(*fates: Fate, otherwise: Fate = DONE) -> Any:
+    """Fates of the requests to sample, in the order in which they are submitted."""
+    left = list(fates)
+
+    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+        return left.pop(0) if method == "sample" and left else otherwise
+
+    return fate
+
+
+# -- one failure each -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["dies", "hangs", "dies after"])
+def test_what_a_process_left_undone_its_successor_does(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    workers = started(1, one_by_one(Fate(), Fate(kind)))
+    numbers = []
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            workers.requests.fill(1)  # who dies after an answer is only missed when it is asked again
+            numbers.append(workers.receive()[1])
+    assert numbers == [0, 1, 2]
+    assert workers.supervisor.restarts == 1 and len(workers.transport.processes) == 2
+    assert workers.transport.processes[0].killed
+    assert "process 0" in caplog.text and "restart 1" in caplog.text
+
+
+def test_a_late_answer_of_a_process_that_was_given_up_is_not_counted() -> None:
+    """The hanging process answers when it is killed; its successor does the same again."""
+    slow = Fate("done", seconds=61.0, late=True)  # the deadline is 60 s, once one second is usual
+    workers = started(1, one_by_one(Fate(), slow))
+    workers.requests.fill(1)
+    numbers = []
+    for _ in range(4):
+        numbers.append(workers.receive()[1])
+        workers.requests.fill(1)
+    assert numbers == [0, 1, 2, 3]
+    assert workers.supervisor.restarts == 1
+
+
+def test_a_slow_start_of_a_run_is_no_hang_and_what_is_usual_is_learned() -> None:
+    """250 s for the first sample are allowed, 61 s later are not: 1 s has become usual."""
+    workers = started(1, one_by_one(Fate(seconds=250.0), *[Fate()] * 40, Fate(seconds=61.0)))
+    workers.requests.fill(1)
+    for _ in range(41):
+        workers.receive()
+        workers.requests.fill(1)
+    assert workers.supervisor.restarts == 0
+    workers.receive()
+    assert workers.supervisor.restarts == 1
+
+
+def test_who_is_always_slow_is_left_alone() -> None:
+    """One of two takes a hundred times as long as the other."""
+    fates = {0: Fate(seconds=1.0), 1: Fate(seconds=100.0)}
+    workers = started(2, lambda process, method, arguments: fates[process.number] if method == "sample" else Fate())
+    for _ in range(300):
+        workers.requests.fill(1)
+        workers.receive()
+    assert workers.supervisor.restarts == 0
+
+
+def test_a_repeated_deadline_is_longer_each_time() -> None:
+    """Something that takes 100 s now, once 1 s was usual: given up after 60 s, done in the second attempt's 120 s."""
+    workers = started(1, one_by_one(Fate(), otherwise=Fate(seconds=100.0)), limits=Limits(start_timeout_s=1000.0))
+    workers.requests.fill(1)
+    workers.receive()
+    workers.requests.fill(1)
+    assert workers.receive()[1] == 1
+    assert workers.supervisor.restarts == 1
+
+
+def test_a_fixed_deadline_is_kept_to() -> None:
+    workers = started(1, one_by_one(Fate("hangs")), limits=Limits(sample_timeout_s=7.0))
+    begun = workers.transport.seconds
+    workers.requests.fill(1)
+    workers.receive()
+    assert 7.0 <= workers.transport.seconds - begun - 2.0 <= 8.0  # 2 s: the second start and sample
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (
+            Limits(sample_timeout_s=7.0),
+            r"took more than 7 s for sample.*workers\.sample_timeout_s=7: raise it, or set it",
+        ),
+        (Limits(start_timeout_s=90.0), r"took more than 90 s for sample.*workers\.start_timeout_s=90"),
+    ],
+)
+def test_a_deadline_that_passed_names_its_key(limits: Limits, message: str, caplog: pytest.LogCaptureFixture) -> None:
+    workers = started(1, one_by_one(Fate("hangs")), limits=limits)
+    workers.requests.fill(1)
+    with caplog.at_level(logging.WARNING):
+        workers.receive()
+    assert re.search(message, caplog.text)
+
+
+def test_time_in_which_nobody_listens_is_no_hang() -> None:
+    """The learner learns for an hour; the answers were there long before."""
+    workers = started(2, limits=Limits(sample_timeout_s=5.0))
+    workers.requests.fill(2)
+    workers.transport.seconds += 3600.0
+    assert sorted(workers.receive()[:2] for _ in range(4)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert workers.supervisor.restarts == 0
+
+
+def test_a_process_that_hangs_is_noticed_while_others_answer() -> None:
+    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+        return Fate("hangs" if process.number == 0 and method == "sample" else "done")
+
+    workers = started(2, fate, limits=Limits(sample_timeout_s=10.0))
+    numbers = Counter()
+    for _ in range(40):
+        workers.requests.fill(1)
+        numbers[workers.receive()[0]] += 1
+    assert workers.supervisor.restarts == 1 and numbers[0] > 10
+
+
+def test_a_failure_of_the_first_request_is_raised_at_once() -> None:
+    """It never worked: whoever wrote the environment wants to see its error, and no restarts."""
+    workers = started(1)
+    error = EnvError("wheels came off")
+    workers.supervisor.ask(Request(0, "raises", lambda _: (error,)))
+    with pytest.raises(EnvError, match="wheels came off"):
+        workers.supervisor.work(lambda: False)
+    assert len(workers.transport.processes) == 1
+    with pytest.raises(EnvError, match="wheels came off"):  # and ever again: nobody may wait for what cannot come
+        workers.supervisor.work(lambda: False)
+
+
+def test_an_error_of_the_code_is_no_failure_of_a_process() -> None:
+    workers = started(1)
+    workers.requests.fill(1)
+    workers.receive()
+    workers.supervisor.ask(Request(0, "raises", lambda _: (TypeError("add() takes 2 arguments"),)))
+    with pytest.raises(TypeError, match="takes 2"):
+        workers.supervisor.work(lambda: False)
+
+
+def test_an_environment_that_worked_gets_another_process_then_the_run_ends_with_its_own_words() -> None:
+    workers = started(1, limits=Limits(max_failures=3))
+    workers.requests.fill(1)
+    workers.receive()
+    workers.supervisor.ask(Request(0, "raises", lambda _: (EnvError("wheels came off\n  line 7"),)))
+    with pytest.raises(EnvError, match=r"(?s)wheels came off.*line 7.*max_failures.*min_healthy") as error:
+        workers.supervisor.work(lambda: False)
+    assert str(error.value).startswith("process 0 failed: wheels came off")
+    assert len(workers.transport.processes) == 3
+    assert workers.attempts == [(0, False), (0, True), (0, True)]  # what raised once is not begun in the same way
+
+
+def test_a_death_is_repeated_with_the_same_seeds_until_it_is_no_chance_any_more() -> None:
+    """Three deaths over the same fragment are the fragment's fault."""
+    workers = started(1, one_by_one(*[Fate("dies")] * 4))
+    workers.requests.fill(1)
+    workers.receive()
+    assert workers.attempts == [(0, False), (0, False), (0, False), (0, True), (0, True)]
+
+
+def test_restarts_in_a_row_wait_longer_and_longer() -> None:
+    """0 + 2 + 4 + 8 s between the five attempts, each of which starts for 1 s and dies after 1 s."""
+    limits = Limits(max_failures=6, restart_backoff_s=2.0)
+    workers = started(1, one_by_one(*[Fate("dies")] * 4), limits=limits)
+    begun = workers.transport.seconds
+    workers.requests.fill(1)
+    workers.receive()
+    assert workers.transport.seconds - begun == pytest.approx(5 + 4 + 14, abs=4 * 0.5)
+    assert limits.backoff(100) == 60.0
+
+
+def test_the_budget_of_the_run_ends_it() -> None:
+    """Every second sample kills its process: no process fails twice in a row, but there are 3 restarts in all."""
+    workers = started(1, one_by_one(*[Fate(), Fate("dies")] * 10), limits=Limits(max_restarts=3))
+    numbers = []
+    with pytest.raises(EnvError, match=r"died: killed\nworkers.max_restarts=3 are used up"):
+        for _ in range(20):
+            workers.requests.fill(1)
+            numbers.append(workers.receive()[1])
+    assert numbers == [0, 1, 2, 3]
+
+
+def test_failures_in_a_row_are_those_with_nothing_done_in_between() -> None:
+    workers = started(1, one_by_one(*[Fate(), Fate("dies")] * 6), limits=Limits(max_failures=2))
+    for _ in range(12):
+        workers.requests.fill(1)
+        workers.receive()
+    assert workers.supervisor.restarts == 6
+
+
+def test_answers_that_overtake_each_other_leave_the_newest_state() -> None:
+    """Large results may come later than small ones that were asked for after them."""
+    workers = Set(1, one_by_one(Fate(seconds=0.0), Fate(seconds=0.0), Fate("dies")))
+    wait = workers.transport.wait
+    workers.transport.wait = lambda timeout: wait(timeout)[::-1]  # type: ignore[method-assign]
+    workers.supervisor.start()
+    workers.requests.fill(2)
+    numbers = [workers.receive()[1] for _ in range(2)]
+    workers.requests.fill(1)
+    assert [*numbers, workers.receive()[1]] == [1, 0, 2]
+
+
+def test_with_enough_healthy_processes_a_run_goes_on_without_one() -> None:
+    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+        return Fate("dies" if method == "sample" and arguments == (13,) else "done")
+
+    workers = started(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
+    workers.requests.fill(1)
+    assert {workers.receive()[0] for _ in range(2)} == {0, 1}
+    broken = workers.supervisor.ask(Request(1, "sample", lambda _: (13,)))
+    for _ in range(10):
+        workers.requests.fill(1)
+        workers.receive()
+    assert broken.lost and workers.supervisor.healthy == [0]
+    again = workers.supervisor.ask(Request(1, "sample", lambda _: (0,)))
+    assert again.lost  # and nobody waits for it
+    workers.supervisor.ask(Request(0, "sample", lambda _: (13,)))
+    with pytest.raises(EnvError, match="0 of 2 processes are left"):
+        workers.supervisor.work(lambda: False)
+
+
+def test_a_start_that_fails_is_repeated_and_one_that_raises_is_not() -> None:
+    fates = [Fate("dies"), Fate("hangs"), Fate()]
+    workers = Set(1, lambda process, method, arguments: fates.pop(0))
+    workers.supervisor.start()
+    assert workers.supervisor.restarts == 2
+    with pytest.raises(EnvError, match="wheels came off"):
+        Set(1, Fate("raises")).supervisor.start()
+
+
+def test_a_process_that_grows_is_replaced_between_two_answers() -> None:
+    class Leaking(Counting):
+        def sample(self, weights: int) -> tuple[int, int, int]:
+            self.memory_mb += 10.0
+            return super().sample(weights)
+
+    workers = started(1, limits=Limits(max_memory_mb=45.0, max_restarts=0), cls=Leaking)
+    numbers = []
+    for _ in range(12):
+        workers.requests.fill(2)
+        numbers.append(workers.receive()[1])
+    assert numbers == list(range(12))
+    assert workers.supervisor.replacements == 3  # 20, 30, 40, 50 MiB
+    assert workers.supervisor.restarts == 0  # that it grows is no failure, and takes nothing from the budget of those
+    with pytest.raises(ConfigError, match=r"max_memory_mb=15.0: process 0 occupies 20 MiB after one request"):
+        too_small = started(1, limits=Limits(max_memory_mb=15.0), cls=Leaking)
+        too_small.requests.fill(1)
+        too_small.receive()
+        too_small.receive()
+
+
+# -- who waits for what -----------------------------------------------------------------------------------------------
+def test_the_oldest_weights_are_those_that_act_not_those_of_a_process_that_waits_for_its_restart() -> None:
+    workers = started(2, one_by_one(Fate("dies", seconds=1.0), Fate(seconds=3.0)))
+    workers.weights = 5
+    workers.requests.fill(1)
+    workers.weights = 9
+    assert workers.requests.oldest == 5
+    assert workers.receive() == (1, 0, 5)  # by then process 0 has died and begun anew, with the weights of now
+    assert workers.requests.oldest == 9
+    assert workers.receive() == (0, 0, 9)
+    assert workers.requests.oldest is None
+
+
+def test_a_request_whose_process_died_has_no_weights_until_the_successor_is_up() -> None:
+    """Process 0 dies after 1 s, its successor needs 10 s to start; process 1 acts with weights 5 until 3 s."""
+
+    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+        if method == "start":
+            return Fate(seconds=10.0 if process.number > 1 else 1.0)
+        return Fate("dies", 1.0) if process.number == 0 else Fate(seconds=3.0)
+
+    workers = started(2, fate)
+    workers.weights = 5
+    workers.requests.fill(1)
+    workers.weights = 9
+    assert workers.receive() == (1, 0, 5)
+    assert workers.requests.oldest is None  # nobody acts
+    assert workers.receive() == (0, 0, 9)
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize("most", [1, 2, None])
+def test_a_request_that_is_lost_is_asked_of_others_though_nothing_else_is_out(most: int | None, in_order: bool) -> None:
+    """Process 1 dies over every sample, and is given up while its request is the only one."""
+
+    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+        return Fate("dies" if method == "sample" and process.lives_in_it.worker == 1 else "done")
+
+    workers = started(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
+    workers.requests.fill(1, most)
+    taken = [workers.receive(in_order)[:2]]
+    if not workers.requests:
+        workers.requests.fill(1, most)  # nobody but process 1 waits for its turn
+    taken.append(workers.receive(in_order)[:2])
+    assert taken == [(0, 0), (0, 1)]
+    assert workers.supervisor.healthy == [0]
+    for number in range(2, 6):
+        workers.requests.fill(2, most)
+        assert workers.receive(in_order)[1] == number
+
+
+def test_settling_waits_for_what_is_out_and_asks_nobody_in_the_place_of_who_is_lost() -> None:
+    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+        return Fate("dies" if method == "sample" and process.lives_in_it.worker == 1 else "done")
+
+    workers = started(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
+    workers.requests.fill(2)
+    workers.requests.settle()
+    assert workers.next == {0: 2, 1: 0} and len(workers.requests) == 0
+    workers.requests.settle()  # nothing is out: there is nothing to wait for
+    workers.requests.fill(1)
+    assert workers.receive()[:2] == (0, 2)
+
+
+def test_in_order_is_the_order_of_the_requests() -> None:
+    """The first one dies; its place is kept."""
+    workers = started(3, one_by_one(Fate("dies"), Fate(seconds=2.0), Fate(seconds=0.5)))
+    workers.requests.fill(1)
+    assert [workers.receive(in_order=True)[0] for _ in range(3)] == [0, 1, 2]
+
+
+def test_what_was_forgotten_is_not_done_again() -> None:
+    workers = started(1, one_by_one(Fate(), Fate("dies")))
+    workers.requests.fill(2)
+    workers.requests.forget()
+    workers.requests.fill(1)
+    assert workers.receive()[1] == 1  # the first of the forgotten was done, the second died, the third is this one
+    assert len(workers.requests) == 0
+
+
+def test_waiting_for_nothing_is_a_mistake_and_no_hang() -> None:
+    workers = started(1)
+    with pytest.raises(RuntimeError, match="nothing was asked"):
+        workers.supervisor.work(lambda: False)
+    assert not workers.requests.has_ready()
+    workers.supervisor.stop()
+    with pytest.raises(RuntimeError, match="stopped"):
+        workers.supervisor.work(lambda: False)
+
+
+def test_a_run_that_shall_end_waits_only_seconds_for_who_hangs() -> None:
+    workers = started(1, one_by_one(Fate("hangs")))
+    workers.supervisor.stopping = lambda: workers.transport.seconds >= 20.0
+    workers.requests.fill(1)
+    with pytest.raises(KeyboardInterrupt, match="not answered for 8 s"):
+        workers.receive()
+    assert 28.0 <= workers.transport.seconds <= 29.0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_restarts": -1}, "max_restarts=-1"),
+        ({"max_failures": 0}, "max_failures=0"),
+        ({"min_healthy": 0.0}, "min_healthy=0.0"),
+        ({"min_healthy": 1.1}, "min_healthy=1.1"),
+        ({"sample_timeout_s": 0.0}, "sample_timeout_s=0.0; expected a number above 0, or null"),
+        ({"start_timeout_s": 0.0}, "start_timeout_s=0.0; expected a number above 0"),
+        ({"step_timeout_s": math.nan}, "step_timeout_s=nan"),
+        ({"step_timeout_s": 1.0, "num_workers": 0}, "num_workers=0"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        limits_of({"num_workers": 2, **options})
+
+
+def test_the_config_has_the_limits_defaults() -> None:
+    written = yaml.safe_load((shipped_conf() / "workers" / "default.yaml").read_text(encoding="utf-8"))
+    for each in fields(Limits):
+        assert written[each.name] == each.default, each.name
+    assert written["max_env_restarts"] == keywords_of(RolloutWorker)["max_env_restarts"].default
+
+
+# -- all at random ----------------------------------------------------------------------------------------------------
+FATES = st.builds(
+    Fate,
+    st.sampled_from(["done"] * 6 + ["dies", "dies after", "hangs", "raises"]),
+    st.floats(0.0, 3.0),
+    st.booleans(),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    fates=st.lists(FATES, max_size=40),
+    count=st.integers(1, 4),
+    limit=st.integers(1, 3),
+    most=st.sampled_from([None, 1, 2, 5]),
+    ahead=st.booleans(),
+    in_order=st.booleans(),
+    limits=st.builds(
+        Limits,
+        max_restarts=st.integers(0, 12),
+        max_failures=st.sampled_from([1, 1, 2, 4]),  # 1: given up at the first failure
+        min_healthy=st.sampled_from([0.25, 0.25, 0.5, 1.0]),
+        sample_timeout_s=st.sampled_from([None, 4.0]),
+        start_timeout_s=st.just(30.0),
+    ),
+)
+def test_nothing_hangs_and_nothing_is_lost_or_counted_twice(
+    fates: list[Fate], count: int, limit: int, most: int | None, ahead: bool, in_order: bool, limits: Limits
+) -> None:
+    """Each worker's numbers are 0, 1, 2, … as received, or the run ends with a reason that is true."""
+    left = list(fates)
+    workers = Set(count, lambda process, method, arguments: left.pop(0) if left else Fate(), limits)
+    workers.transport.patience_s = 60 * 60.0
+    numbers: dict[int, list[int]] = defaultdict(list)
+    ended = None
+    try:
+        workers.supervisor.start()
+        for _ in range(60):
+            if ahead or not workers.requests:
+                workers.requests.fill(limit, most)
+            assert len(workers.requests) <= min(limit * count, limit * count if most is None else most)
+            worker, number, _ = workers.receive(in_order)
+            numbers[worker].append(number)
+    except EnvError as error:
+        ended = error
+    assert all(found == list(range(len(found))) for found in numbers.values())
+    alive = [process for process in workers.transport.processes if not process.killed]
+    assert len(alive) <= count
+    assert workers.supervisor.restarts <= limits.max_restarts
+    assert workers.transport.seconds < 60 * 60  # no deadline is longer than minutes
+    if ended is None:
+        assert sum(map(len, numbers.values())) == 60
+        assert len(workers.supervisor.healthy) >= limits.least_healthy(count)
+    elif "max_restarts" in str(ended):
+        assert workers.supervisor.restarts == limits.max_restarts
+    elif "min_healthy" in str(ended):
+        assert len(workers.supervisor.healthy) < limits.least_healthy(count)
+    else:
+        assert str(ended) == "wheels came off"  # in the first request of a process
+        assert any(process.served == 0 for process in workers.supervisor.processes)

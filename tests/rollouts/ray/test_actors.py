@@ -1,0 +1,40 @@
+"""What a set of actors sends to them; the actors are objects in this process, and there is no Ray session."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lightning_rl.policies import DQN
+from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.rollouts.ray import actors as ray_actors
+from lightning_rl.rollouts.ray.actors import ActorSet
+
+
+class Here:
+    """An actor's methods, called as those of an actor are."""
+
+    def __init__(self, worker: RolloutWorker) -> None:
+        self.worker = worker
+
+    def __getattr__(self, name: str) -> Any:
+        return SimpleNamespace(remote=getattr(self.worker, name))
+
+
+def test_exploration_follows_the_steps_of_the_learner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ε of a worker that knows of no steps stays at 1."""
+    monkeypatch.setattr(ray_actors.ray, "put", lambda value: value)
+    monkeypatch.setattr(ray_actors, "got", lambda answers: answers)
+    config = {"seed": 1, "exploration": {"type": "epsilon_greedy"}}
+    local, remote = (RolloutWorker("CartPole-v1", DQN, policy_config=config, worker_index=index) for index in range(2))
+    local.policy.env_steps = 1_000_000
+    actors = ActorSet([Here(remote)])
+    actors.sync_weights(local.policy)
+    actors.sample()
+    epsilons = [worker.policy.exploration.info(worker.policy.env_steps)["epsilon"] for worker in (local, remote)]
+    assert epsilons[0] == epsilons[1] < 0.1
+    remote.set_weights(local.get_weights())
+    assert remote.policy.env_steps == 1_000_000  # weights alone say nothing of it
+    assert actors.answer() is None

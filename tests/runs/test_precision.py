@@ -1,0 +1,149 @@
+"""Half precision in the networks only: what acts, what is recorded and what a loss computes with stays float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch.overrides import TorchFunctionMode
+
+from lightning_rl.runs import run
+from lightning_rl.config import check_config, compose_config
+from lightning_rl.errors import ConfigError
+from lightning_rl.policies import Policy, ppo
+from lightning_rl.runs.precision import LowPrecisionLoss, LowPrecisionWeights, precision_plugin
+
+SMALL = (
+    "experiment=none",
+    "logger=none",
+    "evaluation=none",
+    "model.fcnet_hiddens=[16]",
+    "trainer.enable_progress_bar=false",
+    "total_env_steps=256",
+)
+ON_POLICY = ("workers.fragment_length=16", "policy.minibatches=2", "policy.passes=2")
+REPLAYED = ("data.learning_starts=64", "data.batch_size=16", "total_env_steps=96")
+
+
+def built(tmp_path: Path, *overrides: str) -> tuple[Any, Any, Trainer]:
+    config = compose_config([*SMALL, f"run_dir={tmp_path}", *overrides])
+    check_config(config)
+    return run.build(config)
+
+
+def trained(tmp_path: Path, *overrides: str) -> Any:
+    policy, data, trainer = built(tmp_path, *overrides)
+    run.fit(policy, data, trainer)
+    assert policy.gradient_steps > 0
+    return policy
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+@pytest.mark.parametrize(
+    ("policy", "overrides"),
+    [
+        ("ppo", ("env=cartpole", *ON_POLICY, "policy.observation_filter=mean_std", "model.vf_share_layers=true")),
+        ("a2c", ("env=pendulum", "workers.fragment_length=16")),
+        ("dqn", ("env=cartpole", *REPLAYED)),
+        ("sac", ("env=pendulum", *REPLAYED)),
+        ("td3", ("env=pendulum", *REPLAYED)),
+    ],
+)
+def test_policies_learn_in_half_precision(policy: str, overrides: tuple[str, ...], precision: str, tmp_path: Path):
+    learned = trained(tmp_path, f"policy={policy}", f"trainer.precision={precision}", *overrides)
+    kinds = {parameter.dtype for parameter in learned.parameters()}
+    assert kinds == {torch.float32 if precision == "bf16-mixed" else torch.bfloat16}
+    assert {buffer.dtype for buffer in learned.buffers()} & {torch.bfloat16} == set()
+    copy = learned.copy_for_acting()
+    for name, tensor in learned.state_dict().items():
+        assert torch.equal(copy.state_dict()[name], tensor.to(copy.state_dict()[name].dtype)), name
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+def test_the_network_computes_in_half_precision_and_the_loss_in_float32(
+    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    lossy: set[torch.dtype] = set()
+    layers: set[torch.dtype] = set()
+
+    def spy(logp: torch.Tensor, *others: Any) -> torch.Tensor:
+        lossy.update(tensor.dtype for tensor in (logp, *others[:2]))
+        return surrogate(logp, *others)
+
+    surrogate = ppo.clipped_surrogate
+    monkeypatch.setattr(ppo, "clipped_surrogate", spy)
+    policy, data, trainer = built(tmp_path, "policy=ppo", "env=cartpole", *ON_POLICY, f"trainer.precision={precision}")
+
+    class Watched(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+            outputs = function(*arguments, **(keywords or {}))
+            if function in (torch.nn.functional.linear, torch.addmm) and outputs.requires_grad:
+                layers.add(outputs.dtype)
+            return outputs
+
+    with Watched():
+        run.fit(policy, data, trainer)
+    assert lossy == {torch.float32}
+    assert layers == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("policy", ["ppo", "sac"])
+def test_acting_and_recording_is_as_in_full_precision(policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """SAC's environment acts in the middle of a training step; until the first gradient step both runs are the same."""
+    env = ("env=pendulum", *(REPLAYED if policy == "sac" else ON_POLICY))
+
+    def fragments(precision: str) -> list[Any]:
+        seen: list[Any] = []
+        chosen, data, trainer = built(tmp_path / precision, f"policy={policy}", *env, f"trainer.precision={precision}")
+        name = "take_experience" if policy == "sac" else "postprocess_trajectory"
+        taken = getattr(chosen, name)
+
+        def watched(fragment: Any, *others: Any) -> Any:
+            seen.append(fragment)
+            return taken(fragment, *others)
+
+        monkeypatch.setattr(chosen, name, watched)
+        run.fit(chosen, data, trainer)
+        return seen
+
+    half, full = fragments("bf16-mixed"), fragments("32-true")
+    for column in ("obs", "actions", "action_logp", "rewards"):
+        if column in full[0]:
+            assert torch.equal(half[0][column], full[0][column])
+            assert {fragment[column].dtype for fragment in half} == {full[0][column].dtype}
+
+
+def test_float16_gradients_that_overflow_are_scaled_down_and_no_reason_to_stop(tmp_path: Path):
+    """A scale of 2^40 overflows float16 at once: steps are left out and the scale is halved until they fit."""
+    policy, data, trainer = built(tmp_path, "policy=ppo", "env=cartpole", *ON_POLICY, "policy.passes=20")
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)  # pyright: ignore[reportPrivateImportUsage]
+    trainer.strategy.precision_plugin = LowPrecisionLoss("16-mixed", "cpu", scaler)
+    before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+    run.fit(policy, data, trainer)
+    assert scaler.get_scale() < 2.0**40
+    assert all(torch.isfinite(parameter).all() for parameter in policy.parameters())
+    assert any(not torch.equal(before[name], tensor) for name, tensor in policy.state_dict().items())
+
+
+def test_a_checkpoint_of_half_precision_weights_loads_as_float32(tmp_path: Path):
+    trained(tmp_path, "policy=ppo", "env=cartpole", *ON_POLICY, "trainer.precision=bf16-true")
+    loaded = Policy.load(str(tmp_path / "checkpoints" / "last.ckpt"))
+    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
+    loaded.compute_single_action(loaded.observation_space.sample())
+
+
+@pytest.mark.parametrize("precision", ["16-mixed", "16-true", "16"])
+def test_float16_on_a_cpu_is_refused_with_what_would_work(precision: str):
+    config = compose_config([f"trainer.precision='{precision}'"])
+    with pytest.raises(ConfigError, match=r"trainer\.precision=16.*bf16-mixed"):
+        check_config(config)
+
+
+def test_lightning_keeps_its_own_plugins_for_other_precisions():
+    assert precision_plugin("32-true", "cpu") is None
+    assert precision_plugin(None, "cpu") is None
+    assert isinstance(precision_plugin("bf16", "cpu"), LowPrecisionLoss)
+    assert isinstance(precision_plugin("bf16-true", "cuda"), LowPrecisionWeights)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ApexDQN,
         Policy,
         Rainbow,
+        ScratchPolicy,
         SimpleQ,
         build_policy,
     )
@@ -78,6 +79,7 @@ __all__ = [
     "RolloutDataModule",
     "RolloutWorker",
     "SampleBatch",
+    "ScratchPolicy",
     "SimpleQ",
     "WorkerSet",
     "build_policy",
@@ -115,6 +117,7 @@ _HOMES = {
     "RolloutWorker": "rollouts.rollout_worker",
     "SAC": "policies",
     "SampleBatch": "sample_batch",
+    "ScratchPolicy": "policies",
     "SimpleQ": "policies",
     "TD3": "policies",
     "TQC": "policies",

@@ -42,6 +42,7 @@ __all__ = [
     "called",
     "checks_fields",
     "checks_keywords",
+    "constructor_arguments",
     "fitted",
     "fitted_keywords",
     "hints_of",
@@ -123,6 +124,36 @@ def _hints(function: Any) -> dict[str, Any]:
         except (NameError, TypeError, AttributeError):
             continue
     return found
+
+
+def constructor_arguments(
+    constructor: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], leading: int
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The first `leading` arguments of a call, whatever they are called, and all others by name.
+
+    Args:
+        constructor: an `__init__`.
+        args, kwargs: that it was called with, without `self`.
+        leading: how many arguments are told apart by their place.
+    """
+    signature = inspect.signature(constructor)
+    given = dict(signature.bind(None, *args, **kwargs).arguments)
+    placed: list[Any] = []
+    named: dict[str, Any] = {}
+    for index, (name, parameter) in enumerate(signature.parameters.items()):
+        if index == 0 or name not in given:  # `self`, or a default
+            continue
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            placed.extend(given[name])
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            named |= given[name]
+        elif index <= leading:
+            placed.append(given[name])
+        else:
+            named[name] = given[name]
+    for name in ("observation_space", "action_space")[len(placed) : leading]:  # a constructor of `**keywords` alone
+        placed.append(named.pop(name))
+    return tuple(placed), named
 
 
 def checks_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, None]]:

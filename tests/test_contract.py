@@ -21,8 +21,8 @@ from lightning_rl.config.shares import in_env_steps_of_run
 from lightning_rl.data.population_dataset import judged
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import UnsupportedSpaceError, import_object
+from lightning_rl.learning.metrics import Metrics
 from lightning_rl.policies import Policy
-from lightning_rl.policies.learning import Metrics
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.signatures import keywords_of

@@ -182,7 +182,7 @@ def test_load_from_checkpoint_takes_what_model_checkpoint_wrote(weights_only: bo
     by_hand(tmp_path, callbacks=[kept]).fit(learner, rollouts())
     loaded = PPO.load_from_checkpoint(kept.best_model_path)
     assert type(loaded) is PPO and same_weights(loaded, learner) and loaded.env_steps == learner.env_steps
-    assert loaded.constructor_arguments()["lr"] == 1e-4
+    assert loaded.constructor_arguments()[1]["lr"] == 1e-4
 
 
 def test_load_from_checkpoint_takes_what_the_trainer_and_this_package_wrote(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def saved(learner: Policy, path: Path) -> Path:
 
 def test_load_from_checkpoint_takes_keywords_that_replace_the_file_s(tmp_path: Path) -> None:
     file = saved(policy(lr=1e-4), tmp_path / "policy.ckpt")
-    assert PPO.load_from_checkpoint(file, lr=5e-4, gamma=0.5).constructor_arguments()["lr"] == 5e-4
+    assert PPO.load_from_checkpoint(file, lr=5e-4, gamma=0.5).constructor_arguments()[1]["lr"] == 5e-4
     with pytest.raises(ConfigError, match=r"PPO takes no keyword 'gama'. Did you mean 'gamma'\?"):
         PPO.load_from_checkpoint(file, gama=0.5)
     with pytest.raises(CheckpointError, match="weights do not fit"):

@@ -173,11 +173,11 @@ NAMES_IN_POLICIES: dict[str, dict[str, Any]] = {
     "partial": {"kwargs.optimizer_kwargs": {"_partial_": True, "_target_": "os.system"}},
     "target deep inside": {"kwargs.model.custom_model_config": {"a": [{"b": [{"_target_": "stranger.touch"}]}]}},
     "settings of a policy of functions": {
-        "class": "lightning_rl.policies.from_functions:FromFunctions",
+        "class": "lightning_rl.policies.function_policy:FromFunctions",
         "kwargs": {"config": {"optimizer": "stranger:touch"}},
     },
     "losses of a policy of functions": {
-        "class": "lightning_rl.policies.from_functions:FromFunctions",
+        "class": "lightning_rl.policies.function_policy:FromFunctions",
         "kwargs": {"config": {"custom_losses": ["stranger:touch"]}},
     },
 }
@@ -856,7 +856,7 @@ def test_every_place_that_imports_a_name_is_known() -> None:
             "exploration/catalog.py",
             "models/custom.py",
         ),
-        *("policies/checkpoints.py", "policies/custom_losses.py", "policies/optimiser.py", "rllib/__init__.py"),
+        *("policies/checkpoints.py", "learning/custom_losses.py", "learning/optimiser.py", "rllib/__init__.py"),
         *("envs/creator.py", "runs/run.py", "signatures.py"),
     }
     keywords = {

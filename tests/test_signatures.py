@@ -20,7 +20,7 @@ from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.exploration import STRATEGIES, EpsilonGreedy, SoftQ
-from lightning_rl.policies import DQN, PPO, SAC, Policy, build_policy
+from lightning_rl.policies import DQN, PPO, SAC, ScratchPolicy, build_policy
 from lightning_rl.ranges import Count, NonNegativeSchedule, Portion, Positive, Probability, Range
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts.processes.limits import Limits
@@ -232,7 +232,7 @@ def test_a_policy_made_of_functions_is_checked():
         Functional(OBS, ACTIONS, gamma=5)
 
 
-class Scratch(Policy):
+class Scratch(ScratchPolicy):
     """Written from scratch, with a constructor that takes a config."""
 
     def __init__(self, observation_space, action_space, config):  # type: ignore[no-untyped-def]

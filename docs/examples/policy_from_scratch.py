@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from lightning_rl import EnvCreator, Policy, RolloutWorker, SampleBatch
+from lightning_rl import EnvCreator, RolloutWorker, SampleBatch, ScratchPolicy
 
 LAKE = EnvCreator("FrozenLake-v1", {"map_name": "8x8", "is_slippery": False})
 
 
-class QTable(Policy):
+class QTable(ScratchPolicy):
     """Q(s, a) for every state and action. It starts too high, so that what was not tried looks best."""
 
     def __init__(self, observation_space: Any, action_space: Any, config: dict[str, Any]) -> None:

@@ -138,8 +138,8 @@ def _check_constructors(config: dict[str, Any]) -> None:
     from lightning_rl.callbacks import RLCheckpoint, StopCallback
     from lightning_rl.data.evaluator import EVALUATION, EVALUATION_DEFAULTS
     from lightning_rl.envs.creator import EnvCreator
+    from lightning_rl.learning.optimiser import check_optimizer
     from lightning_rl.models.catalog import ModelOptions
-    from lightning_rl.policies.optimiser import check_optimizer
 
     target = config["policy"].get("_target_")
     if not isinstance(target, str | type):
@@ -158,7 +158,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
     _fit_to_constructor(config, "policy", policy_class, not_policy)
     if config["policy"].get("exploration"):
         config["policy"]["exploration"] = _fitted_exploration("exploration", config["policy"]["exploration"], config)
-    if not policy_class.written_from_scratch:
+    if policy_class.has_model:
         default = keywords_of(policy_class)["optimizer"].default if "optimizer" in keywords_of(policy_class) else None
         optimizer, keywords = config["policy"].get("optimizer", default), config["policy"].get("optimizer_kwargs")
         _check_meant_for(optimizer, keywords or {})
@@ -183,7 +183,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
     _check_processes(config)
     check_minibatches(config)
     check_population(config)
-    if policy_class.learns_alone and ranks_of(config) > 1:
+    if not policy_class.has_loss and "learn_on_batch" in policy_class.overridden and ranks_of(config) > 1:
         raise ConfigError(
             f"policy {policy_class.__name__} learns by its own learn_on_batch, which knows nothing of other ranks: "
             "set trainer.devices=1"
@@ -192,7 +192,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
 
 def _check_meant_for(optimizer: str, keywords: Config) -> None:
     """Keywords of another optimizer, as those that a policy's own file gives to Adam are."""
-    from lightning_rl.policies.optimiser import OPTIMIZERS
+    from lightning_rl.learning.optimiser import OPTIMIZERS
 
     taken = {name: hints_of(each, without=("params", "lr")) for name, each in OPTIMIZERS.items()}
     for key in keywords:

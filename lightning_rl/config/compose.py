@@ -165,7 +165,7 @@ def store_policy(path: str, policy_class: Any = None) -> None:
     if policy_class is None and f"{path}.yaml" in store.repo.get("policy", {}):
         return
     policy_class = import_object(path) if policy_class is None else policy_class
-    if not hasattr(policy_class, "written_from_scratch"):
+    if not hasattr(policy_class, "has_loss"):
         raise ConfigError(f"policy={path} is {policy_class!r}; expected a subclass of lightning_rl.Policy")
     shipped = [(option, option_text("policy", option)) for option in group_options("policy")]
     store.store(name=path, group="policy", node=policy_option(policy_class, shipped))

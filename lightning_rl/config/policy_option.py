@@ -14,7 +14,6 @@ from lightning_rl.signatures import keywords_of
 __all__ = ["policy_option", "takes_config"]
 
 FROM_ELSEWHERE = {"model": "${model}", "exploration": "${exploration}", "seed": "${seed}"}
-OF_SCRATCH = ("config", "seed")  # what a policy written from scratch has of the base class's keywords
 
 
 def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -25,8 +24,6 @@ def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict
         shipped: (name, YAML text) of the options of the group.
     """
     keywords = keywords_of(policy_class)
-    if policy_class.written_from_scratch and policy_class.__init__.__qualname__ == "Policy.__init__":
-        keywords = {name: keyword for name, keyword in keywords.items() if name in OF_SCRATCH}
     node: dict[str, Any] = {"_target_": import_path(policy_class)}
     for name, keyword in keywords.items():
         if name in ("observation_space", "action_space"):
@@ -51,7 +48,7 @@ def takes_config(policy_class: Any) -> bool:
     """Whether a policy's constructor does something with `config`: one written from scratch, or made of functions."""
     if "config" not in inspect.signature(policy_class).parameters:
         return False
-    return policy_class.written_from_scratch or policy_class.__init__.__qualname__ != "Policy.__init__"
+    return policy_class.__init__.__qualname__ != "Policy.__init__"
 
 
 def _plain(value: Any) -> bool:

@@ -173,8 +173,8 @@ class ApexDataModule(ReplayDataModule):
         policy = self._policy()
         self._staleness = max(self._staleness, policy.gradient_steps - fragment.gradient_steps)
         fragments = fragment.fragments
-        if policy.watches_experience:
-            fragments = [policy.take_experience(each) for each in self.workers.fetch(fragment)]
+        if policy.learner.watches_experience:
+            fragments = [policy.learner.take_experience(each) for each in self.workers.fetch(fragment)]
         else:
             policy.env_steps += fragment.env_steps
         self.replay.add(fragments)

@@ -271,6 +271,6 @@ class AsyncDataModule(RolloutDataModule):
         rows = options["num_envs"] * options.get("fragment_length", 128)
         logical = logical_workers(self._logical, self.num_workers, self._ranks)
         together = -(-logical // self.num_workers) if self.num_workers else 1
-        state = 0 if policy.written_from_scratch else sum(4 * s.numel() for s in policy.model.get_initial_state())
+        state = sum(4 * part.numel() for part in policy.model.get_initial_state())
         spaces = policy.observation_space, policy.action_space
         return float(estimated_bytes(*spaces, rows * together, obs_frames=1, extra_row_bytes=state))

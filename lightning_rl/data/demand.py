@@ -44,7 +44,7 @@ class Demand:
             policy: that learns.
             waiting: bytes of fragments that came and were not learned from yet.
         """
-        if self._sent != policy.gradient_steps or policy.acts_by_experience:
+        if self._sent != policy.gradient_steps or policy.learner.acts_by_experience:
             workers.sync_weights(policy)
             self._sent = policy.gradient_steps
         most = None

@@ -75,7 +75,9 @@ class HindsightDataModule(ReplayDataModule):
         assert goals is not None
         return HindsightReplayBuffer(
             self.capacity // self.parts,
-            compute_reward=lambda *asked: policy.clipped(torch.from_numpy(goals.rewards(*asked[:2]))).numpy(),
+            compute_reward=lambda *asked: policy.learner.clipped_rewards(
+                torch.from_numpy(goals.rewards(*asked[:2]))
+            ).numpy(),
             compute_terminated=(lambda *asked: goals.terminated(*asked[:2])) if goals.terminates else None,
             strategy=self.goal_strategy,
             relabelled=self.hindsight_goals / (self.hindsight_goals + 1),

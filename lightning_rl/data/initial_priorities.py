@@ -20,7 +20,7 @@ class ClippedRewards:
 
     def on_sample_end(self, *, worker: Any, samples: SampleBatch) -> None:
         """A worker has collected a fragment."""
-        samples["rewards"] = worker.policy.clipped(samples.rewards)
+        samples["rewards"] = worker.policy.learner.clipped_rewards(samples.rewards)
 
 
 class InitialPriorities(ClippedRewards):
@@ -48,7 +48,7 @@ def initial_priorities(policy: Any, fragment: SampleBatch, n_step: int) -> Tenso
     whose next action mask comes with the next fragment has the largest error of the others.
 
     Args:
-        policy: `policy.initial_priorities(rows)` gives the errors, by the weights that act.
+        policy: `policy.learner.initial_priorities(rows)` gives the errors, by the weights that act.
         fragment: `[T, B, …]`.
         n_step: rewards that a row sums.
     """
@@ -56,12 +56,12 @@ def initial_priorities(policy: Any, fragment: SampleBatch, n_step: int) -> Tenso
     valid = fragment.valid
     fragment["row"] = torch.arange(valid.numel()).view_as(valid)
     room = 2 * valid.numel() + 2 * valid.shape[1]  # for an episode's end at each step
-    columns = (*KEPT, *policy.replayed_columns(), "row")
+    columns = (*KEPT, *policy.learner.replayed_columns(), "row")
     buffer = ReplayBuffer(room, n_step=n_step, gamma=policy.gamma, columns=columns, obs_frames=0)
     buffer.add(fragment)
     if buffer.ring is None or len(buffer) == 0:
         return torch.zeros(valid.shape)
     rows = buffer.rows(buffer.ring.ids(np.flatnonzero(buffer.ring.flags >= SAMPLEABLE)))
-    errors = policy.initial_priorities(rows)
+    errors = policy.learner.initial_priorities(rows)
     priorities = torch.where(valid, errors.amax(), 0.0)
     return priorities.flatten().scatter(0, rows["row"], errors).view_as(valid)

@@ -155,9 +155,9 @@ class ReplayDataModule(RolloutDataModule):
         keywords: dict[str, Any] = {"n_step": self.n_step, "gamma": policy.gamma, "storage": self.storage}
         keywords["parts"] = self.parts
         keywords |= self.priorities if self.prioritized else {}
-        keywords["columns"] = (*KEPT, *policy.replayed_columns())
+        keywords["columns"] = (*KEPT, *policy.learner.replayed_columns())
         if policy.is_recurrent:
-            keywords["columns"] = (*SEQUENCE_COLUMNS, *policy.replayed_columns())
+            keywords["columns"] = (*SEQUENCE_COLUMNS, *policy.learner.replayed_columns())
             check_sequences(self.capacity // self.parts, self.batch_size // ranks, **self.sequences)
             sequences = PrioritizedSequenceReplayBuffer if self.prioritized else SequenceReplayBuffer
             return sequences(self.capacity // self.parts, **keywords, **self.sequences)
@@ -237,7 +237,7 @@ class ReplayDataModule(RolloutDataModule):
     def store(self, fragment: SampleBatch) -> SampleBatch:
         """Put a fragment into the buffer, and count its steps."""
         assert self.replay is not None
-        self.replay.add(self._policy().take_experience(fragment))
+        self.replay.add(self._policy().learner.take_experience(fragment))
         return fragment
 
     def draw(self, steps: int = 1) -> SampleBatch:

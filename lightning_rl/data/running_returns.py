@@ -20,8 +20,6 @@ def check_no_running_returns(policy: Any, because: str, instead: str) -> None:
     Raises:
         ConfigError: the policy's exploration pays such rewards.
     """
-    if policy.written_from_scratch:
-        return
     for part in policy.exploration.modules():
         if getattr(part, "normaliser", None) is not None:
             raise ConfigError(

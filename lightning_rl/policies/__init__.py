@@ -18,6 +18,7 @@ from lightning_rl.policies.ppo import PPO
 from lightning_rl.policies.r2d2 import R2D2
 from lightning_rl.policies.rainbow import Rainbow
 from lightning_rl.policies.sac import SAC
+from lightning_rl.policies.scratch_policy import ScratchPolicy
 from lightning_rl.policies.simple_q import SimpleQ
 from lightning_rl.policies.td3 import TD3
 from lightning_rl.policies.tqc import TQC
@@ -40,6 +41,7 @@ __all__ = [
     "ApexDQN",
     "Policy",
     "Rainbow",
+    "ScratchPolicy",
     "SimpleQ",
     "build_policy",
 ]

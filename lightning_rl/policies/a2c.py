@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lightning_rl.learning.metrics import Metrics, mean_entropy
 from lightning_rl.losses.policy_gradient import policy_gradient
 from lightning_rl.losses.value import explained_variance
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardised_over_ranks
-from lightning_rl.policies.learning import Metrics, mean_entropy
-from lightning_rl.policies.metrics import means
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
@@ -70,46 +68,22 @@ class A2C(Policy):
         return cheap_values(self)
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """Add advantages by GAE and value targets."""
-        return advantage_rows(self, batch, self.gae_lambda)
+        """Add advantages by GAE, standardised over the whole rollout if at all, and value targets."""
+        rows = advantage_rows(self, batch, self.gae_lambda)
+        if self.standardise_advantages:
+            rows["advantages"] = standardised_over_ranks(self, rows.advantages)
+        return rows
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Policy gradient with the advantage, value error, entropy bonus."""
         dist, values = self.evaluate(batch)
-        advantages = batch.advantages
-        if self.standardise_advantages and self.microbatches == 1:
-            advantages = standardised_over_ranks(self, advantages)
-        policy_loss = policy_gradient(dist.logp(batch.actions), advantages)
+        policy_loss = policy_gradient(dist.logp(batch.actions), batch.advantages)
         value_loss = F.mse_loss(values, batch.value_targets)
         entropy_coef = schedule_value(self.entropy_coef, self.env_steps)
         entropy = mean_entropy(dist, entropy_coef)
         loss = policy_loss + self.value_coef * value_loss
         loss = loss - entropy_coef * entropy if entropy_coef else loss
         return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-
-    def differentiate(self, rows: SampleBatch) -> Metrics:
-        """Gradients of the whole rollout's loss, added up over its microbatches; metrics as of the whole."""
-        if self.microbatches == 1:
-            return super().differentiate(rows)
-        if self.standardise_advantages:
-            rows = rows.copy()
-            rows["advantages"] = standardised_over_ranks(self, rows.advantages)
-        totals: Metrics = {}
-        for part in rows.minibatches(self.microbatches):
-            loss, metrics = self.total_loss(part)
-            share = part.count / rows.count
-            self.optimiser.backward(loss * share, fresh=not totals)
-            totals = {name: totals.get(name, 0.0) + share * value.detach() for name, value in metrics.items()}
-        return totals
-
-    def _sweep(self, rows: SampleBatch, shuffle: torch.Generator, explored: SampleBatch) -> dict[str, float]:
-        if self.microbatches == 1:
-            return super()._sweep(rows, shuffle, explored)
-        self.diagnosing = True
-        metrics = self.differentiate(rows)
-        if not self.keep_learning(metrics):
-            return means([metrics])
-        return means([self.stepped(metrics["loss"], metrics)])
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
         """How much of the returns' variance the values explained before this step."""

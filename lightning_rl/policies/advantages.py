@@ -54,7 +54,7 @@ def advantage_rows(policy: Policy, fragment: SampleBatch, lam: float) -> SampleB
     ends = {"terminated": fragment.terminated, "truncated": fragment.truncated, "valid": fragment.valid}
     fragment = fragment.copy()
     fragment["vf_preds"] = values[:-1]
-    fragment["advantages"] = gae(policy.normalised_rewards(fragment), values, **ends, gamma=policy.gamma, lam=lam)
+    fragment["advantages"] = gae(fragment.rewards, values, **ends, gamma=policy.gamma, lam=lam)
     fragment["value_targets"] = fragment.advantages + fragment.vf_preds
     return policy.flattened(fragment)
 
@@ -74,7 +74,6 @@ def vtrace_rows(policy: Policy, fragment: SampleBatch, judged: Judge, **clips: f
         clips: `clip_rho`, `clip_c` and `lam` of `vtrace`.
     """
     placed = fragment.copy()
-    placed["rewards"] = policy.normalised_rewards(fragment)
     placed["place"] = torch.arange(fragment.valid.numel(), device=fragment.valid.device).view(fragment.valid.shape)
     rows = policy.flattened(placed)
     correct_by_vtrace(policy, rows, fragment, judged, **clips)

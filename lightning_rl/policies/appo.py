@@ -11,11 +11,11 @@ from torch import Tensor
 
 from lightning_rl.distributed import mean_over_ranks
 from lightning_rl.errors import ConfigError
+from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clipped_surrogate, penalty_factor
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.impala import IMPALA
 from lightning_rl.policies.kl import mean_kl
-from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.targets import Follower, target_of
 from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Portion, Positive
 from lightning_rl.sample_batch import SampleBatch
@@ -110,7 +110,7 @@ class APPO(IMPALA):
         clip = schedule_value(self.clip, self.env_steps)
         policy_loss = clipped_surrogate(logp, anchor, advantages, clip)
         loss, metrics = self.with_critic(policy_loss, dist, values, batch.value_targets)
-        if self.diagnosing:
+        if self.log_extra:
             metrics["approx_kl"] = approx_kl(logp, batch.action_logp)
             metrics["clip_fraction"] = clip_fraction(logp, anchor, clip)
         if self.penalised:

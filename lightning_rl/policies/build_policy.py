@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from lightning_rl.errors import ConfigError, did_you_mean
-from lightning_rl.policies.from_functions import FromFunctions, settings_of
+from lightning_rl.policies.function_policy import FunctionPolicy, settings_of
 from lightning_rl.policies.policy import Policy
 from lightning_rl.signatures import keywords_of
 
@@ -70,7 +70,7 @@ def build_policy(
             )
         if not callable(function):
             raise ConfigError(f"build_policy({name!r}): {hook}={function!r}; expected a function {HOOKS[hook]}")
-    derived = issubclass(base, FromFunctions)
+    derived = issubclass(base, FunctionPolicy)
     merged = {**(base.hooks if derived else {}), **given}
     root = base.base if derived else base
     if root.loss is Policy.loss and not {"loss_fn", "compute_gradients_fn"} & set(merged):
@@ -84,17 +84,32 @@ def build_policy(
         "hooks": merged,
         "supports_recurrent": root is Policy or root.supports_recurrent,
     }
-    bases = (*mixins, base) if derived else (FromFunctions, *mixins, base)
+    bases = (*mixins, base) if derived else (FunctionPolicy, *mixins, base)
     return cast("type[Policy]", type(name, bases, namespace))
+
+
+def with_updates(cls: type[Policy], name: str | None = None, **hooks: Any) -> type[Policy]:
+    """A subclass with some methods replaced by functions, as `PPO.with_updates("Mine", loss_fn=my_loss)`.
+
+    Args:
+        name: of the class, `None`: this one's. Give it to a variable at the top level of a module, and checkpoints
+            find it again.
+        hooks: those of `build_policy`.
+    """
+    return build_policy(name or cls.__name__, base=cls, module=sys._getframe(1).f_globals["__name__"], **hooks)
+
+
+# Here and not in policy.py, which this file derives from.
+Policy.with_updates = classmethod(with_updates)  # type: ignore[assignment]
 
 
 def _constructor(base: type[Policy], hooks: Mapping[str, Any]) -> Callable[..., None]:
     """An `__init__` that says which keywords the class takes, with the defaults of `get_default_config`."""
 
     def __init__(  # noqa: N807
-        self: FromFunctions, observation_space: Any, action_space: Any, config: Any = None, **keywords: Any
+        self: FunctionPolicy, observation_space: Any, action_space: Any, config: Any = None, **keywords: Any
     ) -> None:
-        FromFunctions.__init__(self, observation_space, action_space, config, **keywords)
+        FunctionPolicy.__init__(self, observation_space, action_space, config, **keywords)
 
     changed = dict(hooks["get_default_config"]()) if "get_default_config" in hooks else {}
     of_base = {name: p for name, p in keywords_of(base).items() if name in settings_of(base)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,32 +26,29 @@ from lightning_rl.signatures import keywords_of
 from lightning_rl.spaces import space_difference, space_from_json, space_to_json
 from lightning_rl.trust import NamedByFile, note_names
 
-if TYPE_CHECKING:
-    from lightning_rl.policies.policy import Policy
-
 __all__ = [
     "check_finite_weights",
     "check_fits",
     "counters",
     "load_as",
     "load_policy",
+    "plain_weights",
     "policy_spec",
     "read_checkpoint",
     "restore",
     "set_counters",
-    "written",
 ]
 
 COUNTERS = ("env_steps", "iterations", "gradient_steps")
 ARRAY = "numpy array"  # the key under which a checkpoint keeps one, as a tensor
 
 
-def counters(policy: Policy) -> dict[str, int]:
+def counters(policy: Any) -> dict[str, int]:
     """The policy's own step counters."""
     return {name: int(getattr(policy, name)) for name in COUNTERS}
 
 
-def set_counters(policy: Policy, values: Mapping[str, int]) -> None:
+def set_counters(policy: Any, values: Mapping[str, int]) -> None:
     """Continue counting from `values`.
 
     Raises:
@@ -61,18 +58,18 @@ def set_counters(policy: Policy, values: Mapping[str, int]) -> None:
         setattr(policy, name, count_in_file(f"counters.{name}", values[name]))
 
 
-def policy_spec(policy: Policy) -> dict[str, Any]:
+def policy_spec(policy: Any) -> dict[str, Any]:
     """Class, constructor keywords and spaces of a policy as plain data.
 
     Raises:
         CheckpointError: a keyword cannot be written down (a lambda, an object); the message says to use an import path.
     """
-    keywords = policy.constructor_arguments()
-    spaces = {name: space_to_json(keywords.pop(name)) for name in ("observation_space", "action_space")}
+    (observation_space, action_space), keywords = policy.constructor_arguments()
     return {
         "class": import_path(type(policy)),
         "kwargs": {name: _plain(name, value) for name, value in keywords.items()},
-        **spaces,
+        "observation_space": space_to_json(observation_space),
+        "action_space": space_to_json(action_space),
     }
 
 
@@ -98,7 +95,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     return checkpoint
 
 
-def load_policy(path: str | Path, policy_class: type[Policy] | None = None, trust: str | Sequence[str] = ()) -> Policy:
+def load_policy(path: str | Path, policy_class: type[Any] | None = None, trust: str | Sequence[str] = ()) -> Any:
     """Build the policy that a checkpoint holds and give it its weights."""
     checkpoint = read_checkpoint(path)
     spec = checkpoint["policy"]
@@ -130,13 +127,13 @@ def names_in(path: str | Path, named: Mapping[str, Any], trust: Sequence[str]) -
 
 
 def load_as(
-    policy_class: type[Policy],
+    policy_class: type[Any],
     path: str | Path,
     changes: Mapping[str, Any],
     *,
     strict: bool | None = None,
     trust: str | Sequence[str] = (),
-) -> Policy:
+) -> Any:
     """Build a policy of this class from a checkpoint; nothing is imported to find the class.
 
     Args:
@@ -170,16 +167,16 @@ def load_as(
 
 
 def rebuilt(
-    policy_class: type[Policy],
+    policy_class: type[Any],
     checkpoint: Mapping[str, Any],
     changes: Mapping[str, Any] | None = None,
     *,
     strict: bool = True,
-) -> Policy:
+) -> Any:
     """A policy as the checkpoint says, but for `changes`, with its weights, ready to act."""
     spec = checkpoint["policy"]
-    spaces = {name: space_from_json(spec[name]) for name in ("observation_space", "action_space")}
-    policy = policy_class(**{**spaces, **spec["kwargs"], **(changes or {})})
+    spaces = (space_from_json(spec[name]) for name in ("observation_space", "action_space"))
+    policy = policy_class(*spaces, **{**spec["kwargs"], **(changes or {})})
     if strict:
         check_weights(policy, checkpoint)
     policy.load_state_dict(checkpoint["state_dict"], strict=strict)
@@ -208,19 +205,19 @@ def as_checkpoint_error(path: Any) -> Iterator[None]:
         ) from error
 
 
-def restore(policy: Policy, checkpoint: Mapping[str, Any]) -> None:
+def restore(policy: Any, checkpoint: Mapping[str, Any]) -> None:
     """Give a policy its counters, and one written from scratch its weights."""
     set_counters(policy, checkpoint["counters"])
     if "weights" in checkpoint:
-        policy.set_weights(original(checkpoint["weights"]))
+        policy.set_weights(original_weights(checkpoint["weights"]))
 
 
-def check_finite_weights(policy: Policy, own_form: Any = None) -> None:
+def check_finite_weights(policy: Any, own_form: Any = None) -> None:
     """Refuse to save weights that are NaN or infinite, on all ranks if one has such; waits for the device once.
 
     Args:
         policy: whose parameters are looked at.
-        own_form: weights of a policy written from scratch, as `written` gives them.
+        own_form: weights of a policy written from scratch, as `plain_weights` gives them.
 
     Raises:
         NonFiniteError: names a parameter.
@@ -254,7 +251,7 @@ def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield from _tensors(f"{name}[{index}]", child)
 
 
-def check_fits(policy: Policy, checkpoint: Mapping[str, Any]) -> None:
+def check_fits(policy: Any, checkpoint: Mapping[str, Any]) -> None:
     """Refuse a checkpoint of another policy, naming what differs.
 
     Raises:
@@ -280,7 +277,7 @@ def check_fits(policy: Policy, checkpoint: Mapping[str, Any]) -> None:
     check_weights(policy, checkpoint)
 
 
-def check_weights(policy: Policy, checkpoint: Mapping[str, Any]) -> None:
+def check_weights(policy: Any, checkpoint: Mapping[str, Any]) -> None:
     """Refuse weights of other names or shapes, naming what differs.
 
     Raises:
@@ -303,8 +300,8 @@ def _shape(tensor: Any) -> str:
     return "absent" if tensor is None else str(list(tensor.shape))
 
 
-def written(name: str, value: Any) -> Any:
-    """Weights that a policy gave in its own form, as plain data; `original` is the inverse.
+def plain_weights(name: str, value: Any) -> Any:
+    """Weights that a policy gave in its own form, as plain data; `original_weights` is the inverse.
 
     Raises:
         CheckpointError: something in it is neither a number, text, tensor, numeric array nor a container of these.
@@ -314,9 +311,9 @@ def written(name: str, value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "fiub":
         return {ARRAY: torch.from_numpy(np.array(value))} if isinstance(value, np.ndarray) else value.item()
     if isinstance(value, Mapping) and all(map(_plain_key, value)):
-        return {key: written(f"{name}[{key!r}]", child) for key, child in value.items()}
+        return {key: plain_weights(f"{name}[{key!r}]", child) for key, child in value.items()}
     if isinstance(value, list | tuple):
-        entries = [written(f"{name}[{index}]", child) for index, child in enumerate(value)]
+        entries = [plain_weights(f"{name}[{index}]", child) for index, child in enumerate(value)]
         return tuple(entries) if isinstance(value, tuple) else entries
     raise CheckpointError(
         f"{name}={value!r} cannot be written into a checkpoint: get_weights() shall return numbers, text, arrays and "
@@ -328,14 +325,14 @@ def _plain_key(key: Any) -> bool:
     return isinstance(key, str | int | float) or (isinstance(key, tuple) and all(map(_plain_key, key)))
 
 
-def original(value: Any) -> Any:
-    """What `written` was given."""
+def original_weights(value: Any) -> Any:
+    """What `plain_weights` was given."""
     if isinstance(value, Mapping):
         if set(value) == {ARRAY}:
             return value[ARRAY].numpy()
-        return {key: original(child) for key, child in value.items()}
+        return {key: original_weights(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(map(original, value)) if isinstance(value, tuple) else list(map(original, value))
+        return tuple(map(original_weights, value)) if isinstance(value, tuple) else list(map(original_weights, value))
     return value
 
 

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.value import c51_clipped, c51_projection, double_q_values, quantile_huber, td_targets
 from lightning_rl.models.noisy import resample_noise
 from lightning_rl.models.q_model import QModel
-from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.simple_q import SimpleQ, next_step
 from lightning_rl.ranges import Atoms, NonNegative
 from lightning_rl.sample_batch import SampleBatch
@@ -113,7 +113,7 @@ class DQN(SimpleQ):
         else:
             loss, td_errors = self.fitted(taken, following, batch)
         metrics = self.metrics_of(self.model.means(taken), td_errors)
-        if self.num_atoms > 1 and self.diagnosing:
+        if self.num_atoms > 1 and self.log_extra:
             metrics["support_clipped"] = self.support_clipped(following, batch)
         return loss, metrics
 

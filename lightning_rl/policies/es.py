@@ -7,9 +7,9 @@ from typing import Any, Literal
 import gymnasium as gym
 from torch import Tensor
 
+from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.evolution import evolution_weights
 from lightning_rl.policies.evolving import Evolving
-from lightning_rl.policies.metrics import Metrics
 from lightning_rl.ranges import LearningRate, NonNegative, Positive
 from lightning_rl.sample_batch import SampleBatch
 

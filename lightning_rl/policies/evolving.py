@@ -21,11 +21,11 @@ from lightning_rl.distributed import gathered
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import Exploration
 from lightning_rl.exploration.layered import LayeredExploration
+from lightning_rl.learning.metrics import Metrics
 from lightning_rl.models import Model
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.filters import MeanStdFilter, RunningMoments, across_ranks, moments
 from lightning_rl.policies.inputs import mapped
-from lightning_rl.policies.metrics import Metrics
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import Positive
 from lightning_rl.sample_batch import SampleBatch, env_steps, flattened, restored
@@ -146,7 +146,7 @@ class Evolving(Policy):
         weights = self.weights_of(torch.cat(shares)).split([len(share) for share in shares])
         return len(shares) * weights[self.global_rank if len(shares) > 1 else 0]
 
-    def _watch(self, rows: SampleBatch) -> None:
+    def update_filters(self, rows: SampleBatch) -> None:
         """Let the observation filter's statistics take in what the whole population saw, in its order."""
         if not isinstance(self.observation_filter, MeanStdFilter):
             return

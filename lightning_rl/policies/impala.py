@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lightning_rl.learning.metrics import Metrics, mean_entropy
 from lightning_rl.losses.policy_gradient import approx_kl, policy_gradient
 from lightning_rl.losses.value import explained_variance
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.advantages import correct_by_vtrace, standardised_over_ranks, vtrace_rows
-from lightning_rl.policies.learning import Metrics, mean_entropy
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
@@ -101,7 +101,7 @@ class IMPALA(Policy):
         logp = dist.logp(batch.actions)
         policy_loss = policy_gradient(logp, self.weighted(batch, logp.detach()))
         loss, metrics = self.with_critic(policy_loss, dist, values, batch.value_targets)
-        if self.diagnosing:
+        if self.log_extra:
             metrics["approx_kl"] = approx_kl(logp, batch.action_logp)
         return loss, metrics
 
@@ -120,6 +120,6 @@ class IMPALA(Policy):
         loss = policy_loss + self.value_coef * value_loss
         loss = loss - entropy_coef * entropy if entropy_coef else loss
         metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
-        if self.diagnosing:
+        if self.log_extra:
             metrics["explained_variance"] = explained_variance(values.detach(), targets)
         return loss, metrics

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["InputDict", "first", "leading_shape", "mapped", "row_count"]
+__all__ = ["InputDict", "first", "leading_shape", "mapped", "row_count", "transition_rows"]
 
 
 class InputDict(dict[str, Any]):
@@ -66,3 +66,15 @@ def first(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(first(child) for child in value)
     return value[0]
+
+
+def transition_rows(fragment: SampleBatch) -> SampleBatch:
+    """The experience of a fragment as rows `[N, …]` with `next_obs`, in order of environment and then of time.
+
+    `t` is 0 where an episode starts; `next_obs` of an episode's last row is its final observation.
+    """
+    steps = len(fragment.valid)
+    rows = fragment.without("valid").map(lambda column: column[:steps])
+    rows["next_obs"] = mapped(lambda column: column[1:], fragment.obs)
+    rows = rows.map(lambda column: column.transpose(0, 1).flatten(0, 1))
+    return rows[fragment.valid.T.flatten().nonzero().squeeze(1)]

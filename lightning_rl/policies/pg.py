@@ -7,10 +7,10 @@ from typing import Any
 import gymnasium as gym
 from torch import Tensor
 
+from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.policy_gradient import policy_gradient
 from lightning_rl.losses.returns import discounted_returns
 from lightning_rl.policies.advantages import standardised_over_ranks
-from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import LearningRate
 from lightning_rl.sample_batch import SampleBatch
@@ -50,7 +50,7 @@ class PG(Policy):
         """Add the discounted return of what followed each step, as its advantage."""
         ends = {"terminated": batch.terminated, "truncated": batch.truncated, "valid": batch.valid}
         batch = batch.copy()
-        batch["advantages"] = discounted_returns(self.normalised_rewards(batch), **ends, gamma=self.gamma)
+        batch["advantages"] = discounted_returns(batch.rewards, **ends, gamma=self.gamma)
         return self.flattened(batch)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:

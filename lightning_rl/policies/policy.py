@@ -1,15 +1,14 @@
 """The Policy: a LightningModule that acts and learns and owns no data.
 
-Here it is put together, saved and loaded. Acting is in `acting.py`, the minibatch loop in `learning.py`. A new
-algorithm overrides `postprocess_trajectory` (what a fragment needs before it can be learned from) and `loss`.
+A new algorithm overrides `postprocess_trajectory` (what a fragment needs before it can be learned from) and `loss`.
+How an iteration learns is in `learning/learner.py`; what a checkpoint holds is in `checkpoints.py`.
 """
 
 from __future__ import annotations
 
-import inspect
-import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -17,14 +16,25 @@ from typing import Any, ClassVar, Literal, Self
 import gymnasium as gym
 import numpy as np
 import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
 
 from lightning_rl.checkpoint_files import migrated, written_by
 from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError
-from lightning_rl.exploration import check_noise, make_exploration
+from lightning_rl.exploration import Exploration, check_noise, make_exploration
+from lightning_rl.learning.custom_losses import CustomLosses, LossEntries
+from lightning_rl.learning.gradients import GradientUpdate
+from lightning_rl.learning.learner import Learner
+from lightning_rl.learning.metrics import Metrics
+from lightning_rl.learning.optimiser import Optimiser
 from lightning_rl.models.catalog import ModelCatalog, ModelOptions, model_config
+from lightning_rl.models.distributions import ActionDistribution, Categorical
 from lightning_rl.models.distributions.base import DistFactory
-from lightning_rl.models.filters import RewardFilter, RewardFilterName, make_observation_filter
+from lightning_rl.models.fast_attributes import AtHand
+from lightning_rl.models.filters import MeanStdFilter, RewardFilter, RewardFilterName, make_observation_filter
 from lightning_rl.models.model import Model
+from lightning_rl.models.noisy import NoisyLinear
+from lightning_rl.models.previous_step import nothing_before
 from lightning_rl.policies.checkpoints import (
     check_finite_weights,
     check_fits,
@@ -34,31 +44,38 @@ from lightning_rl.policies.checkpoints import (
     policy_spec,
     restore,
     set_counters,
-    written,
 )
-from lightning_rl.policies.contributing import Contributing
-from lightning_rl.policies.custom_losses import CustomLosses, LossEntries
-from lightning_rl.policies.from_scratch import DEFINED, start_alone
-from lightning_rl.policies.optimiser import Optimiser
+from lightning_rl.policies.inputs import InputDict, first, leading_shape, mapped, row_count, transition_rows
 from lightning_rl.ranges import LearningRate, Positive, Probability, Seed
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import (
+    STEP_INPUTS,
+    SampleBatch,
+    action_mask_of,
+    flattened,
+    nested,
+    padding,
+    restored,
+)
 from lightning_rl.seeding import derive_seed
-from lightning_rl.signatures import checks_keywords
+from lightning_rl.signatures import checks_keywords, constructor_arguments
 from lightning_rl.spaces import ActionTransform
 
 __all__ = ["Policy"]
 
+VERBS = ("compute_actions", "learn_on_batch", "compute_gradients", "apply_gradients")
+READS_OUTPUTS = ("extra_action_out", "distribution", "_mask")  # methods by which a policy may use a model's outputs
+EXPLORES_BY_OUTPUTS = ("extra_action_out", "model_outputs")  # and a strategy
 
-class Policy(Contributing):
+
+class Policy(AtHand, LightningModule):
     """Model, action distribution, exploration, filters, loss and optimizer of one agent.
 
-    A subclass that defines `compute_actions` and `learn_on_batch`, and no `loss`, is written from scratch: nothing of
-    all that is built for it (`from_scratch.py`).
+    A class that needs nothing of this, and acts and learns by methods of its own, derives from `ScratchPolicy`.
 
     Args:
         observation_space: of one environment, before any preprocessing.
         action_space: of one environment.
-        config: of a policy written from scratch, kept as `config`; all others take keywords.
+        config: of a `ScratchPolicy`, which keeps it as `config`; all others take keywords.
         model: keys of `MODEL_DEFAULTS`; `None` takes them all.
         exploration: `{type: name or import path, **keywords}`; `None` samples from the action distribution.
         gamma: discount per environment step, in [0, 1].
@@ -80,19 +97,45 @@ class Policy(Contributing):
     Raises:
         UnsupportedSpaceError: this algorithm cannot take the space or the model; the message names what would work.
         ConfigError: a keyword is of another type or out of its range, a model key, optimizer or exploration is unknown,
-            or noisy layers explore that are not there.
+            noisy layers explore that are not there, or the class is one for `ScratchPolicy`.
+
+    Attributes:
+        model, dist_class: make outputs of inputs, and an action distribution of outputs.
+        preprocessor, observation_filter: make "obs_flat" of observations.
+        action_transform: makes the environment's actions of the policy's.
+        learner: takes the gradient steps.
+        env_steps, iterations, gradient_steps: counted so far; schedules follow `env_steps`.
+        passes, minibatches, microbatches: sweeps of an iteration; gradient steps of a sweep, `None` for as many as give
+            each about 64 rows; parts whose gradients are added up for a step.
+        log_extra: whether `loss` shall report the metrics that cost extra operations.
+        iteration_metrics, learn_seconds: means of the last iteration, and how long its learning took.
     """
 
     supports_recurrent: ClassVar[bool] = False
+    off_policy: ClassVar[bool] = False  # learns from transitions, of any policy, as a replay buffer gives them
+    evolves: ClassVar[bool] = False  # learns from the returns of perturbed policies
+    has_model: ClassVar[bool] = True
+    has_loss: ClassVar[bool] = False
+    uses_every_parameter: ClassVar[bool] = False  # that this class's `loss` reaches all of them; else DDP has to look
+    overridden: ClassVar[frozenset[str]] = frozenset()  # which of `VERBS` the class defines itself
 
+    observation_space: gym.Space[Any]
+    model: Model
+    dist_class: Callable[..., ActionDistribution]
+    exploration: Exploration
+    passes: int
+    minibatches: int | None
+    _switched: list[nn.Module] | None = None
+    with_updates: ClassVar[Callable[..., Any]]  # a subclass by functions: `function_policy.py` defines it
+
+    # -- construction -------------------------------------------------------------------------------------------------
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Recognise a class written from scratch by what it defines; let its constructor check its keywords."""
+        """Note what the class defines itself; let its constructor check its keywords."""
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
             cls.__init__ = checks_keywords("policy")(cls.__init__)
-        own = {name: getattr(cls, name) is not getattr(Policy, name) for name in DEFINED}
-        cls.learns_alone = own["learn_on_batch"] and not own["loss"]
-        cls.written_from_scratch = cls.learns_alone and own["compute_actions"]
+        cls.overridden = frozenset(verb for verb in VERBS if getattr(cls, verb) is not getattr(Policy, verb))
+        cls.has_loss = cls.loss is not Policy.loss
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Remember the constructor's arguments: workers and checkpoints build the same policy again from them."""
@@ -122,21 +165,10 @@ class Policy(Contributing):
         seed: Seed = 0,
     ) -> None:
         super().__init__()
-        self.automatic_optimization = False
-        self.observation_space, self.action_space, self.gamma, self.seed = observation_space, action_space, gamma, seed
-        self.passes, self.minibatches = 1, 1
-        self.env_steps = self.iterations = self.gradient_steps = 0
-        self.iteration_metrics: dict[str, float] = {}
-        self.learn_seconds = 0.0
-        self.diagnosing = True  # whether `loss` shall report what only a reader of curves needs
-
-        self._generators: dict[torch.device, torch.Generator] = {}
-        self._action_seed = derive_seed(seed, "rollout")
-        if self.written_from_scratch:
-            start_alone(self, config)
-            return
         if config:
             raise ConfigError(f"{type(self).__name__} takes keywords, not a config: write **config")
+        self._begin(observation_space, action_space, gamma, seed)
+        self._check_learns()
         self.action_transform = ActionTransform(action_space, normalize=normalize_actions, clip=clip_actions)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed, "init"))
@@ -149,13 +181,32 @@ class Policy(Contributing):
         self.preprocessor = self.model.preprocessor
         self.observation_filter = make_observation_filter(observation_filter, observation_space, self.preprocessor)
         self.reward_filter = RewardFilter(reward_filter, gamma)
-        self.custom_losses = CustomLosses(custom_losses)
-        self.optimiser = Optimiser(self, optimizer, optimizer_kwargs or {}, lr, max_grad_norm)
+        optimiser = Optimiser(self, optimizer, optimizer_kwargs or {}, lr, max_grad_norm)
+        self.learner = Learner(self, optimiser, CustomLosses(custom_losses))
         if self.is_recurrent and not self.supports_recurrent:
             raise UnsupportedSpaceError(
                 f"{type(self).__name__} does not learn from recurrent models; {type(self.model).__name__} has state: "
                 "choose a feed-forward model (model.use_lstm, use_gru and use_attention false), or an algorithm that "
                 "does: ppo, a2c, pg, r2d2"
+            )
+
+    def _begin(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], gamma: float, seed: int) -> None:
+        """The attributes that every policy has, whatever it is made of."""
+        self.automatic_optimization = False
+        self.observation_space, self.action_space, self.gamma, self.seed = observation_space, action_space, gamma, seed
+        self.passes, self.minibatches, self.microbatches = 1, 1, 1
+        self.env_steps = self.iterations = self.gradient_steps = 0
+        self.iteration_metrics: dict[str, float] = {}
+        self.learn_seconds = 0.0
+        self.log_extra = True
+        self.action_seed = derive_seed(seed, "rollout")
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def _check_learns(self) -> None:
+        if self.overridden >= {"compute_actions", "learn_on_batch"} and not self.has_loss:
+            raise ConfigError(
+                f"{type(self).__name__} acts and learns by methods of its own, without a loss: derive it from "
+                "lightning_rl.ScratchPolicy, for which no model and no optimizer are built"
             )
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
@@ -164,10 +215,471 @@ class Policy(Contributing):
         dist_class, num_outputs = ModelCatalog.get_action_dist(self.action_space, model, policy_space)
         return ModelCatalog.get_model(self.observation_space, self.action_space, num_outputs, model), dist_class
 
+    # -- acting -------------------------------------------------------------------------------------------------------
+    @torch.no_grad()
+    def compute_actions(
+        self,
+        obs: Any,
+        state: Sequence[Tensor] = (),
+        *,
+        prev_actions: Any = None,
+        prev_rewards: Any = None,
+        explore: bool | None = True,
+        timestep: int | None = None,
+        action_mask: Any = None,
+        logp: bool = True,
+    ) -> tuple[Any, list[Tensor], dict[str, Tensor]]:
+        """Actions for a batch of observations, always in eval mode.
+
+        Args:
+            obs: `[B, *]`, arrays or tensors, nested as the space is.
+            state: recurrent state `[B, …]` each; empty for feed-forward models.
+            prev_actions, prev_rewards: of the step(s) before, for models that ask for them (`Model.forward` has their
+                form); `None` at an episode's start.
+            explore: sample through the exploration strategy, also with `None`; False takes the best action.
+            timestep: env steps so far, which exploration schedules follow; `None` takes `env_steps`.
+            action_mask: `[B, n]`, allowed discrete actions; `None` looks for "action_mask" in a Dict observation.
+            logp: whether "action_logp" is among the columns, how likely the actions were.
+
+        Returns:
+            actions `[B, …]` in the policy's space (`env_actions` gives the environment's), the state after, and the
+            columns that a worker records.
+        """
+        training, device = self.training, self.device
+        if training:
+            self.eval()
+        try:
+            strategy, generator = self.exploration, self._generator(device)
+            timestep = self.env_steps if timestep is None else timestep
+            explore = explore is None or explore
+            how: dict[str, Any] = {"timestep": timestep, "explore": explore, "generator": generator}
+            if not logp and action_mask is None and self._model_may_rest(obs):
+                blind = strategy.blind_action(len(obs), **how)
+                if blind is not None:
+                    return blind, list(state), {}
+            on_cpu = type(obs) is np.ndarray and device.type == "cpu"  # as nearly always, at a sixth of the price
+            obs = torch.from_numpy(obs) if on_cpu else self._tensors(obs)
+            inputs = self.input_dict(obs, prev_actions=prev_actions, prev_rewards=prev_rewards)
+            outputs, state_out = strategy.model_outputs(self.model, inputs, self._state(state, obs), **how)
+            dist = self.distribution(outputs, self._mask(inputs["obs"], action_mask))
+            extra = {**strategy.extra_action_out(outputs), **self.extra_action_out(outputs, dist)}
+            if not logp:
+                return strategy.get_action(dist, **how), state_out, extra
+            actions, probabilities = strategy.get_exploration_action(dist, **how)
+            return actions, state_out, {"action_logp": probabilities, **extra}
+        finally:
+            if training:
+                self.train()
+
+    def _model_may_rest(self, obs: Any) -> bool:
+        """Whether actions are all that a forward would be for, and none of them can be forbidden."""
+        return (
+            self.dist_class is Categorical
+            and not self.model.forbids_actions
+            and not self.is_recurrent
+            and isinstance(obs, Tensor | np.ndarray)
+            and all(getattr(type(self), name) is getattr(Policy, name) for name in READS_OUTPUTS)
+            and all(getattr(type(self.exploration), name) is getattr(Exploration, name) for name in EXPLORES_BY_OUTPUTS)
+        )
+
+    def compute_single_action(
+        self,
+        obs: Any,
+        state: Sequence[Tensor] | None = None,
+        *,
+        prev_action: Any = None,
+        prev_reward: float | None = None,
+        explore: bool | None = False,
+        full_fetch: bool = False,
+    ) -> Any:
+        """The action for one observation, ready for `env.step`.
+
+        Args:
+            obs: as the environment gave it.
+            state: of a recurrent policy: what the call before returned, `[]` at an episode's start.
+            prev_action, prev_reward: of the step before, for models that ask for one of them; the action in the
+                policy's space.
+            explore: sample through the exploration strategy.
+            full_fetch: return the tuple below.
+
+        Returns:
+            The action; with `full_fetch=True` or a `state`, the tuple (action, state after, extra columns).
+        """
+        before = {"prev_actions": prev_action, "prev_rewards": prev_reward}
+        actions, state_out, extra = self.act(
+            _one(obs),
+            [s.unsqueeze(0) for s in state or ()],
+            **{name: self._tensors(nested(_one(value))) for name, value in before.items() if value is not None},
+            explore=explore,
+        )
+        action = first(self.env_actions(actions))
+        if full_fetch or state is not None:
+            return action, [s[0] for s in state_out], {name: value[0] for name, value in extra.items()}
+        return action
+
+    def compute_log_likelihoods(
+        self, actions: Any, obs: Any, state: Sequence[Tensor] = (), *, actions_normalized: bool = True, **before: Any
+    ) -> Tensor:
+        """Log π(a|s), `[B]`, of actions in the policy's space (`actions_normalized=False`: in the environment's).
+
+        Args:
+            actions: `[B, …]`.
+            obs, state: as in `compute_actions`.
+            actions_normalized: whether `actions` are in the policy's space.
+            before: "prev_actions" and "prev_rewards", as in `compute_actions`.
+        """
+        if not actions_normalized:
+            actions = self.action_transform.from_env(actions)
+        with torch.no_grad(), self.in_eval_mode():
+            obs = self._tensors(obs)
+            inputs = self.input_dict(obs, **before)
+            outputs, _ = self.model(inputs, self._state(state, obs), None)
+            return self.distribution(outputs, self._mask(inputs["obs"], None)).logp(self._tensors(actions))
+
+    def env_actions(self, actions: Any) -> Any:
+        """Policy-space actions as numpy arrays in the environment's space and structure."""
+        return self.action_transform.to_env(actions)
+
+    def extra_action_out(self, outputs: Tensor, dist: ActionDistribution) -> dict[str, Tensor]:
+        """More columns to record with each action; `outputs [B, K]` parametrise `dist`."""
+        return {}
+
+    def act(self, obs: Any, state: Sequence[Tensor] = (), **arguments: Any) -> tuple[Any, list[Tensor], dict[str, Any]]:
+        """`compute_actions` as workers call it; a class's own gets only the arguments that it may know."""
+        if "compute_actions" in self.overridden:
+            arguments.pop("logp", None)
+        if torch.is_autocast_enabled(self.device.type):  # of a gradient step that asked for more experience
+            with torch.autocast(self.device.type, enabled=False):
+                return self.compute_actions(obs, state, **arguments)
+        return self.compute_actions(obs, state, **arguments)
+
+    def seed_exploration(self, seed: int) -> None:
+        """Start the randomness of actions afresh from `seed`: a worker does it once a fragment."""
+        self.action_seed = seed
+        for generator in self._generators.values():
+            generator.manual_seed(seed)
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self.action_seed)
+        return self._generators[device]
+
+    # -- a model's outputs on rows ------------------------------------------------------------------------------------
+    def evaluate(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor]:
+        """Action distribution and values `[N]` of the rows, with gradients: one forward of the model."""
+        dist, kept = self._evaluated(batch)
+        values = self.model.value_function().float()  # whatever precision the network computes in
+        return dist, values if kept is None else values[kept]
+
+    def distribution_of(self, batch: SampleBatch) -> ActionDistribution:
+        """Action distribution of the rows, with gradients, for algorithms without a critic."""
+        return self._evaluated(batch)[0]
+
+    def _evaluated(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor | None]:
+        """The distribution of the rows; and which of the model's rows they are, if it also got padding."""
+        outputs, mask, kept = self.outputs_of(batch)
+        return self.distribution(outputs, mask), kept
+
+    def outputs_of(self, batch: SampleBatch, model: Model | None = None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The model's outputs `[N, K]` of the rows, with gradients; their action mask; their places among padding."""
+        model = self.model if model is None else model
+        # Without state the rows of a sequence have nothing to do with each other: no padding.
+        obs, seq_lens = batch.obs, batch.get("seq_lens") if self.is_recurrent else None
+        if seq_lens is None and not (model.prev_actions or model.prev_rewards):  # most of the time
+            inputs = self.input_dict(obs, is_training=model.training)
+            return model(inputs, (), None)[0], self.mask_of(batch), None
+        gaps = None if seq_lens is None else padding(seq_lens)
+        before: dict[str, Any] = {name: batch.get(name) for name in ("prev_actions", "prev_rewards")}
+        mask = self.mask_of(batch)
+        if gaps is not None:
+            obs, before = (
+                obs[gaps.rows],
+                {name: value[gaps.rows] for name, value in before.items() if value is not None},
+            )
+        inputs = self.input_dict(obs, is_training=model.training, **before)
+        outputs, _ = model(inputs, _listed(batch.get("state_in")), seq_lens)
+        outputs = outputs if gaps is None else outputs[gaps.kept]
+        return outputs, mask, None if gaps is None else gaps.kept
+
+    @torch.no_grad()
+    def values(self, obs: Any, fragment: SampleBatch | None = None) -> Tensor:
+        """V(s) of observations with any two leading dims `[T, B, *]` → `[T, B]`, in eval mode.
+
+        Args:
+            obs: what the values are of.
+            fragment: that holds, with the same leading dims, what models with memory read beside the observation.
+        """
+        shape = leading_shape(obs)
+        before = {} if fragment is None else {name: fragment.get(name) for name in STEP_INPUTS[1:]}
+        rows = {
+            name: mapped(lambda leaf: leaf.flatten(0, 1), value) for name, value in before.items() if value is not None
+        }
+        state = _listed(rows.pop("state_in", None))
+        obs = mapped(lambda leaf: leaf.flatten(0, 1), obs)
+        with self.in_eval_mode():  # targets: no dropout, and batch statistics learn from gradient steps alone
+            self.model(self.input_dict(obs, **rows), self._state(state, obs), None)
+            return self.model.value_function().float().unflatten(0, shape)
+
+    def distribution(self, outputs: Tensor, mask: Tensor | None = None) -> ActionDistribution:
+        """The action distribution that `outputs [N, K]` parametrise, restricted to `mask`."""
+        return self.dist_class(outputs, self.model, mask)
+
+    def acting_distribution(self, rows: SampleBatch) -> ActionDistribution:
+        """The distribution that the rows' actions were drawn from: of "action_dist_inputs", masked as it was then."""
+        return self.distribution(rows.action_dist_inputs, self.mask_of(rows))
+
+    def input_dict(
+        self, obs: Any, *, prev_actions: Any = None, prev_rewards: Any = None, is_training: bool | None = None
+    ) -> InputDict:
+        """What the model reads: "obs" nested as the environment's, "obs_flat" when asked for, what came before.
+
+        Args:
+            obs, prev_actions, prev_rewards: of `N` rows.
+            is_training: whether the model is in train mode; `None`: as this policy.
+        """
+        columns: dict[str, Any] = {"prev_actions": prev_actions, "prev_rewards": prev_rewards}
+        model = self.model
+        if (model.prev_actions and prev_actions is None) or (model.prev_rewards and prev_rewards is None):
+            nothing = self.nothing_before(row_count(obs))
+            columns = {name: nothing.get(name) if value is None else value for name, value in columns.items()}
+        columns["is_training"] = self.training if is_training is None else is_training
+        return InputDict(self.flat_observations, obs=self._original(obs), **columns)
+
+    def inputs_of(self, rows: SampleBatch, *, following: bool = False, is_training: bool | None = None) -> InputDict:
+        """What a model without state reads in the rows' observations, or in those that follow."""
+        prefix = "next_" if following else ""
+        before = {name: rows.get(f"{prefix}{name}") for name in self.read_before()}
+        return self.input_dict(rows[f"{prefix}obs"], is_training=is_training, **before)
+
+    def _original(self, obs: Any) -> Any:
+        return restored(self.observation_space, obs) if isinstance(obs, SampleBatch) else obs
+
+    def _state(self, state: Sequence[Tensor], obs: Any) -> Sequence[Tensor]:
+        """`state`, or the state at an episode's start where there is none yet."""
+        return state if len(state) > 0 or not self.is_recurrent else self.get_initial_state(row_count(obs))
+
+    def flat_observations(self, obs: Any) -> Tensor:
+        """Observations `[N, *]`, nested as the environment's, preprocessed and filtered: `[N, size]`."""
+        return self.observation_filter(self.preprocessor.transform_batch(obs))
+
+    def mask_of(self, rows: SampleBatch, *, following: bool = False) -> Tensor | None:
+        """The action mask `[N, …]` of the rows, or of what follows them; `None`: everything is allowed."""
+        prefix = "next_" if following else ""
+        return self._mask(rows[f"{prefix}obs"], rows.get(f"{prefix}action_mask"))
+
+    def _mask(self, obs: Any, column: Any) -> Tensor | None:
+        mask = action_mask_of(obs, column)
+        return None if mask is None else torch.as_tensor(mask, dtype=torch.bool, device=self.device)
+
+    def _tensors(self, value: Any) -> Any:
+        if isinstance(value, SampleBatch):
+            return value.to(self.device)
+        device = self.device
+        return mapped(lambda leaf: torch.as_tensor(leaf, device=device), value)
+
+    # -- what a model reads at an episode's start ---------------------------------------------------------------------
+    def get_initial_state(self, batch_size: int) -> list[Tensor]:
+        """The model's state at an episode's start, `[B, …]` each; empty for feed-forward models."""
+        return [s.unsqueeze(0).expand(batch_size, *s.shape).to(self.device) for s in self.model.get_initial_state()]
+
+    @property
+    def prev_actions(self) -> int:
+        """Of how many steps before the model reads the actions."""
+        return self.model.prev_actions
+
+    @property
+    def prev_rewards(self) -> int:
+        """Of how many steps before the model reads the rewards."""
+        return self.model.prev_rewards
+
+    def read_before(self) -> list[str]:
+        """Which of "prev_actions" and "prev_rewards" the model reads."""
+        return [name for name in ("prev_actions", "prev_rewards") if getattr(self.model, name)]
+
+    def nothing_before(self, batch_size: int) -> dict[str, Any]:
+        """The "prev_actions" and "prev_rewards" that the model reads at an episode's start."""
+        return nothing_before(self.model, self.action_transform.policy_space, batch_size, self.device)
+
+    # -- modes --------------------------------------------------------------------------------------------------------
+    @contextmanager
+    def in_eval_mode(self) -> Iterator[None]:
+        """Inside, batch norm uses its running statistics without changing them, and dropout and noise are off."""
+        training = self.training
+        if training:
+            self.eval()
+        try:
+            yield
+        finally:
+            if training:
+                self.train()
+
+    def train(self, mode: bool = True) -> Self:
+        """As `nn.Module.train`, but `resting_modules` stay in eval mode; quickly where `switching_modes` knows them."""
+        if self._switched is None:
+            super().train(mode)
+            for module in self.resting_modules() if mode else ():
+                module.training = False
+            return self
+        for module in self._switched:
+            module.__dict__["training"] = mode
+        return self
+
+    def resting_modules(self) -> list[nn.Module]:
+        """Modules of target networks: their values depend on one row, not on a batch, and not on what is dropped.
+
+        Noise is no such thing: targets have their own (Fortunato et al. 2018, section 3.1).
+        """
+        targets = [child for name, child in self.named_children() if name.startswith("target_")]
+        return [module for target in targets for module in target.modules() if not isinstance(module, NoisyLinear)]
+
+    @contextmanager
+    def switching_modes(self) -> Iterator[None]:
+        """Inside, acting and gradient steps take turns, and no module is added: the modules are listed once."""
+        resting = {id(module) for module in self.resting_modules()}
+        self._switched = [module for module in self.modules() if id(module) not in resting]
+        try:
+            yield
+        finally:
+            self._switched = None
+
+    # -- learning: what an algorithm overrides ------------------------------------------------------------------------
+    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
+        """Turn a fragment `[T, B, …]` into the rows `[N, …]` that `loss` reads, with what it needs added.
+
+        Args:
+            batch: with the rewards that the algorithm shall see: filtered, intrinsic ones added.
+            other_agent_batches: fragments of other policies in the same environments, by their ids.
+        """
+        if not self.has_loss and "learn_on_batch" in self.overridden:
+            return transition_rows(batch)
+        if not self.off_policy:
+            return self.flattened(batch)
+        batch = batch.copy()
+        for name in self.read_before():
+            if name in batch:
+                batch[f"next_{name}"] = batch[name][1:]
+        rows = transition_rows(batch)
+        rows["discounts"] = torch.full_like(rows.rewards, self.gamma)
+        return rows
+
+    def flattened(self, fragment: SampleBatch) -> SampleBatch:
+        """The experience of a fragment as rows `[N, …]`, for a recurrent model in sequences."""
+        return flattened(fragment, self.max_seq_len if self.is_recurrent else None)
+
+    def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """The scalar to descend on these rows, and scalars worth a curve."""
+        raise NotImplementedError(f"{type(self).__name__} must define loss(batch) -> (scalar, metrics)")  # abstract
+
+    def after_step(self) -> None:
+        """Called after every gradient step (target networks)."""
+
+    def after_iteration(self, metrics: dict[str, float]) -> None:
+        """Called after the last gradient step of an iteration with the means of its metrics (adaptive coefficients)."""
+
+    def before_next_sweep(self, rows: SampleBatch, fragment: SampleBatch) -> None:
+        """Called before each sweep but the first, with the rows and the fragment that they are of (newer targets)."""
+
+    def keep_learning(self, metrics: Metrics) -> bool:
+        """Whether to go on with this iteration's gradient steps; asked before each with its minibatch's metrics."""
+        return True
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """What the optimizer steps; groups may have an `lr_scale`, and `every` n-th gradient step as their turn."""
+        return [{"params": [p for p in self.parameters() if p.requires_grad]}]
+
+    def batches_of(self, rows: SampleBatch, steps: int) -> Iterable[SampleBatch]:
+        """Replayed rows as the batches of so many gradient steps, each asked for when the steps before it are taken.
+
+        An algorithm may add what stays the same for several of them.
+        """
+        return [rows] if steps == 1 else rows.timeslices(rows.count // steps)
+
+    def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
+        """Numbers about the whole training batch, once an iteration."""
+        return {}
+
+    def update_filters(self, rows: SampleBatch) -> None:
+        """Let the observation filter's statistics, where there are any, take rows `[N, …]` in."""
+        if isinstance(self.observation_filter, MeanStdFilter):
+            self.observation_filter.update(
+                self.preprocessor.transform_batch(restored(self.observation_space, rows.obs))
+            )
+
+    # -- learning: what loops and pipelines call ----------------------------------------------------------------------
+    def training_step(self, batch: Any, batch_idx: int = 0) -> None:
+        """One iteration: Lightning calls it with one rollout, the draws from a replay buffer, or a plan's next step."""
+        self.learner.learn_on(batch)
+
+    def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
+        """Learn from a fragment or from postprocessed rows; returns means of the metrics. See `Learner`."""
+        return self.learner.learn_on_batch(batch)
+
+    def compute_gradients(self, batch: SampleBatch) -> tuple[Any, dict[str, float]]:
+        """Gradients of one minibatch (a fragment is postprocessed first), as arrays in the order of `parameters()`."""
+        return self.learner.compute_gradients(batch)
+
+    def apply_gradients(self, gradients: Any) -> Tensor | None:
+        """Step with gradients from `compute_gradients`, perhaps of another copy of this policy.
+
+        Returns:
+            Their 2-norm before clipping, where it is known.
+
+        Raises:
+            NonFiniteError: a gradient is NaN or infinite; no parameter was changed.
+        """
+        return self.learner.apply_gradients(gradients)
+
+    def learn_on_gradients(self, updates: Iterable[tuple[int, GradientUpdate, bool]]) -> dict[str, float]:
+        """One iteration on gradient updates of workers; see `Learner.learn_on_gradients`."""
+        return self.learner.learn_on_gradients(updates)
+
+    def load_batch_into_buffer(self, batch: SampleBatch, buffer_index: int = 0) -> int:
+        """Keep the rows of a fragment (or postprocessed rows) on this policy's device; returns how many there are."""
+        return self.learner.load_batch(batch, buffer_index)
+
+    def get_num_samples_loaded_into_buffer(self, buffer_index: int = 0) -> int:
+        """Rows that `load_batch_into_buffer` keeps under this number."""
+        return self.learner.loaded_rows(buffer_index)
+
+    def learn_on_loaded_batch(self, offset: int = 0, buffer_index: int = 0) -> dict[str, float]:
+        """One gradient step on loaded rows, from row `offset` on; see `Learner.learn_on_loaded_batch`."""
+        return self.learner.learn_on_loaded_batch(offset, buffer_index)
+
+    def learn_on_batch_from_replay_buffer(self, replay_actor: Any, policy_id: str = "default_policy") -> dict[str, Any]:
+        """Learn on what a replay buffer draws, and give it the rows' TD errors.
+
+        Args:
+            replay_actor: a `LocalReplayBuffer`, or the Ray actor of one.
+            policy_id: whose rows.
+
+        Returns:
+            Metrics; none while the buffer gives nothing.
+
+        Raises:
+            ConfigError: the buffer has no rows of that policy.
+        """
+        remote = hasattr(replay_actor.replay, "remote")
+        # An object reference gives its value by itself, without an import of Ray.
+        batch = replay_actor.replay.remote(policy_id).future().result() if remote else replay_actor.replay(policy_id)
+        if batch is None:
+            return {}
+        batch = batch.to(self.device)
+        result = self.learn_on_batch(batch)
+        if "weights" in batch and "td_errors" in batch:
+            errors = {policy_id: (batch.batch_indexes.cpu(), torch.as_tensor(batch["td_errors"]).cpu())}
+            update = replay_actor.update_priorities
+            (update.remote if remote else update)(errors)
+        return result
+
+    @property
+    def in_trainer(self) -> bool:
+        """Whether a Trainer is fitting this policy now (else it learns alone)."""
+        return self._trainer is not None and self._trainer.training
+
     # -- Lightning ----------------------------------------------------------------------------------------------------
     def configure_optimizers(self) -> Any:
         """The one optimizer; its learning rate follows env steps, not Lightning's steps."""
-        return None if self.written_from_scratch else self.optimiser.torch_optimizer
+        return self.learner.optimiser.torch_optimizer
 
     def on_fit_start(self) -> None:
         """Warn where no number will reach the loggers; this package's DataModules bring the callback that logs."""
@@ -216,50 +728,30 @@ class Policy(Contributing):
 
     def get_state(self) -> dict[str, Any]:
         """Everything: weights, optimizer, counters; copies, which training leaves as they are."""
-        state: dict[str, Any] = {"weights": self.get_weights(), "counters": counters(self)}
-        if not self.written_from_scratch:
-            state["optimizer"] = deepcopy(self.optimiser.torch_optimizer.state_dict())
-        return state
+        optimizer = deepcopy(self.learner.optimiser.torch_optimizer.state_dict())
+        return {"weights": self.get_weights(), "counters": counters(self), "optimizer": optimizer}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue as the policy that gave `state`."""
         self.set_weights(state["weights"])
         if "optimizer" in state:
-            self.optimiser.torch_optimizer.load_state_dict(deepcopy(state["optimizer"]))
+            self.learner.optimiser.torch_optimizer.load_state_dict(deepcopy(state["optimizer"]))
         set_counters(self, state["counters"])
-
-    @classmethod
-    def with_updates(cls, name: str | None = None, **hooks: Any) -> type[Policy]:
-        """A subclass with some methods replaced by functions, as `PPO.with_updates("Mine", loss_fn=my_loss)`.
-
-        Args:
-            name: of the class, `None`: this one's. Give it to a variable at the top level of a module, and checkpoints
-                find it again.
-            hooks: those of `build_policy`.
-        """
-        from lightning_rl.policies.build_policy import build_policy  # which derives from this class
-
-        return build_policy(name or cls.__name__, base=cls, module=sys._getframe(1).f_globals["__name__"], **hooks)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
     def spec(self) -> dict[str, Any]:
         """Class, constructor keywords and spaces as plain data; `Policy.load` builds the policy again from it."""
         return policy_spec(self)
 
-    def constructor_arguments(self) -> dict[str, Any]:
-        """The keywords this policy was made with, the spaces among them."""
+    def constructor_arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The spaces that this policy was made with, and its keywords; another one is `cls(*spaces, **keywords)`."""
         args, kwargs = self.__dict__["_constructor"]
-        signature = inspect.signature(type(self).__init__)
-        arguments = dict(signature.bind(self, *args, **kwargs).arguments)
-        for name, parameter in signature.parameters.items():
-            if parameter.kind is parameter.VAR_KEYWORD:
-                arguments |= arguments.pop(name, {})
-        del arguments["self"]
-        return arguments
+        return constructor_arguments(type(self).__init__, args, kwargs, leading=2)
 
     def copy_for_acting(self) -> Policy:
         """Another policy of the same class and arguments, with the same weights, on the CPU."""
-        twin = type(self)(**self.constructor_arguments())
+        spaces, keywords = self.constructor_arguments()
+        twin = type(self)(*spaces, **keywords)
         twin.set_weights(self.get_weights())
         set_counters(twin, counters(self))
         return twin.eval()
@@ -273,22 +765,20 @@ class Policy(Contributing):
         checkpoint.update(written_by())
         checkpoint["policy"] = self.spec()
         checkpoint["counters"] = counters(self)
-        if self.written_from_scratch:
-            checkpoint["weights"] = written("weights", self.get_weights())
         check_finite_weights(self, checkpoint.get("weights"))
         self._reform_moments(checkpoint, "to_file")
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse another policy's file before anything of it is loaded; then take the counters."""
         check_fits(self, migrated(checkpoint, "(the one to load)"))
-        if checkpoint.get("optimizer_states") == [] and self.configure_optimizers() is not None:
+        if checkpoint.get("optimizer_states") == [] and self.has_model:
             raise CheckpointError("the checkpoint holds no state of an optimizer: it was changed, use another one")
         restore(self, checkpoint)
         self._reform_moments(checkpoint, "from_file")
 
     def _reform_moments(self, checkpoint: dict[str, Any], how: str) -> None:
-        if "optimizer_states" in checkpoint and not self.written_from_scratch:  # those learn in a way of their own
-            states = map(getattr(self.optimiser, how), checkpoint["optimizer_states"])
+        if "optimizer_states" in checkpoint and self.has_model:
+            states = map(getattr(self.learner.optimiser, how), checkpoint["optimizer_states"])
             checkpoint["optimizer_states"] = list(states)
 
     @staticmethod
@@ -350,3 +840,11 @@ class Policy(Contributing):
         else:
             policy = load_as(cls, checkpoint_path, kwargs, strict=strict, trust=trust)
         return policy if map_location is None else policy.to(map_location)  # type: ignore[return-value]
+
+
+def _listed(state: SampleBatch | None) -> list[Tensor]:
+    return [] if state is None else [state[str(number)] for number in range(len(state.columns))]
+
+
+def _one(value: Any) -> Any:
+    return mapped(lambda leaf: np.asarray(leaf)[None], value)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lightning_rl.distributed import mean_over_ranks
+from lightning_rl.learning.metrics import Metrics, mean_entropy
 from lightning_rl.losses.policy_gradient import (
     approx_kl,
     clip_fraction,
@@ -21,7 +22,6 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardised_over_ranks
 from lightning_rl.policies.kl import mean_kl
-from lightning_rl.policies.learning import Metrics, mean_entropy
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
@@ -111,10 +111,10 @@ class PPO(Policy):
         loss = policy_loss + self.value_coef * value_loss
         metrics = {"policy_loss": policy_loss, "value_loss": value_loss}
         entropy_coef = schedule_value(self.entropy_coef, self.env_steps)
-        if entropy_coef or self.diagnosing:
+        if entropy_coef or self.log_extra:
             metrics["entropy"] = mean_entropy(dist, entropy_coef)
             loss = loss - entropy_coef * metrics["entropy"] if entropy_coef else loss
-        if self.diagnosing or self.target_kl is not None:
+        if self.log_extra or self.target_kl is not None:
             metrics["approx_kl"] = approx_kl(logp, batch.action_logp)
             metrics["clip_fraction"] = clip_fraction(logp, batch.action_logp, clip)
         if self.penalised:

@@ -72,7 +72,6 @@ class R2D2(DQN):
         if not self.is_recurrent:
             return super().postprocess_trajectory(batch)
         batch = batch.copy()
-        batch["rewards"] = self.normalised_rewards(batch)
         for name in ("obs", "prev_actions", "prev_rewards"):
             if name in batch:
                 column = batch[name]

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.actor_critic import (
     critic_error,
     discrete_soft_policy_loss,
@@ -26,7 +27,6 @@ from lightning_rl.models.critics import CriticEnsemble, ParallelMLP
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.policies.inputs import InputDict
-from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import Follower, frozen, target_of
 from lightning_rl.ranges import Critics, NonNegative, Portion, Positive, Range
@@ -150,7 +150,7 @@ class SAC(Policy):
         loss = critic_loss + policy_loss
         batch["td_errors"] = td_errors.detach()
         metrics = {"value_loss": critic_loss, "policy_loss": policy_loss}
-        if self.diagnosing:
+        if self.log_extra:
             metrics |= {"entropy": entropy.detach().mean(), "alpha": alpha.detach()}
             metrics["q_mean"] = q_values.detach().mean()
         if self.target_entropy is not None:

@@ -11,11 +11,11 @@ from gymnasium import spaces
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.value import huber, mean_huber, td_targets
 from lightning_rl.models.catalog import ModelCatalog, model_config
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.q_model import QModel
-from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import Follower, target_of
 from lightning_rl.ranges import Count, LearningRate, Portion, Positive, Width
@@ -167,7 +167,7 @@ class SimpleQ(Policy):
 
     def metrics_of(self, values: Tensor, td_errors: Tensor) -> Metrics:
         """Mean Q-value of the actions taken and mean |TD error|, where somebody reads them."""
-        if not self.diagnosing:
+        if not self.log_extra:
             return {}
         return {"q_mean": values.detach().mean(), "td_error": td_errors.detach().abs().mean()}
 

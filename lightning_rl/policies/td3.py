@@ -12,13 +12,13 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from lightning_rl.errors import UnsupportedSpaceError
+from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.actor_critic import critic_error
 from lightning_rl.losses.value import td_targets
 from lightning_rl.models import Model
 from lightning_rl.models.critics import CriticEnsemble
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.policies.inputs import InputDict
-from lightning_rl.policies.learning import Metrics
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import Follower, frozen, target_of
 from lightning_rl.ranges import Count, Critics, LearningRate, NonNegative, Portion

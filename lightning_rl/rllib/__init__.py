@@ -41,7 +41,7 @@ from lightning_rl.rllib.trainers import Trainer, build_trainer, defaults_of  # n
 from lightning_rl.rollouts import RolloutWorker, WorkerSet  # noqa: F401
 from lightning_rl.sample_batch import SampleBatch, concat_samples  # noqa: F401
 
-Policy = TorchPolicy = policies.Policy
+Policy, TorchPolicy = policies.ScratchPolicy, policies.Policy  # the abstract class there has no model either
 PolicyEvaluator = RolloutWorker
 ReplayActor = LocalReplayBuffer
 build_torch_policy = policies.build_policy

@@ -87,7 +87,7 @@ def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync") -> LocalIterator:
     """
     policy = workers.policy
     rollouts = parallel_rollouts(workers, policy, mode)
-    return LocalIterator(for_each(rollouts, policy.take_experience) if policy.off_policy else rollouts)
+    return LocalIterator(for_each(rollouts, policy.learner.take_experience) if policy.off_policy else rollouts)
 
 
 def Replay(*, local_buffer: Any, policy_id: str | None = None) -> LocalIterator:  # noqa: N802

@@ -101,8 +101,8 @@ class SyncReplayOptimizer(SyncSamplesOptimizer):
 def taken_in(policy: Any, samples: SampleBatch) -> SampleBatch:
     """Samples as they are stored, counted: fragments, or rows of workers that postprocess them."""
     if is_fragment(samples):
-        return policy.take_experience(samples)
-    if policy.watches_experience:
+        return policy.learner.take_experience(samples)
+    if policy.learner.watches_experience:
         raise ConfigError(
             f"{type(policy).__name__} keeps statistics of what was experienced, and these workers give postprocessed "
             "rows: make them with postprocess=False"

@@ -41,11 +41,11 @@ class PolicyVerbs:
         return self.policy.compute_gradients(samples)
 
     def contribute(self) -> Any:
-        """A sample of this worker as a `Contribution`: its gradients, and what else a learner has to know."""
+        """A sample of this worker as a `GradientUpdate`: its gradients, and what else a learner has to know."""
         samples = self.sample()
         while not has_experience(samples):
             samples = self.sample()
-        return self.policy.contribution(samples)
+        return self.policy.learner.gradient_update(samples)
 
     def apply_gradients(self, gradients: Any) -> None:
         """Step with gradients, perhaps of another worker."""

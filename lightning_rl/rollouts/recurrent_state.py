@@ -88,7 +88,7 @@ def _put(now: Tensor, then: Tensor, chosen: Tensor) -> Tensor:
 
 
 def _cast(now: Tensor, newest: Tensor) -> Tensor:
-    return newest.to(now.device, now.dtype)
+    return torch.as_tensor(newest).to(now.device, now.dtype)  # a policy from scratch acts in arrays
 
 
 def _shifted(window: Tensor, newest: Tensor) -> Tensor:

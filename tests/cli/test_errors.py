@@ -52,7 +52,11 @@ GOLDEN: list[tuple[str, str, tuple[str, ...]]] = [
     ),
     ("checkpoint.monitor=eval/ret", "checkpoint.monitor='eval/ret': no such metric.", ("eval/ep_rew_mean",)),
     ("policy.optimizer=adm", "policy.optimizer='adm' is unknown. Did you mean 'adam'?", ()),
-    ("policy.custom_losses=[nowhere:loss]", "policy.custom_losses[0]='nowhere:loss': there is no module 'nowhere'", ()),
+    (
+        "policy.custom_losses=[nowhere:loss]",
+        "policy.custom_losses[0]='nowhere:loss': there is no module 'nowhere'",
+        (),
+    ),
     (
         "callbacks=[lightning.pytorch.callbacks.EarlyStopping]",
         "lightning.pytorch.callbacks.EarlyStopping: missing",

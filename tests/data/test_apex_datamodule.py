@@ -110,7 +110,7 @@ def test_rows_begin_with_the_errors_that_their_worker_found(tmp_path: Path) -> N
     ring = buffer.ring
     slots = np.flatnonzero(ring.flags >= 128)
     rows = buffer.rows(ring.ids(slots))
-    errors = policy.initial_priorities(rows).numpy()
+    errors = policy.learner.initial_priorities(rows).numpy()
     assert errors.std() > 0
     np.testing.assert_allclose(buffer.tree.get(slots), (errors + 1e-6) ** 0.6, rtol=1e-4)
 
@@ -340,7 +340,7 @@ def test_fragments_of_processes_hold_initial_priorities_of_their_weights(tmp_pat
     for shard in datamodule.replay.shards:
         buffer = shard.served.buffer
         slots = np.flatnonzero(buffer.ring.flags >= 128)
-        errors = policy.initial_priorities(buffer.rows(buffer.ring.ids(slots))).numpy()
+        errors = policy.learner.initial_priorities(buffer.rows(buffer.ring.ids(slots))).numpy()
         np.testing.assert_allclose(buffer.tree.get(slots), (errors + 1e-6) ** 0.6, rtol=1e-4)
 
 

@@ -63,7 +63,7 @@ def filled(kind: type[Policy], env: EnvCreator, steps: int = 200, **keywords: An
     data = HindsightDataModule(env, capacity=1000, **keywords)
     buffer = data.make_buffer(policy)
     worker = RolloutWorker(env, policy, num_envs=2, fragment_length=steps // 2, record_logp=False)
-    buffer.add(policy.take_experience(worker.sample()))
+    buffer.add(policy.learner.take_experience(worker.sample()))
     worker.stop()
     return buffer, data
 

@@ -157,7 +157,7 @@ def test_rewards_that_are_scaled_in_learning_are_scaled_here() -> None:
     by_learning["rewards"] = scaled.reward_filter.filtered(rows.rewards)
     plain.loss(by_learning)
     assert not torch.equal(by_learning.rewards, rows.rewards)
-    assert_close(scaled.initial_priorities(rows.copy()), by_learning["td_errors"].abs())
+    assert_close(scaled.learner.initial_priorities(rows.copy()), by_learning["td_errors"].abs())
 
 
 class WithoutErrors(SimpleQ):

@@ -129,7 +129,7 @@ def test_rows_hold_what_a_model_without_state_reads_of_the_step_before() -> None
     policy = DQN(*env.spaces(), model={"custom_model": ReadsBefore})
     buffer = ReplayDataModule(env, capacity=100, batch_size=8, learning_starts=8).make_buffer(policy)
     fragment = RolloutWorker(env, policy, fragment_length=40).sample()
-    buffer.add(policy.take_experience(fragment))
+    buffer.add(policy.learner.take_experience(fragment))
     assert buffer.ring is not None
     stored = buffer.rows(buffer.ring.ids(np.flatnonzero(buffer.ring.flags >= 128)))
     for rows in (stored, policy.postprocess_trajectory(fragment)):
@@ -149,7 +149,7 @@ def test_rows_hold_each_step_where_something_reads_it(memory: bool) -> None:
         policy = policy_class(*env.spaces(), model=model, **keywords)
         buffer = module.make_buffer(policy)
         fragment = RolloutWorker(env, policy, fragment_length=40).sample()
-        buffer.add(policy.take_experience(fragment))
+        buffer.add(policy.learner.take_experience(fragment))
         rows = buffer.sample(4)
         found = {"step_next_obs", "step_rewards", "intrinsic_rewards"} & set(rows)
         assert found == expected - ({"step_next_obs"} if memory else set())  # "next_obs" of a sequence's row is that

@@ -252,7 +252,8 @@ def test_noise_goes_on_from_fragment_to_fragment() -> None:
 def test_a_copy_with_its_weights_acts_alike() -> None:
     policy = made(SAC)
     spread(policy)
-    twin = type(policy)(**policy.constructor_arguments())
+    spaces, keywords = policy.constructor_arguments()
+    twin = type(policy)(*spaces, **keywords)
     twin.set_weights(policy.get_weights())
     for each in (policy, twin):
         each.seed_exploration(3)

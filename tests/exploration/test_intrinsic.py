@@ -135,11 +135,11 @@ def test_replay_learns_from_the_same_rewards_as_rollouts_do() -> None:
     fragment = RolloutWorker(env, policy, num_envs=2, fragment_length=64, vectorization="sync", seed=1).sample()
     fragment["rewards"] = 100.0 * fragment.rewards
     state = policy.get_state()
-    expected = policy._rows(fragment)
+    expected = policy.learner.rows_of(fragment)
     policy.set_state(state)
     buffer = ReplayBuffer(1000)
-    buffer.add(policy.take_experience(fragment))
-    rows = policy.scaled(buffer.sample(100))
+    buffer.add(policy.learner.take_experience(fragment))
+    rows = policy.learner.scaled(buffer.sample(100))
     known = {tuple(obs.tolist()): reward for obs, reward in zip(expected.obs, expected.rewards, strict=True)}
     assert_close(rows.rewards, torch.stack([known[tuple(obs.tolist())] for obs in rows.obs]))
     bonus = rows.rewards - policy.reward_filter.filtered(torch.tensor(100.0))
@@ -153,7 +153,7 @@ def test_every_algorithm_learns_from_what_is_paid(kind: str, policy_class: type[
     env = EnvCreator(Anything, {"observations": spaces.Discrete(5), "actions": spaces.Discrete(2)})
     policy, worker = made(kind, policy_class, env)
     fragment = worker.sample()
-    rows = policy._rows(fragment)
+    rows = policy.learner.rows_of(fragment)
     unpaid = policy.postprocess_trajectory(fragment)
     assert not torch.allclose(rows.advantages, unpaid.advantages)
     before = {name: p.detach().clone() for name, p in policy.exploration.named_parameters()}
@@ -265,7 +265,7 @@ def bonuses(n_step: int, iterations: int) -> list[float]:
     worker = RolloutWorker(EnvCreator(Ring), policy, num_envs=1, fragment_length=64, vectorization="sync", seed=1)
     buffer, generator, paid = ReplayBuffer(4096, n_step=n_step), np.random.default_rng(1), []
     for _ in range(iterations):
-        buffer.add(policy.take_experience(worker.sample()))
+        buffer.add(policy.learner.take_experience(worker.sample()))
         for _ in range(16):
             policy.learn_on_batch(buffer.sample(64, generator))
         paid.append(policy.exploration.info(0)["intrinsic_reward"])

@@ -42,7 +42,7 @@ def trained(name: str, probe: type[probes.Probe], iterations: int, gamma: float 
     buffer = ReplayBuffer(10_000, n_step=3 if name == "dqn, 3 steps" else 1, gamma=gamma)
     generator = np.random.default_rng(1)
     for _ in range(iterations):
-        buffer.add(policy.take_experience(worker.sample()))
+        buffer.add(policy.learner.take_experience(worker.sample()))
         for _ in range(8):
             policy.learn_on_batch(buffer.sample(64, generator))
     return policy

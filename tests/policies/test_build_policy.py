@@ -146,7 +146,7 @@ def test_the_functions_of_an_actor_critic_do_their_part() -> None:
     metrics = policy.learn_on_batch(fragment)
     assert metrics["grad_norm"] == pytest.approx(0.25, rel=1e-3) and metrics["grad_gnorm"] > 0.25
     assert metrics["vf_loss"] > 0 and metrics["n"] == int(fragment.valid.sum()) and metrics["mixed_in"] == 1.0
-    assert metrics["lr"] == 1e-2 and isinstance(policy.optimiser.torch_optimizer, torch.optim.Adam)
+    assert metrics["lr"] == 1e-2 and isinstance(policy.learner.optimiser.torch_optimizer, torch.optim.Adam)
     assert 0 < (weights(policy) - before).abs().max() <= 0.0101  # Adam's first step is the learning rate long
 
 
@@ -445,7 +445,7 @@ def test_gradients_are_processed_with_the_loss_they_are_of_and_nothing_need_be_r
 
     policy = PPO.with_updates("Seen", extra_grad_process_fn=process)(*CARTPOLE.spaces(), passes=1, minibatches=1)
     assert policy.learn_on_batch(worker(policy).sample())["loss"] == pytest.approx(seen[0].item())
-    assert policy.optimiser.info == {} and len(seen) == 1
+    assert policy.learner.optimiser.info == {} and len(seen) == 1
 
 
 class Listed(torch.optim.SGD):
@@ -455,7 +455,7 @@ class Listed(torch.optim.SGD):
 def test_an_optimizer_of_one_s_own_gets_the_parameters_as_they_are_beside_a_function_too() -> None:
     policy = PG.with_updates("Listing", extra_grad_process_fn=lambda policy: {})
     made = policy(*CARTPOLE.spaces(), optimizer=f"{__name__}:Listed")
-    (group,) = made.optimiser.torch_optimizer.param_groups
+    (group,) = made.learner.optimiser.torch_optimizer.param_groups
     assert [p.shape for p in group["params"]] == [p.shape for p in made.parameters()]
 
 

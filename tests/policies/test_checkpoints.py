@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_rl import ScratchPolicy
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
 from lightning_rl.policies import A2C, PPO, Policy
@@ -235,7 +236,7 @@ def test_what_no_other_process_can_import_is_refused(monkeypatch: pytest.MonkeyP
 
 
 # -- weights in a form of one's own -----------------------------------------------------------------------------------
-class Keeps(Policy):
+class Keeps(ScratchPolicy):
     """Written from scratch; its weights are whatever it was given."""
 
     weights: Any = None

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_rl import ScratchPolicy
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, NonFiniteError
+from lightning_rl.learning.gradients import GradientUpdate
 from lightning_rl.models.filters import RunningMoments
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.policies import A2C, A3C, APPO, PG, Policy
-from lightning_rl.policies.contributing import Contribution
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 
@@ -53,7 +54,7 @@ def test_taking_one_s_own_contribution_is_learning_from_the_fragment(case: str) 
     here, there = made(**CASES[case]), made(**CASES[case])
     for fragment in fragments(here):
         here.learn_on_batch(fragment)
-        sent = pickle.loads(pickle.dumps(there.contribution(fragment)))
+        sent = pickle.loads(pickle.dumps(there.learner.gradient_update(fragment)))
         there.learn_on_gradients([(0, sent, True)])
     first, second = state(here), state(there)
     for name, value in first.items():
@@ -70,7 +71,7 @@ def test_computing_a_contribution_changes_nothing_and_draws_nothing(case: str) -
     (fragment,) = fragments(policy, 1)
     policy.learn_on_batch(fragment)
     before, counters, generator = state(policy), policy.env_steps, torch.random.get_rng_state()
-    policy.contribution(fragment)
+    policy.learner.gradient_update(fragment)
     assert all(torch.equal(value, policy.state_dict()[name]) for name, value in before.items())
     assert policy.env_steps == counters and torch.equal(generator, torch.random.get_rng_state())
 
@@ -79,13 +80,13 @@ def test_an_older_contribution_steps_by_its_own_gradients() -> None:
     """SGD with rate 1: the weights of now minus gradients of weights that are two steps old."""
     policy = A2C(*CARTPOLE.spaces(), optimizer="sgd", lr=1.0, max_grad_norm=None, seed=1)
     old, *others = fragments(policy, 3)
-    contribution = policy.contribution(old)
+    contribution = policy.learner.gradient_update(old)
     for fragment in others:
         policy.learn_on_batch(fragment)
     expected = [
         p.detach() - torch.as_tensor(g) for p, g in zip(policy.parameters(), contribution.gradients, strict=True)
     ]
-    policy.take_contribution(contribution)
+    policy.learner.apply_update(contribution)
     for parameter, value in zip(policy.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.detach(), value)
 
@@ -94,7 +95,7 @@ def test_what_is_too_old_is_counted_and_seen_but_not_stepped_with() -> None:
     policy = made(**SCALED)
     (fragment,) = fragments(policy, 1)
     weights = [p.detach().clone() for p in policy.parameters()]
-    policy.learn_on_gradients([(0, policy.contribution(fragment), False)])
+    policy.learn_on_gradients([(0, policy.learner.gradient_update(fragment), False)])
     steps = int(fragment.valid.sum())
     assert policy.env_steps == steps and policy.gradient_steps == 0
     assert int(policy.observation_filter.moments.count) == steps  # type: ignore[union-attr]
@@ -106,7 +107,7 @@ def test_what_is_too_old_is_counted_and_seen_but_not_stepped_with() -> None:
 def test_gradients_that_are_not_finite_name_the_worker_and_step_nothing(value: float) -> None:
     policy = made()
     (fragment,) = fragments(policy, 1)
-    good = policy.contribution(fragment)
+    good = policy.learner.gradient_update(fragment)
     good.gradients[2][0] = value
     before = state(policy)
     with pytest.raises(NonFiniteError, match=r"worker 5 \(its loss is [\d.]+\): gradients not finite: model\.\w+"):
@@ -117,15 +118,15 @@ def test_gradients_that_are_not_finite_name_the_worker_and_step_nothing(value: f
 def test_metrics_are_means_over_the_contributions_that_have_them() -> None:
     policy = made()
     (fragment,) = fragments(policy, 1)
-    one = policy.contribution(fragment)
+    one = policy.learner.gradient_update(fragment)
     rest = {"env_steps": 3, "moments": {}, "changes": {}}
-    first = Contribution(one.gradients, {"loss": 1.0, "kl": 4.0}, **rest)
-    second = Contribution(one.gradients, {"loss": 5.0}, **rest)
+    first = GradientUpdate(one.gradients, {"loss": 1.0, "kl": 4.0}, **rest)
+    second = GradientUpdate(one.gradients, {"loss": 5.0}, **rest)
     metrics = policy.learn_on_gradients([(0, first, True), (1, second, True)])
     assert metrics["loss"] == 3.0 and metrics["kl"] == 4.0 and policy.env_steps == 6
 
 
-class FromScratch(Policy):
+class FromScratch(ScratchPolicy):
     """Actions of its own, and a learning of its own."""
 
     def compute_actions(self, obs: Any, state: Any) -> Any:
@@ -163,7 +164,7 @@ def test_a_policy_without_gradients_says_so() -> None:
 def test_other_on_policy_algorithms_contribute_too() -> None:
     policy = PG(*CARTPOLE.spaces(), seed=1)
     (fragment,) = fragments(policy, 1)
-    assert policy.learn_on_gradients([(0, policy.contribution(fragment), True)])["grad_norm"] > 0
+    assert policy.learn_on_gradients([(0, policy.learner.gradient_update(fragment), True)])["grad_norm"] > 0
 
 
 # -- gradients from elsewhere -----------------------------------------------------------------------------------------
@@ -171,7 +172,7 @@ class Rolls(A2C):
     """Notes what a loss finds: the mode, whether curves are read, and a number from the global generator."""
 
     def loss(self, batch: SampleBatch) -> Any:
-        self.found = self.training, self.diagnosing, float(torch.rand(()))
+        self.found = self.training, self.log_extra, float(torch.rand(()))
         return super().loss(batch)
 
 
@@ -179,7 +180,7 @@ def test_gradients_are_of_a_loss_in_train_mode_that_reports_everything() -> None
     policy: Any = made(Rolls)
     (fragment,) = fragments(policy, 1)
     policy.eval()
-    policy.diagnosing = False
+    policy.log_extra = False
     policy.compute_gradients(fragment)
     assert policy.found[:2] == (True, True)
 
@@ -191,7 +192,7 @@ def test_what_the_loss_of_a_contribution_draws_follows_from_the_fragment_s_seed(
     for process_seed, seed in ((1, 5), (2, 5), (2, 6)):
         torch.manual_seed(process_seed)
         policy.seed_exploration(seed)
-        policy.contribution(fragment)
+        policy.learner.gradient_update(fragment)
         drawn.append(policy.found[2])
     assert drawn[0] == drawn[1] != drawn[2]
 
@@ -200,7 +201,7 @@ def test_statistics_are_collected_for_the_contribution_alone() -> None:
     """What is learned later would pile up with them."""
     policy = made(**SCALED)
     first, second = fragments(policy, 2)
-    policy.contribution(first)
+    policy.learner.gradient_update(first)
     policy.learn_on_batch(second)
     parts = [part for part in policy.modules() if isinstance(part, RunningMoments)]
     assert len(parts) > 1 and all(part.news is None for part in parts)
@@ -222,7 +223,7 @@ class Switched(FullyConnectedNetwork):
 def test_buffers_that_have_no_difference_do_not_travel() -> None:
     policy = made(model={"custom_model": Switched})
     (fragment,) = fragments(policy, 1)
-    contribution = policy.contribution(fragment)
+    contribution = policy.learner.gradient_update(fragment)
     assert not contribution.changes and policy.model.on.tolist() == [True, False]  # type: ignore[union-attr]
 
 
@@ -283,10 +284,10 @@ class Noted(A3C):
         self.means.append(dict(metrics))
 
 
-def contributed(process_seed: int = 1) -> tuple[Any, Contribution]:
+def contributed(process_seed: int = 1) -> tuple[Any, GradientUpdate]:
     policy = made(Noted)
     (fragment,) = fragments(policy, 1)
-    contribution = policy.contribution(fragment)
+    contribution = policy.learner.gradient_update(fragment)
     torch.manual_seed(process_seed)
     return policy.eval(), contribution
 
@@ -305,12 +306,12 @@ def test_an_iteration_on_gradients_is_counted_ended_and_reported_once() -> None:
 
 
 def test_seconds_of_learning_are_those_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock moves on by 1 with each look at it: two contributions are 2 s of each iteration."""
-    monkeypatch.setattr("lightning_rl.policies.from_gradients.time", SimpleNamespace(perf_counter=count(10.0).__next__))
+    """The clock moves on by 1 with each look at it: 7 looks, of which 3 were waits for the next update."""
+    monkeypatch.setattr("lightning_rl.learning.learner.time", SimpleNamespace(perf_counter=count(10.0).__next__))
     policy, one = contributed()
     for _ in range(2):
         policy.learn_on_gradients([(0, one, True), (1, one, True)])
-        assert policy.learn_seconds == 2.0
+        assert policy.learn_seconds == 4.0
 
 
 def test_steps_are_in_train_mode_and_numbers_too_small_to_compute_with_quickly_are_0() -> None:
@@ -344,7 +345,7 @@ def test_functions_of_the_user_s_see_gradients_that_come_from_elsewhere() -> Non
     }
     here, there = (A3C.with_updates("Halving", **hooks)(*CARTPOLE.spaces(), seed=1) for _ in range(2))
     (fragment,) = fragments(here, 1)
-    assert there.learn_on_gradients([(0, here.contribution(fragment), True)])["halved"] == 0.5
+    assert there.learn_on_gradients([(0, here.learner.gradient_update(fragment), True)])["halved"] == 0.5
     assert seen == [None]
 
 
@@ -361,7 +362,9 @@ def test_microbatches_add_up_to_the_gradient_of_the_whole(standardise: bool, mem
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
     assert told_too == {name: pytest.approx(value, rel=1e-4, abs=1e-6) for name, value in told.items()}
-    assert not any(value.requires_grad for value in parts.differentiate(parts._rows(fragment)).values())
+    assert not any(
+        value.requires_grad for value in parts.learner.differentiate(parts.learner.rows_of(fragment))[1].values()
+    )
     whole.learn_on_batch(fragment)
     parts.learn_on_batch(fragment)
     assert parts.gradient_steps == 1
@@ -373,17 +376,17 @@ class Watched(A2C):
     """Notes how many rows each loss is of, and whether curves are read."""
 
     def loss(self, batch: SampleBatch) -> Any:
-        self.seen.append((batch.count, self.diagnosing))
+        self.seen.append((batch.count, self.log_extra))
         return super().loss(batch)
 
 
 def test_two_microbatches_are_two_losses_each_of_half_the_rows() -> None:
     policy: Any = made(Watched, microbatches=2, standardise_advantages=True)
     (fragment,) = fragments(policy, 1)
-    rows = policy._rows(fragment)
+    rows = policy.learner.rows_of(fragment)
     advantages = rows.advantages.clone()
-    for learn in (lambda: policy.differentiate(rows), lambda: policy.learn_on_batch(fragment)):
-        policy.seen, policy.diagnosing = [], False
+    for learn in (lambda: policy.learner.differentiate(rows), lambda: policy.learn_on_batch(fragment)):
+        policy.seen, policy.log_extra = [], False
         learn()
         first, second = (count for count, _ in policy.seen)
         assert first + second == rows.count and abs(first - second) <= 1
@@ -409,9 +412,9 @@ def test_a_whole_rollout_s_advantages_are_standardised_once() -> None:
     """Those that are nearly equal have a deviation of 1e-6, taken as 1e-4: 0.01 afterwards, and 1 if done twice."""
     policy = made(A2C, standardise_advantages=True)
     (fragment,) = fragments(policy, 1)
-    rows = policy._rows(fragment)
+    rows = policy.learner.rows_of(fragment)
     rows["advantages"] = 1e-6 * (-1.0) ** torch.arange(rows.count)
-    expected = torch.autograd.grad(policy.total_loss(rows)[0], list(policy.parameters()))
+    expected = torch.autograd.grad(policy.learner.total_loss(rows)[0], list(policy.parameters()))
     gradients, _ = policy.compute_gradients(rows)
     for gradient, of_loss in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(gradient, of_loss.numpy(), rtol=1e-4, atol=1e-6)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lightning_rl.policies.flat_parameters import (
+from lightning_rl.learning.flat_parameters import (
     FlatParameters,
     adam_step,
     is_plain_adam,

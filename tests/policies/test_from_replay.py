@@ -30,7 +30,7 @@ class Noted(DQN):
 
     def loss(self, batch: SampleBatch) -> Any:
         self.modes.append(self.training)
-        self.diagnosed.append(self.diagnosing)
+        self.diagnosed.append(self.log_extra)
         self.drawn.append(float(torch.rand(())))
         self.smallest.append(float(torch.tensor(1e-40) * 1.0))
         return super().loss(batch)
@@ -85,13 +85,13 @@ def test_an_iteration_without_draws_learns_nothing() -> None:
 
 
 def test_seconds_of_learning_are_those_between_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock moves on by 1 with each look at it: two draws are 2 s of each iteration."""
+    """The clock moves on by 1 with each look at it: 7 looks, of which 3 were waits for the next draw."""
     clock = SimpleNamespace(perf_counter=count(10.0).__next__)
-    monkeypatch.setattr("lightning_rl.policies.from_replay.time", clock)
+    monkeypatch.setattr("lightning_rl.learning.learner.time", clock)
     policy, rows = policy_and_rows()
     for _ in range(2):
         policy.training_step(Draws(policy, (rows, 1), (rows, 1)))
-        assert policy.learn_seconds == 2.0
+        assert policy.learn_seconds == 4.0
 
 
 def test_losses_are_in_train_mode_although_acting_left_it() -> None:
@@ -105,7 +105,7 @@ def test_one_step_in_sixteen_is_diagnosed() -> None:
     policy, rows = policy_and_rows()
     policy.training_step(Draws(policy, (rows, 10), (rows, 10)))
     assert [step for step, diagnosed in enumerate(policy.diagnosed) if diagnosed] == [0, 16]
-    assert len(policy.diagnosed) == 20 and policy.diagnosing
+    assert len(policy.diagnosed) == 20 and policy.log_extra
 
 
 def test_what_losses_draw_follows_from_the_seed_and_the_iteration() -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from lightning_rl import Algorithm, Policy, RolloutWorker, SampleBatch
+from lightning_rl import Algorithm, Policy, RolloutWorker, SampleBatch, ScratchPolicy
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.policies import PPO
@@ -22,11 +22,11 @@ from lightning_rl.policies import PPO
 CARTPOLE = EnvCreator("CartPole-v1")
 
 
-class Scratch(Policy):
+class Scratch(ScratchPolicy):
     """The least there can be: no model, no parameters, no optimizer."""
 
     def __init__(self, observation_space: Any, action_space: Any, config: dict[str, Any]) -> None:
-        Policy.__init__(self, observation_space, action_space, config)
+        ScratchPolicy.__init__(self, observation_space, action_space, config)
         self.w = 1.0
         self.learned: list[SampleBatch] = []
 
@@ -45,7 +45,7 @@ class Scratch(Policy):
         self.w = weights["w"]
 
 
-class Table(Policy):
+class Table(ScratchPolicy):
     """Q-learning in a table, without a config."""
 
     def __init__(self, observation_space: Any, action_space: Any, *, lr: float = 0.5, seed: int = 0) -> None:
@@ -82,7 +82,7 @@ def test_nothing_is_built_for_it() -> None:
     policy = Scratch(*CARTPOLE.spaces(), {"a": 1})
     assert not list(policy.parameters()) and policy.configure_optimizers() is None
     assert policy.config == {"a": 1} and isinstance(policy, Policy) and not policy.is_recurrent
-    assert not PPO.written_from_scratch and Scratch.written_from_scratch
+    assert PPO.has_model and not Scratch.has_model
 
 
 def test_any_action_space_will_do() -> None:
@@ -145,7 +145,7 @@ def test_equal_seeds_of_a_fragment_draw_equal_actions() -> None:
 def test_a_worker_builds_the_policy_and_gives_transitions_in_order_of_time() -> None:
     worker = RolloutWorker(lambda config: gym.make("CartPole-v1"), Scratch, fragment_length=60, num_envs=2, seed=1)
     rows = worker.sample()
-    assert rows.columns == ["actions", "rewards", "terminated", "truncated", "t", "obs", "next_obs"]
+    assert rows.columns == ["actions", "rewards", "terminated", "truncated", "t", "obs", "prev_actions", "next_obs"]
     inside = ~(rows.terminated | rows.truncated)[:-1]
     torch.testing.assert_close(rows.next_obs[:-1][inside][:50], rows.obs[1:][inside][:50])
     starts = rows.t == 0
@@ -254,7 +254,7 @@ def test_its_learning_is_in_train_mode_counted_and_reported() -> None:
 def test_seconds_of_its_learning_are_those_of_the_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock moves on by 1 with each look at it: at the start and at the end."""
     clock = SimpleNamespace(perf_counter=count(10.0).__next__)
-    monkeypatch.setattr("lightning_rl.policies.from_scratch.time", clock)
+    monkeypatch.setattr("lightning_rl.learning.learner.time", clock)
     assert taught()[0].learn_seconds == 1.0
 
 

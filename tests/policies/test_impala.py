@@ -133,7 +133,7 @@ def test_rows_have_filtered_rewards_and_the_fragment_stays_as_it_was(algorithm: 
     fragment = sampled(policy)
     fragment["rewards"] = 3.0 * fragment.rewards
     before = set(fragment)
-    rows = policy.postprocess_trajectory(fragment)
+    rows = policy.learner.rows_of(fragment)
     assert torch.equal(rows.rewards, torch.ones(rows.count)) and set(fragment) == before
     assert float(fragment.rewards[fragment.valid].min()) == 3.0
 
@@ -155,7 +155,7 @@ def test_the_terms_of_impala_s_loss() -> None:
     fragment = sampled(policy)
     disturb(policy, 0.1)
     rows = policy.postprocess_trajectory(fragment)
-    policy.diagnosing = True
+    policy.log_extra = True
     loss, metrics = policy.loss(rows)
     dist, values = policy.evaluate(rows)
     logp = dist.logp(rows.actions)
@@ -170,7 +170,7 @@ def test_the_terms_of_impala_s_loss() -> None:
     assert_close(metrics["approx_kl"], (log_ratio.exp() - 1 - log_ratio).mean())
     unexplained = (rows.value_targets - values.detach()).var(correction=0) / rows.value_targets.var(correction=0)
     assert_close(metrics["explained_variance"], 1 - unexplained, atol=1e-5, rtol=1e-4)
-    policy.diagnosing = False
+    policy.log_extra = False
     assert not {"approx_kl", "explained_variance"} & set(policy.loss(rows)[1])
 
 
@@ -196,7 +196,7 @@ def test_appo_s_curves_compare_the_policy_with_the_one_that_acted() -> None:
     log_ratio = (policy.distribution_of(rows).logp(rows.actions) - rows.action_logp).detach()
     assert_close(policy.loss(rows)[1]["approx_kl"], (log_ratio.exp() - 1 - log_ratio).mean())
     assert log_ratio.abs().max() > 0.01
-    policy.diagnosing = False
+    policy.log_extra = False
     assert not {"approx_kl", "clip_fraction"} & policy.loss(rows)[1].keys()
 
 
@@ -222,7 +222,7 @@ def test_impala_s_targets_are_those_of_the_policy_of_each_sweep(algorithm: type[
         place = rows["number"].argsort()  # each sweep shuffles
         seen.append((rows.value_targets[place], rows.advantages[place], (weighted / rows.advantages)[place]))
         if len(seen) == 2:  # nothing was learned since the sweep began
-            now = policy.postprocess_trajectory(fragment)
+            now = policy.postprocess_trajectory(policy.learner.with_rewards(fragment))
             expected = now.value_targets[now["number"].argsort()]
             assert stay or torch.allclose(rows.value_targets[place], expected, atol=1e-5)
         return weighted

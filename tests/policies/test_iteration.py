@@ -12,8 +12,8 @@ import torch
 
 from lightning_rl.callbacks import RLCallback
 from lightning_rl.config import check_config, compose_config
+from lightning_rl.learning.learner import LOG_EVERY
 from lightning_rl.policies import A3C, DQN, ES, PPO, Policy, Rainbow
-from lightning_rl.policies.from_replay import DIAGNOSED
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch, env_steps
 
@@ -29,7 +29,7 @@ def spy(base: type[Policy]) -> type[Policy]:
         means: list[dict[str, float]]
 
         def loss(self, batch: SampleBatch) -> Any:
-            self.losses.append((self.training, self.diagnosing, float(torch.rand(()))))
+            self.losses.append((self.training, self.log_extra, float(torch.rand(()))))
             self.weights.append(float(batch.get("weights", torch.ones(1)).min()))
             return super().loss(batch)
 
@@ -148,6 +148,6 @@ def test_curves_are_diagnosed_in_the_first_and_last_sweep_and_in_some_draws(runs
         policy, _ = runs[name]
         flags = [diagnosing for _, diagnosing, _ in policy.losses]
         starts = [number for number, flag in enumerate(flags) if flag]
-        assert starts[0] == 0 and DIAGNOSED in (after - before for before, after in pairwise(starts))
-        assert 1 / DIAGNOSED <= sum(flags) / len(flags) < 2 / DIAGNOSED
-        assert policy.diagnosing  # whoever asks for a loss elsewhere sees all of it
+        assert starts[0] == 0 and LOG_EVERY in (after - before for before, after in pairwise(starts))
+        assert 1 / LOG_EVERY <= sum(flags) / len(flags) < 2 / LOG_EVERY
+        assert policy.log_extra  # whoever asks for a loss elsewhere sees all of it

@@ -15,6 +15,7 @@ from lightning_rl.data.population_datamodule import PopulationDataModule
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import StochasticSampling
+from lightning_rl.learning.metrics import means
 from lightning_rl.policies import (
     A2C,
     APPO,
@@ -29,10 +30,8 @@ from lightning_rl.policies import (
     Policy,
     Rainbow,
     SimpleQ,
-    learning,
 )
 from lightning_rl.policies.apex import ApexDQN
-from lightning_rl.policies.metrics import means
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs.trainer import reaches_every_parameter
 from lightning_rl.sample_batch import SampleBatch
@@ -70,7 +69,7 @@ class Scripted(Policy):
         assert torch.is_grad_enabled()
         number = sum(isinstance(note, int) for note in self.noted)
         self.noted.append(number)
-        self.diagnosed.append(self.diagnosing)
+        self.diagnosed.append(self.log_extra)
         loss = torch.stack([p.square().sum() for p in self.model.parameters()]).sum()
         tiny = torch.full((), 1e-40) * 1.0
         return loss, {"number": torch.tensor(float(number)), "tiny": (tiny != 0).float()}
@@ -106,7 +105,7 @@ def test_the_first_step_and_those_of_the_last_sweep_report_what_only_curves_need
 
 def test_there_is_nothing_to_do_between_sweeps_over_rows_that_are_no_fragment() -> None:
     policy = scripted(passes=3, minibatches=2)
-    policy.learn_on_batch(policy._rows(fragment_of(policy)))
+    policy.learn_on_batch(policy.learner.rows_of(fragment_of(policy)))
     assert policy.noted == [0, 1, 2, 3, 4, 5]
 
 
@@ -135,10 +134,10 @@ def test_every_rank_cuts_as_many_minibatches_of_two_rows_or_more(
     rows_here: int, rows_there: int, count: int, monkeypatch: Any
 ) -> None:
     """Two ranks: a mean of 192 rows is cut in 3; of 5 rows here each minibatch gets 2 of, 1 stays whole."""
-    monkeypatch.setattr(learning, "gathered", lambda here: [here, (rows_there, rows_there // 2)])
+    monkeypatch.setattr("lightning_rl.learning.learner.gathered", lambda here: [here, (rows_there, rows_there // 2)])
     policy = scripted()
     policy.minibatches = None
-    assert policy.minibatch_count(SampleBatch(rewards=torch.zeros(rows_here))) == count
+    assert policy.learner.minibatch_count(SampleBatch(rewards=torch.zeros(rows_here))) == count
 
 
 def test_a_draw_for_several_steps_is_cut_in_order_and_one_for_a_single_step_stays_whole() -> None:
@@ -151,7 +150,7 @@ def test_a_draw_for_several_steps_is_cut_in_order_and_one_for_a_single_step_stay
 
 def test_an_algorithm_learns_from_rollouts_unless_its_class_says_otherwise() -> None:
     policy = scripted()
-    found = policy._rows(fragment_of(policy))
+    found = policy.learner.rows_of(fragment_of(policy))
     assert found.count == 16 and not {"next_obs", "discounts"} & set(found)
     data = PopulationDataModule({"id": "CartPole-v1"}, directions=4)
     data._policy = lambda: policy  # type: ignore[method-assign]
@@ -187,12 +186,12 @@ def test_hooks_of_every_callback_see_the_rows_then_the_result() -> None:
 
 def test_a_policy_outside_a_fit_draws_as_the_first_rank_does() -> None:
     policy, trainer = scripted(), SimpleNamespace(callbacks=[], training=False, global_rank=3)
-    alone = policy._begin_iteration().initial_seed()
+    alone = policy.learner._begin().initial_seed()
     assert alone == derive_seed(1, "learner", 0, 0)
     policy._trainer = trainer
-    assert not policy.in_trainer and policy._begin_iteration().initial_seed() == alone
+    assert not policy.in_trainer and policy.learner._begin().initial_seed() == alone
     trainer.training = True
-    assert policy.in_trainer and policy._begin_iteration().initial_seed() == derive_seed(1, "learner", 0, 3)
+    assert policy.in_trainer and policy.learner._begin().initial_seed() == derive_seed(1, "learner", 0, 3)
 
 
 def test_rows_that_name_their_places_in_a_buffer_are_scaled_for_algorithms_that_replay_only() -> None:
@@ -200,7 +199,7 @@ def test_rows_that_name_their_places_in_a_buffer_are_scaled_for_algorithms_that_
         policy: Any = policy_class(*CARTPOLE.spaces(), **SMALL, reward_filter="return_std")
         policy.reward_filter.normaliser.moments.update(torch.tensor([[0.0], [20.0]]))
         batch = rows(count=4, rewards=torch.ones(4), batch_indexes=torch.arange(4))
-        assert policy._rows(batch).rewards.tolist() == pytest.approx([0.1 if scaled else 1.0] * 4)
+        assert policy.learner.rows_of(batch).rewards.tolist() == pytest.approx([0.1 if scaled else 1.0] * 4)
 
 
 def test_seconds_of_learning_are_those_of_the_whole_iteration() -> None:
@@ -214,17 +213,17 @@ def test_seconds_of_learning_are_those_of_the_whole_iteration() -> None:
 def test_a_loss_is_the_sum_of_what_the_model_and_the_exploration_make_of_it() -> None:
     """The model adds 2 and 4 times the algorithm's loss to it, the exploration learns from a loss of 5."""
     policy, batch = scripted(), rows(count=4)
-    plain = policy.total_loss(batch)[0].detach()
+    plain = policy.learner.total_loss(batch)[0].detach()
     policy.model.custom_loss = lambda loss, batch: [loss, 2.0 * loss, 4.0 * loss]
     policy.exploration.loss = lambda policy, batch: (torch.tensor(5.0), {"size": torch.tensor(3.0)})
-    loss, metrics = policy.total_loss(batch)
+    loss, metrics = policy.learner.total_loss(batch)
     assert_close(loss.detach(), 7.0 * plain + 5.0)
     assert metrics["loss"] is loss and metrics["exploration/size"] == 3.0
 
 
 def test_metrics_that_wait_for_the_end_of_an_iteration_hold_no_graph() -> None:
     policy, batch = scripted(), rows(count=4)
-    metrics = policy.descended(*policy.total_loss(batch))
+    metrics, _ = policy.learner.step(batch)
     assert "loss" in metrics and not any(value.requires_grad for value in metrics.values())
 
 
@@ -233,7 +232,7 @@ def test_first_priorities_depend_on_neither_dropout_nor_the_state_of_the_generat
     for seed, training in ((1, True), (2, True), (3, False)):
         policy.train(training)
         torch.manual_seed(seed)
-        found.append(policy.initial_priorities(rows("sac")))
+        found.append(policy.learner.initial_priorities(rows("sac")))
         assert policy.training is training
     assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
 
@@ -250,7 +249,7 @@ class Looks(StochasticSampling):
 def test_rows_to_learn_from_carry_no_gradient() -> None:
     policy = scripted(exploration={"type": Looks})
     policy.learn_on_batch(fragment_of(policy))
-    assert not policy._rows(fragment_of(policy)).rewards.requires_grad
+    assert not policy.learner.rows_of(fragment_of(policy)).rewards.requires_grad
 
 
 def test_a_number_so_small_that_a_cpu_is_slow_with_it_is_0_while_learning() -> None:

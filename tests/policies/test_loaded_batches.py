@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from lightning_rl import ScratchPolicy
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
+from lightning_rl.learning.learner import Learner
 from lightning_rl.policies import A2C, DQN, PPO, R2D2, SAC, Policy
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rollouts import RolloutWorker
@@ -51,7 +53,7 @@ def test_a_part_of_the_rows_is_learned_from_at_an_offset() -> None:
         fragment = worker.sample()
         policy.load_batch_into_buffer(fragment, buffer_index=1)
         if change:
-            policy._loaded[1].obs[:15] = 0.0
+            policy.learner._loaded[1].obs[:15] = 0.0
         policy.learn_on_loaded_batch(offset=15, buffer_index=1)
         ends.append(weights(policy))
     assert torch.equal(*ends)
@@ -63,7 +65,7 @@ def test_a_part_is_as_many_rows_as_minibatches_leave_it() -> None:
     for changed in (slice(0, 0), slice(7, 20), slice(6, 7)):
         policy, worker = made(PPO, minibatches=3)
         policy.load_batch_into_buffer(worker.sample())
-        policy._loaded[0].obs[changed] = 0.0
+        policy.learner._loaded[0].obs[changed] = 0.0
         policy.learn_on_loaded_batch()
         ends.append(weights(policy))
     assert torch.equal(ends[0], ends[1]) and not torch.equal(ends[0], ends[2])
@@ -85,7 +87,7 @@ def test_rows_count_where_they_were_not_counted_when_they_came(kind: type[Policy
     policy, worker = made(kind, observation_filter="mean_std")
     twin, _ = made(kind, observation_filter="mean_std")
     fragment = worker.sample()
-    rows = twin._rows(fragment)
+    rows = twin.learner.rows_of(fragment)
     assert policy.load_batch_into_buffer(rows, 3) == rows.count == 20
     assert (policy.env_steps, policy.iterations, int(policy.observation_filter.moments.count)) == (counted, 1, 0)
     policy.load_batch_into_buffer(fragment)
@@ -98,7 +100,7 @@ class Notes(PPO):
     """Notes how its loss was called."""
 
     def loss(self, batch: SampleBatch) -> Any:
-        self.called = self.training, self.diagnosing
+        self.called = self.training, self.log_extra
         return super().loss(batch)
 
 
@@ -108,7 +110,7 @@ def test_a_step_is_taken_in_train_mode_by_the_rate_of_now_and_with_all_metrics()
     policy.eval()
     policy.load_batch_into_buffer(worker.sample())
     policy.eval()
-    policy.diagnosing = False
+    policy.log_extra = False
     before = weights(policy)
     policy.learn_on_loaded_batch()
     assert policy.called == (True, True) and torch.equal(weights(policy), before)
@@ -119,12 +121,12 @@ def test_a_step_is_taken_in_train_mode_by_the_rate_of_now_and_with_all_metrics()
 
 def test_loading_begins_an_iteration_as_learning_does(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = []
+    monkeypatch.setattr(Learner, "_begin", lambda self: begun.append(type(self.policy)))
     for kind in (PPO, Counts):
-        monkeypatch.setattr(kind, "_begin_iteration", lambda self: begun.append(type(self)))
         creator = EnvCreator("CartPole-v1")
         policy = kind(*creator.spaces())
         policy.load_batch_into_buffer(RolloutWorker(creator, policy, fragment_length=20).sample())
-    assert begun == [PPO], "and a policy written from scratch has none"
+    assert begun == [PPO, Counts]
 
 
 def test_what_is_not_loaded_cannot_be_learned_from() -> None:
@@ -144,7 +146,7 @@ def test_loaded_rows_are_no_part_of_a_policy_s_state() -> None:
     assert set(policy.state_dict()) == before
 
 
-class Counts(Policy):
+class Counts(ScratchPolicy):
     """Written from scratch."""
 
     rows = 0
@@ -171,7 +173,7 @@ def test_rows_of_a_replay_buffer_are_learned_from_and_get_their_priorities(alpha
     buffer = LocalReplayBuffer(learning_starts=30, replay_batch_size=16, prioritized_replay_alpha=alpha)
     assert policy.learn_on_batch_from_replay_buffer(buffer) == {}
     for _ in range(2):
-        buffer.add_batch(policy.take_experience(worker.sample()))
+        buffer.add_batch(policy.learner.take_experience(worker.sample()))
     before = weights(policy)
     assert policy.learn_on_batch_from_replay_buffer(buffer, "default_policy")["loss"] > 0
     assert not torch.equal(before, weights(policy)) and policy.gradient_steps == 1
@@ -203,7 +205,7 @@ def test_a_buffer_is_told_errors_where_it_weighs_rows_and_there_are_some(
     kind: type[Policy], weighted: bool, told: bool
 ) -> None:
     policy, worker = made(kind)
-    rows = policy._rows(worker.sample())
+    rows = policy.learner.rows_of(worker.sample())
     rows["batch_indexes"] = torch.arange(100, 100 + rows.count)
     if weighted:
         rows["weights"] = torch.ones(rows.count)
@@ -226,7 +228,7 @@ def test_the_buffer_may_be_a_ray_actor() -> None:
         policy, worker = made(DQN)
         actor = LocalReplayBuffer.as_remote(num_cpus=0).remote(learning_starts=10, replay_batch_size=8)
         assert policy.learn_on_batch_from_replay_buffer(actor, "default_policy") == {}
-        ray.get(actor.add_batch.remote(policy.take_experience(worker.sample())))
+        ray.get(actor.add_batch.remote(policy.learner.take_experience(worker.sample())))
         assert policy.learn_on_batch_from_replay_buffer(actor, "default_policy")["loss"] > 0
         assert len(ray.get(actor.stats.remote())) == 2
     finally:

@@ -79,7 +79,7 @@ def test_the_kl_penalty_compares_two_masked_policies(kind: str, memory: bool) ->
         policy = PPO(SPACES[kind], Forbidding.action_space, model={"use_lstm": True, "lstm_cell_size": 8}, kl_coef=0.2)
         env = EnvCreator(Forbidding, {"kind": kind}, check=False)
         worker = RolloutWorker(env, policy, num_envs=2, fragment_length=32, vectorization="sync", seed=2)
-    rows = policy._rows(worker.sample())
+    rows = policy.learner.rows_of(worker.sample())
     _, metrics = policy.loss(rows)
     assert abs(metrics["kl"].item()) < 1e-6
     assert torch.isfinite(policy.acting_distribution(rows).logp(rows.actions)).all()

@@ -183,7 +183,7 @@ def test_targets_are_computed_ahead_where_several_steps_have_the_same(interval: 
 
 def stepped(policy: Any, batch: SampleBatch) -> Tensor:
     """TD errors of a gradient step."""
-    policy.descended(*policy.total_loss(batch))
+    policy.learner.step(batch)
     return batch["td_errors"]
 
 
@@ -228,7 +228,7 @@ def test_replayed_rows_are_scaled_when_they_are_learned_from_alone_too() -> None
     policy.learn_on_batch(others)  # which nobody replayed: they are as they shall be
     assert_close(replayed["td_errors"], others["td_errors"])
     assert replayed.rewards.tolist() == [1.0] * 6
-    gradients = [policy.contribution(batch).gradients[0] for batch in (replayed, others)]
+    gradients = [policy.learner.gradient_update(batch).gradients[0] for batch in (replayed, others)]
     np.testing.assert_allclose(*gradients, rtol=1e-5)
 
 
@@ -331,7 +331,7 @@ def paid_rows(reward_filter: str, rewards: list[float], **keywords: Any) -> tupl
     fragment["valid"] = torch.ones(count, 1, dtype=torch.bool)
     raw = fragment.rewards.clone()
     buffer = ReplayBuffer(100, gamma=0.5, **keywords)
-    buffer.add(policy.take_experience(fragment))
+    buffer.add(policy.learner.take_experience(fragment))
     assert torch.equal(fragment.rewards, raw) and policy.env_steps == count
     assert buffer.ring is not None
     return policy, buffer.rows(buffer.ring.ids(np.arange(count)))
@@ -346,8 +346,8 @@ def paid_rows(reward_filter: str, rewards: list[float], **keywords: Any) -> tupl
 )
 def test_what_the_exploration_pays_comes_on_top_of_clipped_rewards(n_step: int, expected: list[float]) -> None:
     policy, rows = paid_rows("sign", [3.0, -2.0, 7.0], n_step=n_step)
-    assert policy.scaled(rows).rewards.tolist() == expected
-    assert "intrinsic_rewards" in rows and "intrinsic_rewards" not in policy.scaled(rows)
+    assert policy.learner.scaled(rows).rewards.tolist() == expected
+    assert "intrinsic_rewards" in rows and "intrinsic_rewards" not in policy.learner.scaled(rows)
 
 
 def test_what_the_exploration_pays_is_not_scaled_with_the_rewards() -> None:
@@ -355,7 +355,7 @@ def test_what_the_exploration_pays_is_not_scaled_with_the_rewards() -> None:
     policy, rows = paid_rows("return_std", [3.0, -2.0, 7.0], n_step=3)
     moments = policy.reward_filter.normaliser.moments
     moments.m2.copy_(100.0 * moments.count)
-    assert policy.scaled(rows).rewards[0].item() == pytest.approx(0.375 + 0.875)
+    assert policy.learner.scaled(rows).rewards[0].item() == pytest.approx(0.375 + 0.875)
 
 
 def test_each_scaled_reward_is_clipped_and_not_their_sum() -> None:
@@ -364,8 +364,8 @@ def test_each_scaled_reward_is_clipped_and_not_their_sum() -> None:
     moments = policy.reward_filter.normaliser.moments
     moments.m2.copy_(moments.count)
     assert rows["step_rewards"].tolist() == [[7.0, 8.0, 30.0], [8.0, 30.0, 0.0], [30.0, 0.0, 0.0]]
-    assert policy.scaled(rows).rewards.tolist() == pytest.approx([13.5 + 0.875, 13.0 + 0.75, 10.5])
-    assert "step_rewards" not in policy.scaled(rows)
+    assert policy.learner.scaled(rows).rewards.tolist() == pytest.approx([13.5 + 0.875, 13.0 + 0.75, 10.5])
+    assert "step_rewards" not in policy.learner.scaled(rows)
 
 
 @pytest.mark.parametrize("interval", [1, 3])
@@ -459,9 +459,9 @@ def test_the_ends_of_c51_s_support() -> None:
     fewest = made("c51", num_atoms=2, v_min=-3.0, v_max=5.0)
     assert_close(fewest.model.support, torch.tensor([-3.0, 5.0]))
     assert_close(fewest.target_model.support, torch.tensor([-3.0, 5.0]))
-    fewest.diagnosing = True
+    fewest.log_extra = True
     assert "support_clipped" in fewest.loss(rows())[1]
-    fewest.diagnosing = False
+    fewest.log_extra = False
     assert fewest.loss(rows())[1] == {}
     assert made("c51", v_min=0, v_max=2**70).model.support[-1] == 2.0**70
     with pytest.raises(ConfigError, match=r"v_min=1\.0, policy\.v_max=1\.0"):
@@ -562,8 +562,8 @@ def test_a_keyword_that_an_optimizer_does_not_have_is_refused_when_the_policy_is
         with pytest.raises(ConfigError, match=r"no key 'policy\.optimizer_kwargs\.eps'"):
             policy_class(OBS, TWO, optimizer="sgd")
         policy_class(OBS, TWO, optimizer="sgd", optimizer_kwargs=None)
-    assert Rainbow(OBS, TWO).optimiser.torch_optimizer.param_groups[0]["eps"] == 1.5e-4
-    assert R2D2(OBS, TWO).optimiser.torch_optimizer.param_groups[0]["eps"] == 1e-3
+    assert Rainbow(OBS, TWO).learner.optimiser.torch_optimizer.param_groups[0]["eps"] == 1.5e-4
+    assert R2D2(OBS, TWO).learner.optimiser.torch_optimizer.param_groups[0]["eps"] == 1e-3
 
 
 @pytest.mark.parametrize("policy_class", [SAC, TQC, TD3, DDPG])
@@ -636,7 +636,7 @@ def test_td_errors_that_a_buffer_keeps_hold_no_graph(name: str) -> None:
 def test_sac_reports_what_only_curves_need_where_it_diagnoses() -> None:
     policy = made("sac", initial_alpha=0.25)
     assert policy.loss(rows("sac"))[1]["alpha"].item() == pytest.approx(0.25)
-    policy.diagnosing = False
+    policy.log_extra = False
     assert set(policy.loss(rows("sac"))[1]) == {"value_loss", "policy_loss"}
 
 
@@ -671,12 +671,12 @@ def test_td3_s_actor_rests_in_between_with_its_moments_and_the_targets() -> None
     parts = {part: getattr(policy, part) for part in ("model", "critic", "target_model", "target_critic")}
     for step in range(1, 7):
         before = {part: vector(module) for part, module in parts.items()}
-        moments = [copy.deepcopy(policy.optimiser.torch_optimizer.state[p]) for p in actor_group(policy)]
+        moments = [copy.deepcopy(policy.learner.optimiser.torch_optimizer.state[p]) for p in actor_group(policy)]
         policy.learn_on_batch(rows("td3"))
         assert not torch.equal(before["critic"], vector(policy.critic))
         same = {part: torch.equal(before[part], vector(module)) for part, module in parts.items() if part != "critic"}
         assert set(same.values()) == {step % 3 != 0}, f"step {step}: {same}"
-        now = [policy.optimiser.torch_optimizer.state[p] for p in actor_group(policy)]
+        now = [policy.learner.optimiser.torch_optimizer.state[p] for p in actor_group(policy)]
         assert all(map(moments_equal, moments, now)) == (step % 3 != 0)
         if step % 3 == 0:
             for part in ("model", "critic"):
@@ -697,7 +697,7 @@ def test_td3_s_actor_rests_where_gradients_come_from_elsewhere_too() -> None:
 
 def actor_group(policy: Any) -> list[Any]:
     """What the optimizer steps at every so manieth gradient step."""
-    return next(group["params"] for group in policy.optimiser.torch_optimizer.param_groups if "every" in group)
+    return next(group["params"] for group in policy.learner.optimiser.torch_optimizer.param_groups if "every" in group)
 
 
 def moments_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -1110,7 +1110,7 @@ def test_sequences_of_a_fragment_have_what_a_model_with_memory_reads_next() -> N
     policy = R2D2(*env.spaces(), model={**model, "lstm_use_prev_action": True}, reward_filter="sign", gamma=0.75)
     fragment = RolloutWorker(env, policy, num_envs=2, fragment_length=32, seed=2).sample()
     fragment["place"], fragment["rewards"] = torch.arange(64).view(32, 2), fragment.rewards * 5.0
-    found = policy.postprocess_trajectory(fragment)
+    found = policy.learner.rows_of(fragment)
     assert found.count == int(fragment.valid.sum()) and not fragment.valid.all()
     assert set(found.rewards.tolist()) == {1.0} and set(found["discounts"].tolist()) == {0.75}
     for row, place in enumerate(found["place"].tolist()):
@@ -1228,7 +1228,7 @@ def test_a_gradient_that_a_hook_put_there_is_not_kept() -> None:
     """Who clips by `parameter.grad = …` shall not learn from that one for ever."""
     policy = made("dqn")
     policy.learn_on_batch(rows("dqn"))
-    (flat,) = policy.optimiser.flat
+    (flat,) = policy.learner.optimiser.flat
     flat.parameter.grad = torch.full_like(flat.gradient, 7.0)
-    policy.optimiser.backward(policy.loss(rows("dqn"))[0])
+    policy.learner.optimiser.backward(policy.loss(rows("dqn"))[0])
     assert flat.parameter.grad is flat.gradient and bool((flat.gradient != 7.0).all())

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
+from lightning_rl.learning.optimiser import Optimiser, check_optimizer, without_denormals
 from lightning_rl.policies import A2C
-from lightning_rl.policies.optimiser import Optimiser, check_optimizer, without_denormals
 from lightning_rl.runs import run
 
 LISTED = "torch.optim:SGD"  # import paths are stepped as a list, names as one flat tensor
@@ -467,7 +467,7 @@ def test_hooks_of_callbacks_are_called_at_every_step_and_change_none(hook: str, 
     callback = Own(hook)
     policy, _ = fitted(tmp_path, callback)
     assert callback.calls == policy.gradient_steps * (hook != "none")
-    assert policy.optimiser._direct is (hook == "none")
+    assert policy.learner.optimiser._direct is (hook == "none")
     for ours, theirs in zip(policy.parameters(), unheard.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightning_rl.errors import CheckpointError
-from lightning_rl.policies.optimizer_states import checked_state
+from lightning_rl.learning.optimizer_states import checked_state
 
 
 class Own(torch.optim.SGD):

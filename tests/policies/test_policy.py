@@ -17,10 +17,10 @@ from torch import Tensor
 
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError, UnsupportedSpaceError
+from lightning_rl.learning.custom_losses import CustomLosses, LossEntries
+from lightning_rl.learning.flat_parameters import FlatParameters
 from lightning_rl.models import Model
 from lightning_rl.policies import A2C, PG, PPO, Policy
-from lightning_rl.policies.custom_losses import CustomLosses, LossEntries
-from lightning_rl.policies.flat_parameters import FlatParameters
 from lightning_rl.policies.kl import mean_kl
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
@@ -106,7 +106,9 @@ def test_an_iteration_counts_steps_and_gives_finite_metrics(algorithm: type[Poli
     before = weights(policy)
     metrics = policy.learn_on_batch(fragment)
     assert policy.env_steps == int(fragment.valid.sum()) and policy.iterations == 1
-    assert policy.gradient_steps == policy.passes * policy.minibatch_count(policy.postprocess_trajectory(fragment))
+    assert policy.gradient_steps == policy.passes * policy.learner.minibatch_count(
+        policy.postprocess_trajectory(fragment)
+    )
     assert all(np.isfinite(value) for value in metrics.values()) and metrics["grad_norm"] > 0
     assert not torch.equal(before, weights(policy))
 
@@ -151,7 +153,7 @@ def test_one_flat_tensor_learns_what_a_list_of_tensors_learns(name: str, path: s
         source = worker(policy)
         for _ in range(3):
             policy.learn_on_batch(source.sample())
-        assert bool(policy.optimiser.flat) == (optimizer == name)
+        assert bool(policy.learner.optimiser.flat) == (optimizer == name)
         ends.append(weights(policy))
     torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
 
@@ -182,11 +184,11 @@ def test_files_hold_moments_without_the_gaps_between_flat_parameters() -> None:
     policy = PPO(*CARTPOLE.spaces())
     policy.learn_on_batch(worker(policy).sample())
     size = sum(p.numel() for p in policy.parameters())
-    state = policy.optimiser.torch_optimizer.state_dict()
+    state = policy.learner.optimiser.torch_optimizer.state_dict()
     assert state["state"][0]["exp_avg"].numel() > size
-    filed = policy.optimiser.to_file(state)
+    filed = policy.learner.optimiser.to_file(state)
     assert filed["state"][0]["exp_avg"].numel() == size and filed["param_groups"] == state["param_groups"]
-    again = policy.optimiser.from_file(filed)
+    again = policy.learner.optimiser.from_file(filed)
     for name, value in state["state"][0].items():
         assert torch.equal(again["state"][0][name], value), name
 
@@ -195,12 +197,12 @@ def filed_state(optimizer: str, **keywords: Any) -> tuple[Policy, dict[str, Any]
     """A policy that has learned, and its optimizer's state as a checkpoint has it."""
     policy = PPO(*CARTPOLE.spaces(), optimizer=optimizer, optimizer_kwargs=keywords)
     policy.learn_on_batch(worker(policy).sample())
-    return policy, deepcopy(policy.optimiser.to_file(policy.optimiser.torch_optimizer.state_dict()))
+    return policy, deepcopy(policy.learner.optimiser.to_file(policy.learner.optimiser.torch_optimizer.state_dict()))
 
 
 def load_state(policy: Policy, filed: dict[str, Any]) -> torch.optim.Optimizer:
-    optimizer = policy.optimiser.torch_optimizer
-    optimizer.load_state_dict(policy.optimiser.from_file(filed))
+    optimizer = policy.learner.optimiser.torch_optimizer
+    optimizer.load_state_dict(policy.learner.optimiser.from_file(filed))
     return optimizer
 
 
@@ -253,7 +255,7 @@ def test_moments_that_hold_less_than_their_shape_says_are_copied() -> None:
 @pytest.mark.parametrize("optimizer", ["adam", "torch.optim:Adam", "torch.optim:Adagrad", "torch.optim:RMSprop"])
 def test_a_file_does_not_choose_how_an_optimizer_computes(optimizer: str) -> None:
     policy, filed = filed_state(optimizer)
-    before = deepcopy(policy.optimiser.torch_optimizer.state_dict()["param_groups"])
+    before = deepcopy(policy.learner.optimiser.torch_optimizer.state_dict()["param_groups"])
     switches = ("fused", "foreach", "capturable", "amsgrad", "differentiable", "maximize")
     filed["param_groups"][0] |= {**dict.fromkeys(switches, True), "every": "x", "lr_scale": "x", "params": ["x"]}
     assert load_state(policy, filed).state_dict()["param_groups"] == before
@@ -305,9 +307,9 @@ def test_an_optimizer_of_a_user_s_own_is_restored_as_it_was_but_for_its_kernels(
 
 def test_the_gradient_is_clipped_to_the_norm() -> None:
     policy = PPO(*CARTPOLE.spaces(), max_grad_norm=0.01)
-    loss, _ = policy.total_loss(policy.postprocess_trajectory(worker(policy).sample()))
-    policy.optimiser.backward(loss)
-    before = policy.optimiser.clip()
+    loss, _ = policy.learner.total_loss(policy.postprocess_trajectory(worker(policy).sample()))
+    policy.learner.optimiser.backward(loss)
+    before = policy.learner.optimiser.clip()
     after = torch.linalg.vector_norm(torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None]))
     assert before > 0.01
     torch.testing.assert_close(after, torch.tensor(0.01), rtol=1e-3, atol=0)
@@ -316,14 +318,14 @@ def test_the_gradient_is_clipped_to_the_norm() -> None:
 @pytest.mark.parametrize(("rows", "steps"), [(1, 1), (2, 1), (64, 1), (100, 2), (256, 4), (1024, 16), (4160, 65)])
 def test_minibatches_without_a_count_have_about_64_rows(rows: int, steps: int) -> None:
     policy = PPO(*CARTPOLE.spaces())
-    assert policy.minibatch_count(SampleBatch(rewards=torch.zeros(rows))) == steps
-    assert PPO(*CARTPOLE.spaces(), minibatches=3).minibatch_count(SampleBatch(rewards=torch.zeros(rows))) == 3
+    assert policy.learner.minibatch_count(SampleBatch(rewards=torch.zeros(rows))) == steps
+    assert PPO(*CARTPOLE.spaces(), minibatches=3).learner.minibatch_count(SampleBatch(rewards=torch.zeros(rows))) == 3
 
 
 def test_minibatches_without_a_count_are_no_more_than_there_are_sequences() -> None:
     policy = PPO(*CARTPOLE.spaces())
     rows = SampleBatch(rewards=torch.zeros(400), seq_lens=torch.full((4,), 100))
-    assert policy.minibatch_count(rows) == 4
+    assert policy.learner.minibatch_count(rows) == 4
 
 
 def test_a_parameter_that_something_else_replaces_is_learned_from_there() -> None:
@@ -364,7 +366,7 @@ def test_the_penalty_is_steered_by_the_kl_after_the_last_step() -> None:
     """Before an only gradient step the KL is 0; after it it is beyond 2 × 0.01, so the coefficient grows."""
     policy = PPO(*PENDULUM.spaces(), kl_coef=0.2, kl_target=0.01, lr=3e-2, passes=1, minibatches=1, seed=1)
     fragment = worker(policy, PENDULUM).sample()
-    rows = policy._rows(fragment)
+    rows = policy.learner.rows_of(fragment)
     metrics = policy.learn_on_batch(fragment)
     with torch.no_grad():
         moved = policy.distribution(rows.action_dist_inputs).kl(policy.distribution_of(rows)).mean().item()
@@ -376,7 +378,7 @@ def test_the_kl_after_the_last_step_is_the_mean_over_all_rows() -> None:
     """Of sequences too, which minibatches keep whole: their sizes differ."""
     memory = {"use_lstm": True, "lstm_cell_size": 8}
     policy = PPO(*CARTPOLE.spaces(), kl_coef=0.2, lr=3e-2, minibatches=4, model=memory, seed=1)
-    rows = policy._rows(worker(policy).sample())
+    rows = policy.learner.rows_of(worker(policy).sample())
     before = mean_kl(policy, rows, policy.acting_distribution)
     policy.learn_on_batch(rows)
     with torch.no_grad(), policy.in_eval_mode():
@@ -396,7 +398,7 @@ def test_a_custom_loss_without_a_weight_counts_once() -> None:
     losses = []
     for given in ([], [three], [{"loss": three}], [{"loss": three, "weight": 2.0}]):
         policy = PPO(*CARTPOLE.spaces(), custom_losses=given, seed=1)
-        losses.append(policy.total_loss(policy._rows(fragment))[0].item())
+        losses.append(policy.learner.total_loss(policy.learner.rows_of(fragment))[0].item())
     assert [loss - losses[0] for loss in losses] == pytest.approx([0.0, 3.0, 3.0, 6.0], abs=1e-5)
 
 

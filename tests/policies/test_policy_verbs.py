@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import lightning_rl
+from lightning_rl import ScratchPolicy
 from lightning_rl.callbacks import MetricsCallback
 from lightning_rl.checkpoint_files import SCHEMA
 from lightning_rl.envs import EnvCreator
@@ -78,23 +79,29 @@ def loss(self: Any, batch: SampleBatch) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("methods", "alone", "scratch"),
+    "methods",
     [
-        ((), False, False),
-        ((loss,), False, False),
-        ((compute_actions,), False, False),
-        ((learn_on_batch,), True, False),
-        ((compute_actions, learn_on_batch), True, True),
-        ((compute_actions, learn_on_batch, loss), False, False),
+        (),
+        (loss,),
+        (compute_actions,),
+        (learn_on_batch,),
+        (compute_actions, learn_on_batch, loss),
     ],
     ids=lambda methods: "+".join(each.__name__ for each in methods) if isinstance(methods, tuple) else None,
 )
-def test_a_class_is_written_from_scratch_where_it_acts_and_learns_and_has_no_loss(
-    methods: Any, alone: bool, scratch: bool
-) -> None:
+def test_a_class_knows_which_verbs_it_defines_itself(methods: Any) -> None:
     own = type("Own", (Policy,), {method.__name__: method for method in methods})
-    assert (own.learns_alone, own.written_from_scratch) == (alone, scratch)
-    assert bool(list(own(*CARTPOLE.spaces()).parameters())) is not scratch, "which alone has no model"
+    names = {method.__name__ for method in methods}
+    assert own.overridden == names - {"loss"} and own.has_loss == ("loss" in names)
+    assert list(own(*CARTPOLE.spaces()).parameters()), "a model is built for it"
+
+
+def test_a_class_that_acts_and_learns_by_itself_is_sent_to_scratch_policy() -> None:
+    methods = {"compute_actions": compute_actions, "learn_on_batch": learn_on_batch}
+    with pytest.raises(ConfigError, match=r"Own acts and learns by methods of its own.*lightning_rl\.ScratchPolicy"):
+        type("Own", (Policy,), methods)(*CARTPOLE.spaces())
+    scratch = type("Own", (ScratchPolicy,), methods)
+    assert not scratch.has_model and not list(scratch(*CARTPOLE.spaces()).parameters())
 
 
 def test_a_class_that_does_not_say_so_learns_from_no_memory() -> None:
@@ -106,8 +113,8 @@ def test_a_policy_begins_with_nothing_counted_and_one_minibatch_in_one_sweep() -
     policy = Least(*CARTPOLE.spaces(), **SMALL)
     assert (policy.env_steps, policy.iterations, policy.gradient_steps) == (0, 0, 0)
     assert (policy.passes, policy.minibatches, policy.learn_seconds, policy.iteration_metrics) == (1, 1, 0.0, {})
-    assert policy.diagnosing and not policy.automatic_optimization and policy.gamma == 0.99 and policy.seed == 0
-    policy.learn_on_batch(policy._rows(fragment(policy)))
+    assert policy.log_extra and not policy.automatic_optimization and policy.gamma == 0.99 and policy.seed == 0
+    policy.learn_on_batch(policy.learner.rows_of(fragment(policy)))
     assert policy.gradient_steps == 1
 
 
@@ -121,9 +128,10 @@ def test_a_derived_class_has_its_base_s_name_where_none_is_given_and_the_caller_
 def test_a_policy_knows_all_keywords_it_was_made_with() -> None:
     observation, action = CARTPOLE.spaces()
     policy = Deep(observation, action, depth=2, gamma=0.5, **SMALL)
-    spaces_too = {"observation_space": observation, "action_space": action}
-    assert policy.constructor_arguments() == {**spaces_too, "depth": 2, "gamma": 0.5, **SMALL}
-    assert Least(*CARTPOLE.spaces()).constructor_arguments() == spaces_too
+    spaces = (observation, action)
+    assert policy.constructor_arguments() == (spaces, {"depth": 2, "gamma": 0.5, **SMALL})
+    assert Least(*CARTPOLE.spaces()).constructor_arguments() == (spaces, {})
+    assert Least(action_space=action, observation_space=observation).constructor_arguments() == (spaces, {})
 
 
 def test_a_copy_for_acting_is_the_same_policy_in_eval_mode() -> None:
@@ -199,7 +207,7 @@ def test_predicted_actions_are_the_best_as_the_environment_takes_them() -> None:
 
 
 # -- state ------------------------------------------------------------------------------------------------------------
-class Counts(Policy):
+class Counts(ScratchPolicy):
     """Written from scratch."""
 
     number = 0

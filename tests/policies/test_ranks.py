@@ -121,7 +121,7 @@ def test_a_loss_that_reaches_every_parameter_says_so(algorithm: type[Policy]) ->
     """Else DDP looks through the graph at every step. PG has no use for the model's values."""
     env = EnvCreator("CartPole-v1")
     policy = algorithm(*env.spaces())
-    loss, _ = policy.total_loss(policy._rows(RolloutWorker(env, policy, fragment_length=8).sample()))
+    loss, _ = policy.learner.total_loss(policy.learner.rows_of(RolloutWorker(env, policy, fragment_length=8).sample()))
     learned = [parameter for parameter in policy.parameters() if parameter.requires_grad]
     reached = [gradient is not None for gradient in torch.autograd.grad(loss, learned, allow_unused=True)]
     assert reaches_every_parameter(policy, None) is all(reached) is (algorithm is not PG)

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from lightning_rl.envs import EnvCreator
+from lightning_rl.learning.metrics import mean_entropy
 from lightning_rl.policies import A2C, APPO, IMPALA, PG, PPO, Policy
-from lightning_rl.policies.metrics import mean_entropy
 from lightning_rl.policies.sac import flat
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
@@ -26,7 +26,7 @@ def moved(policy_class: type[Policy], **keywords: Any) -> tuple[Any, SampleBatch
     """A policy and the rows that it acted in before its weights changed."""
     policy = policy_class(*PENDULUM.spaces(), model={"fcnet_hiddens": [8]}, seed=1, **keywords)
     fragment = RolloutWorker(PENDULUM, policy, num_envs=2, fragment_length=16, seed=2).sample()
-    batch = policy._rows(fragment)
+    batch = policy.learner.rows_of(fragment)
     disturb(policy, 0.2)
     return policy, batch
 
@@ -66,7 +66,7 @@ def test_the_entropy_that_is_reported_is_the_mean_in_nats(policy_class: type[Pol
 def test_ppo_s_loss_is_the_same_where_it_reports_less() -> None:
     policy, batch = moved(PPO, entropy_coef=0.3)
     whole, metrics = policy.loss(batch)
-    policy.diagnosing = False
+    policy.log_extra = False
     loss, fewer = policy.loss(batch)
     assert_close(loss, whole)
     assert set(metrics) - set(fewer) == {"approx_kl", "clip_fraction"} and "entropy" in fewer

@@ -34,7 +34,7 @@ def test_there_is_a_trainer_for_every_algorithm_that_replays(name: str) -> None:
     made = getattr(rllib, f"{name}Trainer")
     assert made.__name__ == f"{name}Trainer" and made.default_policy.replace("_", "") == name.lower()
     assert made.default_policy in group_options("policy")
-    assert issubclass(getattr(rllib, f"{name}TorchPolicy"), rllib.Policy)
+    assert issubclass(getattr(rllib, f"{name}TorchPolicy"), rllib.TorchPolicy)
 
 
 def test_a_policy_class_brings_its_replay_along() -> None:

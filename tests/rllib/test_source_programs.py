@@ -174,7 +174,7 @@ def test_document_1_a_config_passes_parameters_to_the_model() -> None:
     }
     trainer = PPOTrainer(env="CartPole-v0", config=algo_config)
     shapes = [tuple(p.shape) for p in trainer.policy.model.parameters() if p.dim() == 2]
-    assert shapes[:3] == [(512, 4), (512, 512), (512, 512)] and trainer.policy.optimiser.lr == 0.00001
+    assert shapes[:3] == [(512, 4), (512, 512), (512, 512)] and trainer.policy.learner.optimiser.lr == 0.00001
 
 
 config = lambda: {"lr": 1e-3, "gamma": 0.98, "lambda": 0.9, "vf_coeff": 0.5, "grad_clip": 0.5}  # noqa: E731

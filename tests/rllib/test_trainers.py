@@ -41,10 +41,10 @@ def test_classic_keys_reach_their_places() -> None:
     keys |= {"horizon": 50, "framework": "torch", "num_gpus": 0, "model": {"fcnet_hiddens": [9], "custom_options": {}}}
     made = trainer(**keys)
     policy, config = made.policy, made.config
-    found = (policy.optimiser.lr, policy.gamma, policy.gae_lambda, policy.clip, policy.value_loss_clip)
+    found = (policy.learner.optimiser.lr, policy.gamma, policy.gae_lambda, policy.clip, policy.value_loss_clip)
     assert found == (1e-5, 0.9, 0.8, 0.3, 10.0)
     assert (policy.value_coef, policy.entropy_coef, policy.kl_coef.item()) == pytest.approx((0.7, 0.01, 0.2))
-    assert (policy.kl_target, policy.passes, policy.optimiser.max_grad_norm, policy.seed) == (0.03, 3, 0.4, 5)
+    assert (policy.kl_target, policy.passes, policy.learner.optimiser.max_grad_norm, policy.seed) == (0.03, 3, 0.4, 5)
     assert config["policy"]["observation_filter"] == "mean_std" and config["policy"]["reward_filter"] == "sign"
     assert config["env"]["max_episode_steps"] == 50 and config["model"]["fcnet_hiddens"] == [9]
     assert config["workers"]["batch_mode"] == "complete_episodes" and config["workers"]["fragment_length"] == 16

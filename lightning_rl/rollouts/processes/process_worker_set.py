@@ -61,8 +61,9 @@ class ProcessWorkerSet(AskingThere):
         limits = Limits() if limits is None else limits
         self.dealt = [list(worker_indices)[process::num_workers] for process in range(num_workers)]
         timeouts = (limits.reset_timeout_s, limits.step_timeout_s)
-        made = (type(policy), policy.constructor_arguments())
-        self._recipe = Recipe(env, *made, worker_options, ModelCatalog.registered(), *timeouts)
+        self._recipe = Recipe(
+            env, type(policy), policy.constructor_arguments(), worker_options, ModelCatalog.registered(), *timeouts
+        )
         self._traces = CrashTraces()
         self._metrics: dict[int, list[Any]] = {index: [] for index in worker_indices}
         self._states: dict[int, dict[str, int]] = {}

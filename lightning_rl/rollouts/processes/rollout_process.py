@@ -25,7 +25,7 @@ class Recipe:
 
     Attributes:
         env: how to make the environments.
-        policy_class, arguments: what acts, and what its constructor gets.
+        policy_class, arguments: what acts, and the spaces and keywords that its constructor gets.
         options: keywords of `RolloutWorker`.
         registered: `ModelCatalog.registered()`.
         reset_timeout_s, step_timeout_s: as `Limits`.
@@ -74,7 +74,8 @@ class RolloutProcess:
         torch.set_num_threads(1)  # the cores belong to the processes
         ModelCatalog.register_all(recipe.registered)
         self.watchdog = Watchdog(trace)
-        self.policy = recipe.policy_class(**recipe.arguments).eval()
+        spaces, keywords = recipe.arguments
+        self.policy = recipe.policy_class(*spaces, **keywords).eval()
         self.version, self.cuts = -1, 0
         options = {**recipe.options, "wrap_env": self._watched(recipe)}
         self.workers = {

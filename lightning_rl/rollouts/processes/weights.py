@@ -16,7 +16,7 @@ def pack(policy: Any) -> dict[str, Any]:
 
     One written from scratch knows itself what its weights are.
     """
-    if policy.written_from_scratch:
+    if not policy.has_model:
         return {"own": policy.get_weights()}
     state = {name: in_numpy_s_precision(tensor) for name, tensor in policy.state_dict().items()}
     floats = [tensor.detach().cpu().numpy().ravel() for tensor in state.values() if tensor.dtype == torch.float32]

@@ -10,7 +10,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule
@@ -19,7 +19,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError, NonFiniteError, did_you_mean, first_line, import_object, shown
-from lightning_rl.policies.flat_parameters import (
+from lightning_rl.learning.flat_parameters import (
     FlatParameters,
     adam_step,
     is_plain_adam,
@@ -27,12 +27,9 @@ from lightning_rl.policies.flat_parameters import (
     with_gaps,
     without_gaps,
 )
-from lightning_rl.policies.optimizer_states import check_shape, checked_state
+from lightning_rl.learning.optimizer_states import check_shape, checked_state
 from lightning_rl.schedules import Schedule, schedule_value
 from lightning_rl.signatures import ImportPath, fitted, fitted_keywords, hints_of
-
-if TYPE_CHECKING:
-    from lightning_rl.policies.policy import Policy
 
 __all__ = ["OPTIMIZERS", "Optimiser", "check_optimizer", "without_denormals"]
 
@@ -55,19 +52,21 @@ class Optimiser:
         max_grad_norm: clip the gradients' global 2-norm to this; `None` measures the norm only.
 
     Attributes:
-        info: what a function of the user's said of the last step's gradients.
+        info: metrics that the user's `extra_grad_process_fn` returned for the last step's gradients.
+        rate: the learning rate that `set_lr` set last.
 
     Raises:
         ConfigError: the name is unknown, or a keyword is, or is out of range.
     """
 
     def __init__(
-        self, policy: Policy, name: str, keywords: Mapping[str, Any], lr: Schedule, max_grad_norm: float | None
+        self, policy: Any, name: str, keywords: Mapping[str, Any], lr: Schedule, max_grad_norm: float | None
     ) -> None:
         check_optimizer(name, keywords)
         self.policy, self.name, self.keywords = policy, name, dict(keywords)
         self.lr, self.max_grad_norm = lr, max_grad_norm
         self.info: dict[str, Any] = {}
+        self.rate = 0.0
         self.is_known = name in OPTIMIZERS  # how it steps, and what it keeps of each parameter
         self.flat: list[FlatParameters] = []
         self._optimizer: torch.optim.Optimizer | None = None
@@ -132,7 +131,7 @@ class Optimiser:
 
     def set_lr(self, env_steps: int) -> float:
         """Put the schedule's rate into every parameter group (times the group's own `lr_scale`)."""
-        rate = schedule_value(self.lr, env_steps)
+        rate = self.rate = schedule_value(self.lr, env_steps)
         for group in self.torch_optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
         for flat in self.flat:
@@ -332,7 +331,7 @@ STEP_HOOKS = ("on_before_backward", "on_after_backward", "on_before_optimizer_st
 MODULE_HOOKS = (*STEP_HOOKS, "backward", "optimizer_step")
 
 
-def _nobody_listens(policy: Policy) -> bool:
+def _nobody_listens(policy: Any) -> bool:
     """Whether one device learns in plain precision and nothing overrides a hook around a gradient step.
 
     Lightning offers each hook to every callback, which costs a small network's step a tenth of its time; where there

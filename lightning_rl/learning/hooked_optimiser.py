@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.policies.optimiser import Optimiser
+from lightning_rl.learning.optimiser import Optimiser
 from lightning_rl.signatures import called
 
 __all__ = ["HookedOptimiser"]
@@ -51,7 +51,8 @@ class HookedOptimiser(Optimiser):
         if "optimizer_fn" not in self.hooks:
             return super().set_lr(env_steps)
         self._look_around()
-        return float(self.torch_optimizer.param_groups[0]["lr"])
+        self.rate = float(self.torch_optimizer.param_groups[0]["lr"])
+        return self.rate
 
     def backward(self, loss: Tensor, fresh: bool = True) -> None:
         """As every optimiser; the loss is kept for `extra_grad_process_fn`."""

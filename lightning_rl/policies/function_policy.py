@@ -11,19 +11,26 @@ import torch
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.learning.hooked_optimiser import HookedOptimiser
+from lightning_rl.learning.metrics import Metrics, as_tensors
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.models.custom import is_model
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import Model
-from lightning_rl.policies.hooked_optimiser import HookedOptimiser
 from lightning_rl.policies.inputs import InputDict
-from lightning_rl.policies.metrics import Metrics, as_tensors, plain_means
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 from lightning_rl.signatures import called, keywords_of
 
-__all__ = ["FromFunctions", "RowsModel", "settings_of"]
+__all__ = ["FunctionPolicy", "RowsModel", "settings_of"]
+
+# Which hooks take the place of a policy's verbs.
+VERBS_BY_HOOKS = {
+    "compute_actions": ("action_sampler_fn", "action_distribution_fn"),
+    "compute_gradients": ("compute_gradients_fn",),
+    "apply_gradients": ("apply_gradients_fn",),
+}
 
 
 class RowsModel:
@@ -62,8 +69,8 @@ class RowsModel:
         return getattr(self._policy.model, name)
 
 
-class FromFunctions(Policy):
-    """Asks `hooks` where other policies have methods; what no hook answers is the base class's.
+class FunctionPolicy(Policy):
+    """Calls `hooks` where other policies have methods; what no hook does is the base class's.
 
     Attributes:
         config: all settings by name, for the functions to read: the constructor's keywords, and what
@@ -72,6 +79,13 @@ class FromFunctions(Policy):
 
     base: ClassVar[type[Policy]] = Policy
     hooks: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """The class has the base's verbs of its own, and those that hooks are given for."""
+        super().__init_subclass__(**keywords)
+        by_hooks = {verb for verb, hooks in VERBS_BY_HOOKS.items() if not cls.hooks.keys().isdisjoint(hooks)}
+        cls.overridden = cls.base.overridden | by_hooks
+        cls.has_loss = cls.base.has_loss or "loss_fn" in cls.hooks
 
     def __init__(
         self,
@@ -87,7 +101,7 @@ class FromFunctions(Policy):
             self._asked(hook, None, self, *arguments)
         self.base.__init__(self, observation_space, action_space, **{name: self.config[name] for name in known})
         if {"optimizer_fn", "extra_grad_process_fn"} & set(self.hooks):
-            self.optimiser = HookedOptimiser(self.optimiser, self.hooks)
+            self.learner.optimiser = HookedOptimiser(self.learner.optimiser, self.hooks)
         for hook in ("before_loss_init", "after_init"):
             self._asked(hook, None, self, *arguments)
 
@@ -171,30 +185,19 @@ class FromFunctions(Policy):
         """The function's gradients, in any form that `apply_gradients_fn` (or the base) takes."""
         if "compute_gradients_fn" not in self.hooks:
             return super().compute_gradients(batch)
-        return self.hooks["compute_gradients_fn"](self, self._rows(batch))
+        return self.hooks["compute_gradients_fn"](self, self.learner.rows_of(batch))
 
     def apply_gradients(self, gradients: Any) -> Tensor | None:
         """Step as the function does."""
         if "apply_gradients_fn" not in self.hooks:
             return super().apply_gradients(gradients)
         self.hooks["apply_gradients_fn"](self, gradients)
-        self.gradient_steps += 1
         return None
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
         """The base's numbers, where its columns are there, and the function's."""
         base = {} if "postprocess_fn" in self.hooks else super().batch_metrics(rows)
         return {**base, **self._asked("extra_learn_fetches_fn", {}, self)}
-
-    def _sweep(self, rows: SampleBatch, shuffle: torch.Generator, explored: SampleBatch) -> dict[str, float]:
-        if not {"compute_gradients_fn", "apply_gradients_fn"} & set(self.hooks):
-            return super()._sweep(rows, shuffle, explored)
-        infos: list[dict[str, Any]] = []
-        for _, minibatch in self._swept(rows, self.minibatch_count(rows), shuffle, explored):
-            gradients, info = self.compute_gradients(minibatch)
-            self.apply_gradients(gradients)
-            infos.append(info)
-        return plain_means(infos)
 
 
 def settings_of(base: type[Policy]) -> dict[str, Any]:

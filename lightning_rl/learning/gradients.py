@@ -1,0 +1,109 @@
+"""Gradients that travel: one copy of a policy computes them, with what else it found out, and another one steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lightning_rl.models.filters import MeanStdFilter, RunningMoments
+
+__all__ = ["GradientUpdate", "RecordedStatistics", "as_tensor", "non_finite_parameters"]
+
+Moments = tuple[float, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class GradientUpdate:
+    """What a copy of a policy makes of its own experience, for the copy that learns.
+
+    Attributes:
+        gradients: as `compute_gradients` gives them.
+        metrics: of the loss.
+        env_steps: of that experience.
+        moments: what running statistics took in, by the name of their module: (count, mean, m2) each.
+        changes: what was added to other buffers, such as batch norm's, by name.
+    """
+
+    gradients: Any
+    metrics: dict[str, float]
+    env_steps: int
+    moments: dict[str, list[Moments]]
+    changes: dict[str, np.ndarray]
+
+    def add_statistics_to(self, policy: nn.Module) -> None:
+        """Merge the moments and buffer changes into those of `policy`."""
+        for name, news in self.moments.items():
+            part: Any = policy.get_submodule(name)
+            for new in news:  # a tensor for the count, too: a number divided by a tensor is not rounded the same
+                part.merge(*(torch.tensor(number).to(part.mean) for number in new))
+        for part in policy.modules():
+            if isinstance(part, MeanStdFilter):
+                part.freeze()
+        for name, change in self.changes.items():
+            buffer = policy.get_buffer(name)
+            buffer += torch.tensor(change).to(buffer)
+
+
+class RecordedStatistics:
+    """Records, while it is entered, what a policy's buffers take in; afterwards they are as they were before.
+
+    Args:
+        policy: the module whose buffers and running statistics are watched.
+    """
+
+    def __init__(self, policy: nn.Module) -> None:
+        self.policy = policy
+        self._parts = {name: part for name, part in policy.named_modules() if isinstance(part, RunningMoments)}
+        self._before: dict[str, Tensor] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {name: buffer.clone() for name, buffer in self.policy.named_buffers()}
+        for part in self._parts.values():
+            part.news = []
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        for part in self._parts.values():
+            part.news = None
+        for name, buffer in self.policy.named_buffers():
+            buffer.copy_(self._before[name])
+
+    def moments(self) -> dict[str, list[Moments]]:
+        """What each running statistic took in so far."""
+        return {name: [_arrays(*new) for new in part.news or ()] for name, part in self._parts.items()}
+
+    def changes(self) -> dict[str, np.ndarray]:
+        """Differences of the buffers that are not as before, without those that running statistics are kept in."""
+        kept = {
+            f"{name}.{own}" if name else own
+            for name, part in self.policy.named_modules()
+            if isinstance(part, RunningMoments | MeanStdFilter)
+            for own in part._buffers
+        }
+        return {
+            name: (buffer - self._before[name]).cpu().numpy()
+            for name, buffer in self.policy.named_buffers()
+            if name not in kept and buffer.dtype != torch.bool and not torch.equal(buffer, self._before[name])
+        }
+
+
+def as_tensor(gradient: Any) -> Tensor | None:
+    """An array as a tensor; what lies in memory shared between processes is copied."""
+    if isinstance(gradient, np.ndarray) and not gradient.flags.writeable:
+        gradient = gradient.copy()
+    return None if gradient is None else torch.as_tensor(gradient)
+
+
+def non_finite_parameters(policy: nn.Module, gradients: Sequence[Any]) -> list[str]:
+    """Names of the parameters whose gradients hold NaN or infinity."""
+    named = zip(policy.named_parameters(), gradients, strict=True)
+    return [name for (name, _), g in named if g is not None and not bool(np.isfinite(g).all())]
+
+
+def _arrays(count: Tensor | float, mean: Tensor, m2: Tensor) -> Moments:
+    return float(count), mean.cpu().numpy(), m2.cpu().numpy()

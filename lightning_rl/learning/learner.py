@@ -1,0 +1,619 @@
+"""One iteration of learning, written once: what differs between pipelines is the generator that yields its steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_rl.distributed import gathered, sum_over_ranks
+from lightning_rl.errors import ConfigError, NonFiniteError
+from lightning_rl.exploration import Exploration
+from lightning_rl.learning.custom_losses import CustomLosses
+from lightning_rl.learning.gradients import GradientUpdate, RecordedStatistics, as_tensor, non_finite_parameters
+from lightning_rl.learning.metrics import Metrics, as_tensors, means
+from lightning_rl.learning.optimiser import Optimiser, without_denormals
+from lightning_rl.models.filters import MeanStdFilter, ReturnNormaliser
+from lightning_rl.sample_batch import SampleBatch, env_steps, is_fragment, new_rows, new_steps
+from lightning_rl.seeding import derive_seed
+
+__all__ = ["LOG_EVERY", "Learner"]
+
+MINIBATCH_ROWS = 64  # of a minibatch where their number follows the rollout
+LOG_EVERY = 16  # on replayed rows one of so many gradient steps reports the metrics that cost extra operations
+
+
+@dataclass(slots=True)
+class Iteration:
+    """What the frame of an iteration and the generator of its steps share.
+
+    Attributes:
+        shuffle: the generator that deals minibatches.
+        steps: metrics of each gradient step so far.
+        rare: of a metric that not every step reports, how many of the last reports are averaged; `None`: all.
+        batch: the rows that `on_learn_on_batch` gets; `None`: the hook is not called.
+        numbers: metrics of the whole batch.
+        waited: seconds that the steps waited for experience.
+    """
+
+    shuffle: torch.Generator
+    steps: list[Metrics] = field(default_factory=list)
+    rare: int | None = None
+    batch: SampleBatch | None = None
+    numbers: dict[str, float] = field(default_factory=dict)
+    waited: float = 0.0
+
+
+class Learner:
+    """Takes a policy's gradient steps: on rollouts, replayed rows, gradient updates of workers, or a class's own way.
+
+    `_iterate` is the frame of every iteration: train mode and seeds, the learning rate, the steps, `after_iteration`,
+    counters, metrics and the callbacks' hooks. The methods `_steps_…` are what the kinds of experience differ in.
+
+    Args:
+        policy: whose `loss` is descended; it holds the counters `env_steps`, `iterations` and `gradient_steps`.
+        optimiser: of its parameters; `None` for a policy written from scratch, which learns by `learn_on_batch` alone.
+        custom_losses: extra losses that are added to the policy's own.
+    """
+
+    def __init__(
+        self, policy: Any, optimiser: Optimiser | None = None, custom_losses: CustomLosses | None = None
+    ) -> None:
+        self.policy = policy
+        self.custom_losses = CustomLosses(()) if custom_losses is None else custom_losses
+        self._optimiser = optimiser
+        self._iteration: Iteration | None = None  # the one that is under way
+        self._loaded: dict[int, SampleBatch] = {}
+
+    @property
+    def optimiser(self) -> Optimiser:
+        """The optimiser of the policy's parameters.
+
+        Raises:
+            ConfigError: the policy is written from scratch and has none.
+        """
+        if self._optimiser is None:
+            raise ConfigError(
+                f"{type(self.policy).__name__} computes no gradients: define compute_gradients(batch) -> (gradients, "
+                "metrics) and apply_gradients(gradients)"
+            )
+        return self._optimiser
+
+    @optimiser.setter
+    def optimiser(self, optimiser: Optimiser) -> None:
+        self._optimiser = optimiser
+
+    # -- an iteration -------------------------------------------------------------------------------------------------
+    def learn_on(self, batch: Any) -> dict[str, float]:
+        """One iteration on what Lightning gives `training_step`: rows or a fragment, draws, or a plan's own call."""
+        if isinstance(batch, SampleBatch):
+            return self.learn_on_batch(batch, by_class="learn_on_batch" in self.policy.overridden)
+        return batch() if callable(batch) else self.learn_on_draws(batch)
+
+    def learn_on_batch(self, batch: SampleBatch, by_class: bool = False) -> dict[str, float]:
+        """Learn from a fragment or from postprocessed rows: `passes` sweeps of `minibatches` gradient steps.
+
+        Args:
+            batch: a fragment `[T, B, …]`, or rows `[N, …]`.
+            by_class: let the class's own `learn_on_batch` take the steps.
+
+        Returns:
+            Means of the metrics over the gradient steps.
+
+        Raises:
+            NonFiniteError: a loss or gradient is NaN or infinite; that step was not taken.
+        """
+        if self._iteration is not None:  # called by the class's own `learn_on_batch`: the frame is around that already
+            steps = list(self._steps_on_rows(batch, self._iteration))
+            return means(steps, self._iteration.rare)
+        replayed = self.policy.off_policy and not is_fragment(batch)  # counted by `take_experience`
+        self.policy.env_steps += sum_over_ranks(0 if replayed else new_steps(batch))
+        return self._iterate(lambda iteration: self._steps_on_batch(batch, iteration, by_class))
+
+    def learn_on_draws(self, draws: Any) -> dict[str, float]:
+        """Take the gradient steps that draws from a replay buffer give rows for.
+
+        The next draw may act in the environments with the newest weights, so environment steps count on and schedules
+        move within an iteration.
+
+        Args:
+            draws: an iterable of pairs (rows, how many gradient steps they are for), with `update_priorities(batch)`;
+                a loss may set the column "td_errors" `[N]`, which become the rows' priorities.
+
+        Returns:
+            Means of the metrics over the gradient steps; no more than the learning rate where there were none yet.
+        """
+        return self._iterate(lambda iteration: self._steps_on_draws(draws, iteration))
+
+    def learn_on_gradients(self, updates: Iterable[tuple[int, GradientUpdate, bool]]) -> dict[str, float]:
+        """Step with each gradient update.
+
+        The next update may send the newest weights to the worker that this one came from, so none is gathered first.
+
+        Args:
+            updates: (worker index, the update, whether its weights are new enough for its gradients to count).
+
+        Returns:
+            Means of their metrics.
+
+        Raises:
+            NonFiniteError: a gradient is NaN or infinite; names the worker, and nothing of it was stepped.
+        """
+        return self._iterate(lambda iteration: self._steps_on_gradients(updates, iteration))
+
+    def _iterate(self, steps: Callable[[Iteration], Iterator[Metrics]]) -> dict[str, float]:
+        policy, started = self.policy, time.perf_counter()
+        iteration = self._iteration = Iteration(self._begin())
+        if self._optimiser is not None:
+            self._optimiser.set_lr(policy.env_steps)
+        try:
+            with without_denormals():
+                for metrics in steps(iteration):
+                    iteration.steps.append(metrics)
+        finally:
+            self._iteration = None
+            policy.log_extra = True
+        explored = {f"exploration/{name}": value for name, value in policy.exploration.info(policy.env_steps).items()}
+        rate = {} if self._optimiser is None else {"lr": self._optimiser.rate}
+        policy.iteration_metrics = {**explored, **means(iteration.steps, iteration.rare), **iteration.numbers, **rate}
+        policy.after_iteration(policy.iteration_metrics)
+        policy.iterations += 1
+        if iteration.batch is not None:
+            self.call_hooks("on_learn_on_batch", train_batch=iteration.batch, result=policy.iteration_metrics)
+        policy.learn_seconds = time.perf_counter() - started - iteration.waited
+        return policy.iteration_metrics
+
+    def _begin(self) -> torch.Generator:
+        """Train mode; all randomness of learning comes from (seed, iteration, rank), so no generator is saved."""
+        policy = self.policy
+        policy.train()
+        seed = derive_seed(policy.seed, "learner", policy.iterations, policy.global_rank if policy.in_trainer else 0)
+        # Dropout and users' losses draw from the global generators. Not torch.manual_seed: it formats a stack trace,
+        # 0.6 ms each time.
+        torch.default_generator.manual_seed(seed)
+        if policy.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        return torch.Generator().manual_seed(seed)
+
+    def call_hooks(self, name: str, **arguments: Any) -> None:
+        """Call this hook of every callback of the Trainer that has it."""
+        trainer = self.policy._trainer
+        for callback in getattr(trainer, "callbacks", ()) if trainer is not None else ():
+            hook = getattr(callback, name, None)
+            if hook is not None:
+                hook(policy=self.policy, **arguments)
+
+    # -- the steps of an iteration ------------------------------------------------------------------------------------
+    def _steps_on_batch(self, batch: SampleBatch, iteration: Iteration, by_class: bool) -> Iterator[Metrics]:
+        policy = self.policy
+        fragment = self.with_rewards(batch)
+        rows = self._rows_of(fragment)
+        self.call_hooks("on_postprocess_trajectory", postprocessed_batch=rows, original_batch=batch)
+        iteration.batch = rows
+        if by_class:
+            yield self._learn_by_class(rows)
+        else:
+            yield from self._steps_on_rows(rows, iteration, fragment)
+        iteration.numbers = policy.batch_metrics(rows)
+        if is_fragment(batch) or not policy.off_policy:
+            # After the last step: acting and learning saw the same statistics, so the first ratio of an iteration is
+            # exactly 1.
+            policy.update_filters(new_rows(rows))
+        elif "td_errors" in rows:
+            batch["td_errors"] = rows["td_errors"]  # the priorities of the rows that a buffer drew
+
+    def _steps_on_rows(
+        self, rows: SampleBatch, iteration: Iteration, fragment: SampleBatch | None = None
+    ) -> Iterator[Metrics]:
+        policy, taken = self.policy, 0
+        count = iteration.rare = self.minibatch_count(rows)
+        for sweep in range(policy.passes):
+            if sweep > 0 and fragment is not None and is_fragment(fragment):
+                policy.before_next_sweep(rows, fragment)
+            for minibatch in rows.minibatches(count, iteration.shuffle):
+                policy.log_extra = taken == 0 or sweep == policy.passes - 1
+                metrics, stepped = self.step(minibatch)
+                if stepped or taken == 0:
+                    yield metrics
+                if not stepped:
+                    return
+                taken += 1
+
+    def _steps_on_draws(self, draws: Any, iteration: Iteration) -> Iterator[Metrics]:
+        policy, by_class = self.policy, "learn_on_batch" in self.policy.overridden
+        with policy.switching_modes():
+            for rows, steps in _timed(iter(draws), iteration):
+                if not policy.training:  # acting turned evaluation on
+                    policy.train()
+                for batch in policy.batches_of(self.scaled(rows), steps):
+                    policy.log_extra = len(iteration.steps) % LOG_EVERY == 0
+                    yield self._learn_by_class(batch) if by_class else self.step(batch)[0]
+                    iteration.batch = batch
+                if iteration.batch is not None and "weights" in iteration.batch:  # drawn by priority, and so alone
+                    draws.update_priorities(iteration.batch)
+
+    def _steps_on_gradients(
+        self, updates: Iterable[tuple[int, GradientUpdate, bool]], iteration: Iteration
+    ) -> Iterator[Metrics]:
+        iteration.batch = SampleBatch()  # the rows stayed where they were made
+        for worker, update, fresh in _timed(iter(updates), iteration):
+            try:
+                metrics = self.apply_update(update, step=fresh)
+            except NonFiniteError as error:
+                loss = update.metrics.get("loss")
+                raise NonFiniteError(f"worker {worker} (its loss is {loss}): {error}") from error
+            yield metrics
+
+    def _learn_by_class(self, rows: SampleBatch) -> Metrics:
+        """The class's own `learn_on_batch`.
+
+        Raises:
+            ConfigError: it did not return a mapping of numbers.
+        """
+        stats: Any = self.policy.learn_on_batch(rows)
+        return as_tensors(_flat_numbers(type(self.policy).__name__, {} if stats is None else stats))
+
+    # -- a gradient step ----------------------------------------------------------------------------------------------
+    def step(self, rows: SampleBatch) -> tuple[Metrics, bool]:
+        """One gradient step on rows `[N, …]`.
+
+        A class with `compute_gradients` or `apply_gradients` of its own steps by them.
+
+        Returns:
+            The metrics, with the norm of the gradients; and False if the policy's `keep_learning` refused the step.
+
+        Raises:
+            NonFiniteError: the loss or a gradient is NaN or infinite; no parameter was changed.
+        """
+        policy = self.policy
+        if policy.overridden.isdisjoint(("compute_gradients", "apply_gradients")):
+            loss, metrics = self.differentiate(rows)
+            return (self._descend(loss, metrics), True) if policy.keep_learning(metrics) else (metrics, False)
+        gradients, numbers = policy.compute_gradients(rows)
+        metrics = as_tensors(numbers)
+        if not policy.keep_learning(metrics):
+            return metrics, False
+        return {**metrics, **self._apply(gradients)}, True
+
+    def differentiate(self, rows: SampleBatch) -> tuple[Tensor, Metrics]:
+        """The whole loss of these rows and its metrics, with fresh gradients where the parameters keep them.
+
+        `policy.microbatches` parts add their gradients up: less memory, one step, metrics as of the whole.
+        """
+        if self.policy.microbatches == 1:
+            loss, metrics = self.total_loss(rows)
+            self.optimiser.backward(loss)
+            return loss, metrics
+        totals: Metrics = {}
+        for part in rows.minibatches(self.policy.microbatches):
+            loss, metrics = self.total_loss(part)
+            share = part.count / rows.count
+            self.optimiser.backward(loss * share, fresh=not totals)
+            totals = {name: totals.get(name, 0.0) + share * value.detach() for name, value in metrics.items()}
+        return totals["loss"], totals
+
+    def _descend(self, loss: Tensor, metrics: Metrics) -> Metrics:
+        """Step with the gradients of `loss`; its metrics, detached, with the norm of the gradients."""
+        policy, optimiser = self.policy, self.optimiser
+        metrics["grad_norm"] = optimiser.step(loss, metrics)
+        if optimiser.info:
+            metrics |= as_tensors(optimiser.info)
+        policy.gradient_steps += 1
+        policy.after_step()
+        return {name: value.detach() for name, value in metrics.items()}
+
+    def total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
+        """`loss`, then the model's `custom_loss`, the configured extra losses, and what the exploration learns."""
+        policy = self.policy
+        with self.optimiser.loss_context():
+            loss, metrics = policy.loss(batch)
+            custom = policy.model.custom_loss(loss, batch)
+            loss = sum(custom[1:], custom[0]) if isinstance(custom, list | tuple) else custom
+            extra, extra_metrics = self.custom_losses(policy, batch)
+            loss = loss if extra is None else loss + extra
+            explored = policy.exploration.loss(policy, batch)
+            if explored is not None:
+                loss = loss + explored[0]
+                extra_metrics |= {f"exploration/{name}": value for name, value in explored[1].items()}
+            model_metrics = {f"model/{name}": torch.as_tensor(value) for name, value in policy.model.metrics().items()}
+            return loss, {"loss": loss, **metrics, **extra_metrics, **model_metrics}
+
+    def minibatch_count(self, rows: SampleBatch) -> int:
+        """Gradient steps of a sweep over these rows; every rank takes the same number, whatever it has."""
+        if self.policy.minibatches is not None:
+            return self.policy.minibatches
+        whole = len(rows["seq_lens"]) if "seq_lens" in rows else rows.count // 2  # no sequence is cut, no row alone
+        every = gathered((rows.count, whole))
+        mean = sum(count for count, _ in every) / len(every)
+        return max(1, min(round(mean / MINIBATCH_ROWS), *(most for _, most in every)))
+
+    # -- from experience to rows --------------------------------------------------------------------------------------
+    def rows_of(self, batch: SampleBatch) -> SampleBatch:
+        """The rows to learn from: a fragment is postprocessed, rows of a replay buffer are scaled, others are ready."""
+        # Within an iteration the rows of a draw are scaled already.
+        return self._rows_of(self.with_rewards(batch), scale=self._iteration is None)
+
+    @torch.no_grad()
+    def with_rewards(self, batch: SampleBatch) -> SampleBatch:
+        """A fragment `[T, B, …]` with the rewards that the algorithm shall see; rows as they are.
+
+        Rewards are filtered, by statistics that take them in first; intrinsic ones of the exploration are added.
+        """
+        if not is_fragment(batch):
+            return batch
+        policy = self.policy
+        fragment = policy.exploration.postprocess_trajectory(policy, batch)
+        rewards, intrinsic = policy.reward_filter(fragment), fragment.get("intrinsic_rewards")
+        if intrinsic is None and rewards is fragment.rewards:
+            return fragment
+        fragment = fragment.copy()
+        fragment["rewards"] = rewards if intrinsic is None else rewards + intrinsic
+        return fragment
+
+    @torch.no_grad()
+    def _rows_of(self, batch: SampleBatch, scale: bool = True) -> SampleBatch:
+        if is_fragment(batch):
+            return self.policy.postprocess_trajectory(batch)
+        return self.scaled(batch) if scale and self.policy.off_policy and "batch_indexes" in batch else batch
+
+    def take_experience(self, fragment: SampleBatch) -> SampleBatch:
+        """A fragment `[T, B, …]` as it goes into a replay buffer: its steps are counted, statistics take it in.
+
+        Rewards are clipped here, before n of them are summed. The gradient step scales them, by its statistics, and
+        adds the intrinsic ones, the column "intrinsic_rewards" (`scaled`).
+        """
+        policy = self.policy
+        policy.env_steps += sum_over_ranks(env_steps(fragment))
+        stored = policy.exploration.postprocess_trajectory(policy, fragment)
+        policy.reward_filter.observe(stored)
+        stored = stored.copy()
+        stored["rewards"] = self.clipped_rewards(stored.rewards)
+        self.call_hooks("on_postprocess_trajectory", postprocessed_batch=stored, original_batch=fragment)
+        if isinstance(policy.observation_filter, MeanStdFilter):
+            policy.update_filters(policy.flattened(stored))
+        return stored
+
+    @property
+    def watches_experience(self) -> bool:
+        """Whether `take_experience` does more than count and clip: then the learner has to get every fragment."""
+        return self.acts_by_experience or self.policy.reward_filter.normaliser is not None
+
+    @property
+    def acts_by_experience(self) -> bool:
+        """Whether `take_experience` changes how the policy acts, without any gradient step."""
+        policy = self.policy
+        explores = type(policy.exploration).postprocess_trajectory is not Exploration.postprocess_trajectory
+        return explores or isinstance(policy.observation_filter, MeanStdFilter)
+
+    def clipped_rewards(self, rewards: Tensor) -> Tensor:
+        """Rewards of any shape as a replay buffer keeps them."""
+        reward_filter = self.policy.reward_filter
+        return reward_filter.filtered(rewards) if reward_filter.name in ("sign", "clip") else rewards
+
+    def scaled(self, rows: SampleBatch) -> SampleBatch:
+        """Replayed rows as `loss` reads them: rewards by the newest statistics, and intrinsic rewards added.
+
+        `rows` stay as they are.
+        """
+        normaliser, intrinsic = self.policy.reward_filter.normaliser, rows.get("intrinsic_rewards")
+        if normaliser is None and intrinsic is None:
+            return rows
+        scaled = rows.without("intrinsic_rewards", "step_rewards")
+        if normaliser is not None:
+            scaled["rewards"] = self._scaled_sums(normaliser, rows)
+        if intrinsic is not None:
+            scaled["rewards"] = scaled.rewards + intrinsic
+        return scaled
+
+    def _scaled_sums(self, normaliser: ReturnNormaliser, rows: SampleBatch) -> Tensor:
+        """The rewards of rows, scaled and clipped each before they are summed."""
+        if "step_rewards" not in rows:
+            return normaliser(rows.rewards)
+        steps = normaliser(rows["step_rewards"])
+        return steps @ self.policy.gamma ** torch.arange(steps.shape[1], device=steps.device, dtype=steps.dtype)
+
+    def replayed_columns(self) -> list[str]:
+        """Columns that the model, the filters and the exploration need from a replay buffer beside the usual ones."""
+        policy = self.policy
+        scales, looks = policy.reward_filter.normaliser is not None, policy.exploration.reads_next_obs
+        return [*policy.read_before(), *["step_rewards"] * scales, *["step_next_obs"] * looks]
+
+    @torch.no_grad()
+    def initial_priorities(self, rows: SampleBatch) -> Tensor:
+        """|TD error| `[N]` of replayed rows by the policy's `loss`, which workers give new rows as priorities.
+
+        Without dropout and noise. What `loss` draws from the global generator (SAC's actions) follows from the seed of
+        the worker's fragment, and the generator is left as it was.
+
+        Raises:
+            ConfigError: `loss` sets no "td_errors".
+        """
+        policy, rows = self.policy, self.scaled(rows)
+        with policy.in_eval_mode(), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(policy.action_seed)
+            policy.loss(rows)
+        if "td_errors" not in rows:
+            raise ConfigError(
+                f"{type(policy).__name__}.loss does not set the column td_errors, of which rows get their first "
+                "priorities: set data.initial_priorities=false"
+            )
+        return rows["td_errors"].abs()
+
+    # -- gradients that travel ----------------------------------------------------------------------------------------
+    def compute_gradients(self, batch: SampleBatch) -> tuple[list[np.ndarray | None], dict[str, float]]:
+        """Gradients of one minibatch (a fragment is postprocessed first), as arrays in the order of `parameters()`."""
+        policy, optimiser = self.policy, self.optimiser
+        policy.train()
+        rows = self.rows_of(batch)
+        optimiser.set_lr(policy.env_steps)
+        policy.log_extra = True
+        metrics = self.differentiate(rows)[1]
+        gradients = [None if p.grad is None else p.grad.cpu().numpy().copy() for p in policy.parameters()]
+        return gradients, means([metrics])
+
+    def apply_gradients(self, gradients: Any) -> Tensor | None:
+        """Step with gradients from `compute_gradients`, perhaps of another copy of the policy.
+
+        Returns:
+            Their 2-norm before clipping.
+
+        Raises:
+            NonFiniteError: a gradient is NaN or infinite; no parameter was changed.
+        """
+        policy, optimiser = self.policy, self.optimiser
+        optimiser.set_lr(policy.env_steps)
+        optimiser.set_gradients([as_tensor(gradient) for gradient in gradients])
+        optimiser.rest()
+        norm = optimiser.clip()
+        if not bool(torch.isfinite(norm)):
+            bad = non_finite_parameters(policy, gradients)
+            raise NonFiniteError(
+                f"gradients not finite: {', '.join(bad[:5])}, in gradient step {policy.gradient_steps}. Nothing was "
+                "stepped: lower policy.lr, set policy.max_grad_norm, or look for NaN in observations and rewards"
+            )
+        optimiser.apply()
+        policy.gradient_steps += 1
+        policy.after_step()
+        return norm
+
+    def _apply(self, gradients: Any) -> Metrics:
+        """Step by the policy's `apply_gradients`, and count the step where a class's own did not."""
+        policy = self.policy
+        before = policy.gradient_steps
+        norm = policy.apply_gradients(gradients)
+        policy.gradient_steps = max(policy.gradient_steps, before + 1)
+        return {"grad_norm": norm.cpu(), **as_tensors(self.optimiser.info)} if isinstance(norm, Tensor) else {}
+
+    def gradient_update(self, samples: SampleBatch, hooks: Iterable[Any] = ()) -> GradientUpdate:
+        """What another copy of this policy needs to learn from these samples, a fragment or rows.
+
+        This policy stays as it is. What `loss` draws from the global generator follows from the seed of the worker's
+        fragment.
+
+        Args:
+            samples: a fragment `[T, B, …]`, or rows `[N, …]`.
+            hooks: callbacks whose `on_postprocess_trajectory` gets the rows.
+        """
+        policy = self.policy
+        with RecordedStatistics(policy) as statistics:
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(policy.action_seed)
+                rows = self.rows_of(samples) if is_fragment(samples) else samples  # else scaled twice
+                for callback in hooks:
+                    callback.on_postprocess_trajectory(policy=policy, postprocessed_batch=rows, original_batch=samples)
+                gradients, metrics = policy.compute_gradients(rows)
+            if self._optimiser is not None:
+                explored = policy.exploration.info(policy.env_steps)
+                explored = {f"exploration/{name}": value for name, value in explored.items()}
+                metrics = {**metrics, **policy.batch_metrics(rows), **explored}
+                policy.update_filters(rows)
+            return GradientUpdate(gradients, metrics, env_steps(samples), statistics.moments(), statistics.changes())
+
+    def apply_update(self, update: GradientUpdate, step: bool = True) -> Metrics:
+        """Count an update's environment steps, step with its gradients, and take its statistics in.
+
+        Args:
+            update: of a copy of this policy, with its present or with older weights.
+            step: whether its gradients count.
+
+        Returns:
+            Its metrics, with the norm of the gradients where they were stepped.
+
+        Raises:
+            NonFiniteError: a gradient is NaN or infinite; no parameter was changed.
+        """
+        self.policy.env_steps += update.env_steps
+        metrics = {name: torch.tensor(float(value)) for name, value in update.metrics.items()}
+        if step:
+            metrics |= self._apply(update.gradients)
+        update.add_statistics_to(self.policy)
+        return metrics
+
+    # -- RLlib's verbs of learning in two steps -----------------------------------------------------------------------
+    def load_batch(self, batch: SampleBatch, buffer_index: int = 0) -> int:
+        """Keep the rows of a fragment (or postprocessed rows) on the policy's device; returns how many there are.
+
+        Steps are counted and running statistics take the rows in, here and not when they are learned from.
+        """
+        policy, fragment = self.policy, is_fragment(batch)
+        if fragment or not policy.off_policy:  # rows that were replayed have been counted when they came
+            policy.env_steps += sum_over_ranks(env_steps(batch))
+        self._begin()
+        rows = self.rows_of(batch).to(policy.device)
+        if fragment:
+            policy.update_filters(rows)
+        policy.iterations += 1
+        self._loaded[buffer_index] = rows
+        return rows.count
+
+    def loaded_rows(self, buffer_index: int = 0) -> int:
+        """How many rows `load_batch` keeps under this number."""
+        rows = self._loaded.get(buffer_index)
+        return 0 if rows is None else rows.count
+
+    def learn_on_loaded_batch(self, offset: int = 0, buffer_index: int = 0) -> dict[str, float]:
+        """One gradient step on loaded rows: one of `minibatches` equal parts of them, from row `offset` on.
+
+        Sequences are learned from all at once.
+
+        Returns:
+            The step's metrics.
+
+        Raises:
+            ConfigError: nothing is loaded there, or there is no such row.
+            NonFiniteError: as `step`.
+        """
+        count = self.loaded_rows(buffer_index)
+        if not count:
+            raise ConfigError(f"buffer_index={buffer_index} holds no rows: call load_batch_into_buffer first")
+        rows = self._loaded[buffer_index]
+        last = 0 if "seq_lens" in rows else count - 1
+        if not 0 <= offset <= last:
+            raise ConfigError(
+                f"offset={offset} in {count} loaded rows{' of sequences' * (not last)}; expected ≤ {last}"
+            )
+        part = rows if "seq_lens" in rows else rows[offset : offset + -(-count // self.minibatch_count(rows))]
+        policy = self.policy
+        if "learn_on_batch" in policy.overridden:
+            return policy.learn_on_batch(part)
+        policy.train()
+        policy.log_extra = True
+        self.optimiser.set_lr(policy.env_steps)
+        return means([self.step(part)[0]])
+
+
+def _timed(items: Iterator[Any], iteration: Iteration) -> Iterator[Any]:
+    """The items; adds the seconds in which each was awaited to `iteration.waited`."""
+    while True:
+        started = time.perf_counter()
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        finally:
+            iteration.waited += time.perf_counter() - started
+        yield item
+
+
+def _flat_numbers(owner: str, stats: Any, prefix: str = "") -> dict[str, float]:
+    """A (nested) mapping of numbers, flat."""
+    if not isinstance(stats, Mapping):
+        raise ConfigError(f"{owner}.learn_on_batch returned {stats!r}; expected a dict of numbers")
+    found: dict[str, float] = {}
+    for name, value in stats.items():
+        if isinstance(value, Mapping):
+            found |= _flat_numbers(owner, value, f"{prefix}{name}/")
+        elif isinstance(value, Tensor | np.ndarray | np.generic | int | float) and np.size(_as_array(value)) == 1:
+            found[f"{prefix}{name}"] = float(_as_array(value).item())
+        else:
+            raise ConfigError(f"{owner}.learn_on_batch returned {prefix}{name}={value!r}; expected one number")
+    return found
+
+
+def _as_array(value: Any) -> np.ndarray:
+    return value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)

@@ -1,0 +1,55 @@
+"""Numbers that a gradient step reports, and their means over an iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_rl.models.distributions import ActionDistribution
+
+__all__ = ["Metrics", "as_tensors", "mean_entropy", "means"]
+
+Metrics = dict[str, Tensor]
+
+
+def mean_entropy(dist: ActionDistribution, coefficient: float) -> Tensor:
+    """Mean entropy in nats; with a coefficient of 0 a mere metric, which then costs no backward pass."""
+    with torch.set_grad_enabled(coefficient != 0):
+        return dist.entropy().mean()
+
+
+def as_tensors(numbers: Mapping[str, Any]) -> Metrics:
+    """Numbers that a user's function returned, in double precision where they are no tensors yet."""
+    return {
+        name: number if isinstance(number, Tensor) else torch.as_tensor(number, dtype=torch.float64)
+        for name, number in numbers.items()
+    }
+
+
+def means(steps: Sequence[Metrics], rare: int | None = None) -> dict[str, float]:
+    """Mean of every metric over the gradient steps that report it.
+
+    `first_kl` is the first approx_kl: 0 when the policy that acted learns.
+
+    Args:
+        steps: the metrics of each step, scalars.
+        rare: of a metric that not every step reports, how many of the last reports count; `None`: all.
+    """
+    reports: dict[str, list[Tensor]] = {}
+    for metrics in steps:
+        for name, value in metrics.items():
+            reports.setdefault(name, []).append(value)
+    if not reports:
+        return {}
+    if rare is not None:
+        reports = {name: of if len(of) == len(steps) else of[-rare:] for name, of in reports.items()}
+    if "approx_kl" in steps[0]:
+        reports["first_kl"] = [steps[0]["approx_kl"]]
+    device = next(iter(reports.values()))[0].device
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    columns = [torch.stack(values).detach().to(device, dtype) for values in reports.values()]
+    numbers = iter(torch.cat(columns).tolist())  # one copy from the device
+    return {name: sum(next(numbers) for _ in values) / len(values) for name, values in reports.items()}

@@ -1,0 +1,173 @@
+"""Policies written from scratch: classes that act and learn by methods of their own, without model and optimizer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from gymnasium import Space, spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+from torch import Tensor, nn
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.exploration import Exploration
+from lightning_rl.learning.learner import Learner
+from lightning_rl.models.fast_attributes import AtHand
+from lightning_rl.models.filters import NoFilter, RewardFilter
+from lightning_rl.policies.checkpoints import counters, plain_weights
+from lightning_rl.policies.inputs import mapped, row_count, transition_rows
+from lightning_rl.policies.policy import Policy
+from lightning_rl.ranges import Seed
+from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.spaces import leaf_spaces
+
+__all__ = ["OwnActions", "ScratchPolicy"]
+
+# RLlib's names of what `compute_actions` may take beside observations and state.
+CLASSIC_ARGUMENTS = {"prev_action_batch": "prev_actions", "prev_reward_batch": "prev_rewards"}
+
+
+class ScratchPolicy(Policy):
+    """The base of policies without a model: they define `compute_actions`, and learn by methods of their own.
+
+    Its actions are the environment's own. `learn_on_batch(rows)` gets transitions `[N, …]` (`transition_rows`) and
+    returns numbers to log; or `compute_gradients` and `apply_gradients` are defined in its place. A checkpoint holds
+    what `get_weights` gives.
+
+    Args:
+        observation_space, action_space: of one environment, any kind.
+        config: kept as `config`.
+        seed: names the randomness of the action space's samples.
+    """
+
+    has_model: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        config: Mapping[str, Any] | None = None,
+        *,
+        seed: Seed = 0,
+    ) -> None:
+        super(AtHand, self).__init__()
+        self._begin(observation_space, action_space, 1.0, seed)
+        self.config = dict(config or {})
+        self.is_recurrent = False
+        self.model = NoModel(self.compute_actions, action_space)  # type: ignore[assignment]
+        self.exploration = Exploration(action_space)  # for its hooks, which do nothing
+        self.action_transform = OwnActions(action_space)  # type: ignore[assignment]
+        self.observation_filter, self.reward_filter = NoFilter(), RewardFilter("none", 1.0)
+        self.learner = Learner(self)
+
+    def act(self, obs: Any, state: Sequence[Tensor] = (), **arguments: Any) -> tuple[Any, list[Any], dict[str, Any]]:
+        """Call `compute_actions` with the arguments that it takes, and bring what it returns into the recorded form.
+
+        Raises:
+            ConfigError: it did not return (actions, state, extra columns), or not as many actions as observations.
+        """
+        takes = inspect.signature(self.compute_actions).parameters
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values()):
+            for classic, name in CLASSIC_ARGUMENTS.items():
+                if classic in takes and name in arguments:
+                    arguments[classic] = mapped(_as_array, arguments[name])
+            arguments = {name: value for name, value in arguments.items() if name in takes}
+        answer: Any = self.compute_actions(obs, state, **arguments)
+        if not isinstance(answer, tuple) or len(answer) != 3:
+            raise ConfigError(
+                f"{type(self).__name__}.compute_actions returned {type(answer).__name__}; expected the tuple "
+                "(actions, state, extra columns), such as (actions, [], {})"
+            )
+        actions, state_out, extra = answer
+        columns = {name: torch.from_numpy(_as_array(value)) for name, value in extra.items()}
+        states = [torch.as_tensor(part) for part in state_out]
+        return self.action_transform.batched(actions, row_count(obs)), states, columns  # type: ignore[attr-defined]
+
+    def seed_exploration(self, seed: int) -> None:
+        """Seed the action space, from which such policies usually draw."""
+        super().seed_exploration(seed)
+        self.action_space.seed(seed)
+
+    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
+        """The fragment as transitions `[N, …]`."""
+        return transition_rows(batch)
+
+    def configure_optimizers(self) -> Any:
+        """None: it learns in a way of its own."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Weights and counters."""
+        return {"weights": self.get_weights(), "counters": counters(self)}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """As every policy, with what `get_weights` gives in plain data.
+
+        Raises:
+            CheckpointError: the weights hold something that is no number, text, array or tensor.
+            NonFiniteError: a weight is NaN or infinite.
+        """
+        checkpoint["weights"] = plain_weights("weights", self.get_weights())
+        super().on_save_checkpoint(checkpoint)
+
+
+class NoModel(nn.Module):
+    """Stands where other policies have a model; it only holds which earlier steps `compute_actions` asks for.
+
+    Args:
+        compute_actions: the policy's.
+        action_space: earlier actions are kept where these are numbers.
+    """
+
+    def __init__(self, compute_actions: Any, action_space: Space[Any]) -> None:
+        super().__init__()
+        takes = inspect.signature(compute_actions).parameters
+        numbers = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+        are_numbers = all(isinstance(leaf, numbers) for _, leaf in leaf_spaces(action_space))
+        self.prev_actions = int("prev_action_batch" in takes and are_numbers)
+        self.prev_rewards = int("prev_reward_batch" in takes)
+
+    def get_initial_state(self) -> list[Tensor]:
+        """No state."""
+        return []
+
+
+class OwnActions:
+    """The action transform of actions that are in the environment's space already.
+
+    Args:
+        action_space: of one environment, any kind.
+    """
+
+    def __init__(self, action_space: Space[Any]) -> None:
+        self.action_space = self.policy_space = action_space
+
+    def to_env(self, actions: Any) -> Any:
+        """The same actions as arrays."""
+        return mapped(_as_array, actions)
+
+    def batched(self, actions: Any, rows: int) -> Any:
+        """What `compute_actions` returned, a list with one action per row or arrays, as arrays `[B, …]`.
+
+        Raises:
+            ConfigError: there are not as many actions as rows.
+        """
+        if isinstance(actions, list):
+            given = len(actions)
+            if given == rows:
+                empty = create_empty_array(self.action_space, given, fn=np.zeros)
+                return concatenate(self.action_space, actions, empty)
+        else:
+            actions = self.to_env(actions)
+            given = row_count(actions)
+        if given != rows:
+            raise ConfigError(
+                f"compute_actions returned {given} actions for {rows} observations; expected one for each"
+            )
+        return actions
+
+
+def _as_array(value: Any) -> np.ndarray:
+    return value.numpy(force=True) if isinstance(value, Tensor) else np.asarray(value)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lightning_rl.callbacks.keep_config import KeepConfig
-from lightning_rl.checkpoint_files import read_file
+from lightning_rl.checkpoint_files import read_checkpoint_file
 from lightning_rl.config.check import check_config
 from lightning_rl.config.compose import compose_config, store_policy
 from lightning_rl.config.groups import group_options, is_path, option_text
@@ -17,7 +17,7 @@ from lightning_rl.policies.checkpoints import as_checkpoint_error, read_checkpoi
 from lightning_rl.run_directory.config_file import CONFIG_FILE, relocated
 from lightning_rl.run_directory.lock import refuse_live_run
 from lightning_rl.runs import run
-from lightning_rl.trust import NamedByFile, note_names
+from lightning_rl.trust import FileTrust, trust_names
 
 __all__ = ["Algorithm", "policy_choice"]
 
@@ -135,7 +135,7 @@ class Algorithm:
             for section, key, given in (("policy", "_target_", policy), ("env", "id", env)):
                 if given is not None:
                     config[section][key] = given
-                    note_names(given)
+                    trust_names(given)
                 elif config[section][key] is None:
                     raise CheckpointError(
                         f"checkpoint {path} was saved with a {section} that cannot be imported: pass {section}=… to "
@@ -146,9 +146,9 @@ class Algorithm:
                 config = relocated(config, place.parent)  # a run may have been moved
             if place.resolve() != Path(config["run_dir"]).resolve() / "checkpoints":
                 config = relocated(config, place / Path(path).stem)
-            names = NamedByFile(f"checkpoint {path}", trust, CheckpointError, config["run_dir"])
+            names = FileTrust(f"checkpoint {path}", trust, CheckpointError, config["run_dir"])
             names.check(config)
-        with names.reading():
+        with names.restrict_imports():
             check_config(config)
             algorithm = cls.__new__(cls)
             algorithm._build(config)
@@ -187,7 +187,7 @@ class Algorithm:
         path, self._resume_from = self._resume_from, None
         if path is not None:
             with as_checkpoint_error(path):
-                self.trainer.fit_loop.max_epochs = max(read_file(path)["epoch"], 0)
+                self.trainer.fit_loop.max_epochs = max(read_checkpoint_file(path)["epoch"], 0)
         with run.restoring(self.trainer, path):
             self.trainer.fit(self.policy, datamodule=self.datamodule, ckpt_path=path)
         if self.trainer.interrupted:

@@ -22,11 +22,11 @@ __all__ = [
     "SCHEMA",
     "check_whole",
     "counters_in",
-    "migrated",
+    "migrate_checkpoint",
     "newest_checkpoint",
     "newest_whole",
-    "read_file",
-    "written_by",
+    "read_checkpoint_file",
+    "version_entry",
 ]
 
 SCHEMA = 1
@@ -41,7 +41,7 @@ def counters_in(path: str | os.PathLike[str]) -> dict[str, int]:
     Raises:
         CheckpointError: the file is missing, damaged or no checkpoint; names file, reason and next step.
     """
-    checkpoint = read_file(path, checksums=False)
+    checkpoint = read_checkpoint_file(path, checksums=False)
     counters = checkpoint.get("counters") if isinstance(checkpoint, dict) else None
     if not isinstance(counters, dict) or not isinstance(counters.get("env_steps"), int):
         raise CheckpointError(
@@ -61,7 +61,7 @@ def newest_checkpoint(directory: Path) -> tuple[Path, int] | None:
     return (max(found)[2], max(found)[0]) if found else None
 
 
-def read_file(path: str | os.PathLike[str], *, checksums: bool = True) -> Any:
+def read_checkpoint_file(path: str | os.PathLike[str], *, checksums: bool = True) -> Any:
     """What a checkpoint file holds, on the CPU.
 
     Tensors are read when they are looked at (a replay buffer need not be in the memory twice), and writing to one does
@@ -155,12 +155,12 @@ def check_whole(path: Path, *, checksums: bool = True) -> None:
 
 
 # -- versions --------------------------------------------------------------------------------------------------------
-def written_by() -> dict[str, Any]:
+def version_entry() -> dict[str, Any]:
     """What a checkpoint says of its writer."""
     return {WRITTEN_BY: {"version": __version__, "schema": SCHEMA}}
 
 
-def migrated(checkpoint: dict[str, Any], path: Any) -> dict[str, Any]:
+def migrate_checkpoint(checkpoint: dict[str, Any], path: Any) -> dict[str, Any]:
     """A checkpoint in the form of this version; changed in place.
 
     Args:
@@ -185,7 +185,7 @@ def migrated(checkpoint: dict[str, Any], path: Any) -> dict[str, Any]:
     _check_lightning(checkpoint.get("pytorch-lightning_version"), path)
     for older in range(schema, SCHEMA):
         MIGRATIONS[older](checkpoint)
-    checkpoint.update(written_by())
+    checkpoint.update(version_entry())
     return checkpoint
 
 

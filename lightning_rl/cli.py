@@ -39,7 +39,7 @@ from lightning_rl.run_directory.checkpoints import checkpoint_of, has_checkpoint
 from lightning_rl.run_directory.listing import runs_below
 from lightning_rl.runs import evaluation, run
 from lightning_rl.runs.sweep_tables import failures, sweep_jobs_of, write_tables
-from lightning_rl.trust import NamedByFile, packages_named
+from lightning_rl.trust import FileTrust, packages_named
 from lightning_rl.version import __version__
 
 __all__ = ["main", "run_verb"]
@@ -220,8 +220,8 @@ def resume(arguments: Sequence[str]) -> int:
     if options.checkpoint is None and not has_checkpoint(options.run_dir):
         raise ConfigError(f"{options.run_dir} has no checkpoint to go on from: {run.AFRESH}")
     checkpoint = options.checkpoint or checkpoint_of(options.run_dir, best=options.best)
-    given = NamedByFile(options.run_dir / "config.yaml", options.trust)
-    with given.reading(), naming_others(checkpoint, "--checkpoint FILE"):
+    given = FileTrust(options.run_dir / "config.yaml", options.trust)
+    with given.restrict_imports(), naming_others(checkpoint, "--checkpoint FILE"):
         check_config(config)
         run.check_same_run(config, checkpoint, changed, force=options.force)
         print(f"resuming {checkpoint}", flush=True)

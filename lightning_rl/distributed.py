@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-__all__ = ["gathered", "gathered_on_first", "mean_over_ranks", "moments_over_ranks", "sum_over_ranks"]
+__all__ = ["all_gather_objects", "gather_objects_on_first", "mean_over_ranks", "moments_over_ranks", "sum_over_ranks"]
 
 _plain: tuple[Any, Any] | None = None  # the ranks' group, and one of the same ranks for what is in the CPU's memory
 
 
-def gathered(value: Any) -> list[Any]:
+def all_gather_objects(value: Any) -> list[Any]:
     """What every rank has, in the order of ranks; every rank has to ask."""
     if not _several():
         return [value]
@@ -20,7 +20,7 @@ def gathered(value: Any) -> list[Any]:
     return found
 
 
-def gathered_on_first(value: Any) -> list[Any] | None:
+def gather_objects_on_first(value: Any) -> list[Any] | None:
     """What every rank has, in the order of ranks, on the first one; `None` on the others."""
     if not _several():
         return [value]

@@ -32,7 +32,7 @@ __all__ = [
     "number_in_file",
     "object_at",
     "printable",
-    "shown",
+    "short_repr",
     "unknown_key",
 ]
 
@@ -145,7 +145,9 @@ def number_in_file(entry: str, value: Any) -> float:
         CheckpointError: it is none; names the entry.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise CheckpointError(f"{entry}={shown(value)} cannot be restored; expected a number: the file was changed")
+        raise CheckpointError(
+            f"{entry}={short_repr(value)} cannot be restored; expected a number: the file was changed"
+        )
     return float(value)
 
 
@@ -157,7 +159,8 @@ def count_in_file(entry: str, value: Any) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
         raise CheckpointError(
-            f"{entry}={shown(value)} cannot be restored; expected a whole number from 0 to 2^53: the file was changed"
+            f"{entry}={short_repr(value)} cannot be restored; expected a whole number from 0 to 2^53: the file was "
+            "changed"
         )
     return value
 
@@ -189,7 +192,7 @@ def unknown_key(section: str, key: str, known: Iterable[str], elsewhere: Iterabl
     suggested = meant or [prefix + name for name in near]
     suggestion = f" Did you mean {suggested[0]!r}?" if suggested else ""
     listed = f" Keys{f' of {section}' if section else ''}: {', '.join(known) or 'none'}"
-    return f"no key {shown(prefix + key)}.{suggestion}{listed}"
+    return f"no key {short_repr(prefix + key)}.{suggestion}{listed}"
 
 
 def no_such_key(key: str, known: Iterable[str], otherwise: str = "") -> str:
@@ -208,7 +211,7 @@ def no_such_key(key: str, known: Iterable[str], otherwise: str = "") -> str:
     meant = [other for other in SYNONYMS.get(key.lower(), ()) if other in known]
     same_name = meant or [other for other in known if other.rpartition(".")[2] == key]
     suggestion = f" Did you mean {same_name[0]!r}?" if same_name else did_you_mean(key, known)
-    return f"no key {shown(key)}.{suggestion or otherwise}"
+    return f"no key {short_repr(key)}.{suggestion or otherwise}"
 
 
 def printable(text: str) -> str:
@@ -216,7 +219,7 @@ def printable(text: str) -> str:
     return "".join(character for character in text if character.isprintable())
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """A value on one line, cut where it is long."""
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 20]} … {text[-10:]} ({len(text)} characters)"
@@ -260,18 +263,20 @@ def object_at(path: str) -> Any:
     """
     module_name, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
     if not all([*module_name.split("."), *attribute.split(".")]):
-        raise ConfigError(f"{shown(path)} is no import path; expected 'package.module:Name'")
+        raise ConfigError(f"{short_repr(path)} is no import path; expected 'package.module:Name'")
     try:
         found = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if not f"{module_name}.".startswith(f"{missing}."):
             raise  # the module is there; something that it imports is not
-        raise ConfigError(f"{shown(path)}: {_no_module(missing)}") from error
+        raise ConfigError(f"{short_repr(path)}: {_no_module(missing)}") from error
     owner = f"module {module_name!r}"
     for name in attribute.split("."):
         if not hasattr(found, name):
-            raise ConfigError(f"{shown(path)}: {owner} has no attribute {shown(name)}.{did_you_mean(name, dir(found))}")
+            raise ConfigError(
+                f"{short_repr(path)}: {owner} has no attribute {short_repr(name)}.{did_you_mean(name, dir(found))}"
+            )
         found, owner = getattr(found, name), repr(name)
     return found
 
@@ -290,7 +295,7 @@ def _no_module(missing: str) -> str:
     """Why `missing` cannot be imported, from the part of it that can."""
     parent, _, name = missing.rpartition(".")
     if not parent:
-        return f"there is no module {shown(missing)}; install its package, or put its folder on the Python path"
+        return f"there is no module {short_repr(missing)}; install its package, or put its folder on the Python path"
     package = importlib.import_module(parent)  # already imported: Python went through it to find `name` missing
     if not hasattr(package, "__path__"):
         return f"there is no module {missing!r}: {parent!r} is a module, not a package; write '{parent}:{name}'"

@@ -31,18 +31,18 @@ __all__ = [
     "SampleBatch",
     "action_mask_of",
     "concat_samples",
+    "count_new_env_steps",
     "env_steps",
-    "flattened",
-    "in_sequences",
+    "flatten_fragment",
+    "from_nested_batch",
     "is_fragment",
     "is_new",
-    "nested",
     "new_rows",
-    "new_steps",
     "pad_time",
     "padding",
-    "restored",
     "sequence_minibatches",
+    "to_nested_batch",
+    "to_sequences",
 ]
 
 ARRAYS = (Tensor, np.ndarray)
@@ -129,7 +129,7 @@ class SampleBatch:
     def __setitem__(self, name: str, value: Any) -> None:
         # Arrays first: the test for an abstract class costs more than all the rest.
         is_array = type(value) in ARRAYS
-        self._columns[name] = nested(value) if not is_array and isinstance(value, Mapping | tuple) else value
+        self._columns[name] = to_nested_batch(value) if not is_array and isinstance(value, Mapping | tuple) else value
 
     def __delitem__(self, name: str) -> None:
         del self._columns[name]
@@ -353,7 +353,7 @@ def env_steps(batch: SampleBatch) -> int:
     return int(np.count_nonzero(batch.valid.numpy(force=True) if isinstance(batch.valid, Tensor) else batch.valid))
 
 
-def new_steps(batch: SampleBatch) -> int:
+def count_new_env_steps(batch: SampleBatch) -> int:
     """Environment steps of a fragment or of rows that were not learned from before."""
     if "steps" in batch:
         return int(batch["steps"].sum())
@@ -372,15 +372,15 @@ def new_rows(rows: SampleBatch) -> SampleBatch:
     return rows.select("obs")[~rows.replayed] if "replayed" in rows else rows
 
 
-def flattened(fragment: SampleBatch, max_seq_len: int | None = None) -> SampleBatch:
+def flatten_fragment(fragment: SampleBatch, max_seq_len: int | None = None) -> SampleBatch:
     """The experience of a fragment as rows: `[T, B, …]` → `[N, …]`, without invalid rows and the last observation.
 
     Args:
         fragment: of one or more environments.
-        max_seq_len: rows of a fragment with `state_in` come in sequences of at most this length (`in_sequences`).
+        max_seq_len: rows of a fragment with `state_in` come in sequences of at most this length (`to_sequences`).
     """
     if max_seq_len is not None and "state_in" in fragment:
-        return in_sequences(fragment, max_seq_len)
+        return to_sequences(fragment, max_seq_len)
     steps = len(fragment.valid)
     rows = fragment.without("valid").map(lambda column: column[:steps].flatten(0, 1))
     valid = fragment.valid.flatten()
@@ -402,30 +402,30 @@ def action_mask_of(obs: Any, column: Any = None) -> Any:
     return column
 
 
-def nested(value: Any) -> Any:
+def to_nested_batch(value: Any) -> Any:
     """Dicts and tuples of arrays as nested batches; arrays as they are."""
     if isinstance(value, Mapping):
-        return SampleBatch({str(name): nested(child) for name, child in value.items()})
+        return SampleBatch({str(name): to_nested_batch(child) for name, child in value.items()})
     if isinstance(value, tuple):
-        return SampleBatch({str(position): nested(child) for position, child in enumerate(value)})
+        return SampleBatch({str(position): to_nested_batch(child) for position, child in enumerate(value)})
     return value
 
 
-def restored(space: spaces.Space, value: Any) -> Any:
-    """The inverse of `nested`: the dicts and tuples that `space` has, with the arrays of `value` as leaves.
+def from_nested_batch(space: spaces.Space, value: Any) -> Any:
+    """The inverse of `to_nested_batch`: the dicts and tuples that `space` has, with the arrays of `value` as leaves.
 
     Children are looked up by name, in the space's own order, so the order of insertion never matters.
     """
     if isinstance(space, spaces.Dict):
-        return {name: restored(child, value[name]) for name, child in space.spaces.items()}
+        return {name: from_nested_batch(child, value[name]) for name, child in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         entries = value if isinstance(value, SampleBatch) else {str(i): child for i, child in enumerate(value)}
-        return tuple(restored(child, entries[str(position)]) for position, child in enumerate(space.spaces))
+        return tuple(from_nested_batch(child, entries[str(position)]) for position, child in enumerate(space.spaces))
     return value
 
 
 # -- sequences for models with state ----------------------------------------------------------------------------------
-def in_sequences(fragment: SampleBatch, max_seq_len: int) -> SampleBatch:
+def to_sequences(fragment: SampleBatch, max_seq_len: int) -> SampleBatch:
     """The experience of a fragment `[T, B, …]` as sequences, environment by environment.
 
     A sequence ends with its episode, with the fragment, or after `max_seq_len` rows; it starts from the state that was

@@ -1,7 +1,7 @@
 """Numbers that change with the env steps taken: constants, points joined by lines, and a few named curves.
 
 In the config of a run, env steps may be written as a share of `total_env_steps`: "10%". Where the run is built, and
-nowhere else, `in_env_steps` makes numbers of them; so a resume to more steps makes other numbers of the same shares.
+nowhere else, `to_env_steps` makes numbers of them; so a resume to more steps makes other numbers of the same shares.
 
 A schedule is plain data and has no state: its value follows from the env steps, which every checkpoint holds. So a
 resumed run goes on exactly where the other stopped, and every worker has the value that belongs to its weights.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NewType
 
-from lightning_rl.errors import ConfigError, did_you_mean, shown
+from lightning_rl.errors import ConfigError, did_you_mean, short_repr
 
 __all__ = [
     "SCHEDULES",
@@ -25,11 +25,11 @@ __all__ = [
     "Schedule",
     "Share",
     "check_schedule",
-    "in_env_steps",
     "is_share",
     "schedule_points",
     "schedule_span",
     "schedule_value",
+    "to_env_steps",
 ]
 
 Share = NewType("Share", str)
@@ -114,23 +114,24 @@ def check_schedule(name: str, schedule: Any, low: float = -math.inf, high: float
     """
     if is_share(schedule) or any(map(is_share, _steps_of(schedule))):
         raise ConfigError(
-            f"{name}={shown(schedule)}: only a run's config can have shares of its total_env_steps; give env steps here"
+            f"{name}={short_repr(schedule)}: only a run's config can have shares of its total_env_steps; give env "
+            "steps here"
         )
     if isinstance(schedule, Mapping):
         _check_mapping(name, schedule)
     elif not _is_number(schedule) and not _are_points(schedule):
-        raise ConfigError(f"{name}={shown(schedule)}; expected {EXPECTED}")
+        raise ConfigError(f"{name}={short_repr(schedule)}; expected {EXPECTED}")
     for value in schedule_points(schedule):
         if not low <= value <= high:
             expected = f"at least {low}" if high == math.inf else f"between {low} and {high}"
-            raise ConfigError(f"{name}={shown(schedule)}; expected values {expected}")
+            raise ConfigError(f"{name}={short_repr(schedule)}; expected values {expected}")
 
 
 def _check_mapping(name: str, schedule: Mapping[str, Any]) -> None:
     kind = schedule.get("type")
     if not isinstance(kind, str) or kind not in SCHEDULES:
         raise ConfigError(
-            f"{name}.type={shown(kind)} is no schedule.{did_you_mean(str(kind)[:100], SCHEDULES)} "
+            f"{name}.type={short_repr(kind)} is no schedule.{did_you_mean(str(kind)[:100], SCHEDULES)} "
             f"Choose {', '.join(SCHEDULES)}"
         )
     needed = SCHEDULES[kind]
@@ -138,15 +139,15 @@ def _check_mapping(name: str, schedule: Mapping[str, Any]) -> None:
     for key in schedule:
         if key not in known:
             raise ConfigError(
-                f"{name}: no key {shown(key)}.{did_you_mean(key, known)} Keys of {kind}: {', '.join(known)}"
+                f"{name}: no key {short_repr(key)}.{did_you_mean(key, known)} Keys of {kind}: {', '.join(known)}"
             )
     for key in needed:
         if key not in schedule:
-            raise ConfigError(f"{name}={shown(dict(schedule))} has no {key!r}; {kind} needs {', '.join(needed)}")
+            raise ConfigError(f"{name}={short_repr(dict(schedule))} has no {key!r}; {kind} needs {', '.join(needed)}")
     if kind == "piecewise":
         if not _are_points(schedule["points"]):
             raise ConfigError(
-                f"{name}.points={shown(schedule['points'])}; expected [[env_step, value], …], steps rising"
+                f"{name}.points={short_repr(schedule['points'])}; expected [[env_step, value], …], steps rising"
             )
         return
     for key in known[1:]:
@@ -166,7 +167,7 @@ def is_share(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?%", value) is not None
 
 
-def in_env_steps(value: Any, total_env_steps: int = ASSUMED_ENV_STEPS) -> Any:
+def to_env_steps(value: Any, total_env_steps: int = ASSUMED_ENV_STEPS) -> Any:
     """A number of environment steps, or a schedule over them, for one with shares of a run; other values as they are.
 
     A curve without `steps` gets those that are left after its `start`.
@@ -181,10 +182,10 @@ def in_env_steps(value: Any, total_env_steps: int = ASSUMED_ENV_STEPS) -> Any:
     if isinstance(value, Mapping):
         own = {**value}
         if "points" in own:
-            own["points"] = in_env_steps(own["points"], total_env_steps)
+            own["points"] = to_env_steps(own["points"], total_env_steps)
         for key in ("start", "steps"):
             if key in own:
-                own[key] = in_env_steps(own[key], total_env_steps)
+                own[key] = to_env_steps(own[key], total_env_steps)
         if SCHEDULES.get(str(own.get("type"))) == CURVE_KEYS and "steps" not in own and _is_number(own.get("start", 0)):
             own["steps"] = max(1, total_env_steps - own.get("start", 0))
         return own

@@ -1,6 +1,6 @@
 """The constructor is the schema: which keywords a class takes, of which types and ranges, read from its signature.
 
-Configs are checked against it before anything starts, and constructors check themselves (`checks_keywords`), so a
+Configs are checked against it before anything starts, and constructors check themselves (`check_keywords`), so a
 value is refused in the same words wherever it comes from.
 """
 
@@ -28,7 +28,7 @@ from typing import (
     is_typeddict,
 )
 
-from lightning_rl.errors import ConfigError, did_you_mean, import_object, shown, unknown_key
+from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr, unknown_key
 from lightning_rl.ranges import FLOAT32_MAX, Range
 from lightning_rl.schedules import Schedule, Share, check_schedule, is_share, schedule_points
 
@@ -39,12 +39,12 @@ __all__ = [
     "Keyword",
     "OneOf",
     "Section",
-    "called",
-    "checks_fields",
-    "checks_keywords",
+    "call_with_accepted_args",
+    "check_fields",
+    "check_keywords",
+    "coerce",
+    "coerce_keywords",
     "constructor_arguments",
-    "fitted",
-    "fitted_keywords",
     "hints_of",
     "keywords_of",
     "kinds_of",
@@ -77,7 +77,7 @@ WORDS = {
 class Form(Protocol):
     """What `Annotated` may carry beside a `Range`: a form of values that no type says."""
 
-    def fitted(self, key: str, value: Any) -> Any:
+    def coerce(self, key: str, value: Any) -> Any:
         """The value; raises `ConfigError` where it has another form."""
         ...
 
@@ -156,7 +156,7 @@ def constructor_arguments(
     return tuple(placed), named
 
 
-def checks_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+def check_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Let a constructor refuse arguments that its annotations do not allow, and take 1e5 where an integer belongs.
 
     What has no annotation, or one that says nothing about numbers, text and lists, is passed on as it is.
@@ -180,11 +180,11 @@ def checks_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, N
                 placeable.extend(name for name in names if parameters[name].kind in BY_PLACE)
                 hints.update(_hints(constructor))
             placed = [
-                fitted(f"{section}.{name}", value, hints[name]) if name in hints else value
+                coerce(f"{section}.{name}", value, hints[name]) if name in hints else value
                 for name, value in zip(placeable, args, strict=False)
             ]
             named = {
-                name: fitted(f"{section}.{name}", value, hints[name]) if name in hints and name in names else value
+                name: coerce(f"{section}.{name}", value, hints[name]) if name in hints and name in names else value
                 for name, value in kwargs.items()
             }
             constructor(*placed, *args[len(placed) :], **named)  # type: ignore[arg-type]  # pyright: ignore
@@ -194,18 +194,18 @@ def checks_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, N
     return decorated
 
 
-def checks_fields(section: str) -> Callable[[type[T]], type[T]]:
-    """As `checks_keywords`, for the constructor that a dataclass makes of its fields."""
+def check_fields(section: str) -> Callable[[type[T]], type[T]]:
+    """As `check_keywords`, for the constructor that a dataclass makes of its fields."""
 
     def decorated(cls: type[T]) -> type[T]:
-        cls.__init__ = checks_keywords(section)(cls.__init__)
+        cls.__init__ = check_keywords(section)(cls.__init__)
         return cls
 
     return decorated
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
-def fitted(key: str, value: Any, hint: Any) -> Any:
+def coerce(key: str, value: Any, hint: Any) -> Any:
     """The value as the type hint has it: itself, or the same number in another form; also in lists and mappings.
 
     Whole floats become integers where these belong, integers beyond 64 bits floats.
@@ -222,8 +222,8 @@ def fitted(key: str, value: Any, hint: Any) -> Any:
     if get_origin(hint) is Annotated:
         hint, *marks = get_args(hint)
     for mark in marks:
-        if hasattr(mark, "fitted"):
-            return mark.fitted(key, value)
+        if hasattr(mark, "coerce"):
+            return mark.coerce(key, value)
     ranges = [mark for mark in marks if isinstance(mark, Range)]
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in UNIONS:
@@ -232,7 +232,9 @@ def fitted(key: str, value: Any, hint: Any) -> Any:
         if any(type(value) is type(choice) and value == choice for choice in arguments):
             return value
         refusal = ConfigError if isinstance(value, str) else OtherKindError
-        raise refusal(f"{key}={shown(value)}; expected {spelled(hint)}.{did_you_mean(str(value)[:100], arguments)}")
+        raise refusal(
+            f"{key}={short_repr(value)}; expected {spelled(hint)}.{did_you_mean(str(value)[:100], arguments)}"
+        )
     kind = type(None) if hint is None else origin or hint
     if kind in (int, float):
         return _fitted_number(key, value, kind, ranges)
@@ -248,7 +250,7 @@ def fitted(key: str, value: Any, hint: Any) -> Any:
     if not _is_a(value, kind) or kind is Sequence:
         raise _other_kind(key, value, hint)
     if isinstance(value, str) and "\0" in value:
-        raise ConfigError(f"{key}={shown(value)} holds the character NUL, which no name or path can have")
+        raise ConfigError(f"{key}={short_repr(value)} holds the character NUL, which no name or path can have")
     return value
 
 
@@ -273,12 +275,12 @@ def _fitted_number(key: str, value: Any, kind: type, ranges: Sequence[Range]) ->
     expected = " and ".join(map(str, ranges))
     beyond_64_bits = not -(2**63) <= number < 2**63
     if kind is int and beyond_64_bits:
-        raise ConfigError(f"{key}={shown(value)}; expected an integer of at most 64 bits")
+        raise ConfigError(f"{key}={short_repr(value)}; expected an integer of at most 64 bits")
     if kind is float and not abs(number) <= FLOAT32_MAX:  # NaN is not
-        raise ConfigError(f"{key}={shown(value)}; expected {f'a finite number {expected}'.rstrip()}")
+        raise ConfigError(f"{key}={short_repr(value)}; expected {f'a finite number {expected}'.rstrip()}")
     if not all(number in each for each in ranges):
         above = "a number " if expected.startswith("above") else ""
-        raise ConfigError(f"{key}={shown(value)}; expected {above}{expected}")
+        raise ConfigError(f"{key}={short_repr(value)}; expected {above}{expected}")
     # torch takes no integer beyond 64 bits, where it takes the same number as a float.
     return number if type(number) in (int, float) and not beyond_64_bits else kind(number)
 
@@ -298,14 +300,14 @@ def _fitted_to_one_of(key: str, value: Any, hints: tuple[Any, ...], ranges: Sequ
     refused: ConfigError | None = None
     for hint in hints:
         try:
-            return fitted(key, value, Annotated[hint, *ranges] if ranges else hint)
+            return coerce(key, value, Annotated[hint, *ranges] if ranges else hint)
         except OtherKindError:
             continue
         except ConfigError as error:  # of this type, but not one of its values
             refused = refused or error
     union = functools.reduce(operator.or_, hints)
     if isinstance(value, str) and any(get_origin(hint) is Literal for hint in hints):
-        raise ConfigError(f"{key}={shown(value)}; expected {spelled(union)}")
+        raise ConfigError(f"{key}={short_repr(value)}; expected {spelled(union)}")
     if refused is not None and type(None) in hints and str(refused).startswith(f"{key}="):
         refused = ConfigError(f"{refused}, or null")
     if refused is None:
@@ -331,12 +333,12 @@ def _fitted_mapping(key: str, values: Mapping[str, Any], hints: Mapping[str, Any
 def _fitted_inside(key: str, value: Any, hint: Any) -> Any:
     """An entry of a list or mapping: if it is of another type, the list or mapping is still of the right one."""
     try:
-        return fitted(key, value, hint)
+        return coerce(key, value, hint)
     except OtherKindError as error:
         raise ConfigError(str(error)) from None
 
 
-def fitted_keywords(section: str, values: Any, hints: Mapping[str, Any], elsewhere: Iterable[str] = ()) -> Any:
+def coerce_keywords(section: str, values: Any, hints: Mapping[str, Any], elsewhere: Iterable[str] = ()) -> Any:
     """A mapping of keywords, each as its type hint has it.
 
     Args:
@@ -401,9 +403,9 @@ class Section:
         """Key → type hint."""
         return hints_of(*self.targets)
 
-    def fitted(self, key: str, value: Any) -> Any:
+    def coerce(self, key: str, value: Any) -> Any:
         """The mapping, with values as the classes' annotations have them."""
-        return fitted_keywords(self.name or key, value, self.hints)
+        return coerce_keywords(self.name or key, value, self.hints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,20 +418,20 @@ class OneOf:
 
     names: tuple[str, ...]
 
-    def fitted(self, key: str, value: Any) -> str:
+    def coerce(self, key: str, value: Any) -> str:
         """The text as it was given."""
         if not isinstance(value, str):
             raise _other_kind(key, value, str)
         if value.lower() not in self.names:
             near = did_you_mean(value.lower(), self.names)
-            raise ConfigError(f"{key}={shown(value)} is unknown; one of {', '.join(self.names)}.{near}")
+            raise ConfigError(f"{key}={short_repr(value)} is unknown; one of {', '.join(self.names)}.{near}")
         return value
 
 
 class Importable:
     """An import path of a class or function, or the class or function itself."""
 
-    def fitted(self, key: str, value: Any) -> Any:
+    def coerce(self, key: str, value: Any) -> Any:
         """The path, when it leads to something that can be called."""
         if not isinstance(value, str) and not callable(value):
             raise _other_kind(key, value, str)
@@ -439,7 +441,7 @@ class Importable:
             raise ConfigError(f"{key}={error}" if isinstance(value, str) else str(error)) from error
         if not callable(found):
             raise ConfigError(
-                f"{key}={shown(value)} is {kind_of(found)}; expected the import path of a function or class"
+                f"{key}={short_repr(value)} is {kind_of(found)}; expected the import path of a function or class"
             )
         return value
 
@@ -479,10 +481,10 @@ def kind_of(value: Any) -> str:
 
 def _other_kind(key: str, value: Any, hint: Any) -> OtherKindError:
     expected = spelled(hint) or getattr(hint, "__name__", str(hint))
-    return OtherKindError(f"{key}={shown(value)} is {kind_of(value)}; expected {expected}")
+    return OtherKindError(f"{key}={short_repr(value)} is {kind_of(value)}; expected {expected}")
 
 
-def called(function: Any, *arguments: Any) -> Any:
+def call_with_accepted_args(function: Any, *arguments: Any) -> Any:
     """What a user's function returns, given as many of the arguments as it takes."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):

@@ -6,8 +6,8 @@ lie in a home of its kind (this package, torch's optimizers, Lightning's callbac
 prefix that the user trusts; what it names has to be defined under one, too, and has to be of the kind, before it is
 called. A text at any other place names nothing.
 
-While the objects of a file are made, `import_object` refuses as well what this module has not seen (`reading`), in
-case a class resolves names that `PLACES` does not know.
+While the objects of a file are made, `import_object` refuses as well what this module has not seen
+(`restrict_imports`), in case a class resolves names that `PLACES` does not know.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from lightning_rl.errors import ConfigError, looked_at_first, named_here, note_name, object_at
 
-__all__ = ["PLACES", "VARIABLE", "NamedByFile", "check_bounded", "note_names", "packages_named", "trusted_prefixes"]
+__all__ = ["PLACES", "VARIABLE", "FileTrust", "check_bounded", "packages_named", "trust_names", "trusted_prefixes"]
 
 VARIABLE = "LIGHTNING_RL_TRUST"
 
@@ -154,7 +154,7 @@ def trusted_prefixes(given: str | Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(prefixes)
 
 
-class NamedByFile:
+class FileTrust:
     """What one file names, against what it may name.
 
     Args:
@@ -198,7 +198,7 @@ class NamedByFile:
         self._check_ray(content, "launcher", None)
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def restrict_imports(self) -> Iterator[None]:
         """While this lasts, `import_object` refuses what lies neither in a home nor under a trusted prefix."""
         homes = {home for kind in PLACES.values() for home in kind.homes}
 
@@ -304,7 +304,7 @@ def packages_named(content: Mapping[str, Any]) -> list[str]:
     return sorted(strange - sys.stdlib_module_names)
 
 
-def note_names(value: Any) -> None:
+def trust_names(value: Any) -> None:
     """Take every text in a value that the user has given for a name of the user's own."""
     for _, name in _leaves({"": value}):
         if isinstance(name, str):

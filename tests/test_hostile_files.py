@@ -32,7 +32,7 @@ from lightning_rl.errors import CheckpointError, ConfigError, EnvError
 from lightning_rl.policies import PPO
 from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.runs.evaluation import evaluate
-from lightning_rl.trust import NamedByFile, packages_named
+from lightning_rl.trust import FileTrust, packages_named
 
 TREE = "{place}"  # in a payload: the directory of the canary
 STRANGER = """
@@ -751,16 +751,16 @@ def test_the_package_s_own_configs_name_nothing_that_is_not_trusted() -> None:
         ["policy=ppo", "callbacks=[lightning.pytorch.callbacks:LearningRateMonitor]"],
     ):
         config = compose_config(overrides)
-        NamedByFile("config.yaml", write_to=config["run_dir"]).check(config)
+        FileTrust("config.yaml", write_to=config["run_dir"]).check(config)
 
 
 def test_a_file_that_names_what_no_place_knows_is_refused_when_it_is_imported(canary: Path) -> None:
     """The second look: should a class resolve a name at a place that the first look takes for a text."""
-    with pytest.raises(ConfigError, match="stranger"), NamedByFile("config.yaml").reading():
+    with pytest.raises(ConfigError, match="stranger"), FileTrust("config.yaml").restrict_imports():
         errors.import_object("stranger:Evil")
-    with pytest.raises(ConfigError, match="stranger"), NamedByFile("config.yaml").reading():
+    with pytest.raises(ConfigError, match="stranger"), FileTrust("config.yaml").restrict_imports():
         EnvCreator("stranger:Id-v0").make_single()
-    with NamedByFile("config.yaml", ["welcome"]).reading():
+    with FileTrust("config.yaml", ["welcome"]).restrict_imports():
         errors.import_object("welcome:Mine")
 
 

@@ -12,7 +12,14 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, concat_samples, flattened, nested, restored
+from lightning_rl.sample_batch import (
+    MultiAgentBatch,
+    SampleBatch,
+    concat_samples,
+    flatten_fragment,
+    from_nested_batch,
+    to_nested_batch,
+)
 
 
 def rows(count: int, start: int = 0) -> SampleBatch:
@@ -88,7 +95,7 @@ def test_flattened_drops_reset_rows_and_the_last_observation() -> None:
         actions=torch.arange(6).view(3, 2),
         valid=torch.tensor([[True, True], [True, False], [True, True]]),
     )
-    flat = flattened(fragment)
+    flat = flatten_fragment(fragment)
     assert flat.obs.tolist() == flat.actions.tolist() == [0, 1, 2, 4, 5]
     assert "valid" not in flat
 
@@ -103,9 +110,9 @@ def test_numpy_and_back_keeps_values_and_dtypes() -> None:
 def test_dicts_and_tuples_nest_and_are_restored_in_the_space_s_order() -> None:
     space = spaces.Dict({"b": spaces.Discrete(2), "a": spaces.Tuple((spaces.Discrete(3), spaces.Box(0, 1, (2,))))})
     value = {"a": (torch.tensor([1]), torch.ones(1, 2)), "b": torch.tensor([0])}
-    batch = nested(value)
+    batch = to_nested_batch(value)
     assert batch.a.columns == ["0", "1"]
-    again = restored(space, batch)
+    again = from_nested_batch(space, batch)
     assert list(again) == list(space.spaces) and isinstance(again["a"], tuple)
     assert torch.equal(again["a"][1], value["a"][1])
 

@@ -17,7 +17,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.policies import DQN, PPO
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs import run
-from lightning_rl.schedules import SCHEDULES, check_schedule, in_env_steps, schedule_points, schedule_value
+from lightning_rl.schedules import SCHEDULES, check_schedule, schedule_points, schedule_value, to_env_steps
 
 
 def test_a_number_is_the_same_at_every_step() -> None:
@@ -212,7 +212,7 @@ def test_a_policy_follows_a_curve_over_env_steps() -> None:
     ],
 )
 def test_shares_of_a_run_of_2000_env_steps(given: Any, expected: Any) -> None:
-    assert in_env_steps(given, 2000) == expected
+    assert to_env_steps(given, 2000) == expected
 
 
 def run_config(*overrides: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from lightning_rl.sample_batch import SampleBatch, flattened, in_sequences, padding
+from lightning_rl.sample_batch import SampleBatch, flatten_fragment, padding, to_sequences
 
 
 def fragment() -> SampleBatch:
@@ -26,23 +26,23 @@ def fragment() -> SampleBatch:
 
 def test_sequences_end_with_the_episode_and_after_max_seq_len() -> None:
     """Rows 0 1 2 | 4 5, 6 of environment 0 and 10 11, 12 13, 14 15, 16 of environment 1, at most 2 long."""
-    rows = in_sequences(fragment(), 2)
+    rows = to_sequences(fragment(), 2)
     assert rows.seq_lens.tolist() == [2, 1, 2, 1, 2, 2, 2, 1]
     assert rows.obs.tolist() == [0, 1, 2, 4, 5, 6, *range(10, 17)] == rows.actions.tolist()
 
 
 def test_each_sequence_starts_from_the_state_recorded_there() -> None:
-    rows = in_sequences(fragment(), 3)
+    rows = to_sequences(fragment(), 3)
     assert rows.seq_lens.tolist() == [3, 3, 3, 3, 1]
     assert rows.state_in["0"].tolist() == [0, 4, 10, 13, 16]
 
 
 def test_rows_without_sequences_are_the_same_rows_in_time_order() -> None:
-    assert sorted(flattened(fragment()).obs.tolist()) == in_sequences(fragment(), 20).obs.tolist()
+    assert sorted(flatten_fragment(fragment()).obs.tolist()) == to_sequences(fragment(), 20).obs.tolist()
 
 
 def test_minibatches_hold_whole_sequences_and_each_row_once() -> None:
-    rows = in_sequences(fragment(), 3)
+    rows = to_sequences(fragment(), 3)
     parts = rows.minibatches(2, torch.Generator().manual_seed(0))
     assert sorted(torch.cat([torch.as_tensor(part.obs) for part in parts]).tolist()) == sorted(rows.obs.tolist())
     for part in parts:
@@ -52,7 +52,7 @@ def test_minibatches_hold_whole_sequences_and_each_row_once() -> None:
 
 
 def test_minibatches_differ_between_generators() -> None:
-    rows = in_sequences(fragment(), 1)
+    rows = to_sequences(fragment(), 1)
     first, second = (rows.minibatches(2, torch.Generator().manual_seed(seed))[0].obs.tolist() for seed in (0, 1))
     assert first != second
 

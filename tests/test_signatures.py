@@ -25,7 +25,7 @@ from lightning_rl.ranges import Count, NonNegativeSchedule, Portion, Positive, P
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.schedules import Schedule
-from lightning_rl.signatures import Section, fitted, keywords_of, spelled
+from lightning_rl.signatures import Section, coerce, keywords_of, spelled
 
 CARTPOLE = EnvCreator("CartPole-v1")
 OBS, ACTIONS, BOX = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2), gym.spaces.Box(-1, 1, (2,))
@@ -54,15 +54,15 @@ NAN, INF = math.nan, math.inf
     ids=str,
 )
 def test_a_value_that_fits_comes_back_as_the_hint_has_it(hint: Any, value: Any, found: Any):
-    result = fitted("key", value, hint)
+    result = coerce("key", value, hint)
     assert result == found
     assert type(result) is type(found)
 
 
 def test_what_nothing_changes_in_is_the_same_object():
     config = {"a": [1, 2], "b": {"c": 0.5}}
-    assert fitted("key", config, Mapping[str, Any]) is config
-    assert fitted("key", config["a"], Sequence[int]) is config["a"]
+    assert coerce("key", config, Mapping[str, Any]) is config
+    assert coerce("key", config["a"], Sequence[int]) is config["a"]
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_what_nothing_changes_in_is_the_same_object():
 )
 def test_a_value_that_does_not_fit_is_one_line(hint: Any, value: Any, message: str | None):
     if message is None:
-        assert fitted("key", value, hint) == value
+        assert coerce("key", value, hint) == value
         return
     with pytest.raises(ConfigError, match=message) as refusal:
-        fitted("key", value, hint)
+        coerce("key", value, hint)
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 400
 
@@ -166,9 +166,9 @@ def test_a_constructor_refuses_what_its_annotations_do_not_allow(construct: Any,
 
 
 def test_integers_that_torch_does_not_take_become_floats_where_these_belong():
-    assert repr(fitted("key", 2**70, float)) == repr(2.0**70)
-    assert repr(fitted("key", [3, 2**70], list[float])) == repr([3, 2.0**70])
-    assert repr(fitted("key", 2**62, float)) == repr(2**62)  # a config shows what was written
+    assert repr(coerce("key", 2**70, float)) == repr(2.0**70)
+    assert repr(coerce("key", [3, 2**70], list[float])) == repr([3, 2.0**70])
+    assert repr(coerce("key", 2**62, float)) == repr(2**62)  # a config shows what was written
     policies = [PPO(*CARTPOLE.spaces(), value_clip=large, seed=3) for large in (2**70, 2.0**70)]
     for policy in policies:
         policy.learn_on_batch(RolloutWorker(CARTPOLE, policy, fragment_length=8).sample())
@@ -287,13 +287,13 @@ def test_every_numeric_keyword_of_the_package_has_a_range(target: Any):
 def test_every_default_of_the_package_fits_its_own_annotation(target: Any):
     for name, keyword in keywords_of(target).items():
         if keyword.default is not keyword.empty and not repr(keyword.default).startswith("<factory"):
-            fitted(name, keyword.default, keyword.annotation)
+            coerce(name, keyword.default, keyword.annotation)
 
 
 def test_the_keys_of_a_section_are_named_by_it_wherever_they_are_given():
     section = Section("section", (Limits,))
     with pytest.raises(ConfigError, match=r"section\.max_restarts=-1"):
-        fitted("elsewhere", {"max_restarts": -1}, Annotated[Mapping[str, Any], section])
+        coerce("elsewhere", {"max_restarts": -1}, Annotated[Mapping[str, Any], section])
 
 
 def test_a_config_names_the_key_and_takes_whole_floats(tmp_path: Path):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_rl.errors import UnsupportedSpaceError
-from lightning_rl.sample_batch import nested
+from lightning_rl.sample_batch import to_nested_batch
 from lightning_rl.spaces import (
     ActionTransform,
     check_supported,
@@ -190,7 +190,7 @@ def test_nested_actions_come_from_dicts_and_from_nested_batches():
     space = spaces.Dict({"b": spaces.Discrete(3, start=1), "a": spaces.Tuple([BOX, spaces.MultiBinary(2)])})
     transform = ActionTransform(space)
     actions = policy_actions(transform, 4)
-    from_dict, from_batch = transform.to_env(actions), transform.to_env(nested(actions))
+    from_dict, from_batch = transform.to_env(actions), transform.to_env(to_nested_batch(actions))
     assert isinstance(from_batch["a"], tuple)
     for ours, theirs in zip(leaf_values(space, from_dict), leaf_values(space, from_batch), strict=True):
         assert np.array_equal(ours, theirs)

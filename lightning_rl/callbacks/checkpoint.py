@@ -39,8 +39,8 @@ from lightning_rl.errors import CheckpointError, NonFiniteError, SaveError, numb
 from lightning_rl.ranges import Count, CountEnvSteps, Positive, Whole
 from lightning_rl.run_directory.atomic import duplicate, remove_staging
 from lightning_rl.run_directory.checkpoints import BEST_FILE
-from lightning_rl.schedules import in_env_steps
-from lightning_rl.signatures import checks_keywords
+from lightning_rl.schedules import to_env_steps
+from lightning_rl.signatures import check_keywords
 
 __all__ = ["RLCheckpoint"]
 
@@ -81,7 +81,7 @@ class RLCheckpoint(Checkpoint):
         ConfigError: a number is out of range, or the metric is not known.
     """
 
-    @checks_keywords("checkpoint")
+    @check_keywords("checkpoint")
     def __init__(
         self,
         dirpath: str | Path,
@@ -97,7 +97,7 @@ class RLCheckpoint(Checkpoint):
         if monitor is not None:
             check_metric("checkpoint.monitor", monitor)
         self.dirpath, self.keep, self.monitor, self.mode = Path(dirpath), keep, monitor, mode
-        self.every_env_steps, self.every_seconds, self.at_end = in_env_steps(every_env_steps), every_seconds, at_end
+        self.every_env_steps, self.every_seconds, self.at_end = to_env_steps(every_env_steps), every_seconds, at_end
         self.max_failures = max_failures
         self.best: dict[str, float] = {}  # file name → monitored value
         self.best_model_path = ""

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 
-from lightning_rl.checkpoint_files import migrated, read_file
+from lightning_rl.checkpoint_files import migrate_checkpoint, read_checkpoint_file
 from lightning_rl.errors import CheckpointError
 from lightning_rl.run_directory.atomic import write_atomically
 
@@ -82,13 +82,13 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             CheckpointError: the file is missing, damaged, not of this package or of a newer version of it; names file,
                 reason and next step.
         """
-        checkpoint = read_file(path)
+        checkpoint = read_checkpoint_file(path)
         if not (isinstance(checkpoint, dict) and ("policy" in checkpoint or _is_weights(checkpoint))):
             raise CheckpointError(
                 f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
             )
         if "policy" in checkpoint:
-            migrated(checkpoint, path)
+            migrate_checkpoint(checkpoint, path)
         if "optimizer_states" in checkpoint:  # which an optimizer keeps as they are, and with them the file
             checkpoint["optimizer_states"] = _owned(checkpoint["optimizer_states"])
         return checkpoint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lightning_rl.errors import ConfigError, did_you_mean, shown
+from lightning_rl.errors import ConfigError, did_you_mean, short_repr
 
 __all__ = ["EVAL_LENGTH", "EVAL_RETURN", "METRICS", "TRAIN_RETURN", "check_metric", "register_metric"]
 
@@ -92,4 +92,6 @@ def check_metric(key: str, name: str, also: Iterable[str] = ()) -> None:
     known = [*METRICS, *also]
     if name in known or str(name).startswith(OPEN_PREFIXES):
         return
-    raise ConfigError(f"{key}={shown(name)}: no such metric.{did_you_mean(name, known)} Metrics: {', '.join(known)}")
+    raise ConfigError(
+        f"{key}={short_repr(name)}: no such metric.{did_you_mean(name, known)} Metrics: {', '.join(known)}"
+    )

@@ -19,7 +19,7 @@ from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.errors import count_in_file, number_in_file
 from lightning_rl.rollouts.processes.watchdog import resident_mb
 
-__all__ = ["MetricsCallback", "latest_metrics", "log_metrics_of", "resident_mb"]
+__all__ = ["MetricsCallback", "ensure_metrics_callback", "latest_metrics", "resident_mb"]
 
 BY_HAND = 50  # env steps between two rows where there is no run: 2,000 in 100,000
 AVERAGED = ("train/", "time/collect_s", "time/learn_s")
@@ -231,7 +231,7 @@ def show_to_callbacks(trainer: Trainer, result: Mapping[str, float]) -> None:
     trainer.callback_metrics.update(zip(result, numbers, strict=True))
 
 
-def log_metrics_of(trainer: Trainer) -> None:
+def ensure_metrics_callback(trainer: Trainer) -> None:
     """Give a Trainer that was made by hand the callback that logs; one that it has already stays the only one."""
     if not any(isinstance(callback, MetricsCallback) for callback in trainer.callbacks):  # pyright: ignore[reportAttributeAccessIssue]
         trainer.callbacks.insert(0, MetricsCallback(every_env_steps=BY_HAND))  # pyright: ignore[reportAttributeAccessIssue]

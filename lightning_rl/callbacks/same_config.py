@@ -11,7 +11,7 @@ import lightning
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from lightning_rl.distributed import gathered
+from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError
 from lightning_rl.version import __version__
 
@@ -43,9 +43,9 @@ class SameConfig(Callback):
             **{f"version of {package}": version for package, version in VERSIONS.items()},
         }
         digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
-        if len(set(gathered(digest))) == 1:
+        if len(set(all_gather_objects(digest))) == 1:
             return
-        found = differences(gathered(own))
+        found = differences(all_gather_objects(own))
         raise ConfigError(
             f"the ranks were started with different configurations: {found}; start all of them with the same one "
             "(run_dir=… names the same directory for all)"

@@ -12,7 +12,7 @@ from lightning_rl.callbacks.metric_names import TRAIN_RETURN, check_metric
 from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.callbacks.signals import StopSignals
 from lightning_rl.ranges import Count, Positive
-from lightning_rl.signatures import checks_keywords
+from lightning_rl.signatures import check_keywords
 
 __all__ = ["StopCallback"]
 
@@ -35,7 +35,7 @@ class StopCallback(Callback):
         ConfigError: a number is not positive, or the metric is not known.
     """
 
-    @checks_keywords("stop")
+    @check_keywords("stop")
     def __init__(
         self,
         total_env_steps: Count | None = None,

@@ -23,11 +23,11 @@ from lightning_rl.config.schema import (
     TrainerSection,
 )
 from lightning_rl.config.shares import resolved
-from lightning_rl.errors import ConfigError, did_you_mean, import_object, shown
+from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import WORKERS
-from lightning_rl.schedules import in_env_steps
-from lightning_rl.signatures import ImportPath, fitted, fitted_keywords, hints_of, keywords_of
+from lightning_rl.schedules import to_env_steps
+from lightning_rl.signatures import ImportPath, coerce, coerce_keywords, hints_of, keywords_of
 
 __all__ = ["check_config"]
 
@@ -54,7 +54,7 @@ def check_config(config: dict[str, Any]) -> None:
         ConfigError: names the key, its value, what is expected and what to write instead.
     """
     _check_complete("", config, hints_of(RunKeys))
-    config |= fitted_keywords("", config, hints_of(RunKeys))
+    config |= coerce_keywords("", config, hints_of(RunKeys))
     _fit_section(config, "workers", WORKERS.hints)
     _check_complete("workers", config["workers"], NEEDED_OF_WORKERS)
     limits_of(config["workers"])
@@ -66,7 +66,7 @@ def check_config(config: dict[str, Any]) -> None:
 def _fitted(section: str, values: Any, hints: Mapping[str, Any], config: Config) -> Any:
     """The values as the hints have them; shares of the run are looked at as env steps, and stay what they are."""
     given = resolved(values, hints, config["total_env_steps"]) if isinstance(values, Mapping) else values
-    found = fitted_keywords(section, given, hints, [*dotted(config)])
+    found = coerce_keywords(section, given, hints, [*dotted(config)])
     return {key: found[key] if given[key] is value else value for key, value in values.items()}
 
 
@@ -100,7 +100,7 @@ def _check_run_dir(run_dir: str) -> None:
             return
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-    raise ConfigError(f"run_dir={shown(run_dir)} cannot be a run's directory: {why}")
+    raise ConfigError(f"run_dir={short_repr(run_dir)} cannot be a run's directory: {why}")
 
 
 def _check_env(config: Config, section: str = "env") -> None:
@@ -118,7 +118,7 @@ def _check_env(config: Config, section: str = "env") -> None:
     known = [*registered_envs(), *gymnasium.registry]
     if name not in known:
         raise ConfigError(
-            f"{section}.id={shown(name)} is no registered environment.{did_you_mean(name[:100], known)} "
+            f"{section}.id={short_repr(name)} is no registered environment.{did_you_mean(name[:100], known)} "
             "`lightning-rl list envs` names the presets; your own: env.id=my_pkg.envs:MyEnv"
         )
 
@@ -144,7 +144,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
     target = config["policy"].get("_target_")
     if not isinstance(target, str | type):
         raise ConfigError(
-            f"policy._target_={shown(target)}; expected an import path, such as lightning_rl.policies.PPO"
+            f"policy._target_={short_repr(target)}; expected an import path, such as lightning_rl.policies.PPO"
         )
     policy_class = _target_class("policy", target)
     _check_policy(target, policy_class)
@@ -152,7 +152,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
     _fit_section(config, "evaluation", EVALUATION.hints)
     _check_complete("evaluation", config["evaluation"], EVALUATION_DEFAULTS)
     _check_evaluation(config)
-    config["model"] = fitted("model", config["model"], ModelOptions)
+    config["model"] = coerce("model", config["model"], ModelOptions)
     config["exploration"] = _fitted_exploration("exploration", config["exploration"], config)
     not_policy = NOT_POLICY[: -1 if takes_config(policy_class) else None]
     _fit_to_constructor(config, "policy", policy_class, not_policy)
@@ -199,7 +199,8 @@ def _check_meant_for(optimizer: str, keywords: Config) -> None:
         others = [name for name, hints in taken.items() if key in hints]
         if optimizer in taken and others and optimizer not in others:
             raise ConfigError(
-                f"policy.optimizer={optimizer} takes no {key} (policy.optimizer_kwargs.{key}={shown(keywords[key])} is "
+                f"policy.optimizer={optimizer} takes no {key} "
+                f"(policy.optimizer_kwargs.{key}={short_repr(keywords[key])} is "
                 f"for {', '.join(others)}): set policy.optimizer_kwargs=null, or to keywords of {optimizer}: "
                 f"{', '.join(taken[optimizer])}"
             )
@@ -254,34 +255,36 @@ def _check_callbacks(callbacks: Iterable[Any]) -> None:
     for index, entry in enumerate(callbacks):
         named = entry.get("callback", entry.get("_target_")) if isinstance(entry, Mapping) else entry
         if isinstance(named, str):
-            fitted(f"callbacks[{index}]", named, ImportPath)
+            coerce(f"callbacks[{index}]", named, ImportPath)
         elif type(named) in (int, float, bool, list, dict, type(None)):
             raise ConfigError(
-                f"callbacks[{index}]={shown(entry)}; expected an import path, or {{callback: path, **keywords}}"
+                f"callbacks[{index}]={short_repr(entry)}; expected an import path, or {{callback: path, **keywords}}"
             )
 
 
 def _fitted_logger(key: str, entry: Any) -> Any:
     """An entry of `logger`, against the constructor that it names; it may take keywords that it does not name."""
     if isinstance(entry, str):
-        return fitted(key, entry, ImportPath)
+        return coerce(key, entry, ImportPath)
     if not isinstance(entry, Mapping):
         if type(entry) in (int, float, bool, list, type(None)):
-            raise ConfigError(f"{key}={shown(entry)}; expected an import path, or {{_target_: path, **keywords}}")
+            raise ConfigError(f"{key}={short_repr(entry)}; expected an import path, or {{_target_: path, **keywords}}")
         return entry
     target = entry.get("_target_")
     if target is None:
-        raise ConfigError(f"{key}._target_ is not there: expected {{_target_: path, **keywords}}, got {shown(entry)}")
+        raise ConfigError(
+            f"{key}._target_ is not there: expected {{_target_: path, **keywords}}, got {short_repr(entry)}"
+        )
     try:
         hints = hints_of(_target_class(key, target))
     except ModuleNotFoundError as error:
         raise ConfigError(f"{key} needs a package that is not installed: {error}") from error
-    return {name: fitted(f"{key}.{name}", value, hints.get(name, Any)) for name, value in entry.items()}
+    return {name: coerce(f"{key}.{name}", value, hints.get(name, Any)) for name, value in entry.items()}
 
 
 def _target_class(section: str, target: Any) -> Any:
     """What a section's `_target_` names."""
-    fitted(f"{section}._target_", target, ImportPath)
+    coerce(f"{section}._target_", target, ImportPath)
     return import_object(target) if isinstance(target, str) else target
 
 
@@ -290,7 +293,7 @@ def _launcher_class(target: Any) -> Any:
     found = _target_class("launcher", target)
     if not (isinstance(found, type) and hasattr(found, "launch")):
         raise ConfigError(
-            f"launcher._target_={shown(target)}; expected the path of a launcher, such as {LOCAL_LAUNCHER}"
+            f"launcher._target_={short_repr(target)}; expected the path of a launcher, such as {LOCAL_LAUNCHER}"
         )
     return found
 
@@ -302,7 +305,7 @@ def _data_class(target: Any) -> Any:
     found = _target_class("data", target)
     if not (isinstance(found, type) and issubclass(found, RolloutDataModule)):
         raise ConfigError(
-            f"data._target_={shown(target)}; expected the import path of a RolloutDataModule, such as "
+            f"data._target_={short_repr(target)}; expected the import path of a RolloutDataModule, such as "
             "lightning_rl.data.datamodule:RolloutDataModule"
         )
     return found
@@ -312,7 +315,7 @@ def _fitted_exploration(key: str, exploration: Any, config: Config) -> dict[str,
     """A strategy's name, and its keys against its constructor; also those of the strategy below it."""
     from lightning_rl.exploration.catalog import SPACES, strategy_class
 
-    given = fitted(key, exploration, Mapping[str, Any])
+    given = coerce(key, exploration, Mapping[str, Any])
     keywords = {name: value for name, value in given.items() if name != "type"}
     named = given.get("type", "stochastic_sampling")
     strategy = strategy_class(named, key)
@@ -328,7 +331,7 @@ def _check_policy(named: Any, found: Any) -> None:
 
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise ConfigError(
-            f"policy._target_={shown(named)} is {shown(found)}; expected a subclass of lightning_rl.Policy"
+            f"policy._target_={short_repr(named)} is {short_repr(found)}; expected a subclass of lightning_rl.Policy"
         )
     if found.loss is Policy.loss and found.learn_on_batch is Policy.learn_on_batch:
         raise ConfigError(
@@ -341,7 +344,7 @@ def _check_metrics(config: Config) -> None:
     from lightning_rl.callbacks.metric_names import check_metric
 
     if "metric" in config["stop"]:
-        metric, evaluated = config["stop"]["metric"], in_env_steps(config["evaluation"]["every_env_steps"])
+        metric, evaluated = config["stop"]["metric"], to_env_steps(config["evaluation"]["every_env_steps"])
         check_metric("stop.metric", metric)
         if config["stop"]["return"] is not None and metric.startswith("eval/") and not evaluated:
             raise ConfigError(

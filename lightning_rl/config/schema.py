@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal, TypedDict
 
-from lightning_rl.errors import ConfigError, shown
+from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.ranges import Count, CountEnvSteps, Range, Seed
 
 __all__ = ["TRAINER_KEYS_WITH_A_HOME", "RunKeys", "StopSection", "TrainerSection"]
@@ -42,7 +42,7 @@ StopSection = TypedDict("StopSection", {"return": float | Literal["auto"] | None
 class Duration:
     """What Lightning takes as a time: "DD:HH:MM:SS", or keywords of a timedelta."""
 
-    def fitted(self, key: str, value: Any) -> Any:
+    def coerce(self, key: str, value: Any) -> Any:
         """The value, when it is a time above 0.
 
         Raises:
@@ -55,9 +55,11 @@ class Duration:
             else:
                 length = value if isinstance(value, timedelta) else timedelta(**value)
         except (TypeError, ValueError, OverflowError) as error:
-            raise ConfigError(f"{key}={shown(value)}; expected DD:HH:MM:SS, or {{hours: 1, minutes: 30}}") from error
+            raise ConfigError(
+                f"{key}={short_repr(value)}; expected DD:HH:MM:SS, or {{hours: 1, minutes: 30}}"
+            ) from error
         if length <= timedelta(0):
-            raise ConfigError(f"{key}={shown(value)}; expected more than no time")
+            raise ConfigError(f"{key}={short_repr(value)}; expected more than no time")
         return value
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_rl.errors import import_object
-from lightning_rl.schedules import in_env_steps
+from lightning_rl.schedules import to_env_steps
 from lightning_rl.signatures import hints_of, may_be_share
 
 __all__ = ["in_env_steps_of_run", "resolved"]
@@ -37,7 +37,7 @@ def in_env_steps_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
         own["policy"]["exploration"] = _explored(own["policy"]["exploration"], total)
     own["checkpoint"] = resolved(own["checkpoint"], hints_of(RLCheckpoint), total)
     own["evaluation"] = resolved(own["evaluation"], EVALUATION.hints, total)
-    own["report_every_env_steps"] = in_env_steps(own["report_every_env_steps"], total)
+    own["report_every_env_steps"] = to_env_steps(own["report_every_env_steps"], total)
     return own
 
 
@@ -54,6 +54,6 @@ def _explored(exploration: Mapping[str, Any], total: int) -> dict[str, Any]:
 def resolved(values: Mapping[str, Any], hints: Mapping[str, Any], total: int) -> dict[str, Any]:
     """The values of a section, with env steps where its hints allow shares and there are some."""
     return {
-        key: in_env_steps(value, total) if may_be_share(value, hints.get(key)) else value
+        key: to_env_steps(value, total) if may_be_share(value, hints.get(key)) else value
         for key, value in values.items()
     }

@@ -24,7 +24,7 @@ from lightning_rl.rollouts.gather import Receipt
 from lightning_rl.rollouts.processes.services import make_services
 from lightning_rl.rollouts.slices import logical_workers
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schedules import in_env_steps
+from lightning_rl.schedules import to_env_steps
 from lightning_rl.signatures import ImportPath
 
 __all__ = ["ApexDataModule", "receive_and_replay"]
@@ -74,7 +74,7 @@ class ApexDataModule(ReplayDataModule):
         callbacks: Any = (),
         **keywords: Any,
     ) -> None:
-        starts: int = in_env_steps(learning_starts)
+        starts: int = to_env_steps(learning_starts)
         check_shares(num_shards, capacity, batch_size, starts)
         # Last: it sees fragments as the user's hooks leave them.
         self.initial_priorities = initial_priorities and prioritized

@@ -14,12 +14,12 @@ import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_rl.callbacks.metrics import log_metrics_of
+from lightning_rl.callbacks.metrics import ensure_metrics_callback
 from lightning_rl.data.datasets import EvaluationDataset, OnPolicyDataset
 from lightning_rl.data.device_transfer import moved
 from lightning_rl.data.epochs import UNEVALUATED_EPOCH, Epochs
 from lightning_rl.data.evaluator import EVALUATION_DEFAULTS, EvaluationOptions, Evaluator, evaluation_workers
-from lightning_rl.distributed import gathered, sum_over_ranks
+from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, count_in_file, import_object, number_in_file
 from lightning_rl.ranges import Seed
@@ -28,8 +28,8 @@ from lightning_rl.rollouts.slices import logical_workers
 from lightning_rl.rollouts.worker_options import WorkerOptions
 from lightning_rl.rollouts.worker_set import make_worker_set
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schedules import in_env_steps
-from lightning_rl.signatures import ImportPath, checks_keywords
+from lightning_rl.schedules import to_env_steps
+from lightning_rl.signatures import ImportPath, check_keywords
 
 __all__ = ["EpisodeWindow", "RolloutDataModule"]
 
@@ -112,9 +112,9 @@ class RolloutDataModule(LightningDataModule):
         """Let a subclass's constructor check its keywords."""
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
-            cls.__init__ = checks_keywords("data")(cls.__init__)
+            cls.__init__ = check_keywords("data")(cls.__init__)
 
-    @checks_keywords("data")
+    @check_keywords("data")
     def __init__(
         self,
         env: Any,
@@ -127,7 +127,7 @@ class RolloutDataModule(LightningDataModule):
         callbacks: Sequence[Any] = (),
     ) -> None:
         super().__init__()
-        self.env = EnvCreator.of(env)
+        self.env = EnvCreator.from_spec(env)
         self.worker_options = dict(workers or {})
         self.num_workers = int(self.worker_options.pop("num_workers", 0))
         self._logical: int | None = self.worker_options.pop("logical_workers", None)
@@ -147,7 +147,7 @@ class RolloutDataModule(LightningDataModule):
         self.worker_options["num_envs"] = int(self.worker_options.pop("envs_per_worker", 1))
         self.evaluation = {**EVALUATION_DEFAULTS, **(evaluation or {})}
         self.seed, self.callbacks = seed, tuple(callbacks)
-        every = in_env_steps(self.evaluation["every_env_steps"]) or UNEVALUATED_EPOCH
+        every = to_env_steps(self.evaluation["every_env_steps"]) or UNEVALUATED_EPOCH
         self.epochs = Epochs(every, self.evaluation["max_share"], self.expected_evaluation_seconds)
         self.dataset = import_object(dataset) if isinstance(dataset, str) else dataset
         self.plan = import_object(plan) if isinstance(plan, str) else plan
@@ -164,7 +164,7 @@ class RolloutDataModule(LightningDataModule):
         assert self.trainer is not None
         policy: Any = self.trainer.lightning_module
         if stage == "fit":
-            log_metrics_of(self.trainer)
+            ensure_metrics_callback(self.trainer)
             if self.workers is None:
                 self.workers = self._training_workers(policy)
             callbacks: list[Any] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
@@ -262,7 +262,7 @@ class RolloutDataModule(LightningDataModule):
         """Episode statistics and collection time since the last call; names of the metric registry."""
         episodes = self.workers.get_metrics()
         if sum_over_ranks(len(episodes["episode_returns"])):  # else there is nothing to tell each other
-            for part in gathered(episodes):
+            for part in all_gather_objects(episodes):
                 self.episode_window.add(part["episode_returns"], part["episode_lengths"])
         seconds, self._collect_seconds = self._collect_seconds, 0.0
         return {
@@ -329,7 +329,7 @@ class RolloutDataModule(LightningDataModule):
     def _make_evaluator(self, policy: Any) -> Evaluator:
         assert self.trainer is not None
         env = self.evaluation["env"]
-        creator = self.env if env is None else EnvCreator.of(env)
+        creator = self.env if env is None else EnvCreator.from_spec(env)
         place = {"seed": self.seed, "rank": self.trainer.global_rank, "ranks": self.trainer.world_size}
         made = evaluation_workers(creator, self._actor(policy), self.evaluation, self.worker_options, **place)
         return Evaluator(*made, parallel=bool(self.evaluation["parallel"]))
@@ -343,4 +343,4 @@ class RolloutDataModule(LightningDataModule):
 
 def of_all_ranks(state: Mapping[str, Any]) -> dict[str, Any]:
     """What the workers of all ranks have to remember, by worker index."""
-    return {index: own for part in gathered(state) for index, own in part.items()}
+    return {index: own for part in all_gather_objects(state) for index, own in part.items()}

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
-from lightning_rl.distributed import gathered
+from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, Probability, Range
 from lightning_rl.rollouts.gather import split
@@ -107,7 +107,7 @@ class Evaluator:
         if self.workers is not None and self.episodes:
             self.workers.sync_weights(policy)
             played = self.workers.run_episodes(self.episodes)
-        return [episode for part in gathered(played) for episode in part]
+        return [episode for part in all_gather_objects(played) for episode in part]
 
     def begin(self, policy: Any) -> None:
         """Take the weights of now, and let the processes play with them; nothing if they are still playing."""
@@ -130,7 +130,12 @@ class Evaluator:
         answers = [] if self.workers is None else list(iter(self.workers.answer, None))
         answers.sort(key=lambda answer: answer.worker_index)
         self.reported, self._playing = self._playing, None
-        return [episode for part in gathered([each.value for each in answers]) for value in part for episode in value]
+        return [
+            episode
+            for part in all_gather_objects([each.value for each in answers])
+            for value in part
+            for episode in value
+        ]
 
     @contextmanager
     def as_reported(self, policy: Any) -> Iterator[None]:

@@ -76,9 +76,9 @@ class HindsightDataModule(ReplayDataModule):
         return HindsightReplayBuffer(
             self.capacity // self.parts,
             compute_reward=lambda *asked: policy.learner.clipped_rewards(
-                torch.from_numpy(goals.rewards(*asked[:2]))
+                torch.from_numpy(goals.compute_rewards(*asked[:2]))
             ).numpy(),
-            compute_terminated=(lambda *asked: goals.terminated(*asked[:2])) if goals.terminates else None,
+            compute_terminated=(lambda *asked: goals.compute_terminated(*asked[:2])) if goals.terminates else None,
             strategy=self.goal_strategy,
             relabelled=self.hindsight_goals / (self.hindsight_goals + 1),
             **keywords,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_rl.replay.buffer import KEPT, ReplayBuffer
+from lightning_rl.replay.buffer import REPLAY_COLUMNS, ReplayBuffer
 from lightning_rl.replay.ring import SAMPLEABLE
 from lightning_rl.sample_batch import SampleBatch
 
@@ -56,7 +56,7 @@ def initial_priorities(policy: Any, fragment: SampleBatch, n_step: int) -> Tenso
     valid = fragment.valid
     fragment["row"] = torch.arange(valid.numel()).view_as(valid)
     room = 2 * valid.numel() + 2 * valid.shape[1]  # for an episode's end at each step
-    columns = (*KEPT, *policy.learner.replayed_columns(), "row")
+    columns = (*REPLAY_COLUMNS, *policy.learner.replayed_columns(), "row")
     buffer = ReplayBuffer(room, n_step=n_step, gamma=policy.gamma, columns=columns, obs_frames=0)
     buffer.add(fragment)
     if buffer.ring is None or len(buffer) == 0:

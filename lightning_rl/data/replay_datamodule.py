@@ -11,21 +11,21 @@ from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.plans import NOT_READY
 from lightning_rl.data.replay_dataset import Draw, ReplayDataset
 from lightning_rl.data.update_ratio import UpdateRatio
-from lightning_rl.distributed import gathered_on_first
+from lightning_rl.distributed import gather_objects_on_first
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.ranges import Count, Positive, Probability, ProbabilitySchedule, Range, Seed, Whole, WholeEnvSteps
-from lightning_rl.replay.buffer import KEPT, ReplayBuffer
+from lightning_rl.replay.buffer import REPLAY_COLUMNS, ReplayBuffer
 from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
 from lightning_rl.replay.sequences import (
     SEQUENCE_COLUMNS,
     PrioritizedSequenceReplayBuffer,
     SequenceReplayBuffer,
 )
-from lightning_rl.replay.sizes import check_sequences, check_sizes
+from lightning_rl.replay.sizes import check_replay_sizes, check_sequence_sizes
 from lightning_rl.replay.storage import check_fits_memory, estimated_bytes
 from lightning_rl.rollouts.slices import logical_workers
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.schedules import in_env_steps
+from lightning_rl.schedules import to_env_steps
 from lightning_rl.seeding import derive_seed
 from lightning_rl.signatures import ImportPath
 
@@ -106,8 +106,8 @@ class ReplayDataModule(RolloutDataModule):
             seed=seed,
             callbacks=callbacks,
         )
-        starts: int = in_env_steps(learning_starts)
-        check_sizes(capacity, batch_size, starts, n_step)
+        starts: int = to_env_steps(learning_starts)
+        check_replay_sizes(capacity, batch_size, starts, n_step)
         self.capacity, self.batch_size, self.n_step = capacity, batch_size, n_step
         self._fragments, self.storage, self.save_replay = fragments_per_iteration, storage, save_replay
         self.ratio = UpdateRatio(training_intensity, starts)
@@ -155,10 +155,10 @@ class ReplayDataModule(RolloutDataModule):
         keywords: dict[str, Any] = {"n_step": self.n_step, "gamma": policy.gamma, "storage": self.storage}
         keywords["parts"] = self.parts
         keywords |= self.priorities if self.prioritized else {}
-        keywords["columns"] = (*KEPT, *policy.learner.replayed_columns())
+        keywords["columns"] = (*REPLAY_COLUMNS, *policy.learner.replayed_columns())
         if policy.is_recurrent:
             keywords["columns"] = (*SEQUENCE_COLUMNS, *policy.learner.replayed_columns())
-            check_sequences(self.capacity // self.parts, self.batch_size // ranks, **self.sequences)
+            check_sequence_sizes(self.capacity // self.parts, self.batch_size // ranks, **self.sequences)
             sequences = PrioritizedSequenceReplayBuffer if self.prioritized else SequenceReplayBuffer
             return sequences(self.capacity // self.parts, **keywords, **self.sequences)
         return self.row_buffer(policy, **keywords)
@@ -171,7 +171,7 @@ class ReplayDataModule(RolloutDataModule):
         """That of the rollouts, the ratio, and the buffer."""
         state = {**super().state_dict(), "ratio": self.ratio.state_dict()}
         if self.save_replay and self.replay is not None:
-            parts = gathered_on_first(self.replay.state_dict())
+            parts = gather_objects_on_first(self.replay.state_dict())
             state["replay"] = parts[0] if parts is not None and len(parts) == 1 else parts  # of every rank
         return state
 
@@ -198,13 +198,13 @@ class ReplayDataModule(RolloutDataModule):
                 "with as many, or with data.save_replay=false to fill new ones"
             )
         self.replay.load_state_dict(parts[self._rank])
-        self.replay.cut()
+        self.replay.mark_discontinuity()
 
     def cut_environments(self) -> None:
         """Seeded resets, of which no step continues what is stored."""
         super().cut_environments()
         if self.replay is not None:
-            self.replay.cut()
+            self.replay.mark_discontinuity()
 
     # -- acting and drawing -------------------------------------------------------------------------------------------
     @property

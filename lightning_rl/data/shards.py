@@ -10,7 +10,7 @@ import numpy as np
 
 from lightning_rl.errors import CheckpointError
 from lightning_rl.replay.buffer import ReplayBuffer
-from lightning_rl.replay.prioritized import PrioritizedReplayBuffer, array
+from lightning_rl.replay.prioritized import PrioritizedReplayBuffer, to_numpy
 from lightning_rl.rollouts.gather import owned
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
@@ -36,7 +36,7 @@ class ReplayShard:
         Each is one of its own: the one before it may be another worker's.
         """
         for fragment in fragments:
-            self.buffer.cut()
+            self.buffer.mark_discontinuity()
             self.buffer.add(fragment.torch())
         return len(self.buffer)
 
@@ -121,10 +121,10 @@ class ReplayShards:
 
     def update_priorities(self, batch_indexes: Any, td_errors: Any) -> None:
         """The rows of one batch have these TD errors; without waiting."""
-        indexes, shard = np.divmod(array(batch_indexes), len(self.shards))
-        self._tell(int(shard[0]), "update_priorities", indexes, array(td_errors))
+        indexes, shard = np.divmod(to_numpy(batch_indexes), len(self.shards))
+        self._tell(int(shard[0]), "update_priorities", indexes, to_numpy(td_errors))
 
-    def cut(self) -> None:
+    def mark_discontinuity(self) -> None:
         """Nothing: here each fragment continues no other one anyway."""
 
     def forget_draws(self) -> None:

@@ -84,7 +84,7 @@ class Atari:
     max_episode_steps: int | None = None
 
     @classmethod
-    def of(cls, id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None = None) -> Self:
+    def from_config(cls, id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None = None) -> Self:
         """The game with the keywords of a config.
 
         Raises:

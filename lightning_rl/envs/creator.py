@@ -21,9 +21,9 @@ from lightning_rl.envs.atari import Atari, is_atari
 from lightning_rl.envs.check import check_env
 from lightning_rl.envs.registry import EnvContext, call_creator, register_env, registered_env, registered_envs
 from lightning_rl.envs.sync_vector_env import SyncEnv
-from lightning_rl.errors import ConfigError, EnvError, did_you_mean, import_object, note_name, shown
+from lightning_rl.errors import ConfigError, EnvError, did_you_mean, import_object, note_name, short_repr
 from lightning_rl.ranges import Count
-from lightning_rl.signatures import ImportPath, checks_fields, fitted
+from lightning_rl.signatures import ImportPath, check_fields, coerce
 
 __all__ = ["EnvCreator", "ResetEnded", "autoreset_mode"]
 
@@ -33,7 +33,7 @@ VECTORIZATIONS = ("auto", "sync", "async", "native")
 class WrapperEntry:
     """An entry of `wrappers`: an import path, a callable, or `{wrapper: path, **keywords}`."""
 
-    def fitted(self, key: str, value: Any) -> Any:
+    def coerce(self, key: str, value: Any) -> Any:
         """The entry as it was given.
 
         Raises:
@@ -41,12 +41,12 @@ class WrapperEntry:
         """
         named = value.get("wrapper") if isinstance(value, Mapping) else value
         if not isinstance(named, str) and not callable(named):
-            raise ConfigError(f"{key}={shown(value)}; expected an import path, or {{wrapper: path, **keywords}}")
-        fitted(key, named, ImportPath)
+            raise ConfigError(f"{key}={short_repr(value)}; expected an import path, or {{wrapper: path, **keywords}}")
+        coerce(key, named, ImportPath)
         return value
 
 
-@checks_fields("env")
+@check_fields("env")
 @dataclass(frozen=True, slots=True)
 class EnvCreator:
     """How to make an environment, in a form that can be pickled, compared and written to a config.
@@ -70,7 +70,7 @@ class EnvCreator:
     check: bool = True
 
     @classmethod
-    def of(cls, env: Any) -> EnvCreator:
+    def from_spec(cls, env: Any) -> EnvCreator:
         """What an argument `env` means: an `EnvCreator`, its keywords, or its `id` alone."""
         if isinstance(env, cls):
             return env
@@ -198,7 +198,7 @@ class EnvCreator:
             return self.id
         module, _, attribute = self.id.partition(":")
         if attribute.isidentifier():
-            return import_object(fitted("env.id", self.id, ImportPath))
+            return import_object(coerce("env.id", self.id, ImportPath))
         note_name(self.id)  # Gymnasium imports the module
         return f"{module}:{attribute}"
 
@@ -207,7 +207,7 @@ class EnvCreator:
         return gym.registry.get(self.id) if isinstance(self.id, str) and registered_env(self.id) is None else None
 
     def _atari(self) -> Atari:
-        return Atari.of(self.name, self.kwargs, self.max_episode_steps)
+        return Atari.from_config(self.name, self.kwargs, self.max_episode_steps)
 
     def _native_pays(self) -> int:
         """From how many environments on: one step of Gymnasium's CartPole costs 12 µs alone, and 32 µs as a vector."""

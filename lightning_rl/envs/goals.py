@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from lightning_rl.envs.creator import EnvCreator
-from lightning_rl.errors import ConfigError, shown
+from lightning_rl.errors import ConfigError, short_repr
 
 __all__ = ["GOAL_PARTS", "GoalFunctions"]
 
@@ -68,11 +68,11 @@ class GoalFunctions:
             self.close()
             raise
 
-    def rewards(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
+    def compute_rewards(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
         """The rewards `[N]` (float64) of steps that reached `achieved [N, *]` when `desired [N, *]` was the goal."""
         return self._call("compute_reward", achieved, desired).astype(np.float64)
 
-    def terminated(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
+    def compute_terminated(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
         """Whether these steps end the episode, bool `[N]`; only where it `terminates`."""
         return self._call("compute_terminated", achieved, desired).astype(bool)
 
@@ -112,7 +112,7 @@ class GoalFunctions:
                     "it is asked about goals of other steps, with an empty info"
                 ) from error
             if np.size(value) != 1 or np.asarray(value).dtype.kind not in "fiub":
-                gave = f"an array {np.shape(value)}" if np.size(value) > 1 else shown(value)
+                gave = f"an array {np.shape(value)}" if np.size(value) > 1 else short_repr(value)
                 raise ConfigError(
                     f"data=hindsight: {name} of environment {self.name!r} gave {gave} for the goals of row {row}; "
                     "expected one number"
@@ -130,7 +130,7 @@ class GoalFunctions:
         env.reset(seed=0)
         for _ in range(STEPS):
             obs, reward, terminated, truncated, _ = env.step(env.action_space.sample())
-            again = self.rewards(obs["achieved_goal"][None], obs["desired_goal"][None])[0]
+            again = self.compute_rewards(obs["achieved_goal"][None], obs["desired_goal"][None])[0]
             if not np.isclose(again, float(reward), rtol=1e-4, atol=1e-6):
                 log.warning(
                     "environment %r paid %s for a step, and its compute_reward says %s: rows with another goal get the "

@@ -6,7 +6,7 @@ from lightning_rl.exploration.epsilon_greedy import EpsilonGreedy
 from lightning_rl.exploration.exploration import Actor, Exploration
 from lightning_rl.exploration.gaussian_noise import GaussianNoise
 from lightning_rl.exploration.gsde import GSDE
-from lightning_rl.exploration.noisy_network import NoisyNetwork, check_noise
+from lightning_rl.exploration.noisy_network import NoisyNetwork, require_noisy_layers
 from lightning_rl.exploration.ornstein_uhlenbeck_noise import OrnsteinUhlenbeckNoise
 from lightning_rl.exploration.parameter_noise import ParameterNoise
 from lightning_rl.exploration.per_worker_epsilon_greedy import PerWorkerEpsilonGreedy
@@ -33,7 +33,7 @@ __all__ = [
     "Random",
     "SoftQ",
     "StochasticSampling",
-    "check_noise",
     "make_exploration",
+    "require_noisy_layers",
     "strategy_class",
 ]

@@ -14,7 +14,7 @@ from lightning_rl.exploration.exploration import Exploration, require_box_action
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.ranges import NonNegativeSchedule, WholeEnvSteps
-from lightning_rl.schedules import in_env_steps, schedule_value
+from lightning_rl.schedules import schedule_value, to_env_steps
 from lightning_rl.spaces import leaf_spaces, leaf_values, packed
 
 __all__ = ["AdditiveNoise", "normal_logp"]
@@ -45,7 +45,7 @@ class AdditiveNoise(Exploration):
     def __init__(self, action_space: Space[Any], random_timesteps: WholeEnvSteps, scale: NonNegativeSchedule) -> None:
         super().__init__(action_space)
         require_box_actions(type(self).__name__, action_space)
-        self.random_timesteps, self.scale_schedule = in_env_steps(random_timesteps), scale
+        self.random_timesteps, self.scale_schedule = to_env_steps(random_timesteps), scale
         boxes = [leaf for _, leaf in leaf_spaces(action_space) if isinstance(leaf, spaces.Box)]
         for name, bounds in (("low", [box.low for box in boxes]), ("high", [box.high for box in boxes])):
             entries = np.concatenate([bound.ravel() for bound in bounds]).astype(np.float32)

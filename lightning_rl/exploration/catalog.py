@@ -8,9 +8,9 @@ from typing import Any
 
 from gymnasium import Space
 
-from lightning_rl.errors import ConfigError, did_you_mean, import_object, shown
+from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr
 from lightning_rl.exploration.exploration import Exploration
-from lightning_rl.signatures import ImportPath, fitted, keywords_of
+from lightning_rl.signatures import ImportPath, coerce, keywords_of
 
 __all__ = ["SPACES", "STRATEGIES", "make_exploration", "strategy_class"]
 
@@ -85,14 +85,15 @@ def strategy_class(named: Any, key: str = "exploration") -> type[Exploration]:
         path = STRATEGIES.get(named) or by_class.get(named) or named
         if path == named and "." not in named and ":" not in named:
             raise ConfigError(
-                f"{key}.type={shown(named)} is neither one of {', '.join(STRATEGIES)} nor an import path "
+                f"{key}.type={short_repr(named)} is neither one of {', '.join(STRATEGIES)} nor an import path "
                 f"'package.module:Name'.{did_you_mean(named[:100], [*STRATEGIES, *by_class])}"
             )
-        fitted(f"{key}.type", path, ImportPath)
+        coerce(f"{key}.type", path, ImportPath)
         found = import_object(path)
     if not (isinstance(found, type) and issubclass(found, Exploration)):
         raise ConfigError(
-            f"{key}.type={shown(named)} is {shown(found)}; expected a subclass of lightning_rl.exploration.Exploration"
+            f"{key}.type={short_repr(named)} is {short_repr(found)}; expected a subclass of "
+            "lightning_rl.exploration.Exploration"
         )
     return found
 

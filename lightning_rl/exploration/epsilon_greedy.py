@@ -15,7 +15,7 @@ from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution, Bernoulli, Categorical, MultiCategorical
 from lightning_rl.models.distributions.discrete import IMPOSSIBLE
 from lightning_rl.ranges import Probability, ProbabilitySchedule, WholeEnvSteps
-from lightning_rl.schedules import Schedule, Share, in_env_steps, schedule_value
+from lightning_rl.schedules import Schedule, Share, schedule_value, to_env_steps
 from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, packed
 
 __all__ = ["EpsilonGreedy"]
@@ -59,8 +59,8 @@ class EpsilonGreedy(Exploration):
             "type": "linear",
             "initial": initial_epsilon,
             "final": final_epsilon,
-            "steps": max(1, in_env_steps(epsilon_timesteps)),
-            "start": in_env_steps(warmup_timesteps),
+            "steps": max(1, to_env_steps(epsilon_timesteps)),
+            "start": to_env_steps(warmup_timesteps),
         }
         self.choices = math.prod(float(choices_of(leaf).prod()) for _, leaf in leaf_spaces(action_space))
         self.schedule: Schedule = falling if epsilon_schedule is None else epsilon_schedule

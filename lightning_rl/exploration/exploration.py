@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.models.distributions import ActionDistribution
-from lightning_rl.signatures import checks_keywords
+from lightning_rl.signatures import check_keywords
 from lightning_rl.spaces import leaf_spaces
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Exploration(nn.Module):
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
-            cls.__init__ = checks_keywords("exploration")(cls.__init__)
+            cls.__init__ = check_keywords("exploration")(cls.__init__)
         # A class that chooses in its own way has not the short ways to its parents' choices.
         if "get_exploration_action" in vars(cls):
             for name in ("get_action", "blind_action"):
@@ -135,7 +135,7 @@ class Exploration(nn.Module):
     def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
         """The fragment `[T, B, …]` that the policy learns from, before its own `postprocess_trajectory`.
 
-        A column "intrinsic_rewards" `[T, B]` is added to the (filtered) rewards by `policy.normalised_rewards`.
+        A column "intrinsic_rewards" `[T, B]` is added to the (filtered) rewards by the learner (`Learner.with_rewards`).
         """
         return batch
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_rl.exploration.additive_noise import AdditiveNoise, normal_logp
 from lightning_rl.ranges import NonNegative, NonNegativeSchedule, WholeEnvSteps
-from lightning_rl.schedules import EnvSteps, Schedule, in_env_steps
+from lightning_rl.schedules import EnvSteps, Schedule, to_env_steps
 
 __all__ = ["GaussianNoise", "falling"]
 
@@ -55,4 +55,4 @@ class GaussianNoise(AdditiveNoise):
 
 def falling(initial: float, final: float, steps: EnvSteps) -> Schedule:
     """The linear schedule of RLlib's three keys."""
-    return {"type": "linear", "initial": initial, "final": final, "steps": max(1, in_env_steps(steps))}
+    return {"type": "linear", "initial": initial, "final": final, "steps": max(1, to_env_steps(steps))}

@@ -18,7 +18,7 @@ from lightning_rl.models.distributions import ActionDistribution, DiagGaussian
 from lightning_rl.models.layers import ActionHead
 from lightning_rl.models.state_dependent import StateDependentHead
 from lightning_rl.ranges import Count, LogStd, WholeEnvSteps
-from lightning_rl.schedules import in_env_steps
+from lightning_rl.schedules import to_env_steps
 
 __all__ = ["GSDE"]
 
@@ -64,7 +64,7 @@ class GSDE(Exploration):
                 f"{type(self).__name__} explores with one Gaussian; {action_space} has several parts: use "
                 "stochastic_sampling or gaussian_noise"
             )
-        self.sample_freq, self.random_timesteps = sample_freq, in_env_steps(random_timesteps)
+        self.sample_freq, self.random_timesteps = sample_freq, to_env_steps(random_timesteps)
         self.log_std_init, self.full_std, self.use_expln = log_std_init, full_std, use_expln
         self.learn_features = learn_features
         self._held: dict[tuple[str, int], HeldNoise] = {}  # of each actor

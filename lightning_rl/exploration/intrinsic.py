@@ -11,21 +11,21 @@ from torch import Tensor
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration.features import Features
-from lightning_rl.exploration.layered import LayeredExploration
+from lightning_rl.exploration.wrapper import ExplorationWrapper
 from lightning_rl.models.filters import MeanStdFilter, NoFilter, ReturnNormaliser
 from lightning_rl.models.vision import VisionNetwork
-from lightning_rl.sample_batch import SampleBatch, restored
+from lightning_rl.sample_batch import SampleBatch, from_nested_batch
 from lightning_rl.schedules import Schedule, schedule_value
 
 __all__ = ["IntrinsicReward"]
 
 
-class IntrinsicReward(LayeredExploration):
+class IntrinsicReward(ExplorationWrapper):
     """Pays for what is new; a subclass defines `novelty` and `own_loss`.
 
-    The learner judges a whole rollout with the networks of that moment, and `policy.normalised_rewards` adds what they
-    pay to the (filtered) rewards: every algorithm that learns from these is paid, wherever its workers run. The
-    networks are parameters of the policy, so its optimizer trains them, with every minibatch that it learns from.
+    The learner computes the novelty of a whole rollout with its present networks, and adds it to the (filtered) rewards
+    (`Learner.with_rewards`), for every algorithm and wherever its workers run. The networks are parameters of the
+    policy, so its optimizer trains them, with every minibatch that it learns from.
 
     Args:
         action_space, observation_space: as `Exploration`.
@@ -76,7 +76,7 @@ class IntrinsicReward(LayeredExploration):
         next_obs = _each(lambda leaf: leaf.flatten(0, 1), batch.next_obs)
         actions = _each(lambda leaf: leaf.flatten(0, 1), batch.actions)
         if isinstance(self.observation_filter, MeanStdFilter):
-            flat = self.preprocessor.transform_batch(restored(self.observation_space, next_obs))
+            flat = self.preprocessor.transform_batch(from_nested_batch(self.observation_space, next_obs))
             self.observation_filter.update(flat, valid.flatten())
         with torch.no_grad():
             novelty = self.novelty(self._inputs(obs), actions, self._inputs(next_obs)).view_as(valid)
@@ -111,7 +111,7 @@ class IntrinsicReward(LayeredExploration):
 
     def _inputs(self, obs: Any) -> dict[str, Any]:
         """Observations `[N, *]` as the networks read them."""
-        obs = restored(self.observation_space, obs)
+        obs = from_nested_batch(self.observation_space, obs)
         inputs = {"obs": obs, "prev_actions": None, "prev_rewards": None, "is_training": self.training}
         if self.reads_vectors:
             inputs["obs_flat"] = self.observation_filter(self.preprocessor.transform_batch(obs))

@@ -13,7 +13,7 @@ from lightning_rl.exploration.exploration import Exploration
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.noisy import NoisyLinear, resample_noise, with_noise
 
-__all__ = ["NoisyNetwork", "check_noise"]
+__all__ = ["NoisyNetwork", "require_noisy_layers"]
 
 
 class NoisyNetwork(Exploration):
@@ -52,7 +52,7 @@ class NoisyNetwork(Exploration):
         return dist.deterministic_sample(), dist.sampled_action_logp()
 
 
-def check_noise(exploration: Exploration, model: nn.Module) -> None:
+def require_noisy_layers(exploration: Exploration, model: nn.Module) -> None:
     """Refuse to explore by the noise of a network that has none: its best action would be taken every time.
 
     Raises:

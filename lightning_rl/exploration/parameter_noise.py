@@ -13,11 +13,11 @@ from lightning_rl.distributed import mean_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration.exploration import Actor
 from lightning_rl.exploration.gsde import GSDE
-from lightning_rl.exploration.layered import LayeredExploration
 from lightning_rl.exploration.random import random_actions
+from lightning_rl.exploration.wrapper import ExplorationWrapper
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.ranges import Positive, WholeEnvSteps
-from lightning_rl.schedules import in_env_steps
+from lightning_rl.schedules import to_env_steps
 
 if TYPE_CHECKING:
     from lightning_rl.sample_batch import SampleBatch
@@ -28,7 +28,7 @@ ADAPTED_EVERY = 50  # rows, over which the distance is measured: Plappert et al.
 NORMALISING = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)  # their weights are not disturbed
 
 
-class ParameterNoise(LayeredExploration):
+class ParameterNoise(ExplorationWrapper):
     """Acts with weights θ + N(0, σ²), drawn for each environment when an episode starts and kept until it ends.
 
     Plappert et al. 2018, arXiv:1706.01905. σ is adapted after every rollout of 50 steps or more, and after as many
@@ -63,7 +63,7 @@ class ParameterNoise(LayeredExploration):
         sub_exploration: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(action_space, observation_space, sub_exploration)
-        self.distance, self.random_timesteps = distance, in_env_steps(random_timesteps)
+        self.distance, self.random_timesteps = distance, to_env_steps(random_timesteps)
         self.register_buffer("stddev", torch.tensor(float(initial_stddev)))
         self.register_buffer("measured", torch.zeros(2))
         self._real = isinstance(action_space, spaces.Box) and action_space.dtype.kind == "f"
@@ -160,7 +160,7 @@ class ParameterNoise(LayeredExploration):
         if self.measured[1] < 0:  # copies that learn on their own each took away what they had started from
             self.measured.zero_()
         if bool(batch.valid.any()):  # a fragment of one step may be a reset alone
-            rows = policy.flattened(batch)
+            rows = policy.flatten_fragment(batch)
             undisturbed, disturbed = policy.distribution_of(rows), policy.acting_distribution(rows)
             distances = row_distances(undisturbed, disturbed, best_actions=self._real)
             self.measured += torch.stack((distances.sum(), distances.new_tensor(len(distances))))

@@ -12,7 +12,7 @@ from lightning_rl.exploration.exploration import Exploration
 from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.ranges import WholeEnvSteps
-from lightning_rl.schedules import in_env_steps
+from lightning_rl.schedules import to_env_steps
 
 __all__ = ["StochasticSampling"]
 
@@ -28,7 +28,7 @@ class StochasticSampling(Exploration):
 
     def __init__(self, action_space: Space[Any], random_timesteps: WholeEnvSteps = 0) -> None:
         super().__init__(action_space)
-        self.random_timesteps = in_env_steps(random_timesteps)
+        self.random_timesteps = to_env_steps(random_timesteps)
 
     def get_exploration_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from lightning_rl.errors import ConfigError, import_object, shown
+from lightning_rl.errors import ConfigError, import_object, short_repr
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.signatures import ImportPath, fitted
+from lightning_rl.signatures import ImportPath, coerce
 
 __all__ = ["CustomLosses", "LossEntries"]
 
@@ -51,7 +51,7 @@ class CustomLosses:
 class LossEntry:
     """An entry of `custom_losses`, as `CustomLosses` says."""
 
-    def fitted(self, key: str, value: Any) -> Any:
+    def coerce(self, key: str, value: Any) -> Any:
         """The entry as it was given.
 
         Raises:
@@ -72,15 +72,17 @@ def parsed_loss(key: str, entry: Any) -> tuple[str, Any, float, dict[str, Any]]:
     """
     keywords = dict(entry) if isinstance(entry, Mapping) else {"loss": entry}
     named = keywords.pop("loss", None)
-    weight = fitted(f"{key}.weight", keywords.pop("weight", 1.0), float)
+    weight = coerce(f"{key}.weight", keywords.pop("weight", 1.0), float)
     if not isinstance(named, str) and not callable(named):
-        raise ConfigError(f"{key}={shown(entry)}; expected an import path, a callable, or {{loss: …, weight: …}}")
-    fitted(key, named, ImportPath)
+        raise ConfigError(f"{key}={short_repr(entry)}; expected an import path, a callable, or {{loss: …, weight: …}}")
+    coerce(key, named, ImportPath)
     loss = import_object(named) if isinstance(named, str) else named
     try:
         inspect.signature(loss).bind(None, None, **keywords)
     except TypeError as error:
-        raise ConfigError(f"{key}={shown(entry)}: {error}; it is called as loss(policy, batch, **keywords)") from error
+        raise ConfigError(
+            f"{key}={short_repr(entry)}: {error}; it is called as loss(policy, batch, **keywords)"
+        ) from error
     except ValueError:  # a signature that Python cannot read
         pass
     return getattr(loss, "__name__", type(loss).__name__), loss, float(weight), keywords

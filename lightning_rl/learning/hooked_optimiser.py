@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.learning.optimiser import Optimiser
-from lightning_rl.signatures import called
+from lightning_rl.signatures import call_with_accepted_args
 
 __all__ = ["HookedOptimiser"]
 
@@ -38,7 +38,7 @@ class HookedOptimiser(Optimiser):
         if "optimizer_fn" not in self.hooks:
             return super()._make()
         policy: Any = self.policy
-        made = called(self.hooks["optimizer_fn"], policy, policy.config)
+        made = call_with_accepted_args(self.hooks["optimizer_fn"], policy, policy.config)
         if not isinstance(made, torch.optim.Optimizer):
             raise ConfigError(
                 f"optimizer_fn returned {made!r}; expected one torch.optim.Optimizer (parameter groups may have "
@@ -63,6 +63,6 @@ class HookedOptimiser(Optimiser):
         """First what `extra_grad_process_fn` does, then `max_grad_norm`; returns the norm between the two."""
         if "extra_grad_process_fn" in self.hooks:
             loss, self._loss = self._loss, None
-            info = called(self.hooks["extra_grad_process_fn"], self.policy, self.torch_optimizer, loss)
+            info = call_with_accepted_args(self.hooks["extra_grad_process_fn"], self.policy, self.torch_optimizer, loss)
             self.info = dict(info or {})
         return super().clip()

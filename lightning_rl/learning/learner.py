@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_rl.distributed import gathered, sum_over_ranks
+from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.exploration import Exploration
 from lightning_rl.learning.custom_losses import CustomLosses
@@ -19,7 +19,14 @@ from lightning_rl.learning.gradients import GradientUpdate, RecordedStatistics, 
 from lightning_rl.learning.metrics import Metrics, as_tensors, means
 from lightning_rl.learning.optimiser import Optimiser, without_denormals
 from lightning_rl.models.filters import MeanStdFilter, ReturnNormaliser
-from lightning_rl.sample_batch import SampleBatch, env_steps, is_fragment, new_rows, new_steps
+from lightning_rl.sample_batch import (
+    SampleBatch,
+    count_new_env_steps,
+    env_steps,
+    flatten_fragment,
+    is_fragment,
+    new_rows,
+)
 from lightning_rl.seeding import derive_seed
 
 __all__ = ["LOG_EVERY", "Learner"]
@@ -93,7 +100,10 @@ class Learner:
         """One iteration on what Lightning gives `training_step`: rows or a fragment, draws, or a plan's own call."""
         if isinstance(batch, SampleBatch):
             return self.learn_on_batch(batch, by_class="learn_on_batch" in self.policy.overridden)
-        return batch() if callable(batch) else self.learn_on_draws(batch)
+        if callable(batch):
+            batch()
+            return self.policy.iteration_metrics
+        return self.learn_on_draws(batch)
 
     def learn_on_batch(self, batch: SampleBatch, by_class: bool = False) -> dict[str, float]:
         """Learn from a fragment or from postprocessed rows: `passes` sweeps of `minibatches` gradient steps.
@@ -112,7 +122,7 @@ class Learner:
             steps = list(self._steps_on_rows(batch, self._iteration))
             return means(steps, self._iteration.rare)
         replayed = self.policy.off_policy and not is_fragment(batch)  # counted by `take_experience`
-        self.policy.env_steps += sum_over_ranks(0 if replayed else new_steps(batch))
+        self.policy.env_steps += sum_over_ranks(0 if replayed else count_new_env_steps(batch))
         return self._iterate(lambda iteration: self._steps_on_batch(batch, iteration, by_class))
 
     def learn_on_draws(self, draws: Any) -> dict[str, float]:
@@ -328,7 +338,7 @@ class Learner:
         if self.policy.minibatches is not None:
             return self.policy.minibatches
         whole = len(rows["seq_lens"]) if "seq_lens" in rows else rows.count // 2  # no sequence is cut, no row alone
-        every = gathered((rows.count, whole))
+        every = all_gather_objects((rows.count, whole))
         mean = sum(count for count, _ in every) / len(every)
         return max(1, min(round(mean / MINIBATCH_ROWS), *(most for _, most in every)))
 
@@ -370,12 +380,12 @@ class Learner:
         policy = self.policy
         policy.env_steps += sum_over_ranks(env_steps(fragment))
         stored = policy.exploration.postprocess_trajectory(policy, fragment)
-        policy.reward_filter.observe(stored)
+        policy.reward_filter.update(stored)
         stored = stored.copy()
         stored["rewards"] = self.clipped_rewards(stored.rewards)
         self.call_hooks("on_postprocess_trajectory", postprocessed_batch=stored, original_batch=fragment)
         if isinstance(policy.observation_filter, MeanStdFilter):
-            policy.update_filters(policy.flattened(stored))
+            policy.update_filters(flatten_fragment(stored))
         return stored
 
     @property
@@ -393,7 +403,7 @@ class Learner:
     def clipped_rewards(self, rewards: Tensor) -> Tensor:
         """Rewards of any shape as a replay buffer keeps them."""
         reward_filter = self.policy.reward_filter
-        return reward_filter.filtered(rewards) if reward_filter.name in ("sign", "clip") else rewards
+        return reward_filter.filter_rewards(rewards) if reward_filter.name in ("sign", "clip") else rewards
 
     def scaled(self, rows: SampleBatch) -> SampleBatch:
         """Replayed rows as `loss` reads them: rewards by the newest statistics, and intrinsic rewards added.

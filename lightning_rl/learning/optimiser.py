@@ -18,7 +18,7 @@ from lightning.pytorch.plugins import Precision
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
-from lightning_rl.errors import ConfigError, NonFiniteError, did_you_mean, first_line, import_object, shown
+from lightning_rl.errors import ConfigError, NonFiniteError, did_you_mean, first_line, import_object, short_repr
 from lightning_rl.learning.flat_parameters import (
     FlatParameters,
     adam_step,
@@ -29,7 +29,7 @@ from lightning_rl.learning.flat_parameters import (
 )
 from lightning_rl.learning.optimizer_states import check_shape, checked_state
 from lightning_rl.schedules import Schedule, schedule_value
-from lightning_rl.signatures import ImportPath, fitted, fitted_keywords, hints_of
+from lightning_rl.signatures import ImportPath, coerce, coerce_keywords, hints_of
 
 __all__ = ["OPTIMIZERS", "Optimiser", "check_optimizer", "without_denormals"]
 
@@ -282,13 +282,13 @@ def check_optimizer(name: str, keywords: Mapping[str, Any] | None) -> None:
     if name not in OPTIMIZERS:
         if "." not in name and ":" not in name:
             raise ConfigError(
-                f"policy.optimizer={shown(name)} is unknown.{did_you_mean(name[:100], OPTIMIZERS)} "
+                f"policy.optimizer={short_repr(name)} is unknown.{did_you_mean(name[:100], OPTIMIZERS)} "
                 f"Use {', '.join(OPTIMIZERS)} or an import path"
             )
-        fitted("policy.optimizer", name, ImportPath)
+        coerce("policy.optimizer", name, ImportPath)
         return
     cls: Any = OPTIMIZERS[name]
-    given = fitted_keywords("policy.optimizer_kwargs", keywords or {}, hints_of(cls, without=("params", "lr")))
+    given = coerce_keywords("policy.optimizer_kwargs", keywords or {}, hints_of(cls, without=("params", "lr")))
     try:
         _try_optimizer(cls, given)
     except ConfigError:
@@ -308,7 +308,7 @@ def _try_optimizer(cls: Any, keywords: Mapping[str, Any]) -> None:
     try:
         cls([torch.zeros(1, requires_grad=True)], lr=1e-3, **_with_defaults(cls, keywords))
     except (ValueError, TypeError, RuntimeError, IndexError) as error:
-        named = ", ".join(f"policy.optimizer_kwargs.{key}={shown(value)}" for key, value in keywords.items())
+        named = ", ".join(f"policy.optimizer_kwargs.{key}={short_repr(value)}" for key, value in keywords.items())
         raise ConfigError(f"{named}: {first_line(error)}") from error
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_rl.errors import CheckpointError, shown
+from lightning_rl.errors import CheckpointError, short_repr
 
 __all__ = ["check_shape", "checked_state"]
 
@@ -62,7 +62,9 @@ def _options(built: Mapping[str, Any], given: Mapping[str, Any], *, check: bool)
         if own is None or isinstance(own, bool | str):
             options[name] = own
         elif name not in NAMES and not _is_alike(options[name], own):
-            raise CheckpointError(_changed(f"has {name}={shown(options[name])}; expected the like of {shown(own)}"))
+            raise CheckpointError(
+                _changed(f"has {name}={short_repr(options[name])}; expected the like of {short_repr(own)}")
+            )
     return options
 
 
@@ -83,7 +85,7 @@ def _moments(kept: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
             if value.stride() != parameter.stride() and name not in SCALARS:
                 value = torch.empty_like(parameter).copy_(value)
         elif not (isinstance(value, int | float) if name in SCALARS else name == "momentum_buffer" and value is None):
-            raise CheckpointError(_changed(f"holds {name}={shown(value)}; expected a tensor"))
+            raise CheckpointError(_changed(f"holds {name}={short_repr(value)}; expected a tensor"))
         moments[name] = value
     return moments
 

@@ -19,11 +19,11 @@ from lightning_rl.losses.policy_gradient import (
     clip_fraction,
     clipped_surrogate,
     policy_gradient,
-    standardised,
+    standardise,
 )
 from lightning_rl.losses.returns import discounted_returns, gae, lambda_returns, n_step_returns, vtrace
 from lightning_rl.losses.value import (
-    c51_clipped,
+    c51_clip_fraction,
     c51_projection,
     clipped_square_error,
     double_q_values,
@@ -41,7 +41,7 @@ from lightning_rl.losses.value import (
 
 __all__ = [
     "approx_kl",
-    "c51_clipped",
+    "c51_clip_fraction",
     "c51_projection",
     "centred_ranks",
     "clip_fraction",
@@ -66,7 +66,7 @@ __all__ = [
     "random_search_weights",
     "soft_policy_loss",
     "soft_values",
-    "standardised",
+    "standardise",
     "td_targets",
     "temperature_loss",
     "value_change_clipped_error",

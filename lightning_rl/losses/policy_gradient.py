@@ -12,7 +12,7 @@ __all__ = [
     "penalty_factor",
     "policy_gradient",
     "same_shape",
-    "standardised",
+    "standardise",
 ]
 
 
@@ -111,7 +111,7 @@ def penalty_factor(kl: float, kl_target: float) -> float:
     return 1.5 if kl > 2.0 * kl_target else 0.5 if kl < 0.5 * kl_target else 1.0
 
 
-def standardised(advantages: Tensor, moments: tuple[Tensor, Tensor] | None = None) -> Tensor:
+def standardise(advantages: Tensor, moments: tuple[Tensor, Tensor] | None = None) -> Tensor:
     """(A − mean) / deviation over the batch, `[N]`; equal advantages become 0.
 
     As RLlib's PPO: the population's deviation, taken as 1e-4 at least.

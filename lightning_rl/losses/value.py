@@ -8,7 +8,7 @@ from torch import Tensor
 from lightning_rl.losses.policy_gradient import same_shape
 
 __all__ = [
-    "c51_clipped",
+    "c51_clip_fraction",
     "c51_projection",
     "clipped_square_error",
     "double_q_values",
@@ -198,7 +198,7 @@ def c51_projection(
 
 
 @torch.no_grad()
-def c51_clipped(
+def c51_clip_fraction(
     next_probabilities: Tensor, rewards: Tensor, terminated: Tensor, discount: float | Tensor, atoms: Tensor
 ) -> Tensor:
     """Share of the mass of r + γ Z(s') that lies beyond the atoms by more than half the distance of two, `[N]`.

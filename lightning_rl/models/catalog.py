@@ -33,7 +33,7 @@ from lightning_rl.models.recurrent import RecurrentModel
 from lightning_rl.models.vision import Channels, ConvFilters, VisionNetwork, image_paths
 from lightning_rl.models.wrapping import MemoryConfig, memory_of, with_memory
 from lightning_rl.ranges import LogStd, Positive, Width
-from lightning_rl.signatures import Section, fitted
+from lightning_rl.signatures import Section, coerce
 from lightning_rl.spaces import check_supported
 
 __all__ = ["MODEL_DEFAULTS", "ModelCatalog", "ModelConfig", "ModelOptions", "model_config"]
@@ -87,7 +87,7 @@ def model_config(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
     Raises:
         ConfigError: a key is unknown, or its value does not fit.
     """
-    return {**MODEL_DEFAULTS, **fitted("model", given or {}, ModelOptions)}
+    return {**MODEL_DEFAULTS, **coerce("model", given or {}, ModelOptions)}
 
 
 class ModelCatalog:
@@ -125,13 +125,13 @@ class ModelCatalog:
         )
 
     @classmethod
-    def registered(cls) -> dict[str, dict[str, Any]]:
+    def registered_classes(cls) -> dict[str, dict[str, Any]]:
         """Everything that has a name here, for `register_all` in another process."""
         return {"models": dict(cls._models), "dists": dict(cls._dists), "preprocessors": dict(cls._preprocessors)}
 
     @classmethod
     def register_all(cls, names: Mapping[str, Mapping[str, Any]]) -> None:
-        """Take over what `registered` gave in another process."""
+        """Take over what `registered_classes` gave in another process."""
         cls._models.update(names["models"])
         cls._dists.update(names["dists"])
         cls._preprocessors.update(names["preprocessors"])

@@ -13,7 +13,7 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from lightning_rl.models.catalog import ModelCatalog, model_config
-from lightning_rl.models.fast_attributes import AtHand
+from lightning_rl.models.fast_attributes import FastAttributes
 from lightning_rl.models.layers import ACTIVATIONS, activation_named, initialise
 from lightning_rl.models.model import Model
 from lightning_rl.models.vision import image_paths
@@ -21,7 +21,7 @@ from lightning_rl.models.vision import image_paths
 __all__ = ["CriticEnsemble", "ParallelMLP"]
 
 
-class ParallelMLP(AtHand):
+class ParallelMLP(FastAttributes):
     """`count` MLPs of one shape side by side: a layer of all of them is one batched matrix product.
 
     Args:
@@ -80,7 +80,7 @@ class ParallelMLP(AtHand):
         return torch.baddbmm(last_bias, x, last_weight)
 
 
-class CriticEnsemble(AtHand):
+class CriticEnsemble(FastAttributes):
     """K Q-functions of observations and actions.
 
     A flat observation goes straight into the MLPs; an image, a Dict with images, or a custom model goes through one

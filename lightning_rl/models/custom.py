@@ -11,11 +11,11 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from lightning_rl.errors import ConfigError, did_you_mean, import_object, shown
+from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr
 from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor
-from lightning_rl.models.previous_step import nothing_before
-from lightning_rl.signatures import ImportPath, fitted
+from lightning_rl.models.previous_step import initial_previous_step
+from lightning_rl.signatures import ImportPath, coerce
 from lightning_rl.spaces import leaf_spaces, packed
 
 __all__ = ["DIST_METHODS", "checked", "custom_model", "found_class", "is_model"]
@@ -108,7 +108,7 @@ def _check_forward(model: Model) -> None:
         "prev_actions": None,
         "prev_rewards": None,
         "is_training": False,
-        **nothing_before(model, model.action_space, 2, torch.device("cpu")),
+        **initial_previous_step(model, model.action_space, 2, torch.device("cpu")),
     }
     state = [part.unsqueeze(0).expand(2, *part.shape) for part in model.get_initial_state()]
     with torch.no_grad():
@@ -147,10 +147,11 @@ def found_class(named: Any, registry: Mapping[str, Any], key: str) -> Any:
         return registry[named]
     if "." not in named and ":" not in named:
         raise ConfigError(
-            f"{key}={shown(named)} is neither registered ({', '.join(registry) or 'nothing is'}) nor an import path "
+            f"{key}={short_repr(named)} is neither registered ({', '.join(registry) or 'nothing is'}) nor an import "
+            "path "
             f"'package.module:Name'.{did_you_mean(named, registry)}"
         )
-    return import_object(fitted(key, named, ImportPath))
+    return import_object(coerce(key, named, ImportPath))
 
 
 def is_model(found: Any) -> bool:
@@ -168,7 +169,8 @@ def checked(found: Any, base: type[Any], key: str, named: Any, methods: tuple[st
     """
     if not (isinstance(found, type) and (issubclass(found, base) or (base is Model and is_model(found)))):
         raise ConfigError(
-            f"{key}={shown(named)} is {shown(found)}; expected a subclass of {base.__module__}.{base.__name__}"
+            f"{key}={short_repr(named)} is {short_repr(found)}; expected a subclass of "
+            f"{base.__module__}.{base.__name__}"
         )
     missing = [method for method in methods if getattr(found, method) is getattr(base, method)]
     if missing:

@@ -75,7 +75,7 @@ class RunningMoments(nn.Module):
                 f"row {row} of {len(rows)} given to a filter is {rows[row].tolist()}; expected finite numbers: check "
                 "the environment"
             )
-        for count, mean, m2 in across_ranks(*moments(rows)):
+        for count, mean, m2 in gather_moments(*moments(rows)):
             self.merge(count, mean, m2)
 
     @torch.no_grad()
@@ -107,7 +107,7 @@ def moments(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return count, mean, (rows - mean).square().sum(0)
 
 
-def across_ranks(count: Tensor, mean: Tensor, m2: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+def gather_moments(count: Tensor, mean: Tensor, m2: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
     """The moments of every rank in rank order, so that their sum is the same on all; alone, the own ones."""
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
@@ -231,7 +231,7 @@ class RunningReturns:
         self.gamma = gamma
         self._running = np.zeros(0)
 
-    def follow(self, rewards: Tensor, valid: Tensor, t: Tensor) -> Tensor:
+    def update(self, rewards: Tensor, valid: Tensor, t: Tensor) -> Tensor:
         """The next fragment's, `[T, B]`, float64; `t == 0` starts an episode, other rows go on from the last fragment.
 
         Args:
@@ -271,13 +271,13 @@ class ReturnNormaliser(nn.Module):
         """Add the running returns of a fragment.
 
         Args:
-            rewards, valid, t: as `RunningReturns.follow`.
+            rewards, valid, t: as `RunningReturns.update`.
             running_returns: `[T, B]` as a rollout worker recorded them; `None`: this fragment continues the last one.
 
         Raises:
             NonFiniteError: a reward is NaN or infinite; nothing has changed.
         """
-        returns = self._returns.follow(rewards, valid, t) if running_returns is None else running_returns
+        returns = self._returns.update(rewards, valid, t) if running_returns is None else running_returns
         device = self.moments.mean.device
         self.moments.update(returns.to(device)[valid.to(device)].unsqueeze(1))
 
@@ -313,15 +313,15 @@ class RewardFilter(nn.Module):
 
     def forward(self, fragment: SampleBatch) -> Tensor:
         """Filtered rewards `[T, B]` of a fragment; running statistics take it in first."""
-        self.observe(fragment)
-        return self.filtered(fragment.rewards)
+        self.update(fragment)
+        return self.filter_rewards(fragment.rewards)
 
-    def observe(self, fragment: SampleBatch) -> None:
+    def update(self, fragment: SampleBatch) -> None:
         """Let running statistics take a fragment in."""
         if self.normaliser is not None:
             self.normaliser.update(fragment.rewards, is_new(fragment), fragment.t, fragment.get("running_returns"))
 
-    def filtered(self, rewards: Tensor) -> Tensor:
+    def filter_rewards(self, rewards: Tensor) -> Tensor:
         """Rewards of any shape by the statistics of now."""
         if self.normaliser is not None:
             return self.normaliser(rewards)

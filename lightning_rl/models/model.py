@@ -9,14 +9,14 @@ from gymnasium import Space
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.models.fast_attributes import AtHand
+from lightning_rl.models.fast_attributes import FastAttributes
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["LastForward", "Model"]
 
 
-class Model(AtHand):
+class Model(FastAttributes):
     """A network from observations to the parameters of an action distribution, and to values.
 
     A subclass defines `forward`, and `value_function` for algorithms with a critic; everything else has a default.

@@ -8,13 +8,13 @@ import torch
 from gymnasium import Space, spaces
 
 from lightning_rl.models.model import Model
-from lightning_rl.sample_batch import nested
+from lightning_rl.sample_batch import to_nested_batch
 from lightning_rl.spaces import leaf_spaces, packed
 
-__all__ = ["no_actions", "nothing_before"]
+__all__ = ["initial_previous_actions", "initial_previous_step"]
 
 
-def nothing_before(model: Model, space: Space[Any], batch_size: int, device: torch.device) -> dict[str, Any]:
+def initial_previous_step(model: Model, space: Space[Any], batch_size: int, device: torch.device) -> dict[str, Any]:
     """The "prev_actions" and "prev_rewards" that the model reads at an episode's start.
 
     Args:
@@ -27,13 +27,13 @@ def nothing_before(model: Model, space: Space[Any], batch_size: int, device: tor
     before: dict[str, Any] = {}
     if actions:
         leading = (batch_size, actions) if actions > 1 else (batch_size,)
-        before["prev_actions"] = no_actions(space, leading, device)
+        before["prev_actions"] = initial_previous_actions(space, leading, device)
     if rewards:
         before["prev_rewards"] = torch.zeros((batch_size, rewards)[: min(rewards, 2)], device=device)
     return before
 
 
-def no_actions(space: Space[Any], leading: tuple[int, ...], device: torch.device) -> Any:
+def initial_previous_actions(space: Space[Any], leading: tuple[int, ...], device: torch.device) -> Any:
     """What stands for the action before an episode's first step, `[*leading, *]`: −1 for discrete leaves, else 0."""
     leaves = []
     for _, leaf in leaf_spaces(space):
@@ -42,4 +42,4 @@ def no_actions(space: Space[Any], leading: tuple[int, ...], device: torch.device
         leaves.append(
             torch.zeros(shape, device=device) if number else torch.full(shape, -1, dtype=torch.int64, device=device)
         )
-    return nested(packed(space, iter(leaves)))
+    return to_nested_batch(packed(space, iter(leaves)))

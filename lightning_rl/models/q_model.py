@@ -99,15 +99,15 @@ class QModel(Delegating, Model):
         if self.atoms > 1:
             values = values.unflatten(1, (self.num_actions, self.atoms))
         self._last.features = values = values.float()  # whatever precision the layers compute in
-        return self.means(values), list(state)
+        return self.expected_q_values(values), list(state)
 
     def _duelled(self, features: Tensor) -> Tensor:
         assert self.advantages is not None and self.state_value is not None
         better = self.advantages(features).unflatten(1, (self.num_actions, self.atoms))
         return dueling_q_values(self.state_value(features), better).flatten(1)
 
-    def means(self, values: Tensor) -> Tensor:
-        """The Q-values `[N, A]` of what `returns` gave."""
+    def expected_q_values(self, values: Tensor) -> Tensor:
+        """The Q-values `[N, A]` of what `head_outputs` gave."""
         if self.atoms == 1:
             return values
         return values.mean(-1) if self.support is None else values.softmax(-1) @ self.support
@@ -117,13 +117,13 @@ class QModel(Delegating, Model):
         """As the wrapped model."""
         return self.wrapped.forbids_actions
 
-    def returns(self) -> Tensor:
+    def head_outputs(self) -> Tensor:
         """Of the last forward: logits or quantiles `[N, A, Z]`, or the Q-values `[N, A]` themselves."""
         return self._last.get()
 
     def value_function(self) -> Tensor:
         """maxₐ Q(s, a) `[N]` of the last forward."""
-        return self.means(self.returns()).amax(1)
+        return self.expected_q_values(self.head_outputs()).amax(1)
 
     def get_initial_state(self) -> list[Tensor]:
         """The wrapped model's."""

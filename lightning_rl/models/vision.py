@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from lightning_rl.errors import ConfigError, shown
+from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.models.encoded import EncodedModel
 from lightning_rl.models.layers import ACTIVATIONS, MLP, activation_named, initialise
 from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.models.residual import residual_stacks
 from lightning_rl.ranges import Range
-from lightning_rl.signatures import fitted
+from lightning_rl.signatures import coerce
 from lightning_rl.spaces import leaf_spaces
 
 __all__ = ["NATURE_FILTERS", "Filters", "ImageEncoder", "VisionNetwork", "filters_for", "image_paths", "is_image"]
@@ -41,7 +41,7 @@ RESIDUAL_POST_HIDDENS = (256,)  # IMPALA's
 class FilterList:
     """`[[out channels, kernel, stride], …]`; a kernel or stride may be a pair, and a fourth entry "same" pads."""
 
-    def fitted(self, key: str, value: Any) -> Filters:
+    def coerce(self, key: str, value: Any) -> Filters:
         """The filters, with integers where floats were whole.
 
         Raises:
@@ -49,18 +49,20 @@ class FilterList:
         """
         expected = "[[out_channels, kernel, stride], …]"
         if not isinstance(value, list | tuple) or not value:
-            raise ConfigError(f"{key}={shown(value)}; expected {expected}")
+            raise ConfigError(f"{key}={short_repr(value)}; expected {expected}")
         found = []
         for index, entry in enumerate(value):
             if not isinstance(entry, list | tuple) or len(entry) not in (3, 4) or list(entry[3:]) not in ([], ["same"]):
                 raise ConfigError(
-                    f'{key}[{index}]={shown(entry)}; expected [out_channels, kernel, stride], and perhaps "same"'
+                    f'{key}[{index}]={short_repr(entry)}; expected [out_channels, kernel, stride], and perhaps "same"'
                 )
             channels, kernel, stride, *padding = entry
-            pairs = [fitted(f"{key}[{index}]", side, Side | Sequence[Side]) for side in (kernel, stride)]
+            pairs = [coerce(f"{key}[{index}]", side, Side | Sequence[Side]) for side in (kernel, stride)]
             if any(not isinstance(pair, int) and len(pair) != 2 for pair in pairs):
-                raise ConfigError(f"{key}[{index}]={shown(entry)}; expected a kernel and a stride of one or two sides")
-            found.append([fitted(f"{key}[{index}]", channels, Channels), *pairs, *padding])
+                raise ConfigError(
+                    f"{key}[{index}]={short_repr(entry)}; expected a kernel and a stride of one or two sides"
+                )
+            found.append([coerce(f"{key}[{index}]", channels, Channels), *pairs, *padding])
         return found
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_rl.distributed import moments_over_ranks
-from lightning_rl.losses.policy_gradient import standardised
+from lightning_rl.losses.policy_gradient import standardise
 from lightning_rl.losses.returns import gae, vtrace
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
@@ -56,7 +56,7 @@ def advantage_rows(policy: Policy, fragment: SampleBatch, lam: float) -> SampleB
     fragment["vf_preds"] = values[:-1]
     fragment["advantages"] = gae(fragment.rewards, values, **ends, gamma=policy.gamma, lam=lam)
     fragment["value_targets"] = fragment.advantages + fragment.vf_preds
-    return policy.flattened(fragment)
+    return policy.flatten_fragment(fragment)
 
 
 Judge = Callable[[SampleBatch], tuple[Tensor, Tensor]]  # rows → log π(a|s) and V(s), `[N]` each
@@ -75,7 +75,7 @@ def vtrace_rows(policy: Policy, fragment: SampleBatch, judged: Judge, **clips: f
     """
     placed = fragment.copy()
     placed["place"] = torch.arange(fragment.valid.numel(), device=fragment.valid.device).view(fragment.valid.shape)
-    rows = policy.flattened(placed)
+    rows = policy.flatten_fragment(placed)
     correct_by_vtrace(policy, rows, fragment, judged, **clips)
     return rows
 
@@ -112,8 +112,8 @@ def correct_by_vtrace(policy: Policy, rows: SampleBatch, fragment: SampleBatch, 
 
 
 def standardised_over_ranks(policy: Policy, advantages: Tensor) -> Tensor:
-    """`standardised` over the rows `[N]` of all ranks: two with half a batch each do what one does with the whole.
+    """`standardise` over the rows `[N]` of all ranks: two with half a batch each do what one does with the whole.
 
     Outside a Trainer, where nobody says that the others ask as well, over these rows alone.
     """
-    return standardised(advantages, moments_over_ranks(advantages) if policy.in_trainer else None)
+    return standardise(advantages, moments_over_ranks(advantages) if policy.in_trainer else None)

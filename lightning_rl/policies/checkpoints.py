@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_rl.checkpoint_files import migrated, read_file
+from lightning_rl.checkpoint_files import migrate_checkpoint, read_checkpoint_file
 from lightning_rl.distributed import sum_over_ranks
 from lightning_rl.errors import (
     CheckpointError,
@@ -24,7 +24,7 @@ from lightning_rl.errors import (
 )
 from lightning_rl.signatures import keywords_of
 from lightning_rl.spaces import space_difference, space_from_json, space_to_json
-from lightning_rl.trust import NamedByFile, note_names
+from lightning_rl.trust import FileTrust, trust_names
 
 __all__ = [
     "check_finite_weights",
@@ -79,12 +79,12 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     Raises:
         CheckpointError: the file is missing, damaged, not a checkpoint of this package, or of a newer version of it.
     """
-    checkpoint = read_file(path)
+    checkpoint = read_checkpoint_file(path)
     if not isinstance(checkpoint, dict) or not {"policy", "counters", "state_dict"} <= checkpoint.keys():
         raise CheckpointError(
             f"checkpoint {path} was not written by lightning_rl: it holds no policy; use RUN_DIR/checkpoints/*.ckpt"
         )
-    checkpoint = migrated(checkpoint, path)
+    checkpoint = migrate_checkpoint(checkpoint, path)
     spec = checkpoint["policy"]
     kinds = {"class": str, "kwargs": Mapping, "observation_space": Mapping, "action_space": Mapping}
     for key, kind in kinds.items():
@@ -104,17 +104,17 @@ def load_policy(path: str | Path, policy_class: type[Any] | None = None, trust: 
         names = names_in(path, {**spec["kwargs"], "class": spec["class"]}, trusted)
     else:
         names = names_in(path, spec["kwargs"], [*trusted, policy_class.__module__])
-    with as_checkpoint_error(path), names.reading():
+    with as_checkpoint_error(path), names.restrict_imports():
         return rebuilt(import_object(spec["class"]) if policy_class is None else policy_class, checkpoint)
 
 
-def names_in(path: str | Path, named: Mapping[str, Any], trust: Sequence[str]) -> NamedByFile:
+def names_in(path: str | Path, named: Mapping[str, Any], trust: Sequence[str]) -> FileTrust:
     """Look at what the policy in a file names.
 
     Raises:
         CheckpointError: it names code that is not trusted, or is not there.
     """
-    names = NamedByFile(f"checkpoint {path}", trust, UntrustedError)
+    names = FileTrust(f"checkpoint {path}", trust, UntrustedError)
     try:
         names.check({"policy": named})
     except CheckpointError as error:
@@ -158,11 +158,11 @@ def load_as(
     for name in changes:
         if name not in known:
             raise ConfigError(f"{policy_class.__name__} takes no keyword {name!r}.{did_you_mean(name, known)}")
-    note_names(changes)
+    trust_names(changes)
     trusted = [trust] if isinstance(trust, str) else list(trust)
     kwargs = {**checkpoint["policy"]["kwargs"], **changes}
     names = names_in(path, kwargs, [*trusted, policy_class.__module__])
-    with nullcontext() if changes else as_checkpoint_error(path), names.reading():
+    with nullcontext() if changes else as_checkpoint_error(path), names.restrict_imports():
         return rebuilt(policy_class, checkpoint, changes, strict=strict is not False)
 
 

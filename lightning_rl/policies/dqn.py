@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.learning.metrics import Metrics
-from lightning_rl.losses.value import c51_clipped, c51_projection, double_q_values, quantile_huber, td_targets
+from lightning_rl.losses.value import c51_clip_fraction, c51_projection, double_q_values, quantile_huber, td_targets
 from lightning_rl.models.noisy import resample_noise
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.simple_q import SimpleQ, next_step
@@ -112,7 +112,7 @@ class DQN(SimpleQ):
             loss, batch["td_errors"] = self.reduced(errors, td_errors.detach(), batch)
         else:
             loss, td_errors = self.fitted(taken, following, batch)
-        metrics = self.metrics_of(self.model.means(taken), td_errors)
+        metrics = self.metrics_of(self.model.expected_q_values(taken), td_errors)
         if self.num_atoms > 1 and self.log_extra:
             metrics["support_clipped"] = self.support_clipped(following, batch)
         return loss, metrics
@@ -120,7 +120,7 @@ class DQN(SimpleQ):
     def support_clipped(self, following: Tensor, batch: SampleBatch) -> Tensor:
         """Share of the targets' mass that lies beyond the atoms; `following`: logits `[N, Z]` of what follows."""
         assert self.model.support is not None
-        shares = c51_clipped(
+        shares = c51_clip_fraction(
             following.softmax(-1), batch.rewards, batch.terminated, batch.discounts, self.model.support
         )
         return shares.mean()

@@ -17,18 +17,18 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from lightning_rl.distributed import gathered
+from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import Exploration
-from lightning_rl.exploration.layered import LayeredExploration
+from lightning_rl.exploration.wrapper import ExplorationWrapper
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.models import Model
 from lightning_rl.models.distributions.base import DistFactory
-from lightning_rl.models.filters import MeanStdFilter, RunningMoments, across_ranks, moments
+from lightning_rl.models.filters import MeanStdFilter, RunningMoments, gather_moments, moments
 from lightning_rl.policies.inputs import mapped
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import Positive
-from lightning_rl.sample_batch import SampleBatch, env_steps, flattened, restored
+from lightning_rl.sample_batch import SampleBatch, env_steps, flatten_fragment, from_nested_batch
 
 __all__ = ["Evolving"]
 
@@ -109,7 +109,7 @@ class Evolving(Policy):
             perturbed=torch.tensor([perturbed]),
         )
         if isinstance(self.observation_filter, MeanStdFilter):
-            seen = [restored(self.observation_space, flattened(each).obs) for each in fragments]
+            seen = [from_nested_batch(self.observation_space, flatten_fragment(each).obs) for each in fragments]
             flat = torch.cat([self.preprocessor.transform_batch(obs) for obs in seen]).double()
             for name, column in zip(("obs_count", "obs_mean", "obs_m2"), moments(flat), strict=True):
                 row[name] = column.unsqueeze(0)
@@ -142,7 +142,7 @@ class Evolving(Policy):
 
     def _own_weights(self, returns: Tensor) -> Tensor:
         """`weights_of` this rank's rows, among those of all ranks; times their number, for gradients are averaged."""
-        shares = [torch.from_numpy(share) for share in gathered(returns.cpu().numpy())]
+        shares = [torch.from_numpy(share) for share in all_gather_objects(returns.cpu().numpy())]
         weights = self.weights_of(torch.cat(shares)).split([len(share) for share in shares])
         return len(shares) * weights[self.global_rank if len(shares) > 1 else 0]
 
@@ -153,7 +153,7 @@ class Evolving(Policy):
         seen = RunningMoments(self.preprocessor.size).to(self.device)
         for count, mean, m2 in zip(rows["obs_count"], rows["obs_mean"], rows["obs_m2"], strict=True):
             seen.merge(float(count), mean, m2)
-        for rank in across_ranks(seen.count, seen.mean, seen.m2):
+        for rank in gather_moments(seen.count, seen.mean, seen.m2):
             self.observation_filter.moments.merge(*rank)
         self.observation_filter.freeze()
 
@@ -177,7 +177,7 @@ class Evolving(Policy):
                 f"{name} follows returns alone, and {type(model).__name__} has a custom_loss: use ppo, a2c or another "
                 "algorithm with gradients"
             )
-        plain = (Exploration.postprocess_trajectory, LayeredExploration.postprocess_trajectory)
+        plain = (Exploration.postprocess_trajectory, ExplorationWrapper.postprocess_trajectory)
         for part in self.exploration.modules():
             if isinstance(part, Exploration) and type(part).postprocess_trajectory not in plain:
                 raise UnsupportedSpaceError(

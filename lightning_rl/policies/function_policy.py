@@ -21,7 +21,7 @@ from lightning_rl.models.model import Model
 from lightning_rl.policies.inputs import InputDict
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch, is_fragment
-from lightning_rl.signatures import called, keywords_of
+from lightning_rl.signatures import call_with_accepted_args, keywords_of
 
 __all__ = ["FunctionPolicy", "RowsModel", "settings_of"]
 
@@ -107,7 +107,7 @@ class FunctionPolicy(Policy):
 
     def _asked(self, hook: str, otherwise: Any, *arguments: Any) -> Any:
         """What the function of that name answers, given as many arguments as it takes; `otherwise` without one."""
-        return called(self.hooks[hook], *arguments) if hook in self.hooks else otherwise
+        return call_with_accepted_args(self.hooks[hook], *arguments) if hook in self.hooks else otherwise
 
     # -- building -----------------------------------------------------------------------------------------------------
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
@@ -167,10 +167,10 @@ class FunctionPolicy(Policy):
         """The function's fragment or rows."""
         if "postprocess_fn" not in self.hooks:
             return super().postprocess_trajectory(batch, other_agent_batches)
-        result = called(self.hooks["postprocess_fn"], self, batch.copy(), other_agent_batches, None)
+        result = call_with_accepted_args(self.hooks["postprocess_fn"], self, batch.copy(), other_agent_batches, None)
         if not isinstance(result, SampleBatch):
             raise ConfigError(f"postprocess_fn returned {type(result).__name__}; expected a SampleBatch")
-        return self.flattened(result) if is_fragment(result) else result
+        return self.flatten_fragment(result) if is_fragment(result) else result
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """The function's loss, and its numbers."""

@@ -51,7 +51,7 @@ class PG(Policy):
         ends = {"terminated": batch.terminated, "truncated": batch.truncated, "valid": batch.valid}
         batch = batch.copy()
         batch["advantages"] = discounted_returns(batch.rewards, **ends, gamma=self.gamma)
-        return self.flattened(batch)
+        return self.flatten_fragment(batch)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """−mean log π(a|s) · return."""

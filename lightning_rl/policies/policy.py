@@ -19,9 +19,9 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
-from lightning_rl.checkpoint_files import migrated, written_by
+from lightning_rl.checkpoint_files import migrate_checkpoint, version_entry
 from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError
-from lightning_rl.exploration import Exploration, check_noise, make_exploration
+from lightning_rl.exploration import Exploration, make_exploration, require_noisy_layers
 from lightning_rl.learning.custom_losses import CustomLosses, LossEntries
 from lightning_rl.learning.gradients import GradientUpdate
 from lightning_rl.learning.learner import Learner
@@ -30,11 +30,11 @@ from lightning_rl.learning.optimiser import Optimiser
 from lightning_rl.models.catalog import ModelCatalog, ModelOptions, model_config
 from lightning_rl.models.distributions import ActionDistribution, Categorical
 from lightning_rl.models.distributions.base import DistFactory
-from lightning_rl.models.fast_attributes import AtHand
+from lightning_rl.models.fast_attributes import FastAttributes
 from lightning_rl.models.filters import MeanStdFilter, RewardFilter, RewardFilterName, make_observation_filter
 from lightning_rl.models.model import Model
 from lightning_rl.models.noisy import NoisyLinear
-from lightning_rl.models.previous_step import nothing_before
+from lightning_rl.models.previous_step import initial_previous_step
 from lightning_rl.policies.checkpoints import (
     check_finite_weights,
     check_fits,
@@ -51,13 +51,13 @@ from lightning_rl.sample_batch import (
     STEP_INPUTS,
     SampleBatch,
     action_mask_of,
-    flattened,
-    nested,
+    flatten_fragment,
+    from_nested_batch,
     padding,
-    restored,
+    to_nested_batch,
 )
 from lightning_rl.seeding import derive_seed
-from lightning_rl.signatures import checks_keywords, constructor_arguments
+from lightning_rl.signatures import check_keywords, constructor_arguments
 from lightning_rl.spaces import ActionTransform
 
 __all__ = ["Policy"]
@@ -67,7 +67,7 @@ READS_OUTPUTS = ("extra_action_out", "distribution", "_mask")  # methods by whic
 EXPLORES_BY_OUTPUTS = ("extra_action_out", "model_outputs")  # and a strategy
 
 
-class Policy(AtHand, LightningModule):
+class Policy(FastAttributes, LightningModule):
     """Model, action distribution, exploration, filters, loss and optimizer of one agent.
 
     A class that needs nothing of this, and acts and learns by methods of its own, derives from `ScratchPolicy`.
@@ -120,9 +120,10 @@ class Policy(AtHand, LightningModule):
     overridden: ClassVar[frozenset[str]] = frozenset()  # which of `VERBS` the class defines itself
 
     observation_space: gym.Space[Any]
-    model: Model
+    model: Any  # a `Model`; algorithms say which kind
     dist_class: Callable[..., ActionDistribution]
     exploration: Exploration
+    observation_filter: Callable[[Tensor], Tensor]
     passes: int
     minibatches: int | None
     _switched: list[nn.Module] | None = None
@@ -133,7 +134,7 @@ class Policy(AtHand, LightningModule):
         """Note what the class defines itself; let its constructor check its keywords."""
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
-            cls.__init__ = checks_keywords("policy")(cls.__init__)
+            cls.__init__ = check_keywords("policy")(cls.__init__)
         cls.overridden = frozenset(verb for verb in VERBS if getattr(cls, verb) is not getattr(Policy, verb))
         cls.has_loss = cls.loss is not Policy.loss
 
@@ -143,7 +144,7 @@ class Policy(AtHand, LightningModule):
         object.__setattr__(policy, "_constructor", (args, kwargs))
         return policy
 
-    @checks_keywords("policy")
+    @check_keywords("policy")
     def __init__(
         self,
         observation_space: gym.Space[Any],
@@ -177,7 +178,7 @@ class Policy(AtHand, LightningModule):
             self.is_recurrent = len(self.model.get_initial_state()) > 0
             self.exploration = make_exploration(exploration, self.action_transform.policy_space, observation_space)
             self.exploration.prepare_policy(self)
-        check_noise(self.exploration, self.model)
+        require_noisy_layers(self.exploration, self.model)
         self.preprocessor = self.model.preprocessor
         self.observation_filter = make_observation_filter(observation_filter, observation_space, self.preprocessor)
         self.reward_filter = RewardFilter(reward_filter, gamma)
@@ -309,7 +310,9 @@ class Policy(AtHand, LightningModule):
         actions, state_out, extra = self.act(
             _one(obs),
             [s.unsqueeze(0) for s in state or ()],
-            **{name: self._tensors(nested(_one(value))) for name, value in before.items() if value is not None},
+            **{
+                name: self._tensors(to_nested_batch(_one(value))) for name, value in before.items() if value is not None
+            },
             explore=explore,
         )
         action = first(self.env_actions(actions))
@@ -380,7 +383,7 @@ class Policy(AtHand, LightningModule):
         outputs, mask, kept = self.outputs_of(batch)
         return self.distribution(outputs, mask), kept
 
-    def outputs_of(self, batch: SampleBatch, model: Model | None = None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def outputs_of(self, batch: SampleBatch, model: Any = None) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The model's outputs `[N, K]` of the rows, with gradients; their action mask; their places among padding."""
         model = self.model if model is None else model
         # Without state the rows of a sequence have nothing to do with each other: no padding.
@@ -440,7 +443,7 @@ class Policy(AtHand, LightningModule):
         columns: dict[str, Any] = {"prev_actions": prev_actions, "prev_rewards": prev_rewards}
         model = self.model
         if (model.prev_actions and prev_actions is None) or (model.prev_rewards and prev_rewards is None):
-            nothing = self.nothing_before(row_count(obs))
+            nothing = self.initial_previous_step(row_count(obs))
             columns = {name: nothing.get(name) if value is None else value for name, value in columns.items()}
         columns["is_training"] = self.training if is_training is None else is_training
         return InputDict(self.flat_observations, obs=self._original(obs), **columns)
@@ -452,7 +455,7 @@ class Policy(AtHand, LightningModule):
         return self.input_dict(rows[f"{prefix}obs"], is_training=is_training, **before)
 
     def _original(self, obs: Any) -> Any:
-        return restored(self.observation_space, obs) if isinstance(obs, SampleBatch) else obs
+        return from_nested_batch(self.observation_space, obs) if isinstance(obs, SampleBatch) else obs
 
     def _state(self, state: Sequence[Tensor], obs: Any) -> Sequence[Tensor]:
         """`state`, or the state at an episode's start where there is none yet."""
@@ -496,9 +499,9 @@ class Policy(AtHand, LightningModule):
         """Which of "prev_actions" and "prev_rewards" the model reads."""
         return [name for name in ("prev_actions", "prev_rewards") if getattr(self.model, name)]
 
-    def nothing_before(self, batch_size: int) -> dict[str, Any]:
+    def initial_previous_step(self, batch_size: int) -> dict[str, Any]:
         """The "prev_actions" and "prev_rewards" that the model reads at an episode's start."""
-        return nothing_before(self.model, self.action_transform.policy_space, batch_size, self.device)
+        return initial_previous_step(self.model, self.action_transform.policy_space, batch_size, self.device)
 
     # -- modes --------------------------------------------------------------------------------------------------------
     @contextmanager
@@ -553,7 +556,7 @@ class Policy(AtHand, LightningModule):
         if not self.has_loss and "learn_on_batch" in self.overridden:
             return transition_rows(batch)
         if not self.off_policy:
-            return self.flattened(batch)
+            return self.flatten_fragment(batch)
         batch = batch.copy()
         for name in self.read_before():
             if name in batch:
@@ -562,9 +565,9 @@ class Policy(AtHand, LightningModule):
         rows["discounts"] = torch.full_like(rows.rewards, self.gamma)
         return rows
 
-    def flattened(self, fragment: SampleBatch) -> SampleBatch:
+    def flatten_fragment(self, fragment: SampleBatch) -> SampleBatch:
         """The experience of a fragment as rows `[N, …]`, for a recurrent model in sequences."""
-        return flattened(fragment, self.max_seq_len if self.is_recurrent else None)
+        return flatten_fragment(fragment, self.max_seq_len if self.is_recurrent else None)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """The scalar to descend on these rows, and scalars worth a curve."""
@@ -602,7 +605,7 @@ class Policy(AtHand, LightningModule):
         """Let the observation filter's statistics, where there are any, take rows `[N, …]` in."""
         if isinstance(self.observation_filter, MeanStdFilter):
             self.observation_filter.update(
-                self.preprocessor.transform_batch(restored(self.observation_space, rows.obs))
+                self.preprocessor.transform_batch(from_nested_batch(self.observation_space, rows.obs))
             )
 
     # -- learning: what loops and pipelines call ----------------------------------------------------------------------
@@ -762,7 +765,7 @@ class Policy(AtHand, LightningModule):
         Raises:
             NonFiniteError: a weight is NaN or infinite; no file is written then, and the one before stays.
         """
-        checkpoint.update(written_by())
+        checkpoint.update(version_entry())
         checkpoint["policy"] = self.spec()
         checkpoint["counters"] = counters(self)
         check_finite_weights(self, checkpoint.get("weights"))
@@ -770,7 +773,7 @@ class Policy(AtHand, LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse another policy's file before anything of it is loaded; then take the counters."""
-        check_fits(self, migrated(checkpoint, "(the one to load)"))
+        check_fits(self, migrate_checkpoint(checkpoint, "(the one to load)"))
         if checkpoint.get("optimizer_states") == [] and self.has_model:
             raise CheckpointError("the checkpoint holds no state of an optimizer: it was changed, use another one")
         restore(self, checkpoint)

@@ -15,7 +15,7 @@ from lightning_rl.losses.value import value_rescale, value_rescale_inverse
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.dqn import DQN
 from lightning_rl.ranges import Positive, Probability
-from lightning_rl.sample_batch import SampleBatch, in_sequences
+from lightning_rl.sample_batch import SampleBatch, to_sequences
 
 __all__ = ["R2D2"]
 
@@ -77,7 +77,7 @@ class R2D2(DQN):
                 column = batch[name]
                 batch[f"next_{name}"] = column[1:]
         batch["next_state_in"] = batch.state_in.map(lambda part: part[1:])
-        rows = in_sequences(batch, self.max_seq_len)
+        rows = to_sequences(batch, self.max_seq_len)
         starts = rows.seq_lens.cumsum(0) - rows.seq_lens
         rows["next_state_in"] = rows["next_state_in"][starts]
         rows["discounts"] = torch.full_like(rows.rewards, self.gamma)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Exploration
 from lightning_rl.learning.learner import Learner
-from lightning_rl.models.fast_attributes import AtHand
+from lightning_rl.models.fast_attributes import FastAttributes
 from lightning_rl.models.filters import NoFilter, RewardFilter
 from lightning_rl.policies.checkpoints import counters, plain_weights
 from lightning_rl.policies.inputs import mapped, row_count, transition_rows
@@ -53,7 +53,7 @@ class ScratchPolicy(Policy):
         *,
         seed: Seed = 0,
     ) -> None:
-        super(AtHand, self).__init__()
+        super(FastAttributes, self).__init__()
         self._begin(observation_space, action_space, 1.0, seed)
         self.config = dict(config or {})
         self.is_recurrent = False

@@ -94,9 +94,9 @@ class SimpleQ(Policy):
         return QModel(wrapped, num_actions, hiddens=None if direct else self.hiddens, initializer=initializer, **head)
 
     def q_values(self, model: QModel, batch: SampleBatch) -> tuple[Tensor, Tensor]:
-        """Q-values `[N, A]` of the rows' observations, −∞ at actions that are not allowed; and `model.returns()`."""
+        """Q-values `[N, A]` of the rows' observations, −∞ at actions that are not allowed; and the model's outputs."""
         values, mask, kept = self.outputs_of(batch, model)
-        returns = model.returns() if kept is None else model.returns()[kept]
+        returns = model.head_outputs() if kept is None else model.head_outputs()[kept]
         return (values if mask is None else values.masked_fill(~mask, -torch.inf)), returns
 
     @torch.no_grad()

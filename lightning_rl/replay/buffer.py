@@ -22,11 +22,11 @@ from lightning_rl.replay.storage import Allocator
 from lightning_rl.replay.transitions import OF_STEPS, transitions
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["COLUMNS", "KEPT", "ReplayBuffer", "uniform"]
+__all__ = ["COLUMNS", "REPLAY_COLUMNS", "ReplayBuffer", "uniform"]
 
-KEPT = (*NEEDED, "action_mask", "priorities", "intrinsic_rewards")
+REPLAY_COLUMNS = (*NEEDED, "action_mask", "priorities", "intrinsic_rewards")
 """What is kept of a fragment, as far as it has them."""
-COLUMNS = (*KEPT, *OF_STEPS)
+COLUMNS = (*REPLAY_COLUMNS, *OF_STEPS)
 
 
 class ReplayBuffer:
@@ -104,7 +104,7 @@ class ReplayBuffer:
             ConfigError: it is no fragment, has other environments, columns, shapes or types than the first one had, or
                 images that stopped being stacks of frames; or the first one shows that there is no room for so many.
         """
-        steps = Steps.of(fragment, self.columns)
+        steps = Steps.from_fragment(fragment, self.columns)
         if self.ring is None:
             self.ring = self._new_ring(steps)
         ring = self.ring
@@ -117,10 +117,10 @@ class ReplayBuffer:
                 self._appeared(appeared)
         self.added += int(np.count_nonzero(steps.valid))
 
-    def cut(self) -> None:
+    def mark_discontinuity(self) -> None:
         """The next fragment is of other environments, whose observations may be those that are awaited."""
         if self.ring is not None:
-            self.ring.cut()
+            self.ring.mark_discontinuity()
 
     def _new_ring(self, steps: Steps) -> Ring:
         return ring_for(steps, self.capacity, self.allocate, self.obs_frames)

@@ -75,7 +75,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             NonFiniteError: an error is NaN or infinite; no priority has changed then.
             ValueError: there are not as many errors as rows.
         """
-        errors = np.abs(array(td_errors), dtype=np.float64)
+        errors = np.abs(to_numpy(td_errors), dtype=np.float64)
         if batch_indexes.shape != errors.shape or errors.ndim != 1:
             raise ValueError(
                 f"{list(errors.shape)} TD errors for {list(batch_indexes.shape)} rows; expected one [N] for each"
@@ -87,7 +87,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         indexes, slots, heads = self._drawn
         late = 0
         if batch_indexes is not indexes or heads is not self._ring().heads:  # as they are in a plain training loop
-            slots, current = self._ring().locate(array(batch_indexes))
+            slots, current = self._ring().locate(to_numpy(batch_indexes))
             late = len(slots) - int(np.count_nonzero(current))
             slots, errors = slots[current], errors[current]
             self.late_updates += late
@@ -119,7 +119,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 fragment is stored then.
         """
         if "priorities" in fragment:
-            check_errors(array(fragment["priorities"])[array(fragment.valid)], "priority of a new row")
+            check_errors(to_numpy(fragment["priorities"])[to_numpy(fragment.valid)], "priority of a new row")
         super().add(fragment)
 
     def sample(self, batch_size: int, generator: np.random.Generator | None = None) -> SampleBatch:
@@ -186,7 +186,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             self._priorities.load_state_dict(numbers)
 
 
-def array(values: Tensor | np.ndarray) -> np.ndarray:
+def to_numpy(values: Tensor | np.ndarray) -> np.ndarray:
     """As numpy, wherever the tensor is."""
     return values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)
 

@@ -39,7 +39,7 @@ class Ring:
         heads: int64 `[B]`, how many slots each environment has ever filled, less one: the position of its newest
             observation, which belongs to no step yet. Modulo `R` it is a row.
         due: int64 `[B]`, the `t` of the step that would continue the newest one; −1 after an episode's end, −2 where
-            nothing does (`cut`).
+            nothing does (`mark_discontinuity`).
         rows: how many slots can be drawn.
         limit: these are among so many first slots.
     """
@@ -96,7 +96,7 @@ class Ring:
         return slots, (self.flags[slots] >= SAMPLEABLE) & (self.ids(slots) == ids)
 
     # -- adding -------------------------------------------------------------------------------------------------------
-    def cut(self) -> None:
+    def mark_discontinuity(self) -> None:
         """What comes next continues nothing, even if it looks as if it did."""
         self.due[:] = -2
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.replay.buffer import KEPT, ReplayBuffer
+from lightning_rl.replay.buffer import REPLAY_COLUMNS, ReplayBuffer
 from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
 from lightning_rl.replay.ring import SAMPLEABLE, TERMINATED, Ring
 from lightning_rl.replay.transitions import OF_STEPS, Windows, next_masks, run_lengths
@@ -17,7 +17,7 @@ from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
 
 __all__ = ["SEQUENCE_COLUMNS", "PrioritizedSequenceReplayBuffer", "SequenceReplayBuffer"]
 
-SEQUENCE_COLUMNS = (*KEPT, "state_in", "prev_actions", "prev_rewards", "t")
+SEQUENCE_COLUMNS = (*REPLAY_COLUMNS, "state_in", "prev_actions", "prev_rewards", "t")
 
 
 class SequenceReplayBuffer(ReplayBuffer):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from lightning_rl.errors import ConfigError
 
-__all__ = ["check_sequences", "check_sizes"]
+__all__ = ["check_replay_sizes", "check_sequence_sizes"]
 
 
-def check_sizes(capacity: int, batch_size: int, learning_starts: int, n_step: int) -> None:
+def check_replay_sizes(capacity: int, batch_size: int, learning_starts: int, n_step: int) -> None:
     """Refuse sizes that cannot work together.
 
     Raises:
@@ -26,7 +26,7 @@ def check_sizes(capacity: int, batch_size: int, learning_starts: int, n_step: in
         )
 
 
-def check_sequences(
+def check_sequence_sizes(
     capacity: int, batch_size: int, *, length: int, stride: int | None = None, burn_in: int = 0
 ) -> None:
     """Refuse a buffer in which a batch of sequences finds no room.

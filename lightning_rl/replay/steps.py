@@ -34,7 +34,7 @@ class Steps:
     t: np.ndarray | None = None
 
     @classmethod
-    def of(cls, fragment: SampleBatch, names: Iterable[str]) -> Steps:
+    def from_fragment(cls, fragment: SampleBatch, names: Iterable[str]) -> Steps:
         """The named columns of a fragment, as far as it has them.
 
         Raises:

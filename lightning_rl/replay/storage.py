@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from lightning_rl.errors import ConfigError, shown
+from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.spaces import leaf_spaces
 
 __all__ = ["Allocate", "Allocator", "available_bytes", "check_fits_memory", "estimated_bytes"]
@@ -150,7 +150,7 @@ def _usable(directory: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise ConfigError(
-            f"data.storage={shown(str(directory))}: {reason}; expected 'memory' or a directory"
+            f"data.storage={short_repr(str(directory))}: {reason}; expected 'memory' or a directory"
         ) from error
 
 

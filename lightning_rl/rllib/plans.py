@@ -25,7 +25,7 @@ from lightning_rl.data.plans import (
 from lightning_rl.errors import ConfigError
 from lightning_rl.rollouts.policy_verbs import PolicyVerbs
 from lightning_rl.sample_batch import SampleBatch, is_fragment
-from lightning_rl.signatures import called
+from lightning_rl.signatures import call_with_accepted_args
 
 __all__ = [
     "ClassicPlan",
@@ -229,7 +229,7 @@ class ClassicPlan:
         """The items of now, of these workers."""
         if self._running is None or self._running[0] is not workers.workers:
             trainer = [self.trainer] if self.trainer is not None else []
-            self._running = (workers.workers, iter(called(self.plan, *trainer, workers, self.config)))
+            self._running = (workers.workers, iter(call_with_accepted_args(self.plan, *trainer, workers, self.config)))
         return self._running[1]
 
 

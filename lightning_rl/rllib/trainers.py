@@ -14,7 +14,7 @@ from lightning_rl.config import compose_config
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, translated
 from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset
-from lightning_rl.signatures import called, keywords_of
+from lightning_rl.signatures import call_with_accepted_args, keywords_of
 
 __all__ = ["Trainer", "build_trainer", "defaults_of"]
 
@@ -42,7 +42,7 @@ class Trainer(algorithm.Algorithm):
         env, limit = current_env(given.get("env") if env is None else env)
         asked = set(config or {}) - set(self.default_config)
         if self.validate_config is not None:
-            called(type(self).validate_config, given)
+            call_with_accepted_args(type(self).validate_config, given)
         policy = self.get_default_policy_class(given)
         if policy is None:
             raise ConfigError(f"{type(self).__name__} has no policy: give default_policy, or get_default_policy_class")

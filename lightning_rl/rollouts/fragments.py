@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_rl.sample_batch import SampleBatch, nested
+from lightning_rl.sample_batch import SampleBatch, to_nested_batch
 
 __all__ = [
     "Rows",
@@ -65,7 +65,7 @@ def stacked(steps: Sequence[Any]) -> Any:
     if isinstance(first, Tensor):
         return (torch.stack(list(steps)) if len(steps) > 1 else first.unsqueeze(0)).cpu()
     if isinstance(first, dict | tuple):
-        return stacked([nested(step) for step in steps])
+        return stacked([to_nested_batch(step) for step in steps])
     return torch.from_numpy(over_time(steps))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_rl.sample_batch import SampleBatch, nested
+from lightning_rl.sample_batch import SampleBatch, to_nested_batch
 
 __all__ = ["PolicyMemory"]
 
@@ -18,7 +18,7 @@ class PolicyMemory:
 
     Args:
         policy: `get_initial_state(num_envs)`; its `prev_actions` and `prev_rewards` say how many steps back its model
-            reads actions and rewards, `nothing_before(num_envs)` what stands for them at an episode's start.
+            reads actions and rewards, `initial_previous_step(num_envs)` what stands for them at an episode's start.
         num_envs: environments.
         same_step: whether an ended environment is reset in the same step; else the row after an end is the reset.
 
@@ -38,7 +38,7 @@ class PolicyMemory:
     def restart(self) -> None:
         """Every environment starts an episode."""
         self.state = list(self.policy.get_initial_state(self.num_envs))
-        self.before = dict(self.policy.nothing_before(self.num_envs)) if any(self.steps.values()) else {}
+        self.before = dict(self.policy.initial_previous_step(self.num_envs)) if any(self.steps.values()) else {}
         self._first = self.columns()
         self._just_ended = np.zeros(self.num_envs, dtype=bool)
 
@@ -58,7 +58,7 @@ class PolicyMemory:
         """Remember one step: the state after it, what was done, and what it brought."""
         self.state = list(state)
         for name in self.before:
-            newest = nested(actions) if name == "prev_actions" else torch.tensor(rewards, dtype=torch.float32)
+            newest = to_nested_batch(actions) if name == "prev_actions" else torch.tensor(rewards, dtype=torch.float32)
             self.before[name] = _zip(_shifted if self.steps[name] > 1 else _cast, self.before[name], newest)
 
     def begin_next(self, ended: np.ndarray) -> np.ndarray:

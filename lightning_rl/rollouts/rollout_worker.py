@@ -102,7 +102,7 @@ class RolloutWorker(PolicyVerbs):
             raise ValueError(f"num_envs={num_envs}, fragment_length={fragment_length}: both must be at least 1")
         if batch_mode not in BATCH_MODES:
             raise ValueError(f"batch_mode={batch_mode!r} is unknown; choose one of {', '.join(BATCH_MODES)}")
-        self.env_creator = EnvCreator.of(env)
+        self.env_creator = EnvCreator.from_spec(env)
         made = isinstance(policy, type)
         self.policy = policy = made_policy(policy, self.env_creator, policy_config)
         self.postprocess = made if postprocess is None else postprocess
@@ -153,7 +153,7 @@ class RolloutWorker(PolicyVerbs):
         for hook in self.hooks["on_sample_end"]:
             hook(worker=self, samples=fragment)
         if self._returns is not None:  # here, where fragments follow each other; learners get them in any order
-            returns = self._returns.follow(fragment.rewards, fragment.valid, fragment.t)
+            returns = self._returns.update(fragment.rewards, fragment.valid, fragment.t)
             fragment["running_returns"] = returns.float()
         return self.policy.postprocess_trajectory(fragment) if self.postprocess else fragment
 

@@ -46,7 +46,7 @@ class Loader(yaml.SafeLoader):
 def read_config(run_dir: Path) -> dict[str, Any]:
     """The configuration in a run directory; it may be a directory of another name than when it was written.
 
-    It is plain data: what it names has not been looked at (`NamedByFile`).
+    It is plain data: what it names has not been looked at (`FileTrust`).
 
     Raises:
         ConfigError: there is none, or it is damaged; names file and reason.

@@ -19,7 +19,7 @@ from typing import Any, Self
 from lightning_rl.errors import ConfigError, SaveError, printable
 from lightning_rl.run_directory.owner import SILENT_SECONDS, Heartbeat, is_alive, is_elsewhere, now, this_process
 
-__all__ = ["LOCK_FILE", "RunLock", "held_run_directory", "live_owner", "owner_of", "refuse_live_run"]
+__all__ = ["LOCK_FILE", "RunLock", "current_run_directory", "live_owner", "read_lock", "refuse_live_run"]
 
 LOCK_FILE = "run.lock"
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _held: list[Path] = []  # run directories whose locks this process holds
 
 
-def held_run_directory() -> Path | None:
+def current_run_directory() -> Path | None:
     """Of the run that this process trains now; `None`: of none."""
     return _held[-1] if _held else None
 
@@ -73,14 +73,14 @@ class RunLock:
         if self._heartbeat is not None:
             self._heartbeat.stop()
             _held.remove(self.file.parent)
-        if owner_of(self.file.parent) == self._owner:
+        if read_lock(self.file.parent) == self._owner:
             self.file.unlink(missing_ok=True)
         self._remove_what_was_made()
 
     def _take(self) -> None:
         refuse_live_run(self.file.parent)
         if self.file.exists():
-            before = owner_of(self.file.parent)
+            before = read_lock(self.file.parent)
             who = f"process {before['pid']} on {before['host']}, which is gone" if before else "a process that is gone"
             log.warning("%s was left by %s: it is taken over", self.file, printable(who))
             self.file.unlink()
@@ -111,7 +111,7 @@ def live_owner(run_dir: Path) -> dict[str, Any] | None:
         silent_for = time.time() - file.stat().st_mtime
     except OSError:
         return None
-    owner = owner_of(run_dir)
+    owner = read_lock(run_dir)
     if owner is None:  # a lock that is being written, or was when its machine stopped
         return {"pid": None, "host": None, "since": None} if silent_for < SILENT_SECONDS else None
     return owner if is_alive(owner, silent_for) else None
@@ -139,7 +139,7 @@ def refuse_live_run(run_dir: Path) -> None:
     )
 
 
-def owner_of(run_dir: Path) -> dict[str, Any] | None:
+def read_lock(run_dir: Path) -> dict[str, Any] | None:
     """What the lock of a run directory says, also one of a dead process; `None` for a missing or damaged one.
 
     The process is a number above 0: it becomes part of a command that a message shows.

@@ -11,7 +11,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.owner import now, this_process
 
-__all__ = ["FIELDS", "STATUS_FILE", "read_status", "status_or_nothing", "unwritten_status", "write_status"]
+__all__ = ["FIELDS", "STATUS_FILE", "read_status", "read_status_or_empty", "unwritten_status", "write_status"]
 
 STATUS_FILE = "status.json"
 
@@ -81,7 +81,7 @@ def read_status(path: Path) -> dict[str, Any]:
     return status
 
 
-def status_or_nothing(path: Path) -> dict[str, Any]:
+def read_status_or_empty(path: Path) -> dict[str, Any]:
     """What `write_status` wrote; nothing where there is no file, or a damaged one."""
     try:
         return read_status(path)

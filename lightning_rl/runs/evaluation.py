@@ -12,7 +12,7 @@ from typing import Any
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one, note_name
 from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
 from lightning_rl.run_directory.config_file import read_config
-from lightning_rl.trust import NamedByFile
+from lightning_rl.trust import FileTrust
 
 __all__ = ["confidence_interval", "evaluate"]
 
@@ -61,7 +61,7 @@ def evaluate(
     with naming_others(file, "its path"):
         policy = Policy.load(file, trust=trust)
     keywords = environment(file, env, trust)
-    with NamedByFile(file, trust).reading():
+    with FileTrust(file, trust).restrict_imports():
         creator = EnvCreator(**keywords)
         observation_space, action_space = creator.spaces()
     for name, own, theirs in (
@@ -109,7 +109,7 @@ def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = 
 
     config = read_config(file.parent)
     found = {name: config.get(name) for name in ("env", "evaluation")}
-    NamedByFile(file, trust, write_to=file.parent).check({name: part for name, part in found.items() if part})
+    FileTrust(file, trust, write_to=file.parent).check({name: part for name, part in found.items() if part})
     keywords = (found["evaluation"] or {}).get("env") or found["env"]
     if not isinstance(keywords, dict) or not {"id"} <= keywords.keys() <= {each.name for each in fields(EnvCreator)}:
         raise ConfigError(f"{file} names no environment: say which one with --env ID")

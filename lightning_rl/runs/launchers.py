@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from lightning_rl.ranges import Count, NonNegative
-from lightning_rl.runs.ranks import is_first_rank, local_ranks, meeting
 from lightning_rl.config.ranks import ranks_of
+from lightning_rl.ranges import Count, NonNegative
 from lightning_rl.run_directory.config_file import write_config
-from lightning_rl.signatures import checks_keywords
+from lightning_rl.runs.ranks import is_first_rank, local_ranks, meeting
+from lightning_rl.signatures import check_keywords
 
 __all__ = ["LocalLauncher", "RayTrainLauncher"]
 
@@ -60,7 +60,7 @@ class RayTrainLauncher:
         ConfigError: a number is out of range.
     """
 
-    @checks_keywords("launcher")
+    @check_keywords("launcher")
     def __init__(
         self,
         *,

@@ -17,9 +17,9 @@ import yaml
 
 from lightning_rl import errors
 from lightning_rl.errors import RankError
+from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty, write_status
 from lightning_rl.runs.rendezvous import Store
 from lightning_rl.runs.watch import Watch, ended
-from lightning_rl.run_directory.status import STATUS_FILE, status_or_nothing, write_status
 
 __all__ = ["OtherRanks", "report_failure"]
 
@@ -52,7 +52,12 @@ class OtherRanks:
             # A group of its own: Ctrl-C at a terminal comes to the first rank, which tells the others; and what a rank
             # has started can be ended with it.
             started = subprocess.Popen(
-                [sys.executable, "-m", "lightning_rl.runs.rank_process", *([] if ckpt_path is None else [str(ckpt_path)])],
+                [
+                    sys.executable,
+                    "-m",
+                    "lightning_rl.runs.rank_process",
+                    *([] if ckpt_path is None else [str(ckpt_path)]),
+                ],
                 env={**os.environ, "LOCAL_RANK": str(rank)},
                 stdin=subprocess.PIPE,
                 process_group=0,
@@ -142,4 +147,4 @@ class OtherRanks:
 def report_failure(run_dir: Path, error: str) -> None:
     """Write into status.json that the run failed; what it says of the run's progress stays."""
     status_file = run_dir / STATUS_FILE
-    write_status(status_file, **{**status_or_nothing(status_file), "state": "failed", "error": error})
+    write_status(status_file, **{**read_status_or_empty(status_file), "state": "failed", "error": error})

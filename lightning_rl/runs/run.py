@@ -27,7 +27,6 @@ from lightning_rl.errors import (
     import_object,
     no_such_key,
 )
-from lightning_rl.runs.ranks import is_first_rank
 from lightning_rl.run_directory.checkpoints import has_checkpoint
 from lightning_rl.run_directory.config_file import CONFIG_FILE, changes, read_config
 from lightning_rl.run_directory.lock import LOCK_FILE, RunLock, refuse_live_run
@@ -35,13 +34,14 @@ from lightning_rl.run_directory.status import (
     FIELDS,
     STATUS_FILE,
     read_status,
-    status_or_nothing,
+    read_status_or_empty,
     unwritten_status,
     write_status,
 )
-from lightning_rl.signatures import fitted, hints_of
+from lightning_rl.runs.ranks import is_first_rank
 from lightning_rl.runs.trainer import made_trainer
-from lightning_rl.trust import NamedByFile, note_names
+from lightning_rl.signatures import coerce, hints_of
+from lightning_rl.trust import FileTrust, trust_names
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, Trainer
@@ -230,7 +230,7 @@ def final_status(file: Path) -> dict[str, Any]:
 
     Another process's last status (of a rank that Ray Train started) is not known here: it returned, so the run is ok.
     """
-    written, unwritten = status_or_nothing(file), unwritten_status(file)
+    written, unwritten = read_status_or_empty(file), unwritten_status(file)
     status = {**FIELDS, **(unwritten or written)}
     if status.get("state") not in ENDED:
         status["state"] = "ok"
@@ -293,7 +293,7 @@ def recorded(run_dir: str | Path) -> Iterator[None]:
         KeyboardInterrupt: as it came, with what the run leaves behind as its message.
     """
     run_dir = Path(run_dir)
-    before = status_or_nothing(run_dir / STATUS_FILE)
+    before = read_status_or_empty(run_dir / STATUS_FILE)
     try:
         yield
     except Exception as error:
@@ -303,7 +303,7 @@ def recorded(run_dir: str | Path) -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         if not (run_dir / CONFIG_FILE).exists():
             raise
-        status = status_or_nothing(run_dir / STATUS_FILE)
+        status = read_status_or_empty(run_dir / STATUS_FILE)
         if status.get("state", "running") == "running":
             write_status(run_dir / STATUS_FILE, **{**status, "state": "interrupted"})
         raise KeyboardInterrupt(f"{run_dir}: {what_is_saved(run_dir)}") from interrupt
@@ -336,7 +336,7 @@ def record_failure(run_dir: Path, error: Exception, before: Mapping[str, Any]) -
             file.write("".join(traceback.format_exception(error)))
     except OSError as problem:
         log.error("%s could not be written (%s); the run failed with the error below", log_file, problem)
-    status = status_or_nothing(status_file)
+    status = read_status_or_empty(status_file)
     # What a callback of this run wrote stays, unless it knows only the echo of what happened in another rank.
     if status == before or status.get("state") != "failed" or str(error).startswith("rank "):
         write_status(status_file, **{**status, "state": "failed", "error": f"{type(error).__name__}: {error}"})
@@ -356,10 +356,10 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     """
     refuse_live_run(run_dir)
     config = read_config(run_dir)
-    NamedByFile(run_dir / CONFIG_FILE, trust, write_to=run_dir).check(config)
+    FileTrust(run_dir / CONFIG_FILE, trust, write_to=run_dir).check(config)
     known = list(dotted(config))
     for key, value in changed.items():
-        note_names(value)  # the user's own
+        trust_names(value)  # the user's own
         if key not in known:
             raise ConfigError(no_such_key(key, known, f" A resumed run can change {', '.join(RESUMABLE)}"))
         if not any(fnmatch(key, pattern) for pattern in RESUMABLE):
@@ -369,7 +369,7 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
         (value_at(config, section) if section else config)[name] = value
         if section == "exploration":  # which policies take from there
             config["policy"]["exploration"] = {**config["policy"]["exploration"], name: value}
-    total = fitted("total_env_steps", config["total_env_steps"], hints_of(RunKeys)["total_env_steps"])
+    total = coerce("total_env_steps", config["total_env_steps"], hints_of(RunKeys)["total_env_steps"])
     status = read_status(run_dir / STATUS_FILE)
     taken = status.get("env_steps", 0)
     if not isinstance(taken, int):
@@ -416,10 +416,10 @@ def check_same_run(
         CheckpointError: the file is missing or damaged.
         ConfigError: the file is another run's, or a key that makes the run has another value than in it.
     """
-    from lightning_rl.checkpoint_files import read_file
+    from lightning_rl.checkpoint_files import read_checkpoint_file
 
     run_dir = Path(config["run_dir"])
-    content = read_file(checkpoint, checksums=False)
+    content = read_checkpoint_file(checkpoint, checksums=False)
     if not force and checkpoint.resolve().parent != (run_dir / "checkpoints").resolve():
         raise ConfigError(
             f"--checkpoint {checkpoint} is no file of {run_dir / 'checkpoints'}: resume the run that wrote it, or take "

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from lightning_rl.config.descriptions import cell
-from lightning_rl.run_directory.status import STATUS_FILE, status_or_nothing
+from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 from lightning_rl.runs.evaluation import confidence_interval
 
 __all__ = ["Job", "combinations", "failures", "sweep_jobs_of", "write_tables"]
@@ -35,7 +35,7 @@ def job_of(folder: Path) -> Job:
     overrides = folder / ".hydra" / "overrides.yaml"
     written = yaml.safe_load(overrides.read_text(encoding="utf-8")) if overrides.is_file() else []
     pairs = (override.lstrip("+").replace("\\", "").partition("=") for override in written)
-    told = status_or_nothing(folder / STATUS_FILE)
+    told = read_status_or_empty(folder / STATUS_FILE)
     return {
         "number": int(folder.name.split("_")[0]),
         "overrides": {key: value for key, _, value in pairs},

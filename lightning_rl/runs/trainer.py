@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_rl.errors import ConfigError, first_line, shown
-from lightning_rl.config.ranks import ranks_of
 from lightning_rl.config.devices import on_cpu
+from lightning_rl.config.ranks import ranks_of
+from lightning_rl.errors import ConfigError, first_line, short_repr
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -73,7 +73,7 @@ def written_to(
 def plain_text(value: Any) -> str:
     """A value as the command line has it, on one line that is not long."""
     text = str(value)
-    return text if text.isprintable() and len(text) <= LONGEST else shown(value)
+    return text if text.isprintable() and len(text) <= LONGEST else short_repr(value)
 
 
 def fitting_strategy(strategy: Any, ranks: int, *, look: bool) -> Any:

@@ -41,7 +41,7 @@ class Pixels:
     def get_initial_state(self, batch_size: int) -> list[torch.Tensor]:
         return []
 
-    def nothing_before(self, batch_size: int) -> dict[str, Any]:
+    def initial_previous_step(self, batch_size: int) -> dict[str, Any]:
         return {}
 
     def compute_actions(self, obs: Any, state: Any, **_: Any) -> tuple[torch.Tensor, list[Any], dict[str, Any]]:
@@ -304,7 +304,7 @@ def test_a_wrong_keyword_names_the_right_one(kwargs: dict[str, Any], message: st
 def test_the_presets_hold_the_defaults_and_any_game_can_be_named() -> None:
     for overrides in (["env=pong"], ["env=breakout"], ["env=atari", "env.id=ALE/Qbert-v5"]):
         config = compose_config(overrides)
-        made = Atari.of(config["env"]["id"], config["env"]["kwargs"])
+        made = Atari.from_config(config["env"]["id"], config["env"]["kwargs"])
         assert made == Atari(config["env"]["id"])
         check_config(config)
     with pytest.raises(ConfigError, match="Did you mean 'ALE/Qbert-v5'"):

@@ -80,22 +80,25 @@ GOALS = np.array([[0.0, 0.0], [0.3, 0.0], [0.3, 0.9]]), np.array([[0.01, 0.0], [
 def test_many_goals_are_one_call_where_the_environment_takes_them() -> None:
     goals = GoalFunctions(EnvCreator(Robot, max_episode_steps=50))
     goals.env.unwrapped.calls.clear()
-    assert goals.rewards(*GOALS).tolist() == [0.0, -1.0, -1.0] and goals.rewards(*GOALS).dtype == np.float64
+    assert (
+        goals.compute_rewards(*GOALS).tolist() == [0.0, -1.0, -1.0]
+        and goals.compute_rewards(*GOALS).dtype == np.float64
+    )
     assert goals.env.unwrapped.calls == [(3, 2), (3, 2)]
-    assert goals.terminates and goals.terminated(*GOALS).tolist() == [False] * 3
+    assert goals.terminates and goals.compute_terminated(*GOALS).tolist() == [False] * 3
 
 
 def test_a_function_for_one_row_is_asked_row_by_row() -> None:
     goals = GoalFunctions(EnvCreator(OneByOne, max_episode_steps=50))
     goals.env.unwrapped.calls.clear()
-    assert goals.rewards(*GOALS).tolist() == [0.0, -1.0, -1.0]
+    assert goals.compute_rewards(*GOALS).tolist() == [0.0, -1.0, -1.0]
     assert goals.env.unwrapped.calls == [(2,)] * 3
 
 
 def test_an_end_that_means_all_rows_together_is_asked_row_by_row() -> None:
     """The norm of the whole table of differences is 1.9: asked at once, no row would end an episode."""
     goals = GoalFunctions(EnvCreator(Maze, max_episode_steps=50))
-    assert goals.terminated(*GOALS).tolist() == [True, True, False]
+    assert goals.compute_terminated(*GOALS).tolist() == [True, True, False]
 
 
 class Doubled(gym.Wrapper[Any, Any, Any, Any]):
@@ -119,7 +122,7 @@ class Silent(gym.RewardWrapper[Any, Any]):
 def test_the_outermost_wrapper_that_knows_a_function_is_asked(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         goals = GoalFunctions(EnvCreator(Robot, wrappers=[Doubled, gym.wrappers.RecordEpisodeStatistics]))
-    assert goals.rewards(*GOALS).tolist() == [0.0, -2.0, -2.0]
+    assert goals.compute_rewards(*GOALS).tolist() == [0.0, -2.0, -2.0]
     assert not caplog.records
 
 
@@ -141,7 +144,7 @@ def test_a_closed_one_opens_again() -> None:
     goals.close()
     goals.close()
     assert goals.env is None
-    assert goals.rewards(*GOALS).tolist() == [0.0, -1.0, -1.0] and goals.env is not None
+    assert goals.compute_rewards(*GOALS).tolist() == [0.0, -1.0, -1.0] and goals.env is not None
 
 
 class Rewardless(Robot):

@@ -206,7 +206,7 @@ def test_learning_reads_the_log_probabilities_that_acted(kind: Any, model: dict[
     policy = kind(*PENDULUM.spaces(), model=model, exploration={"type": "gsde"}, seed=1)
     worker = RolloutWorker(PENDULUM, policy, num_envs=2, fragment_length=20, seed=1)
     worker.sample()
-    rows = policy.flattened(worker.sample())
+    rows = policy.flatten_fragment(worker.sample())
     logp = policy.distribution_of(rows).logp(rows.actions)
     assert (logp - rows.action_logp).abs().max() < 1e-5  # a forward of 40 rows rounds otherwise than one of 2
     before = policy.model.head.log_std.clone()

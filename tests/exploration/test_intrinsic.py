@@ -19,7 +19,7 @@ from lightning_rl.models.preprocessors import make_preprocessor
 from lightning_rl.policies import A2C, DQN, PG, PPO, Policy
 from lightning_rl.replay import ReplayBuffer
 from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.sample_batch import SampleBatch, nested
+from lightning_rl.sample_batch import SampleBatch, to_nested_batch
 from lightning_rl.spaces import ActionTransform, leaf_spaces, leaf_values
 from tests.exploration.spaces import DISCRETE, MIXED, asked, distribution
 from tests.exploration.spaces import made as made_strategy
@@ -95,8 +95,8 @@ def test_a_perfect_guess_of_any_action_costs_nothing(space: Space[Any]) -> None:
     actions, _ = asked(made_strategy("random", space), distribution(space, 8))
     leaves = zip(leaf_spaces(policy_space), leaf_values(policy_space, actions), strict=True)
     certain = torch.cat([_certain(leaf, taken) for (_, leaf), taken in leaves], dim=1)
-    assert guess.loss(certain, nested(actions)).item() == pytest.approx(0.0, abs=1e-5)
-    assert guess.loss(torch.zeros_like(certain), nested(actions)).item() > 0.1
+    assert guess.loss(certain, to_nested_batch(actions)).item() == pytest.approx(0.0, abs=1e-5)
+    assert guess.loss(torch.zeros_like(certain), to_nested_batch(actions)).item() > 0.1
 
 
 def _certain(leaf: Space[Any], taken: torch.Tensor) -> torch.Tensor:
@@ -121,10 +121,10 @@ def test_rewards_are_paid_on_top_of_the_filtered_ones_and_only_for_experience(ki
     policy, worker = made(kind, reward_filter=reward_filter)
     fragment = worker.sample()
     raw = fragment.rewards.clone()
-    paid = policy.exploration.postprocess_trajectory(policy, fragment)
+    paid = policy.learner.with_rewards(fragment)
     assert not fragment.valid.all() and bool((paid.intrinsic_rewards[fragment.valid] > 0).all())
     assert not paid.intrinsic_rewards[~fragment.valid].any()
-    assert_close(policy.normalised_rewards(paid), raw + paid.intrinsic_rewards)  # CartPole pays 1, which clip keeps
+    assert_close(paid.rewards, raw + paid.intrinsic_rewards)  # CartPole pays 1, which clip keeps
     assert torch.equal(fragment.rewards, raw) and "intrinsic_rewards" not in fragment
 
 
@@ -142,7 +142,7 @@ def test_replay_learns_from_the_same_rewards_as_rollouts_do() -> None:
     rows = policy.learner.scaled(buffer.sample(100))
     known = {tuple(obs.tolist()): reward for obs, reward in zip(expected.obs, expected.rewards, strict=True)}
     assert_close(rows.rewards, torch.stack([known[tuple(obs.tolist())] for obs in rows.obs]))
-    bonus = rows.rewards - policy.reward_filter.filtered(torch.tensor(100.0))
+    bonus = rows.rewards - policy.reward_filter.filter_rewards(torch.tensor(100.0))
     assert bonus.mean() > 0.01
 
 

@@ -167,7 +167,7 @@ def test_short_fragments_are_judged_by_the_mean_of_their_distances() -> None:
         exploration: Any = policy.exploration
         fragment = RolloutWorker(PENDULUM, policy, num_envs=1, fragment_length=1).sample()
         for number in range(50):
-            undisturbed = policy.distribution_of(policy.flattened(fragment)).inputs.detach()
+            undisturbed = policy.distribution_of(policy.flatten_fragment(fragment)).inputs.detach()
             away = torch.tensor([3.0 * (number % 2), 0.0])
             shown = fragment.copy()
             shown["action_dist_inputs"] = (undisturbed + away).unsqueeze(0)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from lightning_rl.losses import approx_kl, clip_fraction, clipped_surrogate, policy_gradient, standardised
+from lightning_rl.losses import approx_kl, clip_fraction, clipped_surrogate, policy_gradient, standardise
 from lightning_rl.losses.policy_gradient import penalty_factor
 
 OLD, NEW = torch.tensor([-0.5, -1.2, -0.7, -2.0]), torch.tensor([-0.4, -1.6, -0.1, -2.3])
@@ -102,9 +102,9 @@ def test_clip_fraction_counts_the_ratios_outside() -> None:
 
 
 def test_standardised_uses_the_population_deviation_and_survives_equal_advantages() -> None:
-    assert_close(standardised(ADVANTAGES), torch.tensor([1.054499, -1.581749, 0.615125, -0.087875]), atol=1e-5, rtol=0)
-    assert_close(standardised(torch.full((3,), 7.0)), torch.zeros(3))
-    assert_close(standardised(torch.tensor([0.0, 2e-5])), torch.tensor([-0.1, 0.1]))  # 1e-5 over 1e-4, the least
+    assert_close(standardise(ADVANTAGES), torch.tensor([1.054499, -1.581749, 0.615125, -0.087875]), atol=1e-5, rtol=0)
+    assert_close(standardise(torch.full((3,), 7.0)), torch.zeros(3))
+    assert_close(standardise(torch.tensor([0.0, 2e-5])), torch.tensor([-0.1, 0.1]))  # 1e-5 over 1e-4, the least
 
 
 @pytest.mark.parametrize("function", [policy_gradient, approx_kl])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from lightning_rl.losses import discounted_returns, gae, lambda_returns, n_step_returns, standardised, vtrace
+from lightning_rl.losses import discounted_returns, gae, lambda_returns, n_step_returns, standardise, vtrace
 
 Fragment = dict[str, Tensor]
 FLAGS = ("terminated", "truncated", "valid")
@@ -256,6 +256,6 @@ def test_environments_are_independent(f: Fragment, random: Any) -> None:
 @checked
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40))
 def test_standardised_advantages_have_mean_0_and_deviation_at_most_1(advantages: list[float]) -> None:
-    standard = standardised(torch.tensor(advantages, dtype=torch.float64))
+    standard = standardise(torch.tensor(advantages, dtype=torch.float64))
     assert abs(standard.mean()) < 1e-6
     assert standard.std(correction=0) < 1 + 1e-6

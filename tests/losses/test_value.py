@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from lightning_rl.losses import (
-    c51_clipped,
+    c51_clip_fraction,
     c51_projection,
     clipped_square_error,
     double_q_values,
@@ -128,14 +128,14 @@ def test_c51_projection_keeps_the_mass_and_the_mean(seed: int, count: int, rewar
 )
 def test_the_mass_beyond_the_atoms_is_measured(reward: float, terminated: bool, beyond: float) -> None:
     """Atoms −2 … 2, γ = .9. From r = 1 the last lands on 2.8 with its .1; 2.3 and 2.4 are within half an atom of 2."""
-    got = c51_clipped(NEXT, torch.tensor([reward]), torch.tensor([terminated]), 0.9, ATOMS)
+    got = c51_clip_fraction(NEXT, torch.tensor([reward]), torch.tensor([terminated]), 0.9, ATOMS)
     assert_close(got, torch.tensor([beyond]))
 
 
 def test_how_far_beyond_is_counted_in_distances_of_the_atoms() -> None:
     """Atoms 0, 2, 4 moved by 3: 5 is half a distance beyond, 7 is more, with .2 of the mass; no gradient."""
     mass = torch.tensor([[0.5, 0.3, 0.2]], requires_grad=True)
-    got = c51_clipped(mass, torch.tensor([3.0]), torch.tensor([False]), 1.0, torch.tensor([0.0, 2.0, 4.0]))
+    got = c51_clip_fraction(mass, torch.tensor([3.0]), torch.tensor([False]), 1.0, torch.tensor([0.0, 2.0, 4.0]))
     assert_close(got, torch.tensor([0.2]))
     assert not got.requires_grad
 

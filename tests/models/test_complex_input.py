@@ -22,7 +22,7 @@ from lightning_rl.models.preprocessors import NestedPreprocessor, Preprocessor
 from lightning_rl.models.vision import ImageEncoder
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.sample_batch import nested
+from lightning_rl.sample_batch import to_nested_batch
 from tests.models.test_preprocessors import sampled
 
 ACTION = spaces.Box(-1, 1, (2,))
@@ -63,7 +63,7 @@ def test_any_nesting_with_an_image_reaches_outputs_and_values(space, share):
     read = inputs(model)
     outputs, state = model(read)
     assert outputs.shape == (5, 4) and model.value_function().shape == (5,) and state == []
-    again, _ = model({**read, "obs": nested(read["obs"])})  # as batches have it
+    again, _ = model({**read, "obs": to_nested_batch(read["obs"])})  # as batches have it
     assert_close(again, outputs)
 
 

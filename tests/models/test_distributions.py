@@ -27,7 +27,7 @@ from lightning_rl.models.distributions import (
     MultiCategorical,
     log_std_columns,
 )
-from lightning_rl.sample_batch import nested
+from lightning_rl.sample_batch import to_nested_batch
 from lightning_rl.spaces import ActionTransform, leaf_values
 from tests.test_spaces import ACTIONS, BOX
 
@@ -107,7 +107,7 @@ def test_multi_action_is_the_sum_of_its_leaves():
     assert_close(p.logp(actions), sum(child.logp(leaf) for child, leaf in zip(p.children, leaves, strict=True)))
     assert_close(p.entropy(), sum(child.entropy() for child in p.children))
     assert_close(p.kl(q), sum(a.kl(b) for a, b in zip(p.children, q.children, strict=True)))
-    assert torch.equal(p.logp(actions), p.logp(nested(actions)))
+    assert torch.equal(p.logp(actions), p.logp(to_nested_batch(actions)))
 
 
 @pytest.mark.parametrize("space", [spaces.Discrete(4), spaces.MultiDiscrete([3, 2]), spaces.MultiBinary(2)], ids=str)

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 
 from lightning_rl.exploration import Random
 from lightning_rl.models.distributions import AutoregressiveDistribution, Beta, DiagGaussian, Dirichlet
-from lightning_rl.sample_batch import nested
+from lightning_rl.sample_batch import to_nested_batch
 from lightning_rl.spaces import leaf_values
 from tests.models.distribution_cases import CASES, generator, made, of_one, parts
 
@@ -62,7 +62,7 @@ def test_the_log_probability_of_a_sample_is_that_of_the_action(case: str, determ
     actions = dist.deterministic_sample() if deterministic else dist.sample(generator())
     assert dist.sampled_action_logp().shape == (200,)
     assert_close(dist.logp(actions), dist.sampled_action_logp(), rtol=1e-4, atol=1e-3)
-    assert torch.equal(dist.logp(actions), dist.logp(nested(actions)))
+    assert torch.equal(dist.logp(actions), dist.logp(to_nested_batch(actions)))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not has_gaussian(case)])
@@ -137,7 +137,7 @@ def test_gradients_of_logp_and_entropy_are_finite_and_not_zero(case: str) -> Non
     _, factory, size, model = parts(case)
     inputs = torch.randn(6, size, generator=generator()).requires_grad_()
     dist = factory(inputs, model, None)
-    actions = nested(factory(inputs.detach(), model, None).sample(generator()))
+    actions = to_nested_batch(factory(inputs.detach(), model, None).sample(generator()))
     for value in (dist.logp(actions), dist.entropy()):
         gradient = torch.autograd.grad(value.sum(), inputs, retain_graph=True)[0]
         assert gradient.isfinite().all() and bool(gradient.abs().sum() > 0)
@@ -186,7 +186,9 @@ def test_evaluation_in_inference_mode_does_not_spoil_training(case: str) -> None
         dist = factory(inputs, model, None)
         dist.logp(dist.sample(generator())), dist.entropy(), dist.kl(dist)
     learning = factory(inputs.clone().requires_grad_(), model, None)
-    (learning.logp(nested(factory(inputs, model, None).sample(generator()))) + learning.entropy()).sum().backward()
+    (
+        learning.logp(to_nested_batch(factory(inputs, model, None).sample(generator()))) + learning.entropy()
+    ).sum().backward()
 
 
 def test_every_kind_of_distribution_is_among_the_cases() -> None:

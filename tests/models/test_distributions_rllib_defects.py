@@ -41,7 +41,7 @@ def test_stored_actions_and_their_log_probabilities_are_of_one_space() -> None:
     policy = PPO(*creator.spaces(), model={"custom_action_dist": "SquashedGaussian"}, seed=1)
     fragment = RolloutWorker(creator, policy, num_envs=4, fragment_length=20, vectorization="sync", seed=1).sample()
     assert float(fragment.actions.abs().max()) <= 1.0
-    rows = policy.flattened(fragment)
+    rows = policy.flatten_fragment(fragment)
     assert_close(policy.compute_log_likelihoods(rows.actions, rows.obs), rows.action_logp)
 
 

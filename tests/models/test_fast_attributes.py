@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_rl.models.fast_attributes import AtHand
+from lightning_rl.models.fast_attributes import FastAttributes
 
 
-class Pair(AtHand):
+class Pair(FastAttributes):
     """Two layers, one of which may be missing, and a number."""
 
     def __init__(self) -> None:

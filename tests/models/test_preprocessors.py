@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
-from lightning_rl.sample_batch import nested
+from lightning_rl.sample_batch import to_nested_batch
 from lightning_rl.spaces import leaf_values, packed
 from tests.test_spaces import NESTED, SUPPORTED
 
@@ -53,7 +53,7 @@ def test_dict_parts_are_looked_up_by_name_in_the_order_of_the_space():
     obs = {"b": torch.tensor([[3.0, 4.0]]), "a": torch.tensor([1])}
     preprocessor = make_preprocessor(space)
     assert preprocessor.transform_batch(obs).tolist() == [[0, 1, 3, 4]]
-    assert preprocessor.transform_batch(nested(obs)).tolist() == [[0, 1, 3, 4]]
+    assert preprocessor.transform_batch(to_nested_batch(obs)).tolist() == [[0, 1, 3, 4]]
 
 
 @pytest.mark.parametrize("space", SUPPORTED, ids=str)
@@ -71,7 +71,7 @@ def test_agrees_with_gymnasium_and_single_equals_batch(space):
 def test_size_is_what_comes_out_for_any_nesting(space):
     preprocessor = make_preprocessor(space)
     _, batch = sampled(space, 2)
-    vectors = preprocessor.transform_batch(nested(batch))
+    vectors = preprocessor.transform_batch(to_nested_batch(batch))
     assert vectors.shape == (2, preprocessor.size)
     assert preprocessor.observation_space.shape == preprocessor.shape
     assert preprocessor.size == spaces.flatdim(space)

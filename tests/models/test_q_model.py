@@ -38,7 +38,7 @@ def test_c51_gives_the_mean_of_its_distribution() -> None:
     support = torch.linspace(-2.0, 2.0, 5)
     model = made(atoms=5, support=support, dueling=True)
     q = q_values(model)
-    logits = model.returns()
+    logits = model.head_outputs()
     assert logits.shape == (5, 4, 5)
     assert_close(q, (logits.softmax(-1) * support).sum(-1))
 
@@ -46,7 +46,7 @@ def test_c51_gives_the_mean_of_its_distribution() -> None:
 def test_quantiles_give_their_mean() -> None:
     model = made(atoms=7)
     q = q_values(model)
-    assert_close(q, model.returns().mean(-1))
+    assert_close(q, model.head_outputs().mean(-1))
     assert_close(model.value_function(), q.amax(1))
 
 

@@ -254,7 +254,7 @@ def test_directions_are_compared_with_those_of_all_ranks(kind: type[Evolving], m
     policy = made(kind, **({"top_directions": 2} if kind is ARS else {}))
     shares = [torch.tensor([[1.0, 2.0], [2.0, 0.0]]).double(), torch.tensor([[9.0, 3.0], [4.0, 8.0]]).double()]
     alone = policy.weights_of(torch.cat(shares))
-    monkeypatch.setattr(evolving, "gathered", lambda _: [share.numpy() for share in shares])
+    monkeypatch.setattr(evolving, "all_gather_objects", lambda _: [share.numpy() for share in shares])
     mine = []
     for rank, share in enumerate(shares):
         monkeypatch.setattr(type(policy), "global_rank", rank)

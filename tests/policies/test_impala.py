@@ -419,7 +419,7 @@ def test_the_kl_penalty_holds_the_policy_back() -> None:
         policy = APPO(*CARTPOLE.spaces(), kl_coef=kl_coef, passes=8, target_update_interval=100, lr=0.01, clip=10.0)
         fragment = sampled(policy)
         policy.learn_on_batch(fragment)
-        rows = policy.flattened(fragment)
+        rows = policy.flatten_fragment(fragment)
         target = policy.dist_class(policy.outputs_of(rows, policy.target_model)[0], policy.target_model, None)
         moved.append(target.kl(policy.distribution_of(rows)).mean().item())
     assert moved[1] < 0.3 * moved[0]

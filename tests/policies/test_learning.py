@@ -134,7 +134,9 @@ def test_every_rank_cuts_as_many_minibatches_of_two_rows_or_more(
     rows_here: int, rows_there: int, count: int, monkeypatch: Any
 ) -> None:
     """Two ranks: a mean of 192 rows is cut in 3; of 5 rows here each minibatch gets 2 of, 1 stays whole."""
-    monkeypatch.setattr("lightning_rl.learning.learner.gathered", lambda here: [here, (rows_there, rows_there // 2)])
+    monkeypatch.setattr(
+        "lightning_rl.learning.learner.all_gather_objects", lambda here: [here, (rows_there, rows_there // 2)]
+    )
     policy = scripted()
     policy.minibatches = None
     assert policy.learner.minibatch_count(SampleBatch(rewards=torch.zeros(rows_here))) == count

@@ -24,7 +24,7 @@ from lightning_rl.policies import A2C, PG, PPO, Policy
 from lightning_rl.policies.kl import mean_kl
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.signatures import fitted
+from lightning_rl.signatures import coerce
 
 ALGORITHMS = [PPO, A2C, PG]
 CARTPOLE = EnvCreator("CartPole-v1")
@@ -500,7 +500,7 @@ def test_a_custom_loss_that_is_no_scalar_is_refused() -> None:
 def test_a_custom_loss_that_cannot_be_called_is_refused_by_its_place_in_the_config(entry: Any, message: str) -> None:
     """When a config is checked, and when a policy is made."""
     entries = [keep_small, entry]
-    for refuse in (lambda: fitted("policy.custom_losses", entries, LossEntries), lambda: CustomLosses(entries)):
+    for refuse in (lambda: coerce("policy.custom_losses", entries, LossEntries), lambda: CustomLosses(entries)):
         with pytest.raises(ConfigError, match=rf"^policy\.custom_losses\[1\].*{message}"):
             refuse()
 

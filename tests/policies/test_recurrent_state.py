@@ -170,7 +170,7 @@ def test_padding_may_hold_anything(memory: str) -> None:
     """NaN behind the end of the shorter sequence: the outputs of its rows stay finite and the same."""
     policy = PPO(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), model=MEMORIES[memory]).eval()
     state = policy.get_initial_state(2)
-    obs, before = torch.randn(2, 4, 2), policy.nothing_before(8)
+    obs, before = torch.randn(2, 4, 2), policy.initial_previous_step(8)
     lens = torch.tensor([4, 2])
     clean, _ = policy.model(policy.input_dict(obs.flatten(0, 1), **before), state, lens)
     obs[1, 2:] = torch.nan

@@ -75,7 +75,7 @@ def test_no_sum_goes_on_behind_a_cut_even_where_nothing_else_tells_it(cut: bool)
         fragment["obs"] = torch.zeros_like(fragment.obs)
         buffer.add(fragment)
         if cut:
-            buffer.cut()
+            buffer.mark_discontinuity()
     expected = [3.0, 2.0, 7.0, 4.0] if cut else [6.0, 9.0, 7.0, 4.0]
     assert in_order(buffer).rewards.tolist() == expected
 

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
-from lightning_rl.replay.buffer import KEPT
+from lightning_rl.replay.buffer import REPLAY_COLUMNS
 from lightning_rl.replay.hindsight import HindsightReplayBuffer
 from lightning_rl.replay.transitions import OF_STEPS
 from lightning_rl.rollouts import RolloutWorker
@@ -197,7 +197,7 @@ def test_each_batch_of_a_draw_of_several_has_its_share(share: float, batch_size:
 
 def test_the_steps_that_a_sum_is_made_of_have_the_other_goal_too() -> None:
     """What normalised rewards read instead of the sum: `step_rewards [N, n]`, and each step's following observation."""
-    buffer = walked(n_step=3, relabelled=1.0, columns=(*KEPT, *OF_STEPS))
+    buffer = walked(n_step=3, relabelled=1.0, columns=(*REPLAY_COLUMNS, *OF_STEPS))
     batch = buffer.sample(200, np.random.default_rng(0))
     assert_close(batch["step_rewards"] @ torch.tensor([1, 0.9, 0.81]), batch.rewards)
     assert (batch["step_rewards"] == 0).any()

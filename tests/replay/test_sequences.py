@@ -164,7 +164,7 @@ class Silent:
     def get_initial_state(self, batch_size: int) -> list[torch.Tensor]:
         return [torch.zeros(batch_size, 1)]
 
-    def nothing_before(self, batch_size: int) -> dict[str, Any]:
+    def initial_previous_step(self, batch_size: int) -> dict[str, Any]:
         return {"prev_actions": torch.full((batch_size,), -1), "prev_rewards": torch.zeros(batch_size)}
 
     def compute_actions(self, obs: Any, state: Any, **_: Any) -> Any:

@@ -108,9 +108,9 @@ def test_two_short_episodes_never_share_a_sequence() -> None:
         truncated=~ended,
         valid=ended,
     )
-    from lightning_rl.sample_batch import in_sequences
+    from lightning_rl.sample_batch import to_sequences
 
-    assert in_sequences(fragment, 20).seq_lens.tolist() == [1] * 6
+    assert to_sequences(fragment, 20).seq_lens.tolist() == [1] * 6
 
 
 # -- filters ----------------------------------------------------------------------------------------------------------

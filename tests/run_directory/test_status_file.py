@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.run_directory.status import read_status, status_or_nothing, write_status
+from lightning_rl.run_directory.status import read_status, read_status_or_empty, write_status
 
 
 def test_the_process_is_the_one_that_writes(tmp_path: Path):
@@ -25,6 +25,6 @@ def test_a_damaged_status_is_named_and_can_be_deleted(tmp_path: Path, content: s
     file.write_text(content)
     with pytest.raises(ConfigError, match=r"status.json is damaged \(.*\): delete it, a run goes on without it"):
         read_status(file)
-    assert status_or_nothing(file) == {}
+    assert read_status_or_empty(file) == {}
     file.unlink()
     assert read_status(file) == {}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lightning_rl.config import compose_config
-from lightning_rl.runs.launchers import RayTrainLauncher
 from lightning_rl.rollouts.ray import train as ray_train
+from lightning_rl.runs.launchers import RayTrainLauncher
 
 
 class AskedError(Exception):

@@ -10,10 +10,10 @@ import torch
 from lightning.pytorch import Trainer
 from torch.overrides import TorchFunctionMode
 
-from lightning_rl.runs import run
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import Policy, ppo
+from lightning_rl.runs import run
 from lightning_rl.runs.precision import LowPrecisionLoss, LowPrecisionWeights, precision_plugin
 
 SMALL = (

@@ -10,7 +10,7 @@ from typing import Any
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, NonNegative, Portion, Positive, Whole
-from lightning_rl.signatures import checks_fields
+from lightning_rl.signatures import check_fields
 
 __all__ = ["Limits", "News", "Process", "Request", "limits_of"]
 
@@ -21,7 +21,7 @@ SMOOTHING = 0.2  # weight of the newest duration in what is usual
 CALL_PATIENCE = 10  # times `start_timeout_s`, for functions of which nothing is known
 
 
-@checks_fields("workers")
+@check_fields("workers")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """How often processes may fail, and how long they may take.

@@ -62,7 +62,12 @@ class ProcessWorkerSet(AskingThere):
         self.dealt = [list(worker_indices)[process::num_workers] for process in range(num_workers)]
         timeouts = (limits.reset_timeout_s, limits.step_timeout_s)
         self._recipe = Recipe(
-            env, type(policy), policy.constructor_arguments(), worker_options, ModelCatalog.registered(), *timeouts
+            env,
+            type(policy),
+            policy.constructor_arguments(),
+            worker_options,
+            ModelCatalog.registered_classes(),
+            *timeouts,
         )
         self._traces = CrashTraces()
         self._metrics: dict[int, list[Any]] = {index: [] for index in worker_indices}

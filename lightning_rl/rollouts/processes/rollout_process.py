@@ -33,7 +33,7 @@ class Recipe:
 
     env: EnvCreator
     policy_class: type
-    arguments: Mapping[str, Any]
+    arguments: tuple[tuple[Any, ...], Mapping[str, Any]]
     options: Mapping[str, Any]
     registered: Mapping[str, Any]
     reset_timeout_s: float | None = None

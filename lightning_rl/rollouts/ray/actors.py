@@ -84,7 +84,7 @@ def got(answers: Sequence[Any]) -> list[Any]:
 
 def as_remote(cls: type[Any], **options: Any) -> Any:
     """The Ray actor class of a worker class; what is registered now is registered in its processes, too."""
-    names, envs = ModelCatalog.registered(), registered_envs()
+    names, envs = ModelCatalog.registered_classes(), registered_envs()
 
     class RemoteWorker(cls):
         """The worker in a process of its own."""

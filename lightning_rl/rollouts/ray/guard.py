@@ -17,8 +17,8 @@ from pathlib import Path
 
 import psutil  # Ray has it with it
 
-from lightning_rl.run_directory.lock import held_run_directory, owner_of
-from lightning_rl.run_directory.status import STATUS_FILE, status_or_nothing, write_status
+from lightning_rl.run_directory.lock import current_run_directory, read_lock
+from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty, write_status
 
 __all__ = ["Guard", "main", "start_guard"]
 
@@ -31,7 +31,7 @@ OTHER_RANK = "lightning_rl.runs.rank_process"
 
 def start_guard() -> subprocess.Popen[bytes] | None:
     """Start it for the run that this process trains; `None` where it trains none. What ends Ray's session ends it."""
-    run_dir = held_run_directory()
+    run_dir = current_run_directory()
     if run_dir is None:
         return None
     return subprocess.Popen(
@@ -88,8 +88,8 @@ class Guard:
 
     def record(self) -> str | None:
         """Write into status.json that the run failed, unless the run itself has said how it ended; what to say."""
-        status = status_or_nothing(self.run_dir / STATUS_FILE)
-        if (owner_of(self.run_dir) or {}).get("pid") != self.parent or status.get("state", "running") != "running":
+        status = read_status_or_empty(self.run_dir / STATUS_FILE)
+        if (read_lock(self.run_dir) or {}).get("pid") != self.parent or status.get("state", "running") != "running":
             return None
         error = f"process {self.parent} ended {self._how()}"
         write_status(self.run_dir / STATUS_FILE, **{**status, "state": "failed", "error": error})

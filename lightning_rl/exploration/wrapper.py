@@ -16,10 +16,10 @@ from lightning_rl.models.distributions import ActionDistribution
 if TYPE_CHECKING:
     from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["LayeredExploration"]
+__all__ = ["ExplorationWrapper"]
 
 
-class LayeredExploration(Exploration):
+class ExplorationWrapper(Exploration):
     """A strategy on top of another one: everything that a subclass does not define is the other one's.
 
     Args:

@@ -1,0 +1,61 @@
+"""The program that each rank but the first runs: it takes the resolved config from the first one and trains."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import yaml
+
+from lightning_rl.callbacks import StopSignals
+from lightning_rl.runs.other_ranks import report_failure
+from lightning_rl.runs.rendezvous import Store, store_of_the_run
+from lightning_rl.runs.run import build, fit
+from lightning_rl.runs.watch import Watch
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """One rank but the first: `python -m lightning_rl.runs.rank_process [CHECKPOINT]`, with its config on standard input.
+
+    The config comes from the first rank, which has looked at what it names (`trust.py`), and not from a file.
+    """
+    config = yaml.safe_load(sys.stdin.buffer.read())
+    rank, first, run_dir = int(os.environ["LOCAL_RANK"]), os.getppid(), Path(config["run_dir"])
+    store = store_of_the_run()
+
+    def gone() -> str | None:
+        return None if os.getppid() == first else f"rank 0 (process {first}) is gone, so rank {rank} ends"
+
+    def report(found: str) -> None:
+        if rank == 1:  # in place of the first one
+            report_failure(run_dir, found)
+
+    watch = Watch(gone, report)
+    try:
+        with StopSignals() as signals, watch:
+            built = build(config, signals)
+            store.set(f"ready/{rank}", "")
+            fit(*built, Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+    except Exception as error:
+        if found := watch.look(within=1.0):
+            print(f"error: {found}", file=sys.stderr)
+            report(found)
+        else:  # the first rank says it
+            tell(store, rank, error)
+        raise SystemExit(1) from error
+
+
+def tell(store: Store, rank: int, error: Exception) -> None:
+    """Leave in the store what went wrong, unless another rank, which failed before, has done so."""
+    text = "".join(traceback.format_exception(error))
+    told = {"rank": rank, "error": type(error).__name__, "message": str(error), "traceback": text}
+    store.compare_set("failure", "", json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

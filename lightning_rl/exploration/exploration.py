@@ -135,7 +135,7 @@ class Exploration(nn.Module):
     def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
         """The fragment `[T, B, …]` that the policy learns from, before its own `postprocess_trajectory`.
 
-        A column "intrinsic_rewards" `[T, B]` is added to the (filtered) rewards by the learner (`Learner.with_rewards`).
+        The learner adds a column "intrinsic_rewards" `[T, B]` to the (filtered) rewards (`Learner.with_rewards`).
         """
         return batch
 

@@ -1,1 +1,1 @@
-"""From a resolved config to a finished run: the Trainer, its devices and precision, and the ranks that learn together."""
+"""From a resolved config to a finished run: Trainer, precision, launchers, and the ranks that learn together."""

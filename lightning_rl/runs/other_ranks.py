@@ -23,6 +23,7 @@ from lightning_rl.runs.watch import Watch, ended
 
 __all__ = ["OtherRanks", "report_failure"]
 
+RANK_PROGRAM = "lightning_rl.runs.rank_process"
 GRACE_SECONDS = 120.0  # for a rank to end after the first one has: Ray sessions may take long on a busy machine
 ECHO_SECONDS = 3.0  # in which the cause of a broken connection, another rank's death, is seen
 LEAVE_SECONDS = 5.0  # for a rank to close its environments when the run has failed

@@ -20,7 +20,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """One rank but the first: `python -m lightning_rl.runs.rank_process [CHECKPOINT]`, with its config on standard input.
+    """`python -m lightning_rl.runs.rank_process [CHECKPOINT]`: one rank, with its config on standard input.
 
     The config comes from the first rank, which has looked at what it names (`trust.py`), and not from a file.
     """

@@ -242,4 +242,11 @@ def _put_over(config: dict[str, Any], changes: Mapping[str, Any], prefix: str = 
         if isinstance(value, Mapping) and isinstance(mine, dict) and value.get("type") in (None, mine.get("type")):
             _put_over(mine, value, f"{prefix}{key}.")
         else:
-            config[key] = copy.deepcopy(value) if isinstance(value, dict | list) else value
+            config[key] = _containers_copied(value)
+
+
+def _containers_copied(value: Any) -> Any:
+    """New dicts and lists around the same objects: the caller's callback is the one that is called."""
+    if isinstance(value, dict):
+        return {key: _containers_copied(child) for key, child in value.items()}
+    return [_containers_copied(child) for child in value] if isinstance(value, list) else value

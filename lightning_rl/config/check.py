@@ -14,7 +14,7 @@ from typing import Any
 from lightning_rl.config.batch_sizes import check_minibatches, check_population
 from lightning_rl.config.devices import check_devices
 from lightning_rl.config.keys import dotted, value_at
-from lightning_rl.config.policy_option import takes_config
+from lightning_rl.config.policy_option import space_arguments, takes_config
 from lightning_rl.config.ranks import ranks_of
 from lightning_rl.config.schema import (
     TRAINER_KEYS_WITH_A_HOME,
@@ -33,7 +33,11 @@ __all__ = ["check_config"]
 
 Config = Mapping[str, Any]
 
-NOT_POLICY = ("observation_space", "action_space", "config")  # constructor arguments that no config gives
+KINDS_OF_DATA = {
+    "rollouts": "rollouts of its own policy",
+    "transitions": "replayed transitions",
+    "populations": "the returns of perturbed policies",
+}
 NOT_DATA = ("env", "workers", "evaluation", "seed", "callbacks")
 NOT_STOP = ("total_env_steps", "target_return", "signals")
 NEEDED_OF_WORKERS = ("num_workers", "envs_per_worker", "fragment_length", "vectorization", "ray")
@@ -148,13 +152,15 @@ def _check_constructors(config: dict[str, Any]) -> None:
         )
     policy_class = _target_class("policy", target)
     _check_policy(target, policy_class)
+    data_class = _data_class(config["data"].get("_target_"))
+    _check_kind_of_data(config, policy_class, data_class)
 
     _fit_section(config, "evaluation", EVALUATION.hints)
     _check_complete("evaluation", config["evaluation"], EVALUATION_DEFAULTS)
     _check_evaluation(config)
     config["model"] = coerce("model", config["model"], ModelOptions)
     config["exploration"] = _fitted_exploration("exploration", config["exploration"], config)
-    not_policy = NOT_POLICY[: -1 if takes_config(policy_class) else None]
+    not_policy = (*space_arguments(policy_class), *([] if takes_config(policy_class) else ["config"]))
     _fit_to_constructor(config, "policy", policy_class, not_policy)
     if config["policy"].get("exploration"):
         config["policy"]["exploration"] = _fitted_exploration("exploration", config["policy"]["exploration"], config)
@@ -169,7 +175,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
         section = "evaluation.env"
         config["evaluation"]["env"] = _fitted(section, config["evaluation"]["env"], hints_of(EnvCreator), config)
         _check_complete(section, config["evaluation"]["env"], ("id",))
-    _fit_to_constructor(config, "data", _data_class(config["data"].get("_target_")), NOT_DATA)
+    _fit_to_constructor(config, "data", data_class, NOT_DATA)
     _fit_section(config, "checkpoint", hints_of(RLCheckpoint, without=("dirpath",)))
     stop = hints_of(StopCallback, StopSection, without=NOT_STOP)
     _fit_section(config, "stop", stop)
@@ -309,6 +315,16 @@ def _data_class(target: Any) -> Any:
             "lightning_rl.data.datamodule:RolloutDataModule"
         )
     return found
+
+
+def _check_kind_of_data(config: Config, policy_class: Any, data_class: Any) -> None:
+    """A pipeline that gives what the algorithm does not learn from; a plan of the user's own may give anything."""
+    needed = "transitions" if policy_class.off_policy else "populations" if policy_class.evolves else "rollouts"
+    if data_class.feeds != needed and config["data"].get("plan") is None:
+        raise ConfigError(
+            f"{policy_class.__name__} learns from {KINDS_OF_DATA[needed]}, and {data_class.__name__} feeds "
+            f"{KINDS_OF_DATA[data_class.feeds]}: use data={policy_class.data}"
+        )
 
 
 def _fitted_exploration(key: str, exploration: Any, config: Config) -> dict[str, Any]:

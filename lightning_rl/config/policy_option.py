@@ -8,10 +8,11 @@ from typing import Any
 
 import yaml
 
+from lightning_rl.config.groups import group_options
 from lightning_rl.errors import import_object, import_path
 from lightning_rl.signatures import keywords_of
 
-__all__ = ["policy_option", "takes_config"]
+__all__ = ["policy_option", "space_arguments", "takes_config"]
 
 FROM_ELSEWHERE = {"model": "${model}", "exploration": "${exploration}", "seed": "${seed}"}
 
@@ -26,7 +27,7 @@ def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict
     keywords = keywords_of(policy_class)
     node: dict[str, Any] = {"_target_": import_path(policy_class)}
     for name, keyword in keywords.items():
-        if name in ("observation_space", "action_space"):
+        if name in space_arguments(policy_class):
             continue
         if name == "config":
             node[name] = dict(keyword.default) if isinstance(keyword.default, dict) else {}
@@ -41,7 +42,20 @@ def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict
         for name, target in targets:
             if base is target:
                 return {"defaults": [name, "_self_"], **node}
-    return node
+    data = policy_class.data
+    workers = data if data in group_options("workers") else "default"
+    return {"defaults": [{_override("data"): data}, {_override("workers"): workers}], **node}
+
+
+def _override(group: str) -> str:
+    return f"override /{group}@_global_.{group}"
+
+
+def space_arguments(policy_class: Any) -> set[str]:
+    """Names of the constructor's arguments that are spaces: the first two, and those of `Policy`."""
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    named = [name for name, each in inspect.signature(policy_class).parameters.items() if each.kind in places]
+    return {"observation_space", "action_space", *named[:2]}
 
 
 def takes_config(policy_class: Any) -> bool:

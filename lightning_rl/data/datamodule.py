@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -113,6 +113,8 @@ class RolloutDataModule(LightningDataModule):
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
             cls.__init__ = check_keywords("data")(cls.__init__)
+
+    feeds: ClassVar[Literal["rollouts", "transitions", "populations"]] = "rollouts"
 
     @check_keywords("data")
     def __init__(

@@ -32,6 +32,8 @@ class PopulationDataModule(RolloutDataModule):
         ConfigError: a number is out of range, or workers do not give whole episodes.
     """
 
+    feeds = "populations"
+
     def __init__(
         self,
         env: Any,

@@ -71,6 +71,8 @@ class ReplayDataModule(RolloutDataModule):
 
     reads_logp = False
 
+    feeds = "transitions"
+
     def __init__(
         self,
         env: Any,

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["FlatParameters", "adam_step", "is_plain_adam", "is_small", "with_gaps", "without_gaps"]
+__all__ = ["FlatParameters", "is_small", "with_gaps", "without_gaps"]
 
 SMALL = 2_000_000  # parameters of a policy that is stepped as one tensor
 
@@ -78,40 +78,6 @@ def _parts(values: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
 
 def _slot(size: int) -> int:
     return -(-size // ALIGNED) * ALIGNED
-
-
-def is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether `adam_step` is what the optimizer's own step does."""
-    if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
-        return False
-    return all(
-        group["fused"] and not (group["amsgrad"] or group["capturable"] or group["maximize"])
-        for group in optimizer.param_groups
-    )
-
-
-def adam_step(optimizer: torch.optim.Optimizer) -> bool:
-    """Step a plain Adam or AdamW by torch's fused kernel alone, without sorting its tensors by device first.
-
-    Returns:
-        Whether it was done: not in a first step, which makes the moments.
-    """
-    groups = [group for group in optimizer.param_groups if group["params"][0].grad is not None]
-    states: list[Any] = [optimizer.state.get(group["params"][0]) for group in groups]
-    if not all(states):
-        return False
-    for group, state in zip(groups, states, strict=True):
-        (parameter,) = group["params"]
-        state["step"] += 1
-        decoupled = group.get("decoupled_weight_decay", isinstance(optimizer, torch.optim.AdamW))
-        kernel: Any = torch._fused_adamw_ if decoupled else torch._fused_adam_  # type: ignore[attr-defined]
-        beta1, beta2 = group["betas"]
-        kernel(
-            [parameter], [parameter.grad], [state["exp_avg"]], [state["exp_avg_sq"]], [], [state["step"]],
-            lr=group["lr"], beta1=beta1, beta2=beta2, weight_decay=group["weight_decay"], eps=group["eps"],
-            amsgrad=False, maximize=False,
-        )  # fmt: skip
-    return True
 
 
 def is_small(groups: Sequence[Mapping[str, Any]]) -> bool:

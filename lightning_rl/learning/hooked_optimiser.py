@@ -50,7 +50,7 @@ class HookedOptimiser(Optimiser):
         """The rate of now; an `optimizer_fn` sets its own."""
         if "optimizer_fn" not in self.hooks:
             return super().set_lr(env_steps)
-        self._look_around()
+        self._look_up_trainer()
         self.rate = float(self.torch_optimizer.param_groups[0]["lr"])
         return self.rate
 

@@ -6,7 +6,6 @@ one they are plain torch, so a policy learns alone as well.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,10 +18,9 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError, NonFiniteError, did_you_mean, first_line, import_object, short_repr
+from lightning_rl.learning.fast_steps import ENABLED, is_plain_adam, step_optimizer, step_with_trainer
 from lightning_rl.learning.flat_parameters import (
     FlatParameters,
-    adam_step,
-    is_plain_adam,
     is_small,
     with_gaps,
     without_gaps,
@@ -70,7 +68,7 @@ class Optimiser:
         self.is_known = name in OPTIMIZERS  # how it steps, and what it keeps of each parameter
         self.flat: list[FlatParameters] = []
         self._optimizer: torch.optim.Optimizer | None = None
-        self._bare = self._plain_adam = False  # whether nothing listens to the optimizer's steps; and it is such a one
+        self._bare = self._plain_adam = False  # whether the optimizer's steps have no hooks; and it is such a one
         self._takes_turns = False  # whether some group rests in some gradient steps
         self._direct = True  # plain torch calls are all that a step needs
         self._lightning_optimizer: Any = None
@@ -136,16 +134,16 @@ class Optimiser:
             group["lr"] = rate * group.get("lr_scale", 1.0)
         for flat in self.flat:
             flat.attach()
-        self._look_around()
+        self._look_up_trainer()
         return rate
 
-    def _look_around(self) -> None:
-        """Who runs the steps of this iteration, and who listens; asked once, for Lightning's answers cost much."""
+    def _look_up_trainer(self) -> None:
+        """Look up once an iteration whether a Trainer runs the steps, and which hooks there are: both cost much."""
         trainer: Any = self.policy.trainer if self.policy.in_trainer else None
         self._lightning_optimizer = None if trainer is None else self.policy.optimizers()
         self._scaler = None if trainer is None else getattr(trainer.precision_plugin, "scaler", None)
         self.loss_context = getattr(getattr(trainer, "precision_plugin", None), "loss_context", nullcontext)
-        self._direct = trainer is None or _nobody_listens(self.policy)
+        self._direct = trainer is None or (ENABLED and _has_no_step_hooks(self.policy))
         optimizer = self.torch_optimizer
         self._takes_turns = any("every" in group for group in optimizer.param_groups)
         hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
@@ -223,25 +221,18 @@ class Optimiser:
 
     def apply(self) -> None:
         """Step with the gradients that are there."""
-        lightning_optimizer = self._lightning_optimizer
-        if lightning_optimizer is None:
+        if self._lightning_optimizer is None:
             self._step()
         elif self._direct:
-            lightning_optimizer._on_before_step()  # counts the Trainer's global_step
-            self._step()
-            lightning_optimizer._on_after_step()
+            step_with_trainer(self._lightning_optimizer, self._step)
         else:
-            lightning_optimizer.step()
+            self._lightning_optimizer.step()
 
     def _step(self) -> None:
-        optimizer = self.torch_optimizer
-        if not self._bare:
-            optimizer.step()
-            return
-        # Without what torch wraps around each step (a profiler's record, hooks): a third of a small step's time.
-        with torch.no_grad():
-            if not (self._plain_adam and adam_step(optimizer)):
-                inspect.unwrap(type(optimizer).step)(optimizer)
+        if self._bare:
+            step_optimizer(self.torch_optimizer, self._plain_adam)
+        else:
+            self.torch_optimizer.step()
 
     def set_gradients(self, gradients: Sequence[Tensor | None]) -> None:
         """Put gradients (in the order of the policy's `parameters()`) where the next `apply` finds them."""
@@ -331,11 +322,11 @@ STEP_HOOKS = ("on_before_backward", "on_after_backward", "on_before_optimizer_st
 MODULE_HOOKS = (*STEP_HOOKS, "backward", "optimizer_step")
 
 
-def _nobody_listens(policy: Any) -> bool:
+def _has_no_step_hooks(policy: Any) -> bool:
     """Whether one device learns in plain precision and nothing overrides a hook around a gradient step.
 
-    Lightning offers each hook to every callback, which costs a small network's step a tenth of its time; where there
-    is nobody to hear it, the same torch calls are made directly.
+    Lightning calls each hook of every callback, which costs a small network's step a tenth of its time; where all of
+    them are empty, the same torch calls are made directly.
     """
     trainer = policy.trainer
     if type(trainer.strategy) is not SingleDeviceStrategy or type(trainer.precision_plugin) is not Precision:

@@ -21,6 +21,8 @@ class A3C(A2C):
         observation_space, action_space, entropy_coef, lr, max_grad_norm, keywords: as `A2C`.
     """
 
+    data = "gradients"
+
     def __init__(
         self,
         observation_space: gym.Space[Any],

@@ -22,6 +22,8 @@ class ApexDQN(DQN):
         observation_space, action_space, dueling, target_update_interval, lr, max_grad_norm, keywords: as `DQN`.
     """
 
+    data = "apex"
+
     def __init__(
         self,
         observation_space: gym.Space[Any],

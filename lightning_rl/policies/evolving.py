@@ -52,6 +52,7 @@ class Evolving(Policy):
         UnsupportedSpaceError: the model or the exploration has a loss of its own, which there are no rows for.
     """
 
+    data = "population"
     supports_recurrent = True
     uses_every_parameter = True
     evolves: ClassVar[bool] = True

@@ -48,6 +48,7 @@ class IMPALA(Policy):
         ConfigError: a number is out of range.
     """
 
+    data = "async"
     supports_recurrent = True
     uses_every_parameter = True
 

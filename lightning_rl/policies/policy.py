@@ -23,6 +23,7 @@ from lightning_rl.checkpoint_files import migrate_checkpoint, version_entry
 from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import Exploration, make_exploration, require_noisy_layers
 from lightning_rl.learning.custom_losses import CustomLosses, LossEntries
+from lightning_rl.learning.fast_steps import set_mode
 from lightning_rl.learning.gradients import GradientUpdate
 from lightning_rl.learning.learner import Learner
 from lightning_rl.learning.metrics import Metrics
@@ -111,6 +112,7 @@ class Policy(FastAttributes, LightningModule):
         iteration_metrics, learn_seconds: means of the last iteration, and how long its learning took.
     """
 
+    data: ClassVar[str] = "on_policy"  # the option of `conf/data` that feeds it where the config does not choose one
     supports_recurrent: ClassVar[bool] = False
     off_policy: ClassVar[bool] = False  # learns from transitions, of any policy, as a replay buffer gives them
     evolves: ClassVar[bool] = False  # learns from the returns of perturbed policies
@@ -523,8 +525,7 @@ class Policy(FastAttributes, LightningModule):
             for module in self.resting_modules() if mode else ():
                 module.training = False
             return self
-        for module in self._switched:
-            module.__dict__["training"] = mode
+        set_mode(self._switched, mode)
         return self
 
     def resting_modules(self) -> list[nn.Module]:

@@ -43,6 +43,7 @@ class R2D2(DQN):
         ConfigError: a number is out of range, or the returns' distribution is asked for.
     """
 
+    data = "sequences"
     supports_recurrent = True
 
     def __init__(

@@ -58,6 +58,7 @@ class SAC(Policy):
         ConfigError: a number is out of range.
     """
 
+    data = "replay"
     off_policy = True
     log_alpha: Tensor
 

@@ -45,6 +45,7 @@ class SimpleQ(Policy):
         ConfigError: a number is out of range.
     """
 
+    data = "replay"
     off_policy = True
     uses_every_parameter = True
     model: QModel

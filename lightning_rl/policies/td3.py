@@ -49,6 +49,7 @@ class TD3(Policy):
         ConfigError: a number is out of range.
     """
 
+    data = "replay"
     off_policy = True
     low: Tensor
     high: Tensor

@@ -155,7 +155,7 @@ class TrainOneStep:
         Priorities: `buffer.update_priorities(batch.batch_indexes, info["default_policy"]["td_error"])`.
         """
         batch = batch.to(self.policy.device)
-        info: dict[str, Any] = {"learner_stats": self.policy.learn_on_batch(batch)}
+        info: dict[str, Any] = {"learner_stats": self.policy.learner.learn_on(batch)}
         if not is_fragment(batch) and "td_errors" in batch:
             info["td_error"] = batch["td_errors"].cpu().numpy()
         return batch, {"default_policy": info}

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lightning_rl.learning.fast_steps import adam_step, is_plain_adam
 from lightning_rl.learning.flat_parameters import (
     FlatParameters,
-    adam_step,
-    is_plain_adam,
     is_small,
     with_gaps,
     without_gaps,

@@ -1,0 +1,108 @@
+"""Private parts of torch and Lightning that make small gradient steps faster, each beside the plain way.
+
+A small network's step is bound by the number of Python and torch calls, not by arithmetic. Both ways compute the same
+numbers (`tests/learning/test_fast_steps.py`). The fast ones are taken with the versions that were tested, and not with
+`LIGHTNING_RL_PLAIN_STEPS=1` in the environment.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import lightning
+import torch
+from torch import nn
+
+__all__ = [
+    "ENABLED",
+    "adam_step",
+    "is_plain_adam",
+    "is_tested",
+    "set_mode",
+    "step_optimizer",
+    "step_with_trainer",
+]
+
+TESTED = {"torch": ((2, 6), (2, 13)), "lightning": ((2, 6), (2, 6))}  # from, to: major and minor version
+
+
+def is_tested(package: str, version: str) -> bool:
+    """Whether `version`, such as "2.13.0+cpu", is one of a package that the fast ways were tested with."""
+    major, minor = version.split(".")[:2]
+    lowest, highest = TESTED[package]
+    return lowest <= (int(major), int(minor)) <= highest
+
+
+ENABLED = (
+    is_tested("torch", torch.__version__)
+    and is_tested("lightning", lightning.__version__)
+    and os.environ.get("LIGHTNING_RL_PLAIN_STEPS", "0") in ("", "0")
+)
+
+
+def set_mode(modules: Iterable[nn.Module], training: bool) -> None:
+    """Set the `training` flag of each of these modules; `nn.Module.__setattr__` costs ten times as much."""
+    for module in modules:
+        if ENABLED:
+            module.__dict__["training"] = training
+        else:
+            module.training = training
+
+
+def step_with_trainer(lightning_optimizer: Any, step: Any) -> None:
+    """Call `step` between the two calls by which Lightning counts `global_step`."""
+    lightning_optimizer._on_before_step()
+    step()
+    lightning_optimizer._on_after_step()
+
+
+def step_optimizer(optimizer: torch.optim.Optimizer, is_adam: bool) -> None:
+    """An optimizer's step without what torch wraps around it (a profiler's record, hooks): a third of a small one.
+
+    Args:
+        optimizer: without hooks.
+        is_adam: whether `is_plain_adam` is true of it, and each group has one parameter.
+    """
+    if not ENABLED:
+        optimizer.step()
+        return
+    with torch.no_grad():
+        if not (is_adam and adam_step(optimizer)):
+            inspect.unwrap(type(optimizer).step)(optimizer)
+
+
+def is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether torch's fused Adam kernel alone is what the optimizer's own step does."""
+    if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
+        return False
+    return all(
+        group["fused"] and not (group["amsgrad"] or group["capturable"] or group["maximize"])
+        for group in optimizer.param_groups
+    )
+
+
+def adam_step(optimizer: torch.optim.Optimizer) -> bool:
+    """Step a plain Adam or AdamW by torch's fused kernel alone, without sorting its tensors by device first.
+
+    Returns:
+        Whether it was done: not in a first step, which makes the moments.
+    """
+    groups = [group for group in optimizer.param_groups if group["params"][0].grad is not None]
+    states: list[Any] = [optimizer.state.get(group["params"][0]) for group in groups]
+    if not all(states):
+        return False
+    for group, state in zip(groups, states, strict=True):
+        (parameter,) = group["params"]
+        state["step"] += 1
+        decoupled = group.get("decoupled_weight_decay", isinstance(optimizer, torch.optim.AdamW))
+        kernel: Any = torch._fused_adamw_ if decoupled else torch._fused_adam_  # type: ignore[attr-defined]
+        beta1, beta2 = group["betas"]
+        kernel(
+            [parameter], [parameter.grad], [state["exp_avg"]], [state["exp_avg_sq"]], [], [state["step"]],
+            lr=group["lr"], beta1=beta1, beta2=beta2, weight_decay=group["weight_decay"], eps=group["eps"],
+            amsgrad=False, maximize=False,
+        )  # fmt: skip
+    return True

@@ -1,0 +1,189 @@
+"""A class's own way to learn is what runs and what is counted, in every pipeline; what a class says of itself holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from lightning_rl import Algorithm, RLCallback
+from lightning_rl.config import compose_config
+from lightning_rl.config.groups import group_options, option_text
+from lightning_rl.errors import ConfigError, import_object
+from lightning_rl.policies import A3C, DQN, PPO, Policy
+from lightning_rl.sample_batch import SampleBatch
+
+SMALL_REPLAY = ["data=replay", "workers=replay", "data.learning_starts=32", "data.batch_size=16"]
+PIPELINES: dict[str, tuple[type[Policy], list[str]]] = {
+    "rollouts": (PPO, ["workers.fragment_length=32"]),
+    "replay": (DQN, SMALL_REPLAY),
+}
+
+
+def by_gradients(base: type[Policy]) -> type[Policy]:
+    """The algorithm, whose `learn_on_batch` is one gradient step by its two halves."""
+
+    class ByGradients(base):  # type: ignore[misc, valid-type]
+        calls: list[int]
+
+        def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
+            self.calls.append(batch.count)
+            gradients, info = self.compute_gradients(batch)
+            self.apply_gradients(gradients)
+            return info
+
+    return ByGradients
+
+
+def halves(base: type[Policy]) -> type[Policy]:
+    """The algorithm with halves of a gradient step of its own; the second does not count the step."""
+
+    class Halves(base):  # type: ignore[misc, valid-type]
+        calls: list[int]
+
+        def compute_gradients(self, batch: SampleBatch) -> Any:
+            self.calls.append(batch.count)
+            return super().compute_gradients(batch)
+
+        def apply_gradients(self, gradients: Any) -> Any:
+            with torch.no_grad():
+                for parameter, gradient in zip(self.parameters(), gradients, strict=True):
+                    if gradient is not None:
+                        parameter -= 1e-3 * torch.as_tensor(gradient)
+
+    return Halves
+
+
+def trained(policy_class: type[Policy], path: Path, *overrides: str, iterations: int = 2) -> Any:
+    algorithm = Algorithm(policy_class, "CartPole-v1", overrides=[f"run_dir={path}", *overrides])
+    algorithm.policy.calls = []
+    for _ in range(iterations):
+        algorithm.train()
+    algorithm.stop()
+    return algorithm.policy
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_class_s_own_learn_on_batch_runs_and_is_counted(name: str, tmp_path: Path) -> None:
+    base, overrides = PIPELINES[name]
+    policy = trained(by_gradients(base), tmp_path, *overrides)
+    assert policy.calls and policy.gradient_steps == len(policy.calls)
+    assert policy.iterations == 2 and policy.env_steps > 0 and "loss" in policy.iteration_metrics
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_own_halves_of_a_gradient_step_run_and_are_counted(name: str, tmp_path: Path) -> None:
+    base, overrides = PIPELINES[name]
+    policy = trained(halves(base), tmp_path, *overrides)
+    assert policy.calls and policy.gradient_steps == len(policy.calls)
+    assert policy.iterations == 2 and policy.env_steps > 0 and "loss" in policy.iteration_metrics
+
+
+def test_own_halves_of_a_gradient_step_serve_gradients_of_workers(tmp_path: Path) -> None:
+    policy = trained(halves(A3C), tmp_path, "data=gradients", "workers=gradients")
+    assert policy.gradient_steps == 20 and policy.iterations == 2 and policy.env_steps > 0
+
+
+def test_a_learn_on_batch_around_the_base_s_is_counted_once(tmp_path: Path) -> None:
+    class Around(PPO):
+        def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
+            return {**super().learn_on_batch(batch), "own": 1.0}
+
+    policy = trained(Around, tmp_path / "own", "workers.fragment_length=32", "policy.passes=2")
+    plain = trained(PPO, tmp_path / "plain", "workers.fragment_length=32", "policy.passes=2")
+    counts = [(each.env_steps, each.iterations, each.gradient_steps) for each in (policy, plain)]
+    assert counts[0] == counts[1] and policy.iteration_metrics["own"] == 1.0
+    for ours, base in zip(policy.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(ours, base)
+
+
+def test_stop_on_steps_ends_a_run_of_a_class_that_learns_in_its_own_way(tmp_path: Path) -> None:
+    """The stop rule reads the counter that the learner's frame counts."""
+    policy = trained(by_gradients(PPO), tmp_path, "workers.fragment_length=32", iterations=3)
+    assert policy.env_steps >= 3 * 32 * 0.9
+
+
+# -- constructors -----------------------------------------------------------------------------------------------------
+class OtherNames(PPO):
+    def __init__(self, obs_space: Any, act_space: Any, **keywords: Any) -> None:
+        super().__init__(obs_space, act_space, **keywords)
+
+
+class ByPlace(PPO):
+    def __init__(self, *spaces: Any, **keywords: Any) -> None:
+        super().__init__(*spaces, **keywords)
+
+
+@pytest.mark.parametrize("policy_class", [OtherNames, ByPlace])
+def test_spaces_are_the_first_two_arguments_whatever_their_names(policy_class: Any, tmp_path: Path) -> None:
+    algorithm = Algorithm(policy_class, "CartPole-v1", overrides=[f"run_dir={tmp_path}", "workers.fragment_length=32"])
+    algorithm.train()
+    loaded = Policy.load(algorithm.save(), policy_class)
+    algorithm.stop()
+    for ours, theirs in zip(loaded.parameters(), algorithm.policy.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert type(algorithm.policy.copy_for_acting()) is policy_class
+
+
+# -- the data that a class needs --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", group_options("policy"))
+def test_a_class_names_the_kind_of_data_that_its_config_chooses(name: str) -> None:
+    chosen = compose_config([f"policy={name}", "env=none" if "none" in group_options("env") else "env=cartpole"])
+    policy_class = import_object(chosen["policy"]["_target_"])
+    of_config = import_object(chosen["data"]["_target_"])
+    named = yaml.safe_load(option_text("data", policy_class.data))
+    while "_target_" not in named:
+        named = yaml.safe_load(option_text("data", named["defaults"][0]))
+    assert issubclass(of_config, import_object(named["_target_"]))
+
+
+class Transitions(Policy):
+    """An off-policy algorithm without a file in `conf/`."""
+
+    data = "replay"
+    off_policy = True
+
+    def loss(self, batch: SampleBatch) -> Any:
+        loss = self.evaluate(batch)[1].square().mean()
+        return loss, {"loss": loss}
+
+
+def test_a_class_without_a_config_file_gets_the_data_that_it_names(tmp_path: Path) -> None:
+    config = compose_config([f"policy={__name__}:Transitions", "env=cartpole"])
+    assert config["data"]["_target_"].endswith("ReplayDataModule") and config["workers"]["fragment_length"] < 128
+
+
+@pytest.mark.parametrize(
+    ("policy", "data", "message"),
+    [
+        ("dqn", "on_policy", "DQN learns from replayed transitions, and RolloutDataModule feeds rollouts of its own"),
+        (f"{__name__}:Transitions", "on_policy", "Transitions learns from replayed transitions.*: use data=replay"),
+        ("es", "on_policy", "ES learns from the returns of perturbed policies.*: use data=population"),
+        ("ppo", "replay", "PPO learns from rollouts of its own policy.*: use data=on_policy"),
+        ("ppo", "population", "PPO learns from rollouts of its own policy.*: use data=on_policy"),
+    ],
+)
+def test_data_of_another_kind_is_refused(policy: str, data: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Algorithm(policy, "cartpole", overrides=[f"data={data}", f"run_dir={tmp_path}", "workers=default"]).train()
+
+
+# -- callbacks --------------------------------------------------------------------------------------------------------
+class Counting(RLCallback):
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def on_learn_on_batch(self, **_: Any) -> None:
+        self.calls += 1
+
+
+def test_the_callback_that_is_given_is_the_one_that_is_called(tmp_path: Path) -> None:
+    callback = Counting()
+    overrides = [f"run_dir={tmp_path}", "workers.fragment_length=32"]
+    algorithm = Algorithm("ppo", "cartpole", overrides=overrides, config={"callbacks": [callback]})
+    algorithm.train()
+    algorithm.stop()
+    assert callback.calls == 1

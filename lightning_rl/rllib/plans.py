@@ -23,7 +23,7 @@ from lightning_rl.data.plans import (
     take,
 )
 from lightning_rl.errors import ConfigError
-from lightning_rl.rollouts.policy_verbs import PolicyVerbs
+from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 from lightning_rl.signatures import call_with_accepted_args
 
@@ -233,6 +233,17 @@ class ClassicPlan:
         return self._running[1]
 
 
+class LearningWorker(RolloutWorker):
+    """The worker whose policy learns; it has no environments, so it does not sample.
+
+    Args:
+        policy: that learns.
+    """
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+
+
 class PlanWorkers:
     """The workers of a plan, with the policy that learns: what a `WorkerSet` does, and the time that it takes noted.
 
@@ -248,11 +259,9 @@ class PlanWorkers:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.workers, name)
 
-    def local_worker(self) -> PolicyVerbs:
-        """Who has the policy that learns."""
-        learner = PolicyVerbs()
-        learner.policy = self.policy
-        return learner
+    def local_worker(self) -> LearningWorker:
+        """The worker whose policy learns."""
+        return LearningWorker(self.policy)
 
     def sample(self) -> SampleBatch:
         """One fragment of every worker."""

@@ -7,6 +7,7 @@ a fragment that starts with a reset can be computed again anywhere.
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from lightning_rl.envs.creator import EnvCreator, autoreset_mode
-from lightning_rl.errors import EnvError
+from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.exploration import Actor, Exploration
 from lightning_rl.models.filters import RunningReturns
 from lightning_rl.rollouts.env_restarts import EnvRestarts
@@ -33,24 +34,24 @@ from lightning_rl.rollouts.fragments import (
     without_last,
 )
 from lightning_rl.rollouts.gather import split
-from lightning_rl.rollouts.policy_verbs import PolicyVerbs, made_policy
 from lightning_rl.rollouts.recurrent_state import PolicyMemory
 from lightning_rl.rollouts.space_watch import SpaceWatch
-from lightning_rl.sample_batch import SampleBatch, env_steps
+from lightning_rl.sample_batch import SampleBatch, env_steps, is_fragment
 
-__all__ = ["BATCH_MODES", "RolloutWorker"]
+__all__ = ["BATCH_MODES", "DEFAULT_POLICY", "RolloutWorker", "instantiate_policy"]
 
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
+DEFAULT_POLICY = "default_policy"  # the id of the one policy where weights are keyed by policy
 WORKER_HOOKS = ("on_episode_start", "on_episode_step", "on_episode_end", "on_sample_end")
 
 
-class RolloutWorker(PolicyVerbs):
+class RolloutWorker:
     """A policy acting in `num_envs` environments.
 
     Args:
         env: how to make the environments; anything that `EnvCreator` takes as `id` works too.
         policy: what acts: `compute_actions`, `env_actions`, `get_initial_state`, `seed_exploration`, `env_steps`; or a
-            class, built from the environment's spaces and `policy_config` (`made_policy`).
+            class, built from the environment's spaces and `policy_config` (`instantiate_policy`).
         num_envs: environments stepped together, ≥ 1.
         fragment_length: steps per environment in one sample, ≥ 1.
         batch_mode: "truncate_episodes" cuts a sample after `fragment_length` rows; "complete_episodes" starts with a
@@ -103,9 +104,8 @@ class RolloutWorker(PolicyVerbs):
         if batch_mode not in BATCH_MODES:
             raise ValueError(f"batch_mode={batch_mode!r} is unknown; choose one of {', '.join(BATCH_MODES)}")
         self.env_creator = EnvCreator.from_spec(env)
-        made = isinstance(policy, type)
-        self.policy = policy = made_policy(policy, self.env_creator, policy_config)
-        self.postprocess = made if postprocess is None else postprocess
+        self.postprocess = isinstance(policy, type) if postprocess is None else postprocess
+        self.policy = policy = instantiate_policy(policy, self.env_creator, policy_config)
         self.num_envs, self.fragment_length, self.batch_mode = num_envs, fragment_length, batch_mode
         self.seed, self.stream, self.worker_index, self.explore = seed, stream, worker_index, explore
         self._unread = {} if record_logp else {"logp": False}
@@ -132,7 +132,7 @@ class RolloutWorker(PolicyVerbs):
     @classmethod
     def as_remote(cls, **options: Any) -> Any:
         """The Ray actor class of this worker: `as_remote(num_cpus=1).remote(env, policy, …)`; `options` are Ray's."""
-        # By name: Ray is imported by nobody who does not ask for it, and ray/worker_set.py imports this file.
+        # By name: Ray is imported only on demand, and ray/worker_set.py imports this file.
         return importlib.import_module("lightning_rl.rollouts.ray.worker_set").as_remote(cls, **options)
 
     # -- sampling -----------------------------------------------------------------------------------------------------
@@ -203,6 +203,60 @@ class RolloutWorker(PolicyVerbs):
     def stop(self) -> None:
         """Close the environments."""
         self.env.close()
+
+    # -- weights, gradients, learning ---------------------------------------------------------------------------------
+    def get_policy(self, policy_id: str = DEFAULT_POLICY) -> Any:
+        """The policy.
+
+        Raises:
+            ConfigError: the worker has no policy of that id.
+        """
+        if policy_id != DEFAULT_POLICY:
+            raise ConfigError(f"policy_id={policy_id!r}: this worker has one policy, {DEFAULT_POLICY!r}")
+        return self.policy
+
+    def get_weights(self) -> dict[str, Any]:
+        """The weights by policy id: `{"default_policy": …}`."""
+        return {DEFAULT_POLICY: self.policy.get_weights()}
+
+    def set_weights(self, weights: Mapping[str, Any], env_steps: int | None = None) -> None:
+        """Act with these weights from now on.
+
+        Args:
+            weights: as `get_weights` gives them; or one policy's own.
+            env_steps: environment steps of the learner, which exploration and schedules follow; `None` leaves the
+                policy's own count as it is.
+        """
+        self.policy.set_weights(weights[DEFAULT_POLICY] if set(weights) == {DEFAULT_POLICY} else weights)
+        if env_steps is not None:
+            self.policy.env_steps = env_steps
+
+    def compute_gradients(self, samples: SampleBatch) -> tuple[Any, dict[str, float]]:
+        """Gradients on these samples, and metrics; the optimizer does not step."""
+        return self.policy.compute_gradients(samples)
+
+    def apply_gradients(self, gradients: Any) -> None:
+        """Step the optimizer with gradients, perhaps those of another worker."""
+        self.policy.apply_gradients(gradients)
+
+    def contribute(self) -> Any:
+        """Sample, and compute the gradients on the sample.
+
+        Returns:
+            `policy.learner.gradient_update(samples)`: the gradients, and what the learner needs beside them.
+        """
+        samples = self.sample()
+        while not has_experience(samples):
+            samples = self.sample()
+        return self.policy.learner.gradient_update(samples)
+
+    def learn_on_batch(self, samples: SampleBatch) -> dict[str, float]:
+        """Train this worker's policy on the samples; its metrics."""
+        return self.policy.learn_on_batch(samples)
+
+    def apply(self, fn: Callable[[Any], Any]) -> Any:
+        """`fn(worker)`, in the process of the worker."""
+        return fn(self)
 
     # -- one fragment -------------------------------------------------------------------------------------------------
     def _begin_fragment(self) -> None:
@@ -328,3 +382,39 @@ class RolloutWorker(PolicyVerbs):
     def _where(self) -> str:
         place = f"(fragment {self.fragment}, seed {self.seed})"
         return f"environment {self.env_creator.name!r} of worker {self.worker_index} {place}"
+
+
+def has_experience(samples: SampleBatch) -> bool:
+    """Whether a sample has rows of experience; a fragment of one step may hold nothing but resets."""
+    return bool(samples.valid.any()) if is_fragment(samples) else samples.count > 0
+
+
+def instantiate_policy(policy: Any, env: EnvCreator, config: Mapping[str, Any] | None) -> Any:
+    """The policy of a worker: the given object, or one built from the given class and the environment's spaces.
+
+    Args:
+        policy: an object that acts, or a class. A class whose constructor has a parameter `config` without a default,
+            as RLlib's have, is called with (observation space, action space, config); another one gets the config as
+            keywords.
+        env: gives the spaces; the environment is checked.
+        config: for the constructor.
+
+    Raises:
+        ConfigError: the constructor does not take this.
+        EnvError: the environment cannot be made, or breaks the Gymnasium API.
+    """
+    if not isinstance(policy, type):
+        if config is not None:
+            raise ConfigError(f"policy_config={dict(config)!r} with a policy that is built already: pass its class")
+        return policy
+    parameters = inspect.signature(policy).parameters
+    takes_config = "config" in parameters and parameters["config"].default is inspect.Parameter.empty
+    arguments, keywords = ((dict(config or {}),), {}) if takes_config else ((), dict(config or {}))
+    try:
+        inspect.signature(policy).bind(None, None, *arguments, **keywords)
+    except TypeError as error:
+        raise ConfigError(
+            f"policy {policy.__name__}: {error}; its constructor is called with (observation_space, action_space, "
+            "config), or with policy_config as keywords"
+        ) from error
+    return policy(*env.spaces(), *arguments, **keywords)

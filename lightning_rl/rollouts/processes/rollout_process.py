@@ -27,7 +27,7 @@ class Recipe:
         env: how to make the environments.
         policy_class, arguments: what acts, and the spaces and keywords that its constructor gets.
         options: keywords of `RolloutWorker`.
-        registered: `ModelCatalog.registered()`.
+        registered: `ModelCatalog.registered_classes()`.
         reset_timeout_s, step_timeout_s: as `Limits`.
     """
 

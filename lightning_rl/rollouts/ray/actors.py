@@ -11,8 +11,8 @@ import torch
 from lightning_rl.envs.registry import register_env, registered_envs
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.rollouts.asking import Answered
-from lightning_rl.rollouts.policy_verbs import DEFAULT_POLICY
 from lightning_rl.rollouts.ray.session import fetched, first_ready
+from lightning_rl.rollouts.rollout_worker import DEFAULT_POLICY
 from lightning_rl.sample_batch import SampleBatch, concat_samples
 
 __all__ = ["ActorSet", "as_remote"]

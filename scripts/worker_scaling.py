@@ -24,11 +24,11 @@ import numpy as np
 
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.policies import PPO
-from lightning_rl.rollouts.processes.limits import Limits, News, Request
+from lightning_rl.rollouts.processes.completion_queue import CompletionQueue
+from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.rollouts.processes.process_worker_set import SMALL_BYTES, ProcessWorkerSet
-from lightning_rl.rollouts.processes.requests import Requests
 from lightning_rl.rollouts.processes.rollout_process import RolloutProcess
-from lightning_rl.rollouts.processes.supervisor import Supervisor
+from lightning_rl.rollouts.processes.supervisor import ProcessReport, Request, Supervisor
 from lightning_rl.rollouts.processes.transport import Outcome
 from lightning_rl.sample_batch import SampleBatch
 
@@ -55,12 +55,12 @@ class CannedProcess(RolloutProcess):
     def sample(self, indices: Sequence[int], *acting: Any) -> list[tuple[int, Any, Any]]:
         return [(index, self.canned, {"episode_returns": [], "episode_lengths": []}) for index in indices]
 
-    def sample_apart(self, indices: Sequence[int], *acting: Any) -> tuple[list[Any], list[Any]]:
+    def sample_in_place(self, indices: Sequence[int], *acting: Any) -> tuple[list[Any], list[Any]]:
         sampled = self.sample(indices)
         return [each for _, each, _ in sampled], [(index, 400, each.nbytes, m) for index, each, m in sampled]
 
-    def _news(self) -> News:
-        return News({index: {"fragment": 0, "env_steps": 0} for index in self.indices}, 0, 0.0)
+    def _report(self) -> ProcessReport:
+        return ProcessReport({index: {"fragment": 0, "env_steps": 0} for index in self.indices}, 0, 0.0)
 
 
 def real(fragments: int, repeats: int) -> dict[str, float]:
@@ -75,12 +75,12 @@ def real(fragments: int, repeats: int) -> dict[str, float]:
     workers.sync_weights(policy)
 
     def brought() -> None:
-        workers.request(2, 0)
-        workers.fetch(workers.receive())
+        workers.submit_samples(2, 0)
+        workers.fetch(workers.next_sample())
 
     found = {}
     for name, nbytes in SIZES.items():
-        workers._all("make", lambda request, nbytes=nbytes: (nbytes,))
+        workers._call_all("make", lambda request, nbytes=nbytes: (nbytes,))
         for _ in range(100):
             brought()
         own = cpu_ms(brought, fragments, time.thread_time)
@@ -114,7 +114,7 @@ class SteadyTransport:
         self.seconds = 0.0
         self.processes = 0
         self._ends: deque[tuple[float, int, Any]] = deque()
-        self._news = News({}, 0, 0.0)
+        self._report = ProcessReport({}, 0, 0.0)
 
     def now(self) -> float:
         return self.seconds
@@ -123,7 +123,7 @@ class SteadyTransport:
         self.processes += 1
         return self.processes
 
-    def submit(self, process: int, token: int, method: str, arguments: Sequence[Any], apart: bool) -> Any:
+    def submit(self, process: int, token: int, method: str, arguments: Sequence[Any], in_place: bool) -> Any:
         self._ends.append((self.seconds + 1.0, token, [(process, 400, 18_000, {})]))
         return token
 
@@ -133,32 +133,38 @@ class SteadyTransport:
             return []
         at, token, value = self._ends.popleft()
         self.seconds = max(self.seconds, at) + 1e-9
-        return [Outcome(token, (value, self._news), None, at)]
+        return [Outcome(token, (value, self._report), None, at)]
 
     def kill(self, process: int) -> None: ...
 
 
-def simulated_requests(count: int) -> Callable[[], Request]:
+def simulated_requests(count: int) -> Callable[[], Request | None]:
     """What takes the next fragment from `count` workers with two requests each, after some rounds of all of them."""
     names = [f"process {number}" for number in range(count)]
     supervisor = Supervisor(
-        SteadyTransport(), names, Limits(), first=lambda process: (process.number,), hear=lambda news: None
+        SteadyTransport(),
+        names,
+        Limits(),
+        start_arguments=lambda process: (process.number,),
+        on_report=lambda report: None,
     )
 
     def arguments(request: Request) -> tuple[int, int]:
-        requests.acts(request, 7)
-        return request.number, 7
+        requests.record_weights(request, 7)
+        return request.process_number, 7
 
-    requests = Requests(supervisor, lambda n: Request(n, "sample_apart", arguments, apart=True, timed=True))
+    requests = CompletionQueue(
+        supervisor, lambda n: Request(n, "sample_in_place", arguments, in_place=True, timed=True)
+    )
     supervisor.start()
     requests.fill(1)  # then staggered, so that fragments come one by one as in a run that lasts
     for _ in range(count):
-        requests.take()
+        requests.next_done()
         requests.fill(2)
 
-    def take() -> Request:
+    def take() -> Request | None:
         requests.fill(2)
-        return requests.take()
+        return requests.next_done()
 
     for _ in range(3 * count):
         take()

@@ -59,7 +59,7 @@ class StopCallback(Callback):
         if self.signals is not None:
             self.signals.install()
             self.signals.deferring = True
-            self._let_workers_hear(trainer, self.signals)
+            self._limit_waiting(trainer, self.signals)
         if self.total_env_steps is not None and pl_module.env_steps >= self.total_env_steps:
             self.reason, trainer.should_stop = "total_env_steps", True
 
@@ -82,11 +82,11 @@ class StopCallback(Callback):
             self.reason = "interrupted"
         self._stop_deferring(trainer)
 
-    def _let_workers_hear(self, trainer: Trainer, signals: StopSignals) -> None:
-        """Workers that hang must not keep a run from ending; where there are other ranks, these would wait instead."""
-        heed = getattr(getattr(trainer, "datamodule", None), "heed", None)
-        if heed is not None and trainer.world_size == 1:
-            heed(lambda: signals.received is not None)
+    def _limit_waiting(self, trainer: Trainer, signals: StopSignals) -> None:
+        """Let a signal end waits for workers that hang; not with several ranks, where the others would wait instead."""
+        stop_when = getattr(getattr(trainer, "datamodule", None), "stop_when", None)
+        if stop_when is not None and trainer.world_size == 1:
+            stop_when(lambda: signals.received is not None)
 
     def _decide(self, trainer: Trainer, policy: Any, evaluated: bool) -> None:
         reason = self._rule_met(trainer, policy, evaluated)

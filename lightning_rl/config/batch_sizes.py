@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning_rl.config.ranks import ranks_of
 from lightning_rl.errors import ConfigError
-from lightning_rl.rollouts.slices import logical_workers
+from lightning_rl.rollouts.logical_workers import logical_workers
 
 __all__ = ["check_minibatches", "check_population"]
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.datasets import timed
-from lightning_rl.data.demand import Demand
+from lightning_rl.data.inflight_requests import InflightRequests
 from lightning_rl.data.initial_priorities import ClippedRewards, InitialPriorities
 from lightning_rl.data.plans import NOT_READY, concurrently, for_each
 from lightning_rl.data.replay_datamodule import Intensity, ReplayDataModule
@@ -20,9 +20,9 @@ from lightning_rl.data.running_returns import check_no_running_returns
 from lightning_rl.data.shards import ReplayShard, ReplayShards
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, Range, WholeEnvSteps
-from lightning_rl.rollouts.gather import Receipt
-from lightning_rl.rollouts.processes.services import make_services
-from lightning_rl.rollouts.slices import logical_workers
+from lightning_rl.rollouts.logical_workers import logical_workers
+from lightning_rl.rollouts.processes.remote_objects import make_objects
+from lightning_rl.rollouts.worker_results import SampleReference
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import to_env_steps
 from lightning_rl.signatures import ImportPath
@@ -101,7 +101,7 @@ class ApexDataModule(ReplayDataModule):
                 f"fragment's end: raise workers.fragment_length to {n_step} at least, or lower data.n_step"
             )
         self.num_shards, self.max_staleness = num_shards, max_staleness
-        self.demand, self.requests_per_shard = Demand(requests_per_worker), requests_per_shard
+        self.inflight, self.requests_per_shard = InflightRequests(requests_per_worker), requests_per_shard
         self._staleness = 0  # the largest since the last report
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class ApexDataModule(ReplayDataModule):
             buffers = [{"buffer": self.make_buffer(policy)} for _ in range(self.num_shards)]
             RolloutDataModule.setup(self, stage)  # starts Ray where that is needed
             remedy = "lower data.capacity"
-            shards = make_services(ReplayShard, buffers, remote=self.num_workers > 0, remedy=remedy)
+            shards = make_objects(ReplayShard, buffers, remote=self.num_workers > 0, remedy=remedy)
             self.replay = ReplayShards(shards, self.batch_size, ahead=self.requests_per_shard, seed=self.seed)
         super().setup(stage)
 
@@ -145,31 +145,31 @@ class ApexDataModule(ReplayDataModule):
         """A checkpoint is written: as a resumed run will, this one starts with seeded resets and with new draws."""
         super().cut_environments()
         if self.replay is not None:
-            self.replay.forget_draws()
+            self.replay.discard_draws()
 
     def stop(self) -> None:
         """Close all environments and processes; safe to call again."""
         if self.replay is not None and self.num_workers > 0:
             self.replay.stop()
             self.replay, self._counting = None, False
-        self.demand.start_again()
+        self.inflight.forget_weights()
         super().stop()
 
     # -- acting and drawing -------------------------------------------------------------------------------------------
-    def receipts(self) -> Iterator[Receipt]:
-        """What the workers have collected, as it becomes ready, without end.
+    def samples(self) -> Iterator[SampleReference]:
+        """References to the samples of the workers, as they become ready, without end.
 
-        They are asked for more when no gradient step is due, so with the newest weights, and so that acting cannot run
-        away from learning.
+        New requests are submitted when no gradient step is due: so they are sent with the newest weights, and acting
+        does not run away from learning.
         """
         policy = self._policy()
         while True:
-            if self.due <= 0 or self.workers.oldest is None:
-                self.demand.send(self.workers, policy)
-            yield self.demand.receive(self.workers)
+            if self.due <= 0 or self.workers.oldest_gradient_steps is None:
+                self.inflight.submit(self.workers, policy)
+            yield self.inflight.next_sample(self.workers)
 
     def store(self, fragment: Any) -> Any:
-        """Hand a receipt's fragments on to a shard, and count their steps."""
+        """Send the fragments of a sample to a shard, and count their environment steps."""
         policy = self._policy()
         self._staleness = max(self._staleness, policy.gradient_steps - fragment.gradient_steps)
         fragments = fragment.fragments
@@ -187,7 +187,7 @@ class ApexDataModule(ReplayDataModule):
             yield NOT_READY if batch is None else Draw(batch)
 
     def _next_batch(self) -> SampleBatch | None:
-        policy, oldest = self._policy(), self.workers.oldest
+        policy, oldest = self._policy(), self.workers.oldest_gradient_steps
         if oldest is not None and policy.gradient_steps - oldest >= self.max_staleness:
             return None
         batch = self.replay.sample(policy.env_steps)
@@ -209,7 +209,7 @@ class ApexDataModule(ReplayDataModule):
 
 def receive_and_replay(workers: Any, policy: Any, replay: ApexDataModule) -> Iterator[Any]:
     """Take what a worker has collected and store it; then draw until no gradient step is due; and again."""
-    store = for_each(timed(replay.receipts(), replay.took), replay.store)
+    store = for_each(timed(replay.samples(), replay.took), replay.store)
     return concurrently([store, replay.draws_due()], round_robin_weights=[1, "*"])
 
 

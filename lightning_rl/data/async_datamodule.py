@@ -14,15 +14,15 @@ from typing import Any, Literal
 
 from lightning_rl.data.async_dataset import AsyncDataset
 from lightning_rl.data.datamodule import RolloutDataModule, logical_workers
-from lightning_rl.data.demand import Demand
 from lightning_rl.data.fragment_joiner import FragmentJoiner
+from lightning_rl.data.inflight_requests import InflightRequests
 from lightning_rl.data.running_returns import check_no_running_returns
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.ranges import Count, NonNegative, Positive, Seed, Whole
 from lightning_rl.replay.storage import estimated_bytes
-from lightning_rl.rollouts.gather import Receipt, owned
-from lightning_rl.rollouts.processes.services import make_services
+from lightning_rl.rollouts.processes.remote_objects import make_objects
 from lightning_rl.rollouts.worker_options import Processes
+from lightning_rl.rollouts.worker_results import SampleReference, as_writable
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
 from lightning_rl.signatures import ImportPath
@@ -37,17 +37,17 @@ class Ahead:
     """A training batch that is joined, or will be.
 
     Attributes:
-        answer: gives it.
-        receipts: what it is made of.
+        future: gives the batch.
+        samples: of which it is made.
     """
 
-    answer: Any
-    receipts: Sequence[Receipt]
+    future: Any
+    samples: Sequence[SampleReference]
 
     @property
     def oldest(self) -> int:
         """Gradient steps of the oldest weights that acted."""
-        return min(receipt.gradient_steps for receipt in self.receipts)
+        return min(sample.gradient_steps for sample in self.samples)
 
 
 class AsyncDataModule(RolloutDataModule):
@@ -110,9 +110,9 @@ class AsyncDataModule(RolloutDataModule):
         self.replay_proportion, self.replay_slots = replay_proportion, replay_slots
         self.num_aggregators = num_aggregators
         self.dropped = 0  # env steps of fragments that were too old
-        self.demand = Demand(requests_per_worker)
+        self.inflight = InflightRequests(requests_per_worker)
         self.joiners: list[Any] = []
-        self._group: list[Receipt] = []  # on the way to a batch
+        self._group: list[SampleReference] = []  # on the way to a batch
         self._ahead: deque[Ahead] = deque()
         self._batches = 0  # so many were joined
         self._staleness = 0  # the largest since the last report
@@ -138,7 +138,7 @@ class AsyncDataModule(RolloutDataModule):
             )
         super().setup(stage)  # starts Ray where that is needed
         if first:
-            self.demand = Demand(
+            self.inflight = InflightRequests(
                 self.requests_per_worker,
                 max_bytes=self.max_outstanding_mb * MB / self._ranks,
                 in_order=self.order == "fixed",
@@ -149,17 +149,17 @@ class AsyncDataModule(RolloutDataModule):
             keywords = {"replay_proportion": self.replay_proportion, "replay_slots": slots}
             remote = self.num_workers > 0 and self.num_aggregators > 0
             remedy = "lower data.fragments_per_batch or data.replay_slots"
-            self.joiners = make_services(FragmentJoiner, [keywords] * count, remote=remote, remedy=remedy)
+            self.joiners = make_objects(FragmentJoiner, [keywords] * count, remote=remote, remedy=remedy)
 
     def state_dict(self) -> dict[str, Any]:
         """That of the rollouts, and counters; what waited was let go when environments were cut."""
-        own = {"demand": self.demand.state_dict(), "batches": self._batches, "dropped": self.dropped}
+        own = {"demand": self.inflight.state_dict(), "batches": self._batches, "dropped": self.dropped}
         return {**super().state_dict(), **own}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue where the checkpoint was written."""
         super().load_state_dict(state_dict)
-        self.demand.load_state_dict(state_dict["demand"])
+        self.inflight.load_state_dict(state_dict["demand"])
         self._batches, self.dropped = int(state_dict["batches"]), int(state_dict["dropped"])
 
     def cut_environments(self) -> None:
@@ -168,11 +168,11 @@ class AsyncDataModule(RolloutDataModule):
         In fixed order what the workers are asked for is waited for and let go; else it is learned from when it comes.
         """
         if self.workers is not None and self.order == "fixed":
-            self.demand.drain(self.workers)
+            self.inflight.drain(self.workers)
         self._let_go()
-        for answer in [joiner.ask("forget") for joiner in self.joiners]:
-            with suppress(EnvError):  # who died remembers nothing
-                answer.result()
+        for future in [joiner.submit("forget") for joiner in self.joiners]:
+            with suppress(EnvError):  # a joiner that died keeps nothing
+                future.result()
         super().cut_environments()
 
     def stop(self) -> None:
@@ -184,50 +184,50 @@ class AsyncDataModule(RolloutDataModule):
         super().stop()
 
     # -- asking, receiving, joining -----------------------------------------------------------------------------------
-    def request(self) -> None:
-        """Ask the workers for what may be outstanding, with the newest weights."""
-        self.demand.send(self.workers, self._policy(), self._waiting_bytes)
+    def submit_samples(self) -> None:
+        """Submit as many requests to sample as may be in flight, with the newest weights."""
+        self.inflight.submit(self.workers, self._policy(), self._waiting_bytes)
 
     @property
     def wants_more(self) -> bool:
-        """Whether to receive before the next batch is learned from: until there is one, and then while nobody waits."""
+        """Whether to call `receive` before the next batch: until there is a batch, and then while samples are ready."""
         if len(self._ahead) > self._aggregators:
             return False
-        return not self._ahead or self.order == "fixed" or self.demand.has_ready(self.workers)
+        return not self._ahead or self.order == "fixed" or self.inflight.has_sample(self.workers)
 
     def receive(self) -> None:
-        """Take fragments, let old ones go, and have them joined when there are enough for a batch."""
-        self.request()
-        receipt = self.demand.receive(self.workers)
-        if self._too_old(receipt.gradient_steps):
-            self.dropped += receipt.env_steps
+        """Take the next sample; drop it if it is too old; join those taken when they are enough for a batch."""
+        self.submit_samples()
+        sample = self.inflight.next_sample(self.workers)
+        if self._too_old(sample.gradient_steps):
+            self.dropped += sample.env_steps
             return
-        self._group.append(receipt)
+        self._group.append(sample)
         if sum(each.count for each in self._group) >= self.fragments_per_batch:
             group, self._group = self._group, []
             parts = [each.fragments if self._elsewhere else self.workers.fetch(each) for each in group]
             seed = derive_seed(self.seed, "replay", self._batches, self._rank)
-            answer = self.joiners[self._batches % len(self.joiners)].ask("join", seed, *parts)
-            self._ahead.append(Ahead(answer, group))
+            future = self.joiners[self._batches % len(self.joiners)].submit("join", seed, *parts)
+            self._ahead.append(Ahead(future, group))
             self._batches += 1
 
     def next_batch(self) -> Iterator[SampleBatch]:
         """The first batch that is joined, unless it has become too old meanwhile."""
-        ahead = self._ahead[0] if self.order == "fixed" else next((b for b in self._ahead if b.answer.ready), None)
+        ahead = self._ahead[0] if self.order == "fixed" else next((b for b in self._ahead if b.future.done()), None)
         ahead = self._ahead[0] if ahead is None else ahead
         self._ahead.remove(ahead)
         if self._too_old(ahead.oldest):
-            self.dropped += sum(receipt.env_steps for receipt in ahead.receipts)
+            self.dropped += sum(sample.env_steps for sample in ahead.samples)
             return
         self._staleness = max(self._staleness, self._policy().gradient_steps - ahead.oldest)
-        batch = owned(ahead.answer.result())
+        batch = as_writable(ahead.future.result())
         if batch.valid.any():  # else nothing but resets, as fragments of one step may be
             yield batch
 
     def pop_iteration_metrics(self) -> dict[str, float]:
         """Those of the rollouts, the largest staleness, what was dropped, and what is on its way."""
         staleness, self._staleness = self._staleness, 0
-        outstanding = (self.demand.outstanding(self.workers) + self._waiting_bytes) / MB
+        outstanding = (self.inflight.inflight_bytes(self.workers) + self._waiting_bytes) / MB
         return {
             **super().pop_iteration_metrics(),
             "rollout/staleness": float(staleness),
@@ -244,8 +244,8 @@ class AsyncDataModule(RolloutDataModule):
 
     @property
     def _waiting_bytes(self) -> int:
-        waiting = [*self._group, *(receipt for ahead in self._ahead for receipt in ahead.receipts)]
-        return sum(receipt.nbytes for receipt in waiting)
+        waiting = [*self._group, *(sample for ahead in self._ahead for sample in ahead.samples)]
+        return sum(sample.nbytes for sample in waiting)
 
     @property
     def _elsewhere(self) -> bool:

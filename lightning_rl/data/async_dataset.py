@@ -22,7 +22,7 @@ def batches_as_they_come(workers: Any, policy: Any, fragments: AsyncDataModule) 
     while True:
         while fragments.wants_more:
             fragments.receive()
-        fragments.request()  # so that workers act while the policy learns
+        fragments.submit_samples()  # so that workers act while the policy learns
         yield from fragments.next_batch()
 
 

@@ -24,7 +24,7 @@ from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, count_in_file, import_object, number_in_file
 from lightning_rl.ranges import Seed
 from lightning_rl.replay.storage import available_bytes, estimated_bytes
-from lightning_rl.rollouts.slices import logical_workers
+from lightning_rl.rollouts.logical_workers import logical_workers
 from lightning_rl.rollouts.worker_options import WorkerOptions
 from lightning_rl.rollouts.worker_set import make_worker_set
 from lightning_rl.sample_batch import SampleBatch
@@ -282,13 +282,13 @@ class RolloutDataModule(LightningDataModule):
         Where a checkpoint is loaded, and where one is written from which a resumed run shall be this one.
         """
         if self.workers is not None:
-            self.workers.cut()
+            self.workers.force_reset()
 
-    def heed(self, stopping: Callable[[], bool]) -> None:
-        """Wait no longer than some seconds for workers once `stopping()`: then `KeyboardInterrupt` is raised."""
+    def stop_when(self, stopping: Callable[[], bool]) -> None:
+        """Raise `KeyboardInterrupt` in any call that still waits for workers some seconds after `stopping()`."""
         for workers in (self.workers, self.evaluation_workers):
             if workers is not None:
-                workers.heed(stopping)
+                workers.stop_when(stopping)
 
     def stop(self) -> None:
         """Close all environments and processes; safe to call again."""

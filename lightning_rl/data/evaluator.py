@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, Probability, Range
-from lightning_rl.rollouts.gather import split
+from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import Processes
 from lightning_rl.rollouts.worker_set import WorkerSet, make_worker_set
@@ -117,22 +117,22 @@ class Evaluator:
         if self.workers is None:
             return
         self.workers.sync_weights(policy)
-        indices = self.workers.idle
-        for index, share in zip(indices, split(self.episodes, len(indices)), strict=True):
+        indices = self.workers.idle_workers
+        for index, share in zip(indices, split_evenly(self.episodes, len(indices)), strict=True):
             if share:
-                self.workers.ask(index, partial(played, count=share))
+                self.workers.submit(index, partial(play_episodes, count=share))
 
     def finish(self) -> Episodes:
         """What was begun last, once it is over; nothing if nothing was begun."""
         if self._playing is None:
             return []
-        # Whose process is given up meanwhile does not answer: there are fewer episodes then.
-        answers = [] if self.workers is None else list(iter(self.workers.answer, None))
-        answers.sort(key=lambda answer: answer.worker_index)
+        # A process that is given up meanwhile has no result: there are fewer episodes then.
+        results = [] if self.workers is None else list(iter(self.workers.next_result, None))
+        results.sort(key=lambda result: result.worker_index)
         self.reported, self._playing = self._playing, None
         return [
             episode
-            for part in all_gather_objects([each.value for each in answers])
+            for part in all_gather_objects([each.value for each in results])
             for value in part
             for episode in value
         ]
@@ -151,8 +151,8 @@ class Evaluator:
             now.into(policy)
 
 
-def played(worker: Any, count: int) -> Episodes:
-    """Whole episodes of one worker, in its process."""
+def play_episodes(worker: Any, count: int) -> Episodes:
+    """Play whole episodes in the process of a worker."""
     return worker.run_episodes(count)
 
 
@@ -183,7 +183,7 @@ def evaluation_workers(
     if processes == 0:
         if options["parallel"]:
             raise ConfigError("evaluation.parallel=true needs processes: set evaluation.num_workers=1 or more")
-        share = split(episodes, ranks)[rank]
+        share = split_evenly(episodes, ranks)[rank]
         if share == 0:
             return None, 0
         return WorkerSet(env, actor, [rank], num_envs=min(share, ENVIRONMENTS), **how), share

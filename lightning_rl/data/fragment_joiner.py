@@ -1,4 +1,4 @@
-"""Makes training batches of fragments, and keeps some fragments to be learned from again."""
+"""Joins fragments to training batches, and keeps some fragments to be learned from again."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from lightning_rl.rollouts.gather import joined
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import SampleBatch, concat_samples
 
 __all__ = ["FragmentJoiner"]
 
 
 class FragmentJoiner:
-    """Joins fragments side by side, in this process or as an aggregator in its own.
+    """Joins fragments side by side, in this process or as an aggregator in one of its own.
 
     With a replay proportion old fragments are mixed in, drawn from the latest ones as IMPALA does (Espeholt et al.
     2018, arXiv:1802.01561, section 5.2.2); rows then have a column `replayed`.
@@ -29,10 +28,10 @@ class FragmentJoiner:
         self.forget()
 
     def forget(self) -> None:
-        """Keep no fragments: a run that resumes from a checkpoint has none either."""
+        """Drop the kept fragments, as a run that resumes from a checkpoint has none either."""
         self._kept: list[SampleBatch] = []
         self._next = 0
-        self._owed = 0.0  # fragments to be replayed
+        self._due = 0.0  # fragments to be replayed
 
     def join(self, seed: int, *received: Sequence[SampleBatch]) -> SampleBatch:
         """A training batch `[T, B, …]` as arrays.
@@ -43,16 +42,16 @@ class FragmentJoiner:
         """
         fragments = [fragment.torch() for part in received for fragment in part]
         if self.replay_proportion == 0:
-            return joined(fragments).numpy()
+            return concat_samples(fragments).numpy()
         generator, mixed = np.random.default_rng(seed), []
         for fragment in fragments:
-            mixed.append(_marked(fragment, replayed=False))
-            self._owed += self.replay_proportion if self._kept else 0.0
-            while self._owed >= 1.0:
-                self._owed -= 1.0
-                mixed.append(_marked(self._kept[generator.integers(len(self._kept))], replayed=True))
+            mixed.append(_with_flag(fragment, replayed=False))
+            self._due += self.replay_proportion if self._kept else 0.0
+            while self._due >= 1.0:
+                self._due -= 1.0
+                mixed.append(_with_flag(self._kept[generator.integers(len(self._kept))], replayed=True))
             self._keep(fragment)
-        return joined(mixed).numpy()
+        return concat_samples(mixed).numpy()
 
     def _keep(self, fragment: SampleBatch) -> None:
         if len(self._kept) < self.replay_slots:
@@ -62,7 +61,7 @@ class FragmentJoiner:
             self._next = (self._next + 1) % self.replay_slots
 
 
-def _marked(fragment: SampleBatch, *, replayed: bool) -> SampleBatch:
+def _with_flag(fragment: SampleBatch, *, replayed: bool) -> SampleBatch:
     fragment = fragment.copy()
     fragment["replayed"] = torch.full_like(fragment.valid, replayed)
     return fragment

@@ -9,8 +9,8 @@ from lightning_rl.data.gradient_dataset import GradientDataset
 from lightning_rl.data.running_returns import check_no_running_returns
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, Seed, Whole
-from lightning_rl.rollouts.asking import Answered
-from lightning_rl.rollouts.slices import logical_workers
+from lightning_rl.rollouts.logical_workers import logical_workers
+from lightning_rl.rollouts.worker_results import WorkerResult
 from lightning_rl.signatures import ImportPath
 
 __all__ = ["GradientDataModule"]
@@ -94,13 +94,13 @@ class GradientDataModule(RolloutDataModule):
                 "32-true"
             )
 
-    def judged(self, answered: Answered) -> tuple[int, Any, bool]:
-        """(worker index, contribution, whether its gradients count)."""
-        staleness = self._policy().gradient_steps - answered.gradient_steps
+    def check_staleness(self, result: WorkerResult) -> tuple[int, Any, bool]:
+        """(worker index, contribution, whether its gradients are new enough to count)."""
+        staleness = self._policy().gradient_steps - result.gradient_steps
         self._staleness = max(self._staleness, staleness)
         fresh = staleness <= self.max_staleness
         self.dropped += not fresh
-        return answered.worker_index, answered.value, fresh
+        return result.worker_index, result.value, fresh
 
     def pop_iteration_metrics(self) -> dict[str, float]:
         """Those of the rollouts, the largest staleness of a gradient, and how many were dropped so far."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_rl.data.datasets import timed
 from lightning_rl.data.epochs import Iterations
 from lightning_rl.data.plans import for_each, take
-from lightning_rl.rollouts.asking import Answered
+from lightning_rl.rollouts.worker_results import WorkerResult
 
 if TYPE_CHECKING:
     from lightning_rl.data.gradient_datamodule import GradientDataModule
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 __all__ = ["GradientDataset", "async_gradients"]
 
 
-def async_gradients(workers: Any, policy: Any) -> Iterator[Answered]:
-    """Contributions as they are ready, without end.
+def async_gradients(workers: Any, policy: Any) -> Iterator[WorkerResult]:
+    """Gradients of workers as they become ready, without end.
 
-    Whoever gives one gets the weights of then, those after its own step, and goes on at once; nobody else does.
+    The worker that gave one gets the weights after the step with it, and goes on at once; the others keep theirs.
     """
     while True:
-        if idle := workers.idle:
+        if idle := workers.idle_workers:
             workers.sync_weights(policy)
         for worker_index in idle:
-            workers.ask(worker_index, methodcaller("contribute"))
-        if (answered := workers.answer()) is not None:
-            yield answered
+            workers.submit(worker_index, methodcaller("contribute"))
+        if (result := workers.next_result()) is not None:
+            yield result
 
 
 class GradientDataset(Iterations):
@@ -38,7 +38,7 @@ class GradientDataset(Iterations):
     Args:
         datamodule: holds the workers, and judges what is too old.
         policy: that learns.
-        plan: `plan(workers, policy)` gives contributions without end, as `Answered`.
+        plan: `plan(workers, policy)` gives contributions without end, as `WorkerResult`.
     """
 
     def __init__(self, datamodule: GradientDataModule, policy: Any, plan: Any = async_gradients) -> None:
@@ -48,6 +48,6 @@ class GradientDataset(Iterations):
         """Each takes what the plan gives next."""
         data = self.datamodule
         answers = timed(self.plan(data.workers, self.policy), data.took)
-        contributions = for_each(answers, data.judged)
+        contributions = for_each(answers, data.check_staleness)
         while True:
             yield functools.partial(self.policy.learn_on_gradients, take(contributions, data.gradients_per_iteration))

@@ -9,8 +9,7 @@ from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.population_dataset import PopulationDataset
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Probability, Range, Seed
-from lightning_rl.rollouts.gather import split
-from lightning_rl.rollouts.slices import logical_workers
+from lightning_rl.rollouts.logical_workers import logical_workers, split_evenly
 from lightning_rl.seeding import derive_seed
 from lightning_rl.signatures import ImportPath
 
@@ -90,7 +89,7 @@ class PopulationDataModule(RolloutDataModule):
         """
         assert self.trainer is not None
         iteration = self._policy().iterations
-        counts = split(self.directions // self.trainer.world_size, len(workers))
+        counts = split_evenly(self.directions // self.trainer.world_size, len(workers))
         shares = {}
         for worker, count in zip(workers, counts, strict=True):
             seeds = [derive_seed(self.seed, "perturbation", iteration, worker, number) for number in range(count)]

@@ -39,12 +39,12 @@ def populations(workers: Any, policy: Any, population: PopulationDataModule) -> 
     """Each population judged by the newest weights; rows in worker order, whoever finishes first."""
     while True:
         workers.sync_weights(policy)
-        with workers.whole():
-            for worker_index, (seeds, own) in population.shares(workers.idle).items():
-                workers.ask(worker_index, partial(judged, seeds=seeds, own=own))
-            # Whose process is given up meanwhile does not answer: that population is smaller.
-            answers = {answered.worker_index: answered.value for answered in iter(workers.answer, None)}
-        yield concat_samples([answers[worker_index] for worker_index in sorted(answers)]).torch()
+        with workers.rollback_on_error():
+            for worker_index, (seeds, own) in population.shares(workers.idle_workers).items():
+                workers.submit(worker_index, partial(judged, seeds=seeds, own=own))
+            # A process that is given up meanwhile has no result: the population is smaller then.
+            rows = {result.worker_index: result.value for result in iter(workers.next_result, None)}
+        yield concat_samples([rows[worker_index] for worker_index in sorted(rows)]).torch()
 
 
 class PopulationDataset(Iterations):

@@ -23,7 +23,7 @@ from lightning_rl.replay.sequences import (
 )
 from lightning_rl.replay.sizes import check_replay_sizes, check_sequence_sizes
 from lightning_rl.replay.storage import check_fits_memory, estimated_bytes
-from lightning_rl.rollouts.slices import logical_workers
+from lightning_rl.rollouts.logical_workers import logical_workers
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import to_env_steps
 from lightning_rl.seeding import derive_seed

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lightning_rl.data.datasets import timed
 from lightning_rl.data.gradient_dataset import async_gradients
 from lightning_rl.data.plans import concat_batches, parallel_rollouts, take
 from lightning_rl.errors import check_at_least_one
-from lightning_rl.rollouts.asking import Answered, AskingHere
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
-from lightning_rl.sample_batch import SampleBatch, env_steps
+from lightning_rl.rollouts.worker_results import WorkerResult
+from lightning_rl.rollouts.worker_set import WorkerSet
+from lightning_rl.sample_batch import env_steps
 
 __all__ = ["AsyncGradientsOptimizer", "AsyncSamplesOptimizer", "PolicyOptimizer", "SyncSamplesOptimizer"]
 
@@ -29,7 +29,7 @@ class PolicyOptimizer:
 
     def __init__(self, local_worker: RolloutWorker, remote_workers: Sequence[Any] = ()) -> None:
         self.local_worker, self.remote_workers = local_worker, list(remote_workers)
-        self.workers = _actors(remote_workers) if remote_workers else _Local(local_worker)
+        self.workers = _actors(remote_workers) if remote_workers else WorkerSet.from_workers([local_worker])
         self.num_steps_sampled = self.num_steps_trained = 0
         self.sample_seconds = self.learn_seconds = 0.0
 
@@ -104,39 +104,20 @@ class AsyncGradientsOptimizer(PolicyOptimizer):
         check_at_least_one(grads_per_step=grads_per_step)
         super().__init__(local_worker, remote_workers)
         self.grads_per_step = grads_per_step
-        self._answers = timed(async_gradients(self.workers, local_worker.policy), self._took)
+        self._results = timed(async_gradients(self.workers, local_worker.policy), self._took)
 
     def step(self) -> dict[str, float]:
         """So many gradients stepped with; means of their metrics."""
         policy, self.sample_seconds = self.local_worker.policy, 0.0
-        answers = take(self._answers, self.grads_per_step)
-        result = policy.learn_on_gradients((each.worker_index, each.value, True) for each in answers)
+        contributions = ((each.worker_index, each.value, True) for each in take(self._results, self.grads_per_step))
+        result = policy.learn_on_gradients(contributions)
         self.learn_seconds = policy.learn_seconds
         return result
 
-    def _took(self, answered: Answered, seconds: float) -> None:
+    def _took(self, contribution: WorkerResult, seconds: float) -> None:
         self.sample_seconds += seconds
-        self.num_steps_sampled += answered.value.env_steps
-        self.num_steps_trained += answered.value.env_steps
-
-
-class _Local(AskingHere):
-    """The local worker as the only one; it acts with the policy that learns."""
-
-    def __init__(self, worker: RolloutWorker) -> None:
-        self.worker, self.workers = worker, [worker]
-        self._asked, self._gradient_steps = deque(), 0
-
-    def sync_weights(self, policy: Any) -> None:
-        """Nothing to send."""
-        self._gradient_steps = policy.gradient_steps
-
-    def sample(self) -> SampleBatch:
-        return self.worker.sample()
-
-    def sample_async(self) -> Iterator[SampleBatch]:
-        while True:
-            yield self.worker.sample()
+        self.num_steps_sampled += contribution.value.env_steps
+        self.num_steps_trained += contribution.value.env_steps
 
 
 def _actors(remote_workers: Sequence[Any]) -> Any:

@@ -63,7 +63,7 @@ class EnvRestarts:
             indices.append(env)
         return derive_seed(worker.seed, worker.stream, *indices)
 
-    def despite_failures(self, begin: Callable[[], None], collect: Callable[[], Collected]) -> Collected:
+    def retry(self, begin: Callable[[], None], collect: Callable[[], Collected]) -> Collected:
         """What `collect` returns after `begin`; both again, with new environments, as long as that is allowed.
 
         Raises:
@@ -92,7 +92,7 @@ class EnvRestarts:
         self.count += 1
         log.warning("%s; its fragment is begun again with a new one", error, exc_info=self.count == 1)
         old, self.worker.env = self.worker.env, self.make()
-        self.worker.cut()
+        self.worker.force_reset()
         try:
             old.close()
         except Exception:  # an environment that has failed may fail here as well, and nobody needs it any more

@@ -33,7 +33,7 @@ from lightning_rl.rollouts.fragments import (
     with_final,
     without_last,
 )
-from lightning_rl.rollouts.gather import split
+from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.recurrent_state import PolicyMemory
 from lightning_rl.rollouts.space_watch import SpaceWatch
 from lightning_rl.sample_batch import SampleBatch, env_steps, is_fragment
@@ -145,7 +145,7 @@ class RolloutWorker:
             EnvError: an environment raised, or gave values that are not finite, and did so again when the fragment was
                 begun anew; names the worker, the step and the environment.
         """
-        fragment = self.restarts.despite_failures(self._begin_fragment, lambda: self._recorded(self._collect()))
+        fragment = self.restarts.retry(self._begin_fragment, lambda: self._build_fragment(self._collect()))
         self.fragment += 1
         self.env_steps += env_steps(fragment)
         if self.env_steps >= self._space_watch.due:
@@ -163,13 +163,14 @@ class RolloutWorker:
         Returns:
             (return, length) of each, in order of environment and then of time.
         """
-        self.cut()
-        played = self.restarts.despite_failures(self._begin_fragment, lambda: self._played(split(count, self.num_envs)))
-        self.cut()
+        self.force_reset()
+        quota = split_evenly(count, self.num_envs)
+        played = self.restarts.retry(self._begin_fragment, lambda: self._play_episodes(quota))
+        self.force_reset()
         self.fragment += 1
         return played
 
-    def _played(self, quota: Sequence[int]) -> list[tuple[float, int]]:
+    def _play_episodes(self, quota: Sequence[int]) -> list[tuple[float, int]]:
         played: list[list[Episode]] = [[] for _ in quota]
         while any(len(episodes) < wanted for episodes, wanted in zip(played, quota, strict=True)):
             actions, state, _ = self._act(copied(self._obs))
@@ -182,7 +183,7 @@ class RolloutWorker:
                 played[env].append(episode)
         return [episode for episodes, wanted in zip(played, quota, strict=True) for episode in episodes[:wanted]]
 
-    def cut(self) -> None:
+    def force_reset(self) -> None:
         """Drop the running episodes: the next sample starts with a seeded reset, so no environment has to be saved."""
         self._needs_reset = True
 
@@ -192,13 +193,13 @@ class RolloutWorker:
         return {"episode_returns": [ret for ret, _ in episodes], "episode_lengths": [length for _, length in episodes]}
 
     def state_dict(self) -> dict[str, int]:
-        """Which fragment comes next; with `cut` this is all that a worker has to remember."""
+        """Which fragment comes next; with `force_reset` this is all that a worker has to remember."""
         return {"fragment": self.fragment, "env_steps": self.env_steps}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue with the fragment named in `state`, from a reset."""
         self.fragment, self.env_steps = state["fragment"], state["env_steps"]
-        self.cut()
+        self.force_reset()
 
     def stop(self) -> None:
         """Close the environments."""
@@ -353,7 +354,7 @@ class RolloutWorker:
         rows.memory.append(memory.columns())
         return rows
 
-    def _recorded(self, rows: Rows) -> SampleBatch:
+    def _build_fragment(self, rows: Rows) -> SampleBatch:
         """The rows as a fragment in house form, with episode book-keeping done."""
         terminated, truncated, active = over_time(rows.terminated), over_time(rows.truncated), over_time(rows.active)
         ended, rewards = terminated | truncated, over_time(rows.rewards)

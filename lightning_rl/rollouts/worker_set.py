@@ -1,4 +1,4 @@
-"""Several rollout workers with one set of verbs: in this process, or in Ray actors (`ray/worker_set.py`)."""
+"""Several rollout workers behind one interface: in this process, or in Ray actors (`ray/worker_set.py`)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dataclasses import fields
 from typing import Any
 
 from lightning_rl.envs.creator import EnvCreator
-from lightning_rl.rollouts.asking import AskingHere
-from lightning_rl.rollouts.gather import Receipt, joined, merged, split
+from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
-from lightning_rl.sample_batch import SampleBatch, env_steps
+from lightning_rl.rollouts.worker_results import SampleReference, WorkerResult, concat_metrics
+from lightning_rl.sample_batch import SampleBatch, concat_samples, env_steps
 
 __all__ = ["WorkerSet", "make_worker_set"]
 
 
-class WorkerSet(AskingHere):
-    """Rollout workers in this process; acting with the learner's own policy object, they have its newest weights.
+class WorkerSet:
+    """Rollout workers in this process; they act with the learner's own policy object, so with its newest weights.
 
     Args:
         env: how to make the environments.
-        policy: what acts in all of them.
-        worker_indices: which logical workers live here. A worker's data depend on its index only, never on where it
-            runs.
+        policy: acts in all environments.
+        worker_indices: of the logical workers that this set holds. A worker's data depend on its index only, never on
+            where it runs.
         worker_options: keywords of `RolloutWorker`.
     """
 
@@ -36,8 +36,15 @@ class WorkerSet(AskingHere):
     ) -> None:
         self.policy = policy
         self.version = self._gradient_steps = self._turn = 0
-        self._asked = deque()
+        self._calls: deque[tuple[int, Callable[[Any], Any]]] = deque()
         self.workers = [RolloutWorker(env, policy, worker_index=index, **worker_options) for index in worker_indices]
+
+    @classmethod
+    def from_workers(cls, workers: Sequence[RolloutWorker]) -> WorkerSet:
+        """A set of workers that exist already; the learner's policy object is that of the first."""
+        worker_set = cls(workers[0].env_creator, workers[0].policy, worker_indices=())
+        worker_set.workers = list(workers)
+        return worker_set
 
     def local_worker(self) -> RolloutWorker:
         """The first worker of this process."""
@@ -48,27 +55,18 @@ class WorkerSet(AskingHere):
         return []
 
     def sync_weights(self, policy: Any) -> None:
-        """Make `policy`'s weights the ones that act from the next fragment on."""
+        """Let the workers act with `policy`'s weights from the next fragment on."""
         self.version += 1
         self._gradient_steps = policy.gradient_steps
         if policy is not self.policy:
             self.policy.set_weights(policy.get_weights())
             self.policy.env_steps = policy.env_steps
 
+    # -- sampling -----------------------------------------------------------------------------------------------------
     def sample(self) -> SampleBatch:
         """One fragment of every worker, side by side in worker order."""
-        with self.whole():
-            return joined([worker.sample() for worker in self.workers])
-
-    @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Inside is a round that is used as a whole: where it raises, it has not been, and a resumed run begins it."""
-        before = self.state_dict()
-        try:
-            yield
-        except BaseException:
-            self.load_state_dict(before)
-            raise
+        with self.rollback_on_error():
+            return concat_samples([worker.sample() for worker in self.workers])
 
     def sample_async(self) -> Iterator[SampleBatch]:
         """Fragments as they become ready, without end; in one process that is worker order."""
@@ -76,43 +74,80 @@ class WorkerSet(AskingHere):
             for worker in self.workers:
                 yield worker.sample()
 
-    def request(self, limit: int, env_steps: int, most: int | None = None, in_order: bool = False) -> None:
-        """Workers in this process act when a fragment is taken; they only hear how far the run is."""
+    @contextmanager
+    def rollback_on_error(self) -> Iterator[None]:
+        """A block that counts as a whole: if it raises, the workers return to their states from before it."""
+        before = self.state_dict()
+        try:
+            yield
+        except BaseException:
+            self.load_state_dict(before)
+            raise
+
+    def submit_samples(
+        self, per_process: int, env_steps: int, max_inflight: int | None = None, in_order: bool = False
+    ) -> None:
+        """Note how far the run is; workers in this process sample when `next_sample` is called."""
         self.policy.env_steps = env_steps
 
-    def receive(self, in_order: bool = False) -> Receipt:
+    def next_sample(self, in_order: bool = False) -> SampleReference:
         """A fragment of the next worker in turn."""
         fragment = self.workers[self._turn].sample()
         self._turn = (self._turn + 1) % len(self.workers)
-        return Receipt([fragment], env_steps(fragment), self._gradient_steps, nbytes=fragment.nbytes)
+        return SampleReference([fragment], env_steps(fragment), self._gradient_steps, nbytes=fragment.nbytes)
 
-    def fetch(self, receipt: Receipt) -> list[SampleBatch]:
-        """The fragments of a receipt, one of each worker."""
-        return receipt.fragments
+    def has_sample(self, in_order: bool = False) -> bool:
+        """Whether `next_sample` would give one without waiting: never, it has to act first."""
+        return False
+
+    def fetch(self, reference: SampleReference) -> list[SampleBatch]:
+        """The fragments of a reference, one of each worker."""
+        return reference.fragments
 
     @property
-    def oldest(self) -> int | None:
-        """Gradient steps of the oldest weights that still act on a request: none is ever waiting here."""
+    def oldest_gradient_steps(self) -> int | None:
+        """Gradient steps of the oldest weights that samples in flight act with: none are ever in flight here."""
         return None
 
     @property
-    def requested(self) -> int:
-        """Requests that were not received yet: none is ever waiting here."""
+    def inflight_samples(self) -> int:
+        """Requests to sample that were submitted and not taken by `next_sample` yet: none here."""
         return 0
 
-    def has_ready(self, in_order: bool = False) -> bool:
-        """Whether `receive` would not wait: it always has to act first."""
-        return False
+    def drain(self) -> None:
+        """Wait for the samples in flight, and discard them: there are none here."""
+        self.cancel()
 
-    def settle(self) -> None:
-        """Wait for what was requested and let it go: nothing here."""
+    def cancel(self) -> None:
+        """Discard what is in flight: calls that `next_result` has not done yet."""
+        self._calls.clear()
 
-    def forget(self) -> None:
-        """Let go what was requested: nothing here."""
+    # -- calls of workers ---------------------------------------------------------------------------------------------
+    @property
+    def idle_workers(self) -> list[int]:
+        """Indices of the workers without a submitted call, in order."""
+        busy = {index for index, _ in self._calls}
+        return [worker.worker_index for worker in self.workers if worker.worker_index not in busy]
+
+    def submit(self, worker_index: int, fn: Callable[[Any], Any]) -> None:
+        """Have `next_result` call `fn(worker)`; the worker then acts with the policy's weights at that time."""
+        self._calls.append((worker_index, fn))
+
+    def next_result(self) -> WorkerResult | None:
+        """Do the call that was submitted first; `None` if there is none."""
+        if not self._calls:
+            return None
+        index, fn = self._calls.popleft()
+        (worker,) = [worker for worker in self.workers if worker.worker_index == index]
+        return WorkerResult(index, fn(worker), self._gradient_steps)
+
+    def foreach_worker(self, fn: Callable[[RolloutWorker], Any]) -> list[Any]:
+        """`fn(worker)` of every worker, results in worker order."""
+        return [fn(worker) for worker in self.workers]
 
     def run_episodes(self, count: int) -> list[tuple[float, int]]:
         """`count` whole episodes spread over the workers; (return, length) of each, in worker order."""
-        shares = split(count, len(self.workers))
+        shares = split_evenly(count, len(self.workers))
         return [
             episode
             for worker, share in zip(self.workers, shares, strict=True)
@@ -120,23 +155,20 @@ class WorkerSet(AskingHere):
             for episode in worker.run_episodes(share)
         ]
 
+    # -- metrics and state --------------------------------------------------------------------------------------------
     def get_metrics(self) -> dict[str, list[float]]:
         """Returns and lengths of the episodes that ended since the last call, in worker order."""
-        return merged([worker.get_metrics() for worker in self.workers])
+        return concat_metrics([worker.get_metrics() for worker in self.workers])
 
     def get_health(self) -> dict[str, float]:
         """Processes and environments that were replaced so far, under their metric names."""
         return {"sys/worker_restarts": 0.0, "sys/env_restarts": float(sum(w.restarts.count for w in self.workers))}
 
-    def foreach_worker(self, fn: Callable[[RolloutWorker], Any]) -> list[Any]:
-        """`fn(worker)` of every worker, results in worker order."""
-        return [fn(worker) for worker in self.workers]
-
-    def cut(self) -> None:
-        """Every environment starts its next fragment with a seeded reset, and turns start with the first worker."""
+    def force_reset(self) -> None:
+        """Let every environment begin its next fragment with a seeded reset, and the first worker sample next."""
         self._turn = 0
-        self._asked.clear()
-        self.foreach_worker(lambda worker: worker.cut())
+        self._calls.clear()
+        self.foreach_worker(lambda worker: worker.force_reset())
 
     def state_dict(self) -> dict[str, Any]:
         """What each worker has to remember, by worker index."""
@@ -148,8 +180,8 @@ class WorkerSet(AskingHere):
             if str(worker.worker_index) in state:
                 worker.load_state_dict(state[str(worker.worker_index)])
 
-    def heed(self, stopping: Callable[[], bool]) -> None:
-        """Nobody waits for workers in this process."""
+    def stop_when(self, stopping: Callable[[], bool]) -> None:
+        """Nothing: no call waits for another process."""
 
     def stop(self) -> None:
         """Close all environments."""
@@ -160,14 +192,14 @@ class WorkerSet(AskingHere):
 def make_worker_set(
     env: EnvCreator, policy: Any, *, num_workers: int = 0, worker_indices: Sequence[int], **options: Any
 ) -> Any:
-    """A `WorkerSet`: in this process for `num_workers=0` (Ray is not imported), else in that many Ray actors.
+    """A `WorkerSet` in this process for `num_workers=0` (Ray is not imported), else in that many Ray actors.
 
     Args:
-        env, policy, num_workers, worker_indices: as there.
-        options: keywords of `RolloutWorker` and of `Limits`, and `ray`, those of `start_ray`.
+        env, policy, num_workers, worker_indices: as `WorkerSet` and `RayWorkerSet`.
+        options: keywords of `RolloutWorker` and of `Limits`; and `ray`, the keywords of `start_ray`.
 
     Raises:
-        ConfigError: a limit is out of range, or wants processes where there are none.
+        ConfigError: a limit is out of range, or is one of processes although `num_workers` is 0.
     """
     ray_options = options.pop("ray", None) or {}
     limits = limits_of({"num_workers": num_workers, **options})

@@ -22,7 +22,7 @@ from lightning_rl.data.plans import NOT_READY
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies.apex import ApexDQN
-from lightning_rl.rollouts.gather import Receipt
+from lightning_rl.rollouts.worker_results import SampleReference
 from lightning_rl.runs import run
 from tests.rollouts.ray.test_worker_set import PROGRAM, descendants
 
@@ -64,7 +64,7 @@ class Diary:
 
     def __call__(self, workers: Any, policy: Any, replay: Any) -> Iterator[Any]:
         for item in receive_and_replay(workers, policy, replay):
-            kind = "stored" if isinstance(item, Receipt) else "drawn"
+            kind = "stored" if isinstance(item, SampleReference) else "drawn"
             type(self).events.append((kind, policy.env_steps, policy.gradient_steps))
             yield item
 
@@ -98,15 +98,15 @@ def test_gradient_steps_come_as_soon_as_they_are_due(tmp_path: Path, intensity: 
 def test_workers_take_turns_and_fragments_go_to_shards_in_turn(tmp_path: Path) -> None:
     """Worker 0 fills shard 0, as there are two of each."""
     _, datamodule = trained(tmp_path / "run", "total_env_steps=30", "data.learning_starts=40")
-    buffers = [shard.served.buffer for shard in datamodule.replay.shards]
+    buffers = [shard.object.buffer for shard in datamodule.replay.shards]
     assert [buffer.added for buffer in buffers] == pytest.approx([16, 16], abs=2)  # resets are no steps
-    assert datamodule.replay.shards[0].served.buffer.capacity == 100
+    assert datamodule.replay.shards[0].object.buffer.capacity == 100
 
 
 def test_rows_begin_with_the_errors_that_their_worker_found(tmp_path: Path) -> None:
     """Before learning starts, the leaf of every row is (|δ| + ε)^α, by the first weights; a fragment in each shard."""
     policy, datamodule = trained(tmp_path / "run", "total_env_steps=16", "data.learning_starts=40")
-    buffer = datamodule.replay.shards[1].served.buffer
+    buffer = datamodule.replay.shards[1].object.buffer
     ring = buffer.ring
     slots = np.flatnonzero(ring.flags >= 128)
     rows = buffer.rows(ring.ids(slots))
@@ -118,7 +118,7 @@ def test_rows_begin_with_the_errors_that_their_worker_found(tmp_path: Path) -> N
 def test_without_initial_priorities_all_new_rows_are_alike(tmp_path: Path) -> None:
     overrides = ["total_env_steps=30", "data.learning_starts=40", "data.initial_priorities=false"]
     _, datamodule = trained(tmp_path / "run", *overrides)
-    buffer = datamodule.replay.shards[0].served.buffer
+    buffer = datamodule.replay.shards[0].object.buffer
     assert set(buffer.tree.get(np.flatnonzero(buffer.ring.flags >= 128))) == {1.0}
 
 
@@ -127,7 +127,7 @@ def test_rewards_are_clipped_whoever_computes_priorities(tmp_path: Path, key: st
     """CartPole pays 1; a wrapper that pays 5 is clipped to 1 again."""
     overrides = ["total_env_steps=30", "data.learning_starts=40", f"data.{key}=false", "policy.reward_filter=clip"]
     _, datamodule = trained(tmp_path / "run", *overrides, f"env.wrappers=[{__name__}:PaysFive]")
-    buffer = datamodule.replay.shards[0].served.buffer
+    buffer = datamodule.replay.shards[0].object.buffer
     assert set(buffer.ring.columns.array("rewards")[buffer.ring.flags >= 128]) == {1.0}
 
 
@@ -142,7 +142,7 @@ class PaysFive(gym.RewardWrapper):
 def test_learning_changes_priorities(tmp_path: Path) -> None:
     _, datamodule = trained(tmp_path / "run", "total_env_steps=150", "data.training_intensity=1.0")
     for shard in datamodule.replay.shards:
-        assert updated(shard.served.buffer.state_dict()) > 10
+        assert updated(shard.object.buffer.state_dict()) > 10
 
 
 def updated(state: dict[str, Any]) -> int:
@@ -234,7 +234,7 @@ def test_in_one_process_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, 
     for name, weights in whole.get_weights().items():
         assert np.array_equal(weights, parts.get_weights()[name]), name
     for one, other in zip(its_data.replay.shards, their_data.replay.shards, strict=True):
-        leaves = [shard.served.buffer.state_dict()["priorities"]["tree"]["leaves"] for shard in (one, other)]
+        leaves = [shard.object.buffer.state_dict()["priorities"]["tree"]["leaves"] for shard in (one, other)]
         assert torch.equal(*leaves)
 
 
@@ -248,18 +248,20 @@ class Lagging:
         self.most = 0
 
     @property
-    def oldest(self) -> int | None:
+    def oldest_gradient_steps(self) -> int | None:
         return min(self.waiting, default=None)
 
     def sync_weights(self, policy: Any) -> None:
         self.weights = policy.gradient_steps
 
-    def request(self, limit: int, env_steps: int, most: int | None = None, in_order: bool = False) -> None:
-        self.waiting += [self.weights] * (limit - len(self.waiting))
+    def submit_samples(
+        self, per_process: int, env_steps: int, max_inflight: int | None = None, in_order: bool = False
+    ) -> None:
+        self.waiting += [self.weights] * (per_process - len(self.waiting))
         self.most = max(self.most, len(self.waiting))
 
-    def receive(self, in_order: bool = False) -> Receipt:
-        return Receipt([], 8, self.waiting.pop(0))
+    def next_sample(self, in_order: bool = False) -> SampleReference:
+        return SampleReference([], 8, self.waiting.pop(0))
 
 
 class Endless:
@@ -286,7 +288,7 @@ def test_learning_waits_for_workers_with_old_weights(limit: int, staleness: int)
     datamodule.replay = Endless()
     behind = []
     for item in receive_and_replay(workers, policy, datamodule):
-        if isinstance(item, Receipt):
+        if isinstance(item, SampleReference):
             behind.append(policy.gradient_steps - item.gradient_steps)
         else:
             assert item is not NOT_READY
@@ -338,7 +340,7 @@ def test_fragments_of_processes_hold_initial_priorities_of_their_weights(tmp_pat
     _, datamodule = trained(tmp_path / "here", "total_env_steps=30", "data.learning_starts=300", "data.n_step=1")
     datamodule.replay.load_state_dict(saved["replay"])
     for shard in datamodule.replay.shards:
-        buffer = shard.served.buffer
+        buffer = shard.object.buffer
         slots = np.flatnonzero(buffer.ring.flags >= 128)
         errors = policy.learner.initial_priorities(buffer.rows(buffer.ring.ids(slots))).numpy()
         np.testing.assert_allclose(buffer.tree.get(slots), (errors + 1e-6) ** 0.6, rtol=1e-4)

@@ -16,13 +16,13 @@ from lightning_rl.callbacks import RLCallback
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.async_datamodule import AsyncDataModule
 from lightning_rl.data.async_dataset import batches_as_they_come
-from lightning_rl.data.demand import Demand
 from lightning_rl.data.fragment_joiner import FragmentJoiner
+from lightning_rl.data.inflight_requests import InflightRequests
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.policies import IMPALA
-from lightning_rl.rollouts.gather import Receipt
-from lightning_rl.rollouts.processes.services import LocalService
+from lightning_rl.rollouts.processes.remote_objects import LocalObject
+from lightning_rl.rollouts.worker_results import SampleReference
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
 
@@ -141,7 +141,7 @@ def test_a_batch_with_nothing_but_resets_is_not_learned_from(tmp_path: Path) -> 
 
 def test_environments_can_be_cut_though_an_aggregator_is_dead(tmp_path: Path) -> None:
     class Dead:
-        def ask(self, method: str, *arguments: Any) -> Any:
+        def submit(self, method: str, *arguments: Any) -> Any:
             return self
 
         def result(self) -> Any:
@@ -210,45 +210,47 @@ def test_a_run_with_replay_counts_new_steps_only(tmp_path: Path) -> None:
 class Virtual:
     """Worker processes with a clock of their own: process `i` needs `durations[i]` for a fragment of 8 steps.
 
-    Requests of one process are answered one after the other. `receive` lets the clock run on to the first answer.
+    Requests of one process are answered one after the other. `next_sample` lets the clock run on to the first answer.
     """
 
     def __init__(self, *durations: float, nbytes: int = 1000) -> None:
         self.durations, self.nbytes, self.clock, self.weights = durations, nbytes, 0.0, -1
         self.running: list[tuple[float, int, int]] = []  # done at, process, weights
         self.free: list[int] = []
-        self.most, self.limit, self.syncs, self.received = 0, 0, 0, [0] * len(durations)
+        self.most, self.per_process, self.syncs, self.received = 0, 0, 0, [0] * len(durations)
 
     @property
-    def requested(self) -> int:
+    def inflight_samples(self) -> int:
         return len(self.running)
 
     def sync_weights(self, policy: Any) -> None:
         self.weights, self.syncs = policy.gradient_steps, self.syncs + 1
 
-    def request(self, limit: int, env_steps: int, most: int | None = None, in_order: bool = False) -> None:
-        self.free += [*range(len(self.durations))] * (limit - self.limit)
-        self.limit = limit
-        while self.free and (most is None or len(self.running) < most):
+    def submit_samples(
+        self, per_process: int, env_steps: int, max_inflight: int | None = None, in_order: bool = False
+    ) -> None:
+        self.free += [*range(len(self.durations))] * (per_process - self.per_process)
+        self.per_process = per_process
+        while self.free and (max_inflight is None or len(self.running) < max_inflight):
             process = self.free.pop(0)
             begin = max([self.clock, *(done for done, number, _ in self.running if number == process)])
             self.running.append((begin + self.durations[process], process, self.weights))
         self.most = max(self.most, len(self.running))
 
-    def receive(self, in_order: bool = False) -> Receipt:
+    def next_sample(self, in_order: bool = False) -> SampleReference:
         chosen = self.running[0] if in_order else min(self.running)
         self.running.remove(chosen)
         done, process, weights = chosen
         self.clock = max(self.clock, done)
         self.free.append(process)
         self.received[process] += 1
-        return Receipt([fragment(process)], 8, weights, nbytes=self.nbytes)
+        return SampleReference([fragment(process)], 8, weights, nbytes=self.nbytes)
 
-    def has_ready(self, in_order: bool = False) -> bool:
+    def has_sample(self, in_order: bool = False) -> bool:
         return bool(self.running) and (self.running[0] if in_order else min(self.running))[0] <= self.clock
 
-    def fetch(self, receipt: Receipt) -> list[SampleBatch]:
-        return receipt.fragments
+    def fetch(self, sample: SampleReference) -> list[SampleBatch]:
+        return sample.fragments
 
     def get_metrics(self) -> dict[str, list[float]]:
         return {"episode_returns": [], "episode_lengths": []}
@@ -265,8 +267,8 @@ def fed(workers: Virtual, batches: int, learning: float = 1.0, **keywords: Any) 
     datamodule.workers = workers
     most = datamodule.max_outstanding_mb * 2**20
     limits: dict[str, Any] = {"max_bytes": most, "in_order": datamodule.order == "fixed", "nbytes": workers.nbytes}
-    datamodule.demand = Demand(datamodule.requests_per_worker, **limits)
-    datamodule.joiners = [LocalService(FragmentJoiner, {})]
+    datamodule.inflight = InflightRequests(datamodule.requests_per_worker, **limits)
+    datamodule.joiners = [LocalObject(FragmentJoiner, {})]
     ages: list[int] = []
     for _ in batches_as_they_come(workers, policy, datamodule):
         ages.append(datamodule._staleness)
@@ -309,7 +311,7 @@ def test_requests_have_the_weights_of_now_and_weights_are_sent_once() -> None:
     workers = Virtual(1.0, 1.0, 1.0)
     datamodule, _ = fed(workers, 20)
     assert workers.syncs == 20  # the last gradient step was not asked for yet
-    datamodule.request()
+    datamodule.submit_samples()
     assert workers.syncs == 21 and workers.weights == 20
 
 
@@ -334,8 +336,8 @@ def test_outstanding_bytes_are_bounded_and_every_worker_gets_its_turn(room: int)
     workers = Virtual(*[1.0] * 8, nbytes=2**20)
     datamodule, _ = fed(workers, 200, max_outstanding_mb=float(room))
     assert workers.most == room and min(workers.received) >= 24
-    datamodule.request()
-    assert workers.requested == room
+    datamodule.submit_samples()
+    assert workers.inflight_samples == room
 
 
 def test_waiting_fragments_hold_requests_back() -> None:
@@ -345,8 +347,8 @@ def test_waiting_fragments_hold_requests_back() -> None:
     datamodule._let_go()
     while len(datamodule._group) < 4:
         datamodule.receive()
-    datamodule.request()
-    assert workers.requested == 2
+    datamodule.submit_samples()
+    assert workers.inflight_samples == 2
 
 
 def test_a_request_is_always_allowed() -> None:
@@ -365,17 +367,17 @@ def test_with_aggregators_a_batch_is_joined_ahead_and_none_is_waited_for() -> No
 
 def test_the_size_of_fragments_is_known_roughly_from_the_spaces_and_then_measured(tmp_path: Path) -> None:
     _, datamodule, notes = trained(tmp_path, "total_env_steps=100", "workers.fragment_length=64")
-    assert datamodule.demand.nbytes == notes.batches[0].nbytes
+    assert datamodule.inflight.nbytes == notes.batches[0].nbytes
     assert 0.6 < datamodule._expected_bytes() / notes.batches[0].nbytes < 1.0
 
 
 @pytest.mark.parametrize("size", [0.5, 3.0])
 def test_a_wrong_guess_of_the_size_is_corrected_by_the_first_fragment(size: float) -> None:
-    demand, workers = Demand(1, nbytes=1e6), Virtual(1.0, nbytes=int(size * 1e6))
-    demand.send(workers, IMPALA(*CARTPOLE.spaces()))
-    assert demand.outstanding(workers) == 1e6
-    demand.receive(workers)
-    assert demand.nbytes == size * 1e6
+    requests, workers = InflightRequests(1, nbytes=1e6), Virtual(1.0, nbytes=int(size * 1e6))
+    requests.submit(workers, IMPALA(*CARTPOLE.spaces()))
+    assert requests.inflight_bytes(workers) == 1e6
+    requests.next_sample(workers)
+    assert requests.nbytes == size * 1e6
 
 
 def test_what_is_outstanding_and_dropped_is_reported() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lightning_rl.data.demand import Demand
 from lightning_rl.data.evaluator import Evaluator
+from lightning_rl.data.inflight_requests import InflightRequests
 from lightning_rl.data.population_dataset import populations
 from lightning_rl.errors import EnvError
 from lightning_rl.policies import ES, PPO
@@ -55,13 +55,13 @@ def test_a_population_that_is_broken_off_has_not_been() -> None:
     asked = iter(range(100))
 
     def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-        return Fate("hangs" if method == "do" and next(asked) == 3 else "done")
+        return Fate("hangs" if method == "call_worker" and next(asked) == 3 else "done")
 
     remote = in_processes(policy, fate, [0, 1], **WHOLE)
     found = populations_of(remote, policy)
     next(found)
     before = remote.state_dict()
-    remote.heed(lambda: True)
+    remote.stop_when(lambda: True)
     with pytest.raises(KeyboardInterrupt):
         next(found)
     assert remote.state_dict() == before
@@ -91,34 +91,34 @@ def test_a_checkpoint_can_be_written_though_workers_hang_or_the_budget_is_spent(
 
     for fate, ends in ((hangs, KeyboardInterrupt), (dies, EnvError)):
         remote = in_processes(policy, fate, [0, 1], limits=Limits(max_restarts=0))
-        demand = Demand(2, in_order=True)
-        demand.send(remote, policy)
-        remote.heed(lambda: True)
+        requests = InflightRequests(2, in_order=True)
+        requests.submit(remote, policy)
+        remote.stop_when(lambda: True)
         with pytest.raises(ends):
             for _ in range(4):
-                demand.receive(remote)
+                requests.next_sample(remote)
         before = remote.transport.seconds
-        demand.drain(remote)
-        assert remote.requested == 0 and remote.transport.seconds - before < 1.0
+        requests.drain(remote)
+        assert remote.inflight_samples == 0 and remote.transport.seconds - before < 1.0
         remote.stop()
 
 
 def test_environments_can_be_cut_after_an_error_of_the_code(policy: PPO) -> None:
     """Which saving would raise again, instead of leaving a checkpoint."""
     remote = in_processes(policy, lambda *_: Fate(), [0, 1])
-    demand = Demand(2, in_order=True)
-    demand.send(remote, policy)
+    requests = InflightRequests(2, in_order=True)
+    requests.submit(remote, policy)
     remote.supervisor.broken = TypeError("add() takes 2 arguments")
-    demand.drain(remote)
-    assert remote.requested == 0
+    requests.drain(remote)
+    assert remote.inflight_samples == 0
     remote.stop()
 
 
 def test_in_fixed_order_what_is_out_is_done_before_a_checkpoint_is_written(policy: PPO) -> None:
     remote = in_processes(policy, lambda *_: Fate(), [0, 1])
-    demand = Demand(2, in_order=True)
-    demand.send(remote, policy)
-    demand.drain(remote)
+    requests = InflightRequests(2, in_order=True)
+    requests.submit(remote, policy)
+    requests.drain(remote)
     assert {name: state["fragment"] for name, state in remote.state_dict().items()} == {"0": 2, "1": 2}
     assert not any(remote.get_metrics().values())
     remote.stop()

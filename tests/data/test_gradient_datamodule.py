@@ -17,7 +17,7 @@ from lightning_rl.data.gradient_datamodule import GradientDataModule
 from lightning_rl.data.gradient_dataset import async_gradients
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.policies import A2C
-from lightning_rl.rollouts.asking import Answered
+from lightning_rl.rollouts.worker_results import WorkerResult
 from lightning_rl.runs import run
 
 SMALL = [
@@ -105,19 +105,19 @@ class Scripted:
         self.sent: list[tuple[int, int]] = []  # worker, gradient steps of the weights
 
     @property
-    def idle(self) -> list[int]:
+    def idle_workers(self) -> list[int]:
         return [index for index in range(3) if index not in self.asked]
 
     def sync_weights(self, policy: Any) -> None:
         self.weights = policy.gradient_steps
 
-    def ask(self, worker_index: int, fn: Callable[[Any], Any]) -> None:
+    def submit(self, worker_index: int, fn: Callable[[Any], Any]) -> None:
         self.sent.append((worker_index, self.weights))
         self.asked[worker_index] = self.weights
 
-    def answer(self) -> Answered:
+    def next_result(self) -> WorkerResult:
         index = self.order.pop(0)
-        return Answered(index, "contribution", self.asked.pop(index))
+        return WorkerResult(index, "contribution", self.asked.pop(index))
 
 
 def learned(order: list[int], **keywords: Any) -> tuple[Scripted, GradientDataModule, list[tuple[int, bool]]]:
@@ -127,7 +127,7 @@ def learned(order: list[int], **keywords: Any) -> tuple[Scripted, GradientDataMo
     data._policy = lambda: policy  # type: ignore[method-assign]
     came, answers = [], async_gradients(workers, policy)
     for _ in range(len(order)):
-        index, _, fresh = data.judged(next(answers))
+        index, _, fresh = data.check_staleness(next(answers))
         policy.gradient_steps += fresh
         came.append((index, fresh))
     return workers, data, came

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl.data.shards import UNANSWERED, ReplayShard, ReplayShards
+from lightning_rl.data.shards import MAX_INFLIGHT, ReplayShard, ReplayShards
 from lightning_rl.errors import CheckpointError
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.prioritized import PrioritizedReplayBuffer
-from lightning_rl.rollouts.processes.services import make_services
+from lightning_rl.rollouts.processes.remote_objects import make_objects
 from lightning_rl.sample_batch import SampleBatch
 from tests.replay.streams import Stream
 
@@ -21,11 +21,11 @@ EPS = 1e-6
 
 def shards(count: int = 2, capacity: int = 40, batch_size: int = 4, ahead: int = 1, alpha: float = 1.0) -> ReplayShards:
     buffers = [{"buffer": PrioritizedReplayBuffer(capacity, alpha=alpha, eps=EPS)} for _ in range(count)]
-    return ReplayShards(make_services(ReplayShard, buffers, remote=False), batch_size, ahead=ahead, seed=7)
+    return ReplayShards(make_objects(ReplayShard, buffers, remote=False), batch_size, ahead=ahead, seed=7)
 
 
 def buffer_of(replay: ReplayShards, shard: int) -> Any:
-    return replay.shards[shard].served.buffer
+    return replay.shards[shard].object.buffer
 
 
 def stored(replay: ReplayShards, shard: int) -> set[int]:
@@ -146,18 +146,18 @@ def test_batches_are_drawn_ahead_by_the_priorities_of_then() -> None:
 
 def test_beta_follows_the_environment_steps_of_the_run() -> None:
     buffer = PrioritizedReplayBuffer(40, alpha=1.0, beta={"type": "linear", "initial": 0.0, "final": 1.0, "steps": 100})
-    replay = ReplayShards(make_services(ReplayShard, [{"buffer": buffer}], remote=False), 8, ahead=1)
+    replay = ReplayShards(make_objects(ReplayShard, [{"buffer": buffer}], remote=False), 8, ahead=1)
     replay.add([Stream(2, seed=1, longest=1000).fragment(10)])
     buffer.update_priorities(buffer.ring.ids(np.arange(20)), np.arange(1.0, 21.0))  # type: ignore[union-attr]
     early = replay.sample(0)
-    replay.forget_draws()
+    replay.discard_draws()
     late = replay.sample(100)
     assert early is not None and late is not None
     assert (early.weights == 1.0).all() and late.weights.min() < 0.9
 
 
 def test_a_uniform_buffer_takes_no_priorities() -> None:
-    replay = ReplayShards(make_services(ReplayShard, [{"buffer": ReplayBuffer(40)}], remote=False), 4)
+    replay = ReplayShards(make_objects(ReplayShard, [{"buffer": ReplayBuffer(40)}], remote=False), 4)
     replay.add([Stream(2, seed=1).fragment(10)])
     batch = replay.sample(0)
     assert batch is not None and "weights" not in batch
@@ -169,7 +169,7 @@ def test_saved_and_loaded_shards_go_on_alike() -> None:
     batch = replay.sample(0)
     assert batch is not None
     replay.update_priorities(batch.batch_indexes, torch.tensor([1.0, 5.0, 0.1, 3.0]))
-    replay.forget_draws()
+    replay.discard_draws()
     state = replay.state_dict()
     twin = shards()
     twin.load_state_dict(state)
@@ -195,13 +195,14 @@ class Slow:
     def __init__(self) -> None:
         self.open = self.most = self.asked = 0
 
-    def ask(self, method: str, *arguments: Any) -> Slow:
+    def submit(self, method: str, *arguments: Any) -> Slow:
         self.open += 1
         self.asked += 1
         self.most = max(self.most, self.open)
         return self
 
-    ready = False
+    def done(self) -> bool:
+        return False
 
     def result(self) -> int:
         self.open -= 1
@@ -211,9 +212,9 @@ class Slow:
 def test_a_slow_shard_is_waited_for_before_fragments_pile_up() -> None:
     slow = Slow()
     replay = ReplayShards([slow], 4)
-    for _ in range(UNANSWERED):
+    for _ in range(MAX_INFLIGHT):
         replay.add(["fragment"])
-    assert slow.open == UNANSWERED and len(replay) == 0  # nobody has waited
+    assert slow.open == MAX_INFLIGHT and len(replay) == 0  # nobody has waited
     for _ in range(100):
         replay.add(["fragment"])
-    assert slow.most == UNANSWERED + 1 and len(replay) == 3
+    assert slow.most == MAX_INFLIGHT + 1 and len(replay) == 3

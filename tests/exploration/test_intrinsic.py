@@ -218,7 +218,7 @@ def test_networks_and_statistics_are_in_the_state(kind: str) -> None:
     policy, worker = made(kind)
     policy.learn_on_batch(worker.sample())
     twin, _ = made(kind, gamma=0.98)
-    worker.cut()  # as where a checkpoint is written: no running episode is part of it
+    worker.force_reset()  # as where a checkpoint is written: no running episode is part of it
     fragment = worker.sample()
     twin.set_state(policy.get_state())
     ours, theirs = (each.exploration.postprocess_trajectory(each, fragment) for each in (policy, twin))

@@ -73,7 +73,7 @@ def both(worker: RolloutWorker, fragments: int, cuts: tuple[int, ...] = (), **ke
     buffers = [ReplayBuffer(obs_frames=frames, **keywords) for frames in ("auto", 0)]
     for index in range(fragments):
         if index in cuts:
-            worker.cut()
+            worker.force_reset()
         fragment = worker.sample()
         fragment["action_logp"] = torch.arange(fragment.valid.numel()).view_as(fragment.valid) + index * 1000.0
         for buffer in buffers:

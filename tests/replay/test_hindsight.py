@@ -58,7 +58,7 @@ def walked(
     buffer = HindsightReplayBuffer(**{"capacity": 250, "compute_reward": compute_reward, "gamma": 0.9, **keywords})
     for index in range(fragments):
         if index == 8:
-            worker.cut()
+            worker.force_reset()
         buffer.add(worker.sample())
     return buffer
 

@@ -182,7 +182,7 @@ def test_a_worker_with_memory_records_what_sequences_start_from(mode: AutoresetM
     buffer = SequenceReplayBuffer(300, burn_in=2, length=4)
     for index in range(20):
         if index == 7:
-            worker.cut()
+            worker.force_reset()
         buffer.add(worker.sample())
     batch = buffer.sample(16, np.random.default_rng(0))
     first = batch.seq_lens.cumsum(0) - batch.seq_lens

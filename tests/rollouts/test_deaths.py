@@ -199,14 +199,14 @@ def test_a_crash_in_native_code_leaves_its_traceback(
 
 def test_asynchronous_workers_go_on_without_the_dead_one_until_it_is_back(made: Any) -> None:
     workers = made(2, (0, 1))
-    workers.request(2, 0)
-    workers.receive()
+    workers.submit_samples(2, 0)
+    workers.next_sample()
     os.kill(pids(workers)[0], signal.SIGKILL)
     found = []
     while len(found) < 30 or workers.get_health()["sys/worker_restarts"] < 1:
-        workers.request(2, 0)
-        receipt = workers.receive()
-        found += [int(fragment.valid.sum()) for fragment in workers.fetch(receipt)]
+        workers.submit_samples(2, 0)
+        sample = workers.next_sample()
+        found += [int(fragment.valid.sum()) for fragment in workers.fetch(sample)]
     assert all(steps > 0 for steps in found)
     states = workers.state_dict()
     assert min(state["fragment"] for state in states.values()) >= 1

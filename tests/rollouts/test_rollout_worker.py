@@ -136,7 +136,7 @@ def test_a_fragment_goes_on_where_the_last_one_stopped_unless_it_is_cut() -> Non
     source = worker(EnvCreator(Counter, {"length": 10}), fragment_length=4)
     assert source.sample().t[:, 0].tolist() == [0, 1, 2, 3]
     assert source.sample().t[:, 0].tolist() == [4, 5, 6, 7]
-    source.cut()
+    source.force_reset()
     assert source.sample().t[:, 0].tolist() == [0, 1, 2, 3]
     assert source.get_metrics()["episode_lengths"] == []
 
@@ -146,7 +146,7 @@ def test_a_worker_s_data_depend_on_seed_worker_and_fragment_only() -> None:
     first = worker(EnvCreator("CartPole-v1"), num_envs=2, fragment_length=6, seed=3, worker_index=1)
     first.sample()
     state = first.state_dict()
-    first.cut()
+    first.force_reset()
     second = worker(EnvCreator("CartPole-v1"), num_envs=2, fragment_length=6, seed=3, worker_index=1)
     second.load_state_dict(state)
     other = worker(EnvCreator("CartPole-v1"), num_envs=2, fragment_length=6, seed=3, worker_index=2)

@@ -1,8 +1,8 @@
-"""Rollout workers in other processes, whoever carries the requests there: the verbs of `WorkerSet`, under supervision.
+"""Rollout workers in supervised processes: the methods of `WorkerSet`, whatever transport carries the requests.
 
 A process runs one or more logical workers. Weights travel with the request to sample: one stored object per version,
-pulled by each process when it begins, so no update can be lost or overtaken; and so does what else a process has to
-know to take the place of one that died.
+pulled by each process when it begins, so no update can be lost or overtaken. What else a process has to know to take
+the place of one that died travels in the same way.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from typing import Any
 
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.models.catalog import ModelCatalog
-from lightning_rl.rollouts.asking import AskingThere
-from lightning_rl.rollouts.gather import Receipt, joined, merged, owned, split
+from lightning_rl.rollouts.logical_workers import split_evenly
+from lightning_rl.rollouts.processes.completion_queue import CompletionQueue
 from lightning_rl.rollouts.processes.crash_traces import CrashTraces
-from lightning_rl.rollouts.processes.limits import Limits, News, Process, Request
-from lightning_rl.rollouts.processes.requests import Requests
-from lightning_rl.rollouts.processes.rollout_process import Recipe
-from lightning_rl.rollouts.processes.supervisor import Supervisor
+from lightning_rl.rollouts.processes.limits import Limits
+from lightning_rl.rollouts.processes.rollout_process import ProcessSpec
+from lightning_rl.rollouts.processes.supervisor import ProcessReport, ProcessSlot, Request, Supervisor
 from lightning_rl.rollouts.processes.transport import Transport
 from lightning_rl.rollouts.processes.weights import pack
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
+from lightning_rl.rollouts.worker_results import SampleReference, WorkerResult, as_writable, concat_metrics
 from lightning_rl.sample_batch import SampleBatch, concat_samples
 
 __all__ = ["ProcessWorkerSet"]
 
-SMALL_BYTES = 64 * 1024  # fragments up to it come along with what is told about them
+SMALL_BYTES = 64 * 1024  # fragments up to this size travel with the summary of them
 
 
-class ProcessWorkerSet(AskingThere):
-    """The verbs of `WorkerSet`, with the workers in `num_workers` supervised processes.
+class ProcessWorkerSet:
+    """The methods of `WorkerSet`, with the workers in `num_workers` supervised processes.
 
     Args:
-        transport: starts processes of `RolloutProcess`, and reaches them.
+        transport: starts processes of `RolloutProcess`, and carries requests to them.
         env: how to make the environments.
-        policy: whose class and arguments the processes build, and whose weights they get.
+        policy: the processes build one of its class and arguments, and get its weights.
         worker_indices: the logical workers, dealt to the processes in turn.
         num_workers: processes.
         limits: how often they may fail, and how long they may take.
@@ -61,7 +61,7 @@ class ProcessWorkerSet(AskingThere):
         limits = Limits() if limits is None else limits
         self.dealt = [list(worker_indices)[process::num_workers] for process in range(num_workers)]
         timeouts = (limits.reset_timeout_s, limits.step_timeout_s)
-        self._recipe = Recipe(
+        self._spec = ProcessSpec(
             env,
             type(policy),
             policy.constructor_arguments(),
@@ -69,22 +69,29 @@ class ProcessWorkerSet(AskingThere):
             ModelCatalog.registered_classes(),
             *timeouts,
         )
+        self._home = {index: number for number, indices in enumerate(self.dealt) for index in indices}
         self._traces = CrashTraces()
         self._metrics: dict[int, list[Any]] = {index: [] for index in worker_indices}
         self._states: dict[int, dict[str, int]] = {}
         self._weights: Any = None
-        self._versions: dict[int, int] = {}  # of the weights that each process has, when it has done what it was asked
-        self._small: dict[int, bool] = {}  # whether a process's fragments are
-        self._exact = False  # whether requests are done with the weights of when they were made
-        self.version = self._env_steps = self._gradient_steps = self._cuts = self._env_restarts = 0
+        self._versions: dict[int, int] = {}  # of the weights that each process has once its queue is done
+        self._small: dict[int, bool] = {}  # whether the fragments of a process are small
+        self._in_order = False  # whether samples use the weights at the time of submission, even after a death
+        self.version = self._env_steps = self._gradient_steps = self._forced_resets = self._env_restarts = 0
         names = [
             f"rollout process {number} (workers {', '.join(map(str, at))})" for number, at in enumerate(self.dealt)
         ]
         self.supervisor = Supervisor(
-            transport, names, limits, first=self._first, hear=self._hear, trace=self._traces.take
+            transport,
+            names,
+            limits,
+            start_arguments=self._start_arguments,
+            on_report=self._take_report,
+            crash_trace=self._traces.take,
         )
-        self._requests = Requests(self.supervisor, self._request)
-        self.forget()
+        self._samples = CompletionQueue(self.supervisor, self._sample_request)
+        self._calls = CompletionQueue(self.supervisor)
+        self._busy: set[int] = set()  # workers with a submitted call
         try:
             self.supervisor.start()
         except BaseException:
@@ -92,41 +99,41 @@ class ProcessWorkerSet(AskingThere):
             raise
 
     def local_worker(self) -> Any:
-        """There is none: the learner does not sample."""
+        """None: the learner's process has no worker."""
         return None
 
     def remote_workers(self) -> list[Any]:
-        """The processes, as the transport knows them."""
+        """The transport's handles of the processes."""
         return [process.handle for process in self.supervisor.processes if process.handle is not None]
 
     def sync_weights(self, policy: Any) -> None:
-        """Store `policy`'s weights; they travel with the next request to sample."""
+        """Store `policy`'s weights; they travel with each request that is sent from now on."""
         self.version += 1
         self._weights, self._env_steps = self.transport.put(pack(policy)), policy.env_steps
         self._gradient_steps = policy.gradient_steps
 
     # -- sampling -----------------------------------------------------------------------------------------------------
     def sample(self) -> SampleBatch:
-        """One fragment of every worker, side by side in worker order, whoever finishes first."""
-        with self.whole():
-            parts = [part for answer in self._all("sample", self._acting, timed=True) for part in answer]
+        """One fragment of every worker, side by side in worker order, in whatever order processes finish."""
+        with self.rollback_on_error():
+            parts = [part for answer in self._call_all("sample", self._sample_arguments, timed=True) for part in answer]
         fragments = []
         for index, arrays, metrics in sorted(parts, key=lambda part: part[0]):
             self._metrics[index].append(metrics)
             fragments.append(arrays)
         if len({len(arrays.valid) for arrays in fragments}) == 1:  # nothing to pad: joining them is the only copy
-            return owned(concat_samples(fragments, dim=1))
-        return joined([owned(arrays) for arrays in fragments])
+            return as_writable(concat_samples(fragments, dim=1))
+        return concat_samples([as_writable(arrays) for arrays in fragments])
 
     def sample_async(self) -> Iterator[SampleBatch]:
         """Fragments as they become ready, without end; each process has one request in flight."""
         while True:
-            self.request(1, self._env_steps)
-            yield joined(self.fetch(self.receive()))
+            self.submit_samples(1, self._env_steps)
+            yield concat_samples(self.fetch(self.next_sample()))
 
     @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Inside is a round that is used as a whole: where it raises, it has not been, and a resumed run begins it."""
+    def rollback_on_error(self) -> Iterator[None]:
+        """A block that counts as a whole: if it raises, `state_dict` is that from before it."""
         before = dict(self._states)
         try:
             yield
@@ -134,84 +141,140 @@ class ProcessWorkerSet(AskingThere):
             self._states = before
             raise
 
-    def request(self, limit: int, env_steps: int, most: int | None = None, in_order: bool = False) -> None:
-        """Let every process have `limit` requests to sample, new ones with the weights of the last `sync_weights`.
+    def submit_samples(
+        self, per_process: int, env_steps: int, max_inflight: int | None = None, in_order: bool = False
+    ) -> None:
+        """Submit requests to sample until every process has `per_process` of them.
 
-        What a process left undone when it died its successor does: with the newest weights; or in order with those of
-        the request, so that the result is the same.
+        They are sent with the weights of the last `sync_weights`. A request that a process left undone when it died its
+        successor does: with the newest weights; or (`in_order`) with those at the time of submission, so that the
+        result is the same.
 
         Args:
-            limit: ≥ 1; a later call may raise it.
+            per_process: ≥ 1; a later call may raise it.
             env_steps: of the run so far.
-            most: requests of all processes together; who was received from longest ago is asked first.
-            in_order: they will be received in their order.
+            max_inflight: requests of all processes together; `None`: no limit.
+            in_order: `next_sample` will be called with `in_order`.
         """
-        self._env_steps, self._exact = env_steps, in_order
-        self._requests.fill(limit, most)
+        self._env_steps, self._in_order = env_steps, in_order
+        self._samples.fill(per_process, max_inflight)
 
-    def receive(self, in_order: bool = False) -> Receipt:
-        """What was requested and is ready first, or (`in_order`) what was requested first.
+    def next_sample(self, in_order: bool = False) -> SampleReference:
+        """The sample that is ready first, or (`in_order`) was submitted first; waits for it.
 
-        The fragments themselves stay where they are, unless they are so small that it costs less to bring them along.
+        The fragments stay in the transport's store, unless they are so small that it costs less to send them here.
         """
-        request = self._requests.take(in_order)
-        fragments, told = (request.held, request.value) if request.apart else request.value
-        for index, *_, metrics in told:
+        request = self._samples.next_done(in_order)
+        if request is None:
+            raise RuntimeError("no sample is in flight: call submit_samples first")
+        fragments, summary = (request.result_reference, request.value) if request.in_place else request.value
+        for index, *_, metrics in summary:
             self._metrics[index].append(metrics)
-        env_steps, nbytes = (sum(each[column] for each in told) for column in (1, 2))
-        self._small[request.number] = nbytes <= SMALL_BYTES
-        return Receipt(fragments, env_steps, request.note[1], len(told), nbytes)
+        env_steps, nbytes = (sum(each[column] for each in summary) for column in (1, 2))
+        self._small[request.process_number] = nbytes <= SMALL_BYTES
+        return SampleReference(fragments, env_steps, request.context[1], len(summary), nbytes)
 
-    def has_ready(self, in_order: bool = False) -> bool:
-        """Whether `receive` would not wait."""
-        return self._requests.has_ready(in_order)
+    def has_sample(self, in_order: bool = False) -> bool:
+        """Whether `next_sample` would give one without waiting."""
+        return self._samples.has_done(in_order)
 
-    def fetch(self, receipt: Receipt) -> list[SampleBatch]:
-        """The fragments of a receipt, one of each worker."""
-        here = isinstance(receipt.fragments, list)
-        return [owned(arrays) for arrays in (receipt.fragments if here else self.transport.get([receipt.fragments])[0])]
-
-    @property
-    def oldest(self) -> int | None:
-        """Gradient steps of the oldest weights that still act on a request; `None`: nothing is requested."""
-        return self._requests.oldest
+    def fetch(self, reference: SampleReference) -> list[SampleBatch]:
+        """The fragments of a reference, one of each worker, as tensors that can be written to."""
+        fragments = reference.fragments
+        if not isinstance(fragments, list):
+            (fragments,) = self.transport.get([fragments])
+        return [as_writable(arrays) for arrays in fragments]
 
     @property
-    def requested(self) -> int:
-        """Requests that were not received yet."""
-        return len(self._requests)
+    def oldest_gradient_steps(self) -> int | None:
+        """Gradient steps of the oldest weights that samples in flight act with; `None`: nothing is in flight."""
+        return self._samples.oldest_gradient_steps
 
-    def settle(self) -> None:
-        """Wait for what was requested and let it go; where nothing can come any more, without waiting.
+    @property
+    def inflight_samples(self) -> int:
+        """Requests to sample that were submitted and not taken by `next_sample` yet."""
+        return len(self._samples)
+
+    def drain(self) -> None:
+        """Wait for the samples in flight, and discard them; without waiting after an error of the supervisor.
 
         Raises:
             BaseException: as `Supervisor.work`.
         """
         if self.supervisor.broken is None:
-            self._requests.settle()
-        else:
-            self._requests.forget()
+            self._samples.drain()
+        self.cancel()
 
-    def forget(self) -> None:
-        """Let go what was requested; the processes still do it, before whatever they are asked next."""
-        self._requests.forget()
-        self._forget_asked()
+    def cancel(self) -> None:
+        """Discard what is in flight; the processes still do it, before anything that is submitted later."""
+        self._samples.cancel()
+        self._calls.cancel()
+        self._busy.clear()
 
-    # -- everything else ----------------------------------------------------------------------------------------------
+    # -- calls of workers ---------------------------------------------------------------------------------------------
+    @property
+    def idle_workers(self) -> list[int]:
+        """Indices of the workers without a submitted call, in order; workers of given-up processes are left out."""
+        healthy = set(self.supervisor.healthy)
+        return sorted(i for i, number in self._home.items() if number in healthy and i not in self._busy)
+
+    def submit(self, worker_index: int, fn: Callable[[Any], Any]) -> None:
+        """Call `fn(worker)` in a worker's process, with the weights of the last `sync_weights`.
+
+        Args:
+            worker_index: of a logical worker; its process does one request after the other.
+            fn: sent there; its result is sent back, so arrays are better than tensors. If the process dies meanwhile,
+                its successor calls it again, with the newest weights.
+        """
+
+        def arguments(request: Request) -> tuple[Any, ...]:
+            request.context = (worker_index, self._gradient_steps)
+            return worker_index, fn, *self._without_known_weights(request.process_number, self._newest_weights())
+
+        self._busy.add(worker_index)
+        self._calls.submit(Request(self._home[worker_index], "call_worker", arguments, timed=True))
+
+    def next_result(self) -> WorkerResult | None:
+        """The result that is ready first; waits for it.
+
+        Returns:
+            The result, or `None` if no call is in flight. Calls of processes that were given up have no result.
+
+        Raises:
+            EnvError: more has failed than `workers.max_restarts` and its neighbours allow.
+        """
+        request = self._calls.next_done()
+        if request is None:
+            return None
+        index, gradient_steps = request.context
+        value, metrics = request.value
+        self._busy.discard(index)
+        self._metrics[index].append(metrics)
+        return WorkerResult(index, value, gradient_steps)
+
+    def foreach_worker(self, fn: Callable[[RolloutWorker], Any]) -> list[Any]:
+        """`fn(worker)` of every worker, results in worker order; called again if a process dies meanwhile."""
+        results = self._call_all(
+            "call_workers",
+            lambda request: (fn, *self._without_known_weights(request.process_number, self._newest_weights())),
+        )
+        return [value for _, value in sorted((pair for part in results for pair in part), key=lambda pair: pair[0])]
+
     def run_episodes(self, count: int) -> list[tuple[float, int]]:
         """`count` whole episodes spread over the workers; (return, length) of each, in worker order."""
         indices = sorted(index for number in self.supervisor.healthy for index in self.dealt[number])
-        shares = dict(zip(indices, split(count, len(indices)), strict=True))
+        shares = dict(zip(indices, split_evenly(count, len(indices)), strict=True))
         played = self.foreach_worker(
             lambda worker: worker.run_episodes(shares[worker.worker_index]) if shares[worker.worker_index] else []
         )
         return [episode for episodes in played for episode in episodes]
 
+    # -- metrics and state --------------------------------------------------------------------------------------------
     def get_metrics(self) -> dict[str, list[float]]:
         """Returns and lengths of the episodes that ended since the last call, in worker order."""
         held = [part for index in sorted(self._metrics) for part in self._metrics[index]]
         self._metrics = {index: [] for index in self._metrics}
-        return merged(held) if held else {"episode_returns": [], "episode_lengths": []}
+        return concat_metrics(held) if held else {"episode_returns": [], "episode_lengths": []}
 
     def get_health(self) -> dict[str, float]:
         """Processes and environments that were replaced so far, under their metric names."""
@@ -220,17 +283,12 @@ class ProcessWorkerSet(AskingThere):
             "sys/env_restarts": float(self._env_restarts),
         }
 
-    def foreach_worker(self, fn: Callable[[RolloutWorker], Any]) -> list[Any]:
-        """`fn(worker)` of every worker, results in worker order; again from the start where a process dies over it."""
-        answers = self._all("call", lambda request: (fn, *self._sent(request.number, self._newest())))
-        return [answer for _, answer in sorted((pair for part in answers for pair in part), key=lambda pair: pair[0])]
-
-    def cut(self) -> None:
-        """Every environment starts what is requested from now on with a seeded reset."""
-        self._cuts += 1
+    def force_reset(self) -> None:
+        """Let every environment begin the next submitted fragment with a seeded reset."""
+        self._forced_resets += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """What each worker has to remember, by worker index; after all that has come back from it."""
+        """What each worker has to remember, by worker index; after all results that have come back from it."""
         return {str(index): dict(state) for index, state in sorted(self._states.items())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -241,65 +299,71 @@ class ProcessWorkerSet(AskingThere):
             )
         )
 
-    def heed(self, stopping: Callable[[], bool]) -> None:
-        """Wait no longer than some seconds for anything once `stopping()`: then `KeyboardInterrupt` is raised."""
+    def stop_when(self, stopping: Callable[[], bool]) -> None:
+        """Raise `KeyboardInterrupt` in any call that still waits some seconds after `stopping()` became true."""
         self.supervisor.stopping = stopping
 
     def stop(self) -> None:
         """End the processes; safe to call again."""
-        self.forget()
+        self.cancel()
         self.supervisor.stop()
         self._traces.remove()
 
     # -- requests and processes ---------------------------------------------------------------------------------------
-    def _all(self, method: str, arguments: Callable[[Request], tuple[Any, ...]], timed: bool = False) -> list[Any]:
-        """Ask all processes for something, and wait for all of them; those that are given up give nothing."""
-        done: list[Request] = []
-        numbers = self.supervisor.healthy
-        for number in numbers:
-            self.supervisor.ask(Request(number, method, arguments, timed=timed, tell=done.append))
-        self.supervisor.work(lambda: len(done) == len(numbers))
-        return [request.value for request in done if not request.lost]
+    def _call_all(self, method: str, arguments: Callable[[Request], tuple[Any, ...]], timed: bool = False) -> list[Any]:
+        """Results of a method of all processes, without those that are given up meanwhile."""
+        calls = CompletionQueue(self.supervisor)
+        for number in self.supervisor.healthy:
+            calls.submit(Request(number, method, arguments, timed=timed))
+        return [request.value for request in iter(calls.next_done, None)]
 
-    def _request(self, number: int) -> Request:
-        apart = not self._small.get(number, False)
-        # Its process may be down now: in order, what it acts with must not depend on when it is up again.
-        note = (self._newest(), self._gradient_steps) if self._exact else None
-        return Request(number, "sample_apart", self._acting_requested, apart=apart, timed=True, note=note)
+    def _sample_request(self, number: int) -> Request:
+        in_place = not self._small.get(number, False)
+        # The process may be down now: in order, its weights must not depend on when its successor is up.
+        context = (self._newest_weights(), self._gradient_steps) if self._in_order else None
+        return Request(
+            number,
+            "sample_in_place",
+            self._submitted_sample_arguments,
+            in_place=in_place,
+            timed=True,
+            context=context,
+        )
 
-    def _acting(self, request: Request) -> tuple[Any, ...]:
-        return self.dealt[request.number], *self._sent(request.number, self._newest())
+    def _sample_arguments(self, request: Request) -> tuple[Any, ...]:
+        number = request.process_number
+        return self.dealt[number], *self._without_known_weights(number, self._newest_weights())
 
-    def _acting_requested(self, request: Request) -> tuple[Any, ...]:
-        if not self._exact:
-            request.note = (self._newest(), self._gradient_steps)
-        acting, gradient_steps = request.note
-        self._requests.acts(request, gradient_steps)
-        return self.dealt[request.number], *self._sent(request.number, acting)
+    def _submitted_sample_arguments(self, request: Request) -> tuple[Any, ...]:
+        if not self._in_order:
+            request.context = (self._newest_weights(), self._gradient_steps)
+        weights, gradient_steps = request.context
+        self._samples.record_weights(request, gradient_steps)
+        number = request.process_number
+        return self.dealt[number], *self._without_known_weights(number, weights)
 
-    def _newest(self) -> tuple[Any, ...]:
-        """What processes act with from now on; nothing before the first `sync_weights`."""
-        return () if self._weights is None else (self._weights, self.version, self._env_steps, self._cuts)
+    def _newest_weights(self) -> tuple[Any, ...]:
+        """The arguments of `RolloutProcess.update_policy`; none before the first `sync_weights`."""
+        return () if self._weights is None else (self._weights, self.version, self._env_steps, self._forced_resets)
 
-    def _sent(self, number: int, acting: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The same, without weights that the process has got already."""
-        if not acting:
-            return acting
-        weights, version, *more = acting
+    def _without_known_weights(self, number: int, update: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The same arguments, with `None` in place of weights that the process has already."""
+        if not update:
+            return update
+        weights, version, *more = update
         known, self._versions[number] = self._versions.get(number) == version, version
         return (None if known else weights, version, *more)
 
-    def _first(self, process: Process) -> tuple[Any, ...]:
-        """What a new process has to know."""
+    def _start_arguments(self, process: ProcessSlot) -> tuple[Any, ...]:
+        """The arguments of `RolloutProcess.start`."""
         indices = self.dealt[process.number]
         states = {index: self._states[index] for index in indices if index in self._states}
-        attempt = (
-            1000 * process.failures if process.new_seeds else 0
-        )  # beyond what its predecessors tried by themselves
+        # A successor's attempts are numbered beyond those that its predecessors made by themselves.
+        attempt = 1000 * process.failures if process.new_seeds else 0
         self._versions.pop(process.number, None)
-        acting = self._sent(process.number, self._newest())
-        return self._recipe, indices, str(self._traces.file(process.number)), states, attempt, *acting
+        update = self._without_known_weights(process.number, self._newest_weights())
+        return self._spec, indices, str(self._traces.file(process.number)), states, attempt, *update
 
-    def _hear(self, news: News) -> None:
-        self._states.update(news.states)
-        self._env_restarts += news.env_restarts
+    def _take_report(self, report: ProcessReport) -> None:
+        self._states.update(report.states)
+        self._env_restarts += report.env_restarts

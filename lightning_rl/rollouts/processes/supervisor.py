@@ -1,7 +1,7 @@
-"""Keeps processes at work: starts and ends them, notices who died, raised or hangs, and has the lost work done again.
+"""Keeps processes at work: starts and ends them, notices deaths, errors and hangs, and repeats the lost requests.
 
-It knows nothing of policies, environments or Ray; a `Transport` carries the requests. All that it remembers is here:
-who was asked for what, by when it must be done, and how many failures are left.
+The supervisor knows nothing of policies, environments or Ray; a `Transport` carries the requests. All that it remembers
+is here: which process has which requests, by when they must be done, and how many failures are left.
 """
 
 from __future__ import annotations
@@ -9,42 +9,165 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from lightning_rl.errors import ConfigError, EnvError
-from lightning_rl.rollouts.processes.limits import Limits, News, Process, Request
+from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.rollouts.processes.transport import Outcome, ProcessDiedError, Transport
 
-__all__ = ["Supervisor"]
+__all__ = ["ProcessReport", "ProcessSlot", "Request", "Supervisor"]
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 0.5  # between two looks at deadlines and restarts; a look costs time for each process
-STOP_PATIENCE_S = 8.0  # when the run shall end, for what is being waited for
-TOLD_IN_FULL = 5  # failures whose traceback goes to the log; of later ones, the first line
-DEATHS_BY_CHANCE = 3  # after so many over the same request, it is the request's fault: it is begun with other seeds
+CHECK_EVERY_S = 0.5  # between two checks of deadlines and restarts; a check costs time for each process
+STOP_PATIENCE_S = 8.0  # seconds that `work` still waits once the run is to end
+LOGGED_IN_FULL = 5  # failures whose traceback goes to the log; of later ones, the first line
+DEATHS_BY_CHANCE = 3  # after so many over the same request, the request is to blame: it is repeated with other seeds
 RESTARTED = (EnvError, MemoryError, ProcessDiedError)  # another error is one of the code: it would come again
+SHORTEST_DEADLINE_S = 60.0  # a machine may be busy with other things for that long
+PATIENCE = 20  # times what a request usually takes
+SMOOTHING = 0.2  # weight of the newest duration in what is usual
+CALL_PATIENCE = 10  # times `start_timeout_s`, for functions of which nothing is known
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReport:
+    """What a process reports about itself with every result.
+
+    Attributes:
+        states: what its successor has to know, by worker index.
+        env_restarts: replacements of failed environments since the last report.
+        memory_mb: resident memory of the process, MiB.
+    """
+
+    states: dict[int, dict[str, int]]
+    env_restarts: int
+    memory_mb: float
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A method call that a process is to do; if the process dies, its successor does it.
+
+    Attributes:
+        process_number: which process.
+        method: of the object in the process.
+        arguments: makes the method's arguments when the request is sent, so that they are up to date.
+        in_place: whether the result stays in the process's store, and only a summary of it comes here.
+        timed: whether its duration says how long the next such request should take.
+        on_done: called with the request when it is done or lost.
+        sent: whether a process that still lives has it.
+        done: whether it has ended, with `value` or lost.
+        lost: whether its process has been given up.
+        cancelled: whether a successor need not repeat it.
+        value: what the method returned.
+        result_reference: stands for a result that stayed in the process's store.
+        context: what the submitter wants to find again with the result.
+    """
+
+    process_number: int
+    method: str
+    arguments: Callable[[Request], tuple[Any, ...]]
+    in_place: bool = False
+    timed: bool = False
+    on_done: Callable[[Request], None] | None = None
+    sent: bool = False
+    done: bool = False
+    lost: bool = False
+    cancelled: bool = False
+    value: Any = None
+    result_reference: Any = None
+    context: Any = None
+
+
+@dataclass(slots=True, eq=False)
+class ProcessSlot:
+    """One place in the set, and the process that fills it at present.
+
+    Attributes:
+        number: of the place.
+        handle: the transport's handle of the process; `None` while there is no process.
+        state: "up"; "starting": it makes its environments; "waiting": for its restart; "lost": given up.
+        queue: requests, in order; the process works on the first.
+        tokens: of the requests in the queue that were sent, in order.
+        since: when the process began the first request, seconds.
+        restart_at: when to restart, while waiting.
+        usual_seconds: duration of a timed request, smoothed; `None`: not known yet.
+        failures: in a row, without a finished request in between.
+        timeouts: of these, those where a request took too long.
+        deaths: of these, those where the process died over a request.
+        newest_token: of the request with the newest report.
+        served: requests done so far, also by its predecessors.
+        served_here: of these, those that its present process did.
+        new_seeds: whether the failed request must be begun with other seeds.
+    """
+
+    number: int
+    handle: Any = None
+    state: str = "waiting"
+    queue: deque[Request] = field(default_factory=deque)
+    tokens: deque[int] = field(default_factory=deque)
+    since: float = 0.0
+    restart_at: float = 0.0
+    usual_seconds: float | None = None
+    failures: int = 0
+    timeouts: int = 0
+    deaths: int = 0
+    newest_token: int = -1
+    served: int = 0
+    served_here: int = 0
+    new_seeds: bool = False
+
+    def allowed_seconds(self, limits: Limits) -> float:
+        """Seconds that the first request of the queue may take; twice as many for each repetition."""
+        if self.state == "starting":
+            return limits.start_timeout_s * 2.0 ** min(self.timeouts, 32)
+        if not self.queue[0].timed:
+            return CALL_PATIENCE * limits.start_timeout_s
+        if limits.sample_timeout_s is not None:
+            return limits.sample_timeout_s
+        if self.usual_seconds is None:
+            return limits.start_timeout_s * 2.0 ** min(self.timeouts, 32)
+        return max(SHORTEST_DEADLINE_S, PATIENCE * self.usual_seconds) * 2.0 ** min(self.timeouts, 32)
+
+    def timeout_message(self, limits: Limits) -> str:
+        """What the log says when the process has taken longer than allowed: the time, and which limit that was."""
+        starting = self.state == "starting"
+        doing = "to start" if starting else f"for {self.queue[0].method}"
+        if not starting and self.queue[0].timed and limits.sample_timeout_s is not None:
+            why = f"workers.sample_timeout_s={limits.sample_timeout_s:g}: raise it, or set it to null"
+        elif not starting and self.queue[0].timed and self.usual_seconds is not None:
+            why = f"usual are {self.usual_seconds:.3g} s; workers.sample_timeout_s sets a limit of your own"
+        else:
+            why = f"workers.start_timeout_s={limits.start_timeout_s:g}: raise it where this is usual"
+        return f"took more than {self.allowed_seconds(limits):g} s {doing}, and was ended ({why})"
+
+    def record_time(self, seconds: float) -> None:
+        """Take the duration of a timed request into the usual one."""
+        usual = self.usual_seconds
+        self.usual_seconds = seconds if usual is None else usual + SMOOTHING * (seconds - usual)
 
 
 class Supervisor:
-    """A set of processes that do what they are asked, whatever happens to them on the way.
+    """A set of processes that serve requests, and replacements for those that fail.
 
-    A request is done exactly once as far as its asker can see: what a process left undone is asked again of the one
-    that takes its place, and an answer that comes after all is not listened to.
+    The submitter of a request sees it done exactly once: what a dead process left undone its successor does, and a
+    result that a replaced process sends late is dropped.
 
     Args:
         transport: carries requests.
         names: of the processes, for messages.
-        limits: how much may go wrong.
-        first: the arguments of "start", the first thing that a new process is asked.
-        hear: takes the news of a process.
-        trace: what the process in a place left about how it died, or "".
+        limits: how often processes may fail, and how long they may take.
+        start_arguments: gives the arguments of "start", the first request of a new process.
+        on_report: takes the report of a process.
+        crash_trace: what the process in a place left about how it died, or "".
 
     Attributes:
-        restarts: processes that were started in the place of others which failed.
-        replacements: of others which had grown.
-        stopping: whether the run shall end soon; then nobody waits for longer than a few seconds.
-        broken: what made further work impossible.
+        restarts: processes that were started in the place of failed ones.
+        replacements: processes that were started in the place of ones that used too much memory.
+        stopping: says whether the run is to end; then `work` waits for some seconds at most.
+        broken: the error that made further work impossible.
     """
 
     def __init__(
@@ -53,13 +176,13 @@ class Supervisor:
         names: Sequence[str],
         limits: Limits,
         *,
-        first: Callable[[Process], tuple[Any, ...]],
-        hear: Callable[[News], None],
-        trace: Callable[[int], str] = lambda number: "",
+        start_arguments: Callable[[ProcessSlot], tuple[Any, ...]],
+        on_report: Callable[[ProcessReport], None],
+        crash_trace: Callable[[int], str] = lambda number: "",
     ) -> None:
         self.transport, self.names, self.limits = transport, list(names), limits
-        self._first, self._hear, self._trace = first, hear, trace
-        self.processes = [Process(number) for number in range(len(self.names))]
+        self._start_arguments, self._on_report, self._crash_trace = start_arguments, on_report, crash_trace
+        self.processes = [ProcessSlot(number) for number in range(len(self.names))]
         self.restarts = self.replacements = 0
         self.stopping: Callable[[], bool] = lambda: False
         self._stop_by = float("inf")
@@ -68,7 +191,7 @@ class Supervisor:
         self._token = 0
         self._unfinished = 0  # requests that are in a queue
         self._arrived: deque[Outcome] = deque()
-        self._look_at = transport.now()
+        self._check_at = transport.now()
 
     def start(self) -> None:
         """Start all processes, and wait until they are up.
@@ -80,23 +203,23 @@ class Supervisor:
             self._start(process)
         self.work(lambda: all(process.state in ("up", "lost") for process in self.processes))
 
-    def ask(self, request: Request) -> Request:
-        """Put a request into its process's queue; it is lost at once where the process has been given up."""
-        process = self.processes[request.number]
+    def submit(self, request: Request) -> Request:
+        """Put a request into its process's queue; it is lost at once if the process has been given up."""
+        process = self.processes[request.process_number]
         if process.state == "lost":
             self._lose(request)
             return request
         process.queue.append(request)
         self._unfinished += 1
         if process.state == "up":
-            self._submit(process, request)
+            self._send(process, request)
         return request
 
     def work(self, until: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Attend to the processes until `until()`.
+        """Take results, and restart processes, until `until()`.
 
         Args:
-            until: a question that costs nothing; asked after everything that happens.
+            until: cheap; evaluated after every event.
             timeout: seconds after which to give up; `None`: never, which is safe: every request has a deadline.
 
         Returns:
@@ -104,7 +227,7 @@ class Supervisor:
 
         Raises:
             EnvError: too much has failed; the last failure's own message and traceback come first.
-            KeyboardInterrupt: the run shall end, and what is waited for does not come.
+            KeyboardInterrupt: the run is to end, and `until()` does not become true.
             BaseException: what a process raised, if it is no failure of an environment.
         """
         if self.broken is not None:
@@ -112,18 +235,18 @@ class Supervisor:
         now = self.transport.now()
         end = float("inf") if timeout is None else now + timeout
         while True:
-            if now >= self._look_at:
-                self._look(now)
+            if now >= self._check_at:
+                self._check(now)
             if until():
                 return True
             if not self._arrived:
-                self._arrived.extend(self.transport.wait(max(0.0, min(self._look_at, end) - now)))
+                self._arrived.extend(self.transport.wait(max(0.0, min(self._check_at, end) - now)))
             if self._arrived:
                 self._settle(self._arrived.popleft())
             elif now >= end:
                 return False
             elif not self._unfinished and all(process.state in ("up", "lost") for process in self.processes):
-                raise RuntimeError("nothing was asked of the processes: there is nothing to wait for")
+                raise RuntimeError("no process has a request: there is nothing to wait for")
             now = self.transport.now()
 
     @property
@@ -132,87 +255,89 @@ class Supervisor:
         return [process.number for process in self.processes if process.state != "lost"]
 
     def stop(self) -> None:
-        """End all processes; nothing can be asked any more. Safe to call again."""
+        """End all processes; no request can be submitted any more. Safe to call again."""
         self.broken = self.broken or RuntimeError("the processes have been stopped")
         for process in self.processes:
             self._end(process)
             process.state = "lost"
 
     # -- requests -----------------------------------------------------------------------------------------------------
-    def _submit(self, process: Process, request: Request) -> None:
+    def _send(self, process: ProcessSlot, request: Request) -> None:
         self._token += 1
         if not process.tokens:
             process.since = self.transport.now()
         process.tokens.append(self._token)
         self._running[self._token] = request
-        request.handed = True
+        request.sent = True
         arguments = request.arguments(request)
-        request.held = self.transport.submit(process.handle, self._token, request.method, arguments, request.apart)
+        request.result_reference = self.transport.submit(
+            process.handle, self._token, request.method, arguments, request.in_place
+        )
 
     def _settle(self, outcome: Outcome) -> None:
-        """Take what a process answered; nobody listens to one that has been replaced."""
+        """Take the outcome of a request, unless its process has been replaced."""
         request = self._running.pop(outcome.token, None)
         if request is None:
             return
-        process = self.processes[request.number]
+        process = self.processes[request.process_number]
         if outcome.error is not None:
-            request.handed, request.held = False, None
-            self._failed(process, outcome.error)
+            request.sent, request.result_reference = False, None
+            self._recover(process, outcome.error)
             return
         process.tokens.remove(outcome.token)
-        request.value, news = outcome.value
+        request.value, report = outcome.value
         if request.timed:
-            process.took(outcome.at - process.since)
+            process.record_time(outcome.at - process.since)
         process.since = outcome.at
-        if outcome.token > process.heard:
-            process.heard = outcome.token
-            self._hear(news)
+        if outcome.token > process.newest_token:
+            process.newest_token = outcome.token
+            self._on_report(report)
         if process.state == "starting":
             process.state = "up"
             for waiting in process.queue:
-                self._submit(process, waiting)
+                self._send(process, waiting)
             return
         process.queue.remove(request)
-        process.failures = process.overdue = process.deaths = 0
+        process.failures = process.timeouts = process.deaths = 0
         process.new_seeds = False
         process.served += 1
         process.served_here += 1
         self._finish(request)
-        if self.limits.max_memory_mb is not None and news.memory_mb > self.limits.max_memory_mb:
-            self._replace(process, news.memory_mb)
+        if self.limits.max_memory_mb is not None and report.memory_mb > self.limits.max_memory_mb:
+            self._replace(process, report.memory_mb)
 
     def _finish(self, request: Request) -> None:
         self._unfinished -= 1
         request.done = True
-        if request.tell is not None:
-            request.tell(request)
+        if request.on_done is not None:
+            request.on_done(request)
 
     def _lose(self, request: Request) -> None:
         request.lost = request.done = True
-        if request.tell is not None:
-            request.tell(request)
+        if request.on_done is not None:
+            request.on_done(request)
 
     # -- processes ----------------------------------------------------------------------------------------------------
-    def _start(self, process: Process) -> None:
+    def _start(self, process: ProcessSlot) -> None:
         process.handle, process.state, process.served_here = self.transport.start(), "starting", 0
-        self._submit(process, Request(process.number, "start", lambda _: self._first(process)))
+        self._send(process, Request(process.number, "start", lambda _: self._start_arguments(process)))
 
-    def _end(self, process: Process) -> None:
-        """End the process, if there is one; what it was asked stays in the queue, if anybody still wants it."""
+    def _end(self, process: ProcessSlot) -> None:
+        """End the process, if there is one; its requests stay in the queue, but for cancelled ones."""
         for token in process.tokens:
             if (request := self._running.pop(token, None)) is not None:
-                request.held, request.handed = None, False
+                request.result_reference, request.sent = None, False
         process.tokens.clear()
-        wanted = deque(request for request in process.queue if request.wanted)
-        self._unfinished -= len(process.queue) - len(wanted)
-        process.queue = wanted
+        left = deque(request for request in process.queue if not request.cancelled)
+        self._unfinished -= len(process.queue) - len(left)
+        process.queue = left
         handle, process.handle, process.state = process.handle, None, "waiting"
         if handle is not None:
             self.transport.kill(handle)
 
-    def _look(self, now: float) -> None:
-        """Restart whose time has come; replace who takes too long."""
-        self._look_at = now + LOOK_EVERY_S
+    def _check(self, now: float) -> None:
+        """Start the processes whose time has come; replace those that take too long."""
+        self._check_at = now + CHECK_EVERY_S
         if self.stopping():
             self._stop_by = min(self._stop_by, now + STOP_PATIENCE_S)
             if now >= self._stop_by:
@@ -226,22 +351,22 @@ class Supervisor:
                 if now >= process.restart_at:
                     self._start(process)
             elif process.tokens and process.tokens[0] not in answered:
-                allowed = process.allowed(self.limits)
-                if now - process.since > allowed:
-                    why = process.too_slow(self.limits)
-                    process.overdue += 1
-                    self._failed(process, ProcessDiedError(why))
+                allowed_seconds = process.allowed_seconds(self.limits)
+                if now - process.since > allowed_seconds:
+                    why = process.timeout_message(self.limits)
+                    process.timeouts += 1
+                    self._recover(process, ProcessDiedError(why))
 
-    def _failed(self, process: Process, error: BaseException) -> None:
+    def _recover(self, process: ProcessSlot, error: BaseException) -> None:
         starting = process.state == "starting"
         self._end(process)
         raised = not isinstance(error, ProcessDiedError)
         if raised and not (process.served and isinstance(error, RESTARTED)):
-            self._break(error)  # it has never worked, or it is no environment's fault: whoever wrote it wants to see it
+            self._break(error)  # the process has never worked, or the error is one of the code
         process.failures += 1
         process.deaths += not raised and not starting
         process.new_seeds = raised or process.deaths >= DEATHS_BY_CHANCE
-        what = f"{self.names[process.number]} {'failed: ' if raised else ''}{error}{self._trace(process.number)}"
+        what = f"{self.names[process.number]} {'failed: ' if raised else ''}{error}{self._crash_trace(process.number)}"
         if self.restarts >= self.limits.max_restarts:
             self._break(EnvError(f"{what}\nworkers.max_restarts={self.limits.max_restarts} are used up"), error)
         if process.failures >= self.limits.max_failures:
@@ -250,11 +375,11 @@ class Supervisor:
         self.restarts += 1
         wait = self.limits.backoff(process.failures)
         process.restart_at = self.transport.now() + wait
-        self._look_at = min(self._look_at, process.restart_at)
-        shown = what if self.restarts <= TOLD_IN_FULL else what.splitlines()[0]
+        self._check_at = min(self._check_at, process.restart_at)
+        shown = what if self.restarts <= LOGGED_IN_FULL else what.splitlines()[0]
         log.warning("%s\nrestart %d%s", shown, self.restarts, f" in {wait:g} s" if wait else "")
 
-    def _give_up(self, process: Process, what: str, error: BaseException) -> None:
+    def _give_up(self, process: ProcessSlot, what: str, error: BaseException) -> None:
         process.state = "lost"
         queue, process.queue = process.queue, deque()
         self._unfinished -= len(queue)
@@ -272,8 +397,8 @@ class Supervisor:
         for request in queue:
             self._lose(request)
 
-    def _replace(self, process: Process, memory_mb: float) -> None:
-        """End a process that does its work but grows; it has just answered, so nothing is lost."""
+    def _replace(self, process: ProcessSlot, memory_mb: float) -> None:
+        """End a process that uses too much memory; it has just answered, so nothing is lost."""
         limit, name = self.limits.max_memory_mb, self.names[process.number]
         if process.served_here < 2:
             self._break(

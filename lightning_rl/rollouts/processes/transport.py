@@ -1,4 +1,4 @@
-"""The interface by which a supervisor sends requests to processes: `rollouts/ray/transport.py`, or a test's own."""
+"""The interface by which a supervisor sends requests to processes: `rollouts/ray/transport.py` is one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Outcome", "ProcessDiedError", "Transport"]
 
 
 class ProcessDiedError(RuntimeError):
-    """A process ended before it answered."""
+    """A process ended before its request was done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,9 @@ class Outcome:
 
     Attributes:
         token: that it was submitted with.
-        value: what the process returned; of a request whose result stays where it is, only what is told about it.
-        error: what it raised, with its own traceback in the message; `ProcessDiedError` where it died over it.
+        value: what the method returned; of a request `in_place`, its second result only.
+        error: that the method raised, with the process's traceback in the message; `ProcessDiedError` if the process
+            died meanwhile.
         at: when, on the transport's clock, seconds.
     """
 
@@ -31,46 +32,46 @@ class Outcome:
 
 
 class Transport(Protocol):
-    """Starts and ends processes, and carries requests to them; each does its requests one after the other."""
+    """Starts and ends processes, and carries requests to them; a process does one request after the other."""
 
     def now(self) -> float:
         """A clock that never goes back, seconds."""
         ...
 
     def start(self) -> Any:
-        """Begin to start a process; whatever is submitted to it waits for it."""
+        """Begin to start a process; returns its handle, to which requests can be submitted at once."""
         ...
 
-    def submit(self, process: Any, token: int, method: str, arguments: Sequence[Any], apart: bool) -> Any:
-        """Hand a request to a process, without waiting.
+    def submit(self, process: Any, token: int, method: str, arguments: Sequence[Any], in_place: bool) -> Any:
+        """Send a request to a process, without waiting.
 
         Args:
             process: from `start`.
             token: names the request.
             method: of the process.
             arguments: of the method.
-            apart: whether the method's result stays where it is.
+            in_place: whether the method has two results, of which the first stays in the process's store.
 
         Returns:
-            What stands for that result (`apart`), else `None`.
+            A reference to that first result (`in_place`), else `None`.
         """
         ...
 
     def wait(self, timeout: float) -> list[Outcome]:
-        """What has ended since the last call, oldest first; waits up to `timeout` seconds for the first.
+        """The requests that have ended since the last call, oldest first; waits up to `timeout` seconds for the first.
 
         The cost must not depend on how many requests are still running.
         """
         ...
 
     def kill(self, process: Any) -> None:
-        """End a process at once, whatever it is doing; its requests need not end any more."""
+        """End a process at once, whatever it is doing; its requests may have no outcome."""
         ...
 
     def put(self, value: Any) -> Any:
-        """Store something once that many requests take as an argument; returns what stands for it."""
+        """Store an argument of many requests once; returns a reference to it."""
         ...
 
-    def get(self, held: Sequence[Any]) -> list[Any]:
-        """Results that stayed where they were; waits until they are here."""
+    def get(self, references: Sequence[Any]) -> list[Any]:
+        """Results that stayed in the store of a process; waits until they are here."""
         ...

@@ -1,4 +1,4 @@
-"""Worker classes as Ray actors, for loops written by hand. Nobody restarts them: who made them looks after them."""
+"""Worker classes as Ray actors, for loops written by hand. They are not supervised: the caller replaces dead ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 from lightning_rl.envs.registry import register_env, registered_envs
 from lightning_rl.models.catalog import ModelCatalog
-from lightning_rl.rollouts.asking import Answered
 from lightning_rl.rollouts.ray.session import fetched, first_ready
 from lightning_rl.rollouts.rollout_worker import DEFAULT_POLICY
+from lightning_rl.rollouts.worker_results import WorkerResult
 from lightning_rl.sample_batch import SampleBatch, concat_samples
 
 __all__ = ["ActorSet", "as_remote"]
@@ -21,7 +21,7 @@ NAME = "rollout worker"
 
 
 class ActorSet:
-    """Worker actors that somebody else made (`RolloutWorker.as_remote`), with the verbs that a plan needs.
+    """Worker actors that exist already (`RolloutWorker.as_remote`), with the methods of a worker set that plans need.
 
     Args:
         actors: handles.
@@ -31,59 +31,62 @@ class ActorSet:
         self.actors = list(actors)
         self._weights: Any = None
         self._env_steps = self._gradient_steps = 0
-        self._asked: dict[Any, tuple[int, int]] = {}  # by what will be answered: actor, gradient steps of its weights
+        self._calls: dict[Any, tuple[int, int]] = {}  # reference of the result → actor, gradient steps of its weights
 
     def sync_weights(self, policy: Any) -> None:
-        """One object in the store; each actor takes it before what it is asked for next."""
+        """Store `policy`'s weights once; each actor takes them before its next call."""
         self._weights = ray.put({DEFAULT_POLICY: policy.get_weights()})
         self._env_steps, self._gradient_steps = policy.env_steps, policy.gradient_steps
 
     @property
-    def idle(self) -> list[int]:
-        """The actors who owe no answer, in order."""
-        busy = {index for index, _ in self._asked.values()}
+    def idle_workers(self) -> list[int]:
+        """Places of the actors without a submitted call, in order."""
+        busy = {index for index, _ in self._calls.values()}
         return [index for index in range(len(self.actors)) if index not in busy]
 
-    def ask(self, worker_index: int, fn: Callable[[Any], Any]) -> None:
-        """Let an actor do `fn(worker)` with the weights of the last `sync_weights`."""
-        answer = self._newest(self.actors[worker_index]).apply.remote(fn)
-        self._asked[answer] = (worker_index, self._gradient_steps)
+    def submit(self, worker_index: int, fn: Callable[[Any], Any]) -> None:
+        """Call `fn(worker)` in an actor, with the weights of the last `sync_weights`."""
+        reference = self._update_weights(self.actors[worker_index]).apply.remote(fn)
+        self._calls[reference] = (worker_index, self._gradient_steps)
 
-    def answer(self) -> Answered | None:
-        """What is ready first; `None`: nothing is owed."""
-        if not self._asked:
+    def next_result(self) -> WorkerResult | None:
+        """The result that is ready first; `None` if no call is in flight."""
+        if not self._calls:
             return None
-        ready = first_ready(list(self._asked), NAME)
-        index, gradient_steps = self._asked.pop(ready)
-        return Answered(index, got([ready])[0], gradient_steps)
+        ready = first_ready(list(self._calls), NAME)
+        index, gradient_steps = self._calls.pop(ready)
+        return WorkerResult(index, fetch([ready])[0], gradient_steps)
 
     def sample(self) -> SampleBatch:
         """A sample of every actor, joined in their order."""
-        return concat_samples(got([self._newest(actor).sample.remote() for actor in self.actors]))
+        return concat_samples(fetch([self._update_weights(actor).sample.remote() for actor in self.actors]))
 
     def sample_async(self) -> Iterator[SampleBatch]:
         """Samples as they become ready, without end; each actor has one request in flight."""
-        running = {self._newest(actor).sample.remote(): actor for actor in self.actors}
+        running = {self._update_weights(actor).sample.remote(): actor for actor in self.actors}
         while True:
             ready = first_ready(list(running), NAME)
             actor = running.pop(ready)
-            yield got([ready])[0]
-            running[self._newest(actor).sample.remote()] = actor
+            yield fetch([ready])[0]
+            running[self._update_weights(actor).sample.remote()] = actor
 
-    def _newest(self, actor: Any) -> Any:
-        """The actor, who has been sent the weights of the last `sync_weights`."""
+    def _update_weights(self, actor: Any) -> Any:
+        """Send an actor the weights of the last `sync_weights`; returns the actor."""
         if self._weights is not None:
             actor.set_weights.remote(self._weights, self._env_steps)
         return actor
 
 
-def got(answers: Sequence[Any]) -> list[Any]:
-    """What actors answered, or will answer."""
-    return fetched(answers, f"a {NAME}", "lower the number of environments or of workers")
+def fetch(references: Sequence[Any]) -> list[Any]:
+    """Results of actors; waits for them."""
+    return fetched(references, f"a {NAME}", "lower the number of environments or of workers")
 
 
 def as_remote(cls: type[Any], **options: Any) -> Any:
-    """The Ray actor class of a worker class; what is registered now is registered in its processes, too."""
+    """The Ray actor class of a worker class.
+
+    Its processes know the models and environments that are registered here when this is called.
+    """
     names, envs = ModelCatalog.registered_classes(), registered_envs()
 
     class RemoteWorker(cls):

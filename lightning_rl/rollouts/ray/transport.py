@@ -1,7 +1,7 @@
 """Carries requests to processes that are Ray actors.
 
-Ray calls back when a result is there, so that waiting costs the same however many requests are out; `ray.wait` would
-look at all of them each time.
+Ray calls back when a result is there, so that waiting costs the same however many requests are in flight; `ray.wait`
+would check all of them each time.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class RayTransport:
     """See `Transport`.
 
     Args:
-        cls: of what lives in a process; `perform(method, *arguments)` does what it is asked, and
-            `perform_apart(method, *arguments)` gives two results of which the first stays where it is.
-        options: of the actors: their resources, and where they shall be.
+        cls: of the object in a process; `perform(method, *arguments)` calls a method, and `perform_in_place(method,
+            *arguments)` gives two results, of which the first stays in the process's store.
+        options: of the actors: their resources and placement.
     """
 
     def __init__(self, cls: type, options: Mapping[str, Any] | None = None) -> None:
-        self._class: Any = ray.remote(**{"num_cpus": 1, **(options or {})})(carried(cls))
+        self._class: Any = ray.remote(**{"num_cpus": 1, **(options or {})})(actor_class(cls))
         self._ended: SimpleQueue[Outcome] = SimpleQueue()
 
     def now(self) -> float:
@@ -42,22 +42,22 @@ class RayTransport:
         return time.monotonic()
 
     def start(self) -> Any:
-        """An actor; Ray itself shall not restart it, for a new one would not know what the old one knew."""
+        """An actor; Ray itself does not restart it, for a new one would lack the state of the old one."""
         return self._class.options(max_restarts=0).remote()
 
-    def submit(self, process: Any, token: int, method: str, arguments: Sequence[Any], apart: bool) -> Any:
-        """Call the actor. What is stored goes as an argument of its own, for Ray looks only there; all else as one."""
+    def submit(self, process: Any, token: int, method: str, arguments: Sequence[Any], in_place: bool) -> Any:
+        """Call the actor; references among `arguments` become arguments of the Ray call, as Ray resolves no others."""
         stored = {place: each for place, each in enumerate(arguments) if isinstance(each, ray.ObjectRef)}
         request = (method, [None if place in stored else each for place, each in enumerate(arguments)], [*stored])
-        if apart:
-            held, answer = process.carry_apart.options(num_returns=2).remote(request, *stored.values())
+        if in_place:
+            reference, value = process.serve_in_place.options(num_returns=2).remote(request, *stored.values())
         else:
-            held, answer = None, process.carry.remote(request, *stored.values())
-        answer.future().add_done_callback(partial(self._end, token))
-        return held
+            reference, value = None, process.serve.remote(request, *stored.values())
+        value.future().add_done_callback(partial(self._end, token))
+        return reference
 
     def wait(self, timeout: float) -> list[Outcome]:
-        """What has ended."""
+        """The requests that have ended."""
         ended = []
         try:
             if timeout > 0:
@@ -72,70 +72,70 @@ class RayTransport:
         end([process])
 
     def put(self, value: Any) -> Any:
-        """Store something once that many requests take as an argument; what stands for it there."""
+        """Store an argument of many requests once; a reference to it."""
         return ray.put(value)
 
-    def get(self, held: Sequence[Any]) -> list[Any]:
-        """Results that stayed where they were; waits until they are here.
+    def get(self, references: Sequence[Any]) -> list[Any]:
+        """Results that stayed in the store of a process; waits until they are here.
 
         Raises:
             EnvError: they are lost.
         """
         try:
-            return fetched(held, "a rollout worker", "lower workers.envs_per_worker or num_workers")
+            return fetched(references, "a rollout worker", "lower workers.envs_per_worker or num_workers")
         except RayError as error:
             raise EnvError(f"a fragment was lost with the machine that held it: {error}; resume the run") from error
 
-    def _end(self, token: int, answer: Future[Any]) -> None:
-        """Called by Ray, in a thread of its own."""
-        at, error = time.monotonic(), answer.exception()
+    def _end(self, token: int, future: Future[Any]) -> None:
+        """Take the outcome of a request; Ray calls this in a thread of its own."""
+        at, error = time.monotonic(), future.exception()
         if error is None:
-            self._ended.put(Outcome(token, answer.result(), None, at))
+            self._ended.put(Outcome(token, future.result(), None, at))
         else:
-            self._ended.put(Outcome(token, None, described(error), at))
+            self._ended.put(Outcome(token, None, translate_error(error), at))
 
 
-def carried(cls: type) -> type:
-    """The class, with methods that take requests as `RayTransport` sends them."""
+def actor_class(cls: type) -> type:
+    """A subclass with methods that take requests in the form in which `RayTransport` sends them."""
 
-    class Carried(cls):
-        """Lives in an actor."""
+    class Actor(cls):
+        """The object in an actor."""
 
-        def carry(self, request: tuple[str, list[Any], list[int]], *stored: Any) -> Any:
-            """Do what is asked."""
-            return self.perform(request[0], *put_back(request, stored))
+        def serve(self, request: tuple[str, list[Any], list[int]], *stored: Any) -> Any:
+            """Do a request."""
+            return self.perform(request[0], *merge_stored(request, stored))
 
-        def carry_apart(self, request: tuple[str, list[Any], list[int]], *stored: Any) -> Any:
-            """Do what is asked, with two results."""
-            return self.perform_apart(request[0], *put_back(request, stored))
+        def serve_in_place(self, request: tuple[str, list[Any], list[int]], *stored: Any) -> Any:
+            """Do a request with two results."""
+            return self.perform_in_place(request[0], *merge_stored(request, stored))
 
-    Carried.__name__ = Carried.__qualname__ = cls.__name__
-    return Carried
+    Actor.__name__ = Actor.__qualname__ = cls.__name__
+    return Actor
 
 
-def put_back(request: tuple[str, list[Any], list[int]], stored: Sequence[Any]) -> list[Any]:
-    """The arguments, with what was stored in its places."""
+def merge_stored(request: tuple[str, list[Any], list[int]], stored: Sequence[Any]) -> list[Any]:
+    """The arguments of a request, with the values from the store in their places."""
     _, arguments, places = request
     for place, value in zip(places, stored, strict=True):
         arguments[place] = value
     return arguments
 
 
-def described(error: BaseException) -> BaseException:
-    """What happened to a request, in the words of the package."""
+def translate_error(error: BaseException) -> BaseException:
+    """The package's error for an error of Ray's."""
     if isinstance(error, RayTaskError):
         return told(error)
     if isinstance(error, RayActorError) and "creation task" in str(error):
-        return EnvError(f"could not be started: {error}")  # what it imports is not there, and will not be next time
+        return EnvError(f"could not be started: {error}")  # an import fails there, and would fail again
     if isinstance(error, RayActorError):
-        return ProcessDiedError(f"died {brief(str(error))}")
+        return ProcessDiedError(f"died {shorten(str(error))}")
     if isinstance(error, RayError):
         return ProcessDiedError(f"is out of reach: {error}")
     return error
 
 
-def brief(message: str) -> str:
-    """Ray's report of a death without its names for things and its guesses; all of it where it has another form."""
+def shorten(message: str) -> str:
+    """Ray's report of a death without its vocabulary and guesses; the whole report if it has another form."""
     pid = re.search(r"pid: (\d+)", message)
     known = pid is not None and "unexpectedly exits" in message
     return f"(process {pid[1]}): killed, or out of memory, where nothing else follows" if known and pid else message

@@ -45,7 +45,7 @@ class FakeTransport:
     """A `Transport`.
 
     Args:
-        cls: of what lives in a process, with `perform` and `perform_apart`.
+        cls: of what lives in a process, with `perform` and `perform_in_place`.
         fate: of a request, by process, method and arguments.
 
     Attributes:
@@ -73,7 +73,7 @@ class FakeTransport:
         self.processes.append(process)
         return process
 
-    def submit(self, process: FakeProcess, token: int, method: str, arguments: Sequence[Any], apart: bool) -> Any:
+    def submit(self, process: FakeProcess, token: int, method: str, arguments: Sequence[Any], in_place: bool) -> Any:
         self.operations += 1
         if process.dying:
             self._ends(process, token, ProcessDiedError("died: killed"), max(self.seconds, process.free_at))
@@ -92,7 +92,7 @@ class FakeTransport:
         elif fate.kind == "raises":
             self._ends(process, token, EnvError("wheels came off"), process.free_at)
         else:
-            held = self._done(process, token, method, arguments, apart)
+            held = self._done(process, token, method, arguments, in_place)
             if fate.kind == "dies after":
                 self._dies(process)
         return held
@@ -121,11 +121,11 @@ class FakeTransport:
     def get(self, held: Sequence[Any]) -> list[Any]:
         return list(held)
 
-    def _done(self, process: FakeProcess, token: int, method: str, arguments: Sequence[Any], apart: bool) -> Any:
+    def _done(self, process: FakeProcess, token: int, method: str, arguments: Sequence[Any], in_place: bool) -> Any:
         held = None
         try:
-            if apart:
-                held, value = process.lives_in_it.perform_apart(method, *arguments)
+            if in_place:
+                held, value = process.lives_in_it.perform_in_place(method, *arguments)
             else:
                 value = process.lives_in_it.perform(method, *arguments)
         except Exception as error:

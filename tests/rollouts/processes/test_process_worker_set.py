@@ -68,7 +68,7 @@ def test_whole_episodes_are_the_same_to_the_bit_whoever_dies(policy: PPO, seed: 
         for workers in (local, remote):
             workers.sync_weights(policy)
             if round % 7 == 6:
-                workers.cut()
+                workers.force_reset()
         here, there = local.sample(), remote.sample()
         assert_equal(here, there)
         assert local.get_metrics() == remote.get_metrics()
@@ -96,7 +96,7 @@ def test_fragments_that_are_cut_off_go_on_at_a_reset_after_a_death(policy: PPO) 
         assert_equal(twin.sample(), remote.sample())
     after = remote.sample()
     assert not after.t[0].any()
-    twin.cut()
+    twin.force_reset()
     assert_equal(twin.sample(), after)
     assert remote.state_dict() == twin.state_dict()
     remote.stop()
@@ -109,11 +109,11 @@ def test_in_order_deaths_change_nothing_although_weights_are_renewed_meanwhile(p
     for workers in sets:
         workers.sync_weights(policy)
     for _ in range(30):
-        receipts = []
+        samples = []
         for workers in sets:
-            workers.request(2, policy.env_steps, in_order=True)
-            receipts.append(workers.receive(in_order=True))
-        pair = [workers.fetch(receipt) for workers, receipt in zip(sets, receipts, strict=True)]
+            workers.submit_samples(2, policy.env_steps, in_order=True)
+            samples.append(workers.next_sample(in_order=True))
+        pair = [workers.fetch(sample) for workers, sample in zip(sets, samples, strict=True)]
         for first, second in zip(*pair, strict=True):
             assert_equal(first, second)
         policy.learn_on_batch(pair[0][0])
@@ -130,11 +130,11 @@ def test_as_ready_no_fragment_is_lost_or_comes_twice(policy: PPO) -> None:
     remote.sync_weights(policy)
     seen: list[bytes] = []
     for _ in range(60):
-        remote.request(2, 0)
-        receipt = remote.receive()
-        fragments = remote.fetch(receipt)
-        assert receipt.count == len(fragments) and receipt.nbytes == sum(each.nbytes for each in fragments)
-        assert receipt.env_steps == sum(int(each.valid.sum()) for each in fragments)
+        remote.submit_samples(2, 0)
+        sample = remote.next_sample()
+        fragments = remote.fetch(sample)
+        assert sample.count == len(fragments) and sample.nbytes == sum(each.nbytes for each in fragments)
+        assert sample.env_steps == sum(int(each.valid.sum()) for each in fragments)
         seen += [fragment.obs.numpy().tobytes() for fragment in fragments]
     assert remote.get_health()["sys/worker_restarts"] > 3
     for worker in WorkerSet(CARTPOLE, policy, [0, 1, 2], batch_mode="complete_episodes", **OPTIONS).workers:
@@ -149,9 +149,9 @@ def test_a_worker_asked_for_something_answers_though_its_process_dies(policy: PP
     policy.gradient_steps = 4
     remote.sync_weights(policy)
     for _ in range(20):
-        for worker_index in remote.idle:
-            remote.ask(worker_index, methodcaller("get_metrics"))
-        answered = remote.answer()
+        for worker_index in remote.idle_workers:
+            remote.submit(worker_index, methodcaller("get_metrics"))
+        answered = remote.next_result()
         assert answered is not None
         assert answered.gradient_steps == 4 and answered.value.keys() == {"episode_returns", "episode_lengths"}
     assert remote.supervisor.restarts > 1
@@ -181,11 +181,11 @@ def test_a_checkpoint_asks_no_process(policy: PPO) -> None:
     hangs = iter([False] * 3 + [True] * 10)
     remote = in_processes(policy, lambda *_: Fate("hangs" if next(hangs) else "done"), [0], num_workers=1)
     remote.sync_weights(policy)
-    remote.request(1, 0)
-    remote.receive()
-    remote.request(2, 0)
+    remote.submit_samples(1, 0)
+    remote.next_sample()
+    remote.submit_samples(2, 0)
     before = remote.transport.seconds
-    remote.cut()
+    remote.force_reset()
     assert remote.state_dict()["0"]["fragment"] == 1
     assert remote.transport.seconds == before
     remote.stop()
@@ -202,7 +202,7 @@ def test_a_round_that_is_broken_off_has_not_been(policy: PPO) -> None:
     remote.sync_weights(policy)
     remote.sample()
     before = remote.state_dict()
-    remote.heed(lambda: True)
+    remote.stop_when(lambda: True)
     with pytest.raises(KeyboardInterrupt):
         remote.sample()
     assert remote.state_dict() == before
@@ -228,8 +228,8 @@ def test_in_order_what_is_asked_of_a_process_that_is_down_has_the_weights_of_the
         found = []
         for _ in range(12):
             remote.sync_weights(policy)
-            remote.request(2, policy.env_steps, in_order=True)
-            found.append(remote.receive(in_order=True).gradient_steps)
+            remote.submit_samples(2, policy.env_steps, in_order=True)
+            found.append(remote.next_sample(in_order=True).gradient_steps)
             policy.gradient_steps += 1
         assert remote.supervisor.restarts == mortal
         remote.stop()
@@ -240,16 +240,16 @@ def test_in_order_what_is_asked_of_a_process_that_is_down_has_the_weights_of_the
 
 def loses_the_second(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
     """Worker 1 kills its process whenever it is asked to do something."""
-    return Fate("dies" if method == "do" and arguments[0] == 1 else "done")
+    return Fate("dies" if method == "call_worker" and arguments[0] == 1 else "done")
 
 
 def test_who_is_asked_and_given_up_owes_no_answer(policy: PPO) -> None:
     remote = in_processes(policy, loses_the_second, [0, 1], limits=Limits(max_failures=2, min_healthy=0.5))
     remote.sync_weights(policy)
-    for worker_index in remote.idle:
-        remote.ask(worker_index, methodcaller("get_metrics"))
-    assert [answered.worker_index for answered in iter(remote.answer, None)] == [0]
-    assert remote.idle == [0] and remote.answer() is None
+    for worker_index in remote.idle_workers:
+        remote.submit(worker_index, methodcaller("get_metrics"))
+    assert [answered.worker_index for answered in iter(remote.next_result, None)] == [0]
+    assert remote.idle_workers == [0] and remote.next_result() is None
     remote.stop()
 
 
@@ -259,9 +259,9 @@ def test_who_is_given_up_while_nothing_is_asked_of_him_is_not_idle(policy: PPO) 
 
     remote = in_processes(policy, fate, [0, 1], limits=Limits(max_failures=2, min_healthy=0.5))
     remote.sync_weights(policy)
-    assert remote.idle == [0, 1]
+    assert remote.idle_workers == [0, 1]
     remote.sample()
-    assert remote.idle == [0]
+    assert remote.idle_workers == [0]
     remote.stop()
 
 

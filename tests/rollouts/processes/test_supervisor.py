@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from lightning_rl.config.groups import shipped_conf
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.rollouts.processes.limits import Limits, News, Process, Request, limits_of
-from lightning_rl.rollouts.processes.requests import Requests
-from lightning_rl.rollouts.processes.supervisor import Supervisor
+from lightning_rl.rollouts.processes.completion_queue import CompletionQueue
+from lightning_rl.rollouts.processes.limits import Limits, limits_of
+from lightning_rl.rollouts.processes.supervisor import ProcessReport, ProcessSlot, Request, Supervisor
 from lightning_rl.signatures import keywords_of
 from tests.rollouts.processes.fake_transport import FakeProcess, FakeTransport, Fate
 
@@ -32,11 +32,11 @@ class Counting:
 
     memory_mb = 10.0
 
-    def perform(self, method: str, *arguments: Any) -> tuple[Any, News]:
+    def perform(self, method: str, *arguments: Any) -> tuple[Any, ProcessReport]:
         value = getattr(self, method)(*arguments)
-        return value, News({self.worker: self.next}, 0, self.memory_mb)
+        return value, ProcessReport({self.worker: self.next}, 0, self.memory_mb)
 
-    def perform_apart(self, method: str, *arguments: Any) -> tuple[Any, tuple[Any, News]]:
+    def perform_in_place(self, method: str, *arguments: Any) -> tuple[Any, tuple[Any, ProcessReport]]:
         value, news = self.perform(method, *arguments)
         return f"fragment {value}", (value, news)
 
@@ -61,26 +61,30 @@ class Set:
         self.attempts: list[tuple[int, bool]] = []
         names = [f"process {number}" for number in range(count)]
         limits = limits or Limits()
-        self.supervisor = Supervisor(self.transport, names, limits, first=self._first, hear=self._hear)
+        self.supervisor = Supervisor(
+            self.transport, names, limits, start_arguments=self._start_arguments, on_report=self._on_report
+        )
         self.weights = 0
-        self.requests = Requests(self.supervisor, self._request)
+        self.requests = CompletionQueue(self.supervisor, self._request)
 
-    def _first(self, process: Process) -> tuple[int, int]:
+    def _start_arguments(self, process: ProcessSlot) -> tuple[int, int]:
         self.attempts.append((process.number, process.new_seeds))
         return process.number, self.next[process.number]
 
-    def _hear(self, news: News) -> None:
-        self.next.update(news.states)
+    def _on_report(self, report: ProcessReport) -> None:
+        self.next.update(report.states)
 
     def _request(self, number: int) -> Request:
         def arguments(request: Request) -> tuple[int]:
-            self.requests.acts(request, self.weights)
+            self.requests.record_weights(request, self.weights)
             return (self.weights,)
 
-        return Request(number, "sample", arguments, apart=True, timed=True)
+        return Request(number, "sample", arguments, in_place=True, timed=True)
 
     def receive(self, in_order: bool = False) -> tuple[int, int, int]:
-        return self.requests.take(in_order).value
+        request = self.requests.next_done(in_order)
+        assert request is not None
+        return request.value
 
 
 def started(*arguments: Any, **keywords: Any) -> Set:
@@ -210,7 +214,7 @@ def test_a_failure_of_the_first_request_is_raised_at_once() -> None:
     """It never worked: whoever wrote the environment wants to see its error, and no restarts."""
     workers = started(1)
     error = EnvError("wheels came off")
-    workers.supervisor.ask(Request(0, "raises", lambda _: (error,)))
+    workers.supervisor.submit(Request(0, "raises", lambda _: (error,)))
     with pytest.raises(EnvError, match="wheels came off"):
         workers.supervisor.work(lambda: False)
     assert len(workers.transport.processes) == 1
@@ -222,7 +226,7 @@ def test_an_error_of_the_code_is_no_failure_of_a_process() -> None:
     workers = started(1)
     workers.requests.fill(1)
     workers.receive()
-    workers.supervisor.ask(Request(0, "raises", lambda _: (TypeError("add() takes 2 arguments"),)))
+    workers.supervisor.submit(Request(0, "raises", lambda _: (TypeError("add() takes 2 arguments"),)))
     with pytest.raises(TypeError, match="takes 2"):
         workers.supervisor.work(lambda: False)
 
@@ -231,7 +235,7 @@ def test_an_environment_that_worked_gets_another_process_then_the_run_ends_with_
     workers = started(1, limits=Limits(max_failures=3))
     workers.requests.fill(1)
     workers.receive()
-    workers.supervisor.ask(Request(0, "raises", lambda _: (EnvError("wheels came off\n  line 7"),)))
+    workers.supervisor.submit(Request(0, "raises", lambda _: (EnvError("wheels came off\n  line 7"),)))
     with pytest.raises(EnvError, match=r"(?s)wheels came off.*line 7.*max_failures.*min_healthy") as error:
         workers.supervisor.work(lambda: False)
     assert str(error.value).startswith("process 0 failed: wheels came off")
@@ -296,14 +300,14 @@ def test_with_enough_healthy_processes_a_run_goes_on_without_one() -> None:
     workers = started(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
     workers.requests.fill(1)
     assert {workers.receive()[0] for _ in range(2)} == {0, 1}
-    broken = workers.supervisor.ask(Request(1, "sample", lambda _: (13,)))
+    broken = workers.supervisor.submit(Request(1, "sample", lambda _: (13,)))
     for _ in range(10):
         workers.requests.fill(1)
         workers.receive()
     assert broken.lost and workers.supervisor.healthy == [0]
-    again = workers.supervisor.ask(Request(1, "sample", lambda _: (0,)))
+    again = workers.supervisor.submit(Request(1, "sample", lambda _: (0,)))
     assert again.lost  # and nobody waits for it
-    workers.supervisor.ask(Request(0, "sample", lambda _: (13,)))
+    workers.supervisor.submit(Request(0, "sample", lambda _: (13,)))
     with pytest.raises(EnvError, match="0 of 2 processes are left"):
         workers.supervisor.work(lambda: False)
 
@@ -344,11 +348,11 @@ def test_the_oldest_weights_are_those_that_act_not_those_of_a_process_that_waits
     workers.weights = 5
     workers.requests.fill(1)
     workers.weights = 9
-    assert workers.requests.oldest == 5
+    assert workers.requests.oldest_gradient_steps == 5
     assert workers.receive() == (1, 0, 5)  # by then process 0 has died and begun anew, with the weights of now
-    assert workers.requests.oldest == 9
+    assert workers.requests.oldest_gradient_steps == 9
     assert workers.receive() == (0, 0, 9)
-    assert workers.requests.oldest is None
+    assert workers.requests.oldest_gradient_steps is None
 
 
 def test_a_request_whose_process_died_has_no_weights_until_the_successor_is_up() -> None:
@@ -364,7 +368,7 @@ def test_a_request_whose_process_died_has_no_weights_until_the_successor_is_up()
     workers.requests.fill(1)
     workers.weights = 9
     assert workers.receive() == (1, 0, 5)
-    assert workers.requests.oldest is None  # nobody acts
+    assert workers.requests.oldest_gradient_steps is None  # nobody acts
     assert workers.receive() == (0, 0, 9)
 
 
@@ -395,9 +399,9 @@ def test_settling_waits_for_what_is_out_and_asks_nobody_in_the_place_of_who_is_l
 
     workers = started(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
     workers.requests.fill(2)
-    workers.requests.settle()
+    workers.requests.drain()
     assert workers.next == {0: 2, 1: 0} and len(workers.requests) == 0
-    workers.requests.settle()  # nothing is out: there is nothing to wait for
+    workers.requests.drain()  # nothing is out: there is nothing to wait for
     workers.requests.fill(1)
     assert workers.receive()[:2] == (0, 2)
 
@@ -412,7 +416,7 @@ def test_in_order_is_the_order_of_the_requests() -> None:
 def test_what_was_forgotten_is_not_done_again() -> None:
     workers = started(1, one_by_one(Fate(), Fate("dies")))
     workers.requests.fill(2)
-    workers.requests.forget()
+    workers.requests.cancel()
     workers.requests.fill(1)
     assert workers.receive()[1] == 1  # the first of the forgotten was done, the second died, the third is this one
     assert len(workers.requests) == 0
@@ -420,9 +424,9 @@ def test_what_was_forgotten_is_not_done_again() -> None:
 
 def test_waiting_for_nothing_is_a_mistake_and_no_hang() -> None:
     workers = started(1)
-    with pytest.raises(RuntimeError, match="nothing was asked"):
+    with pytest.raises(RuntimeError, match="no process has a request"):
         workers.supervisor.work(lambda: False)
-    assert not workers.requests.has_ready()
+    assert not workers.requests.has_done()
     workers.supervisor.stop()
     with pytest.raises(RuntimeError, match="stopped"):
         workers.supervisor.work(lambda: False)

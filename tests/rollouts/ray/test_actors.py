@@ -26,7 +26,7 @@ class Here:
 def test_exploration_follows_the_steps_of_the_learner(monkeypatch: pytest.MonkeyPatch) -> None:
     """ε of a worker that knows of no steps stays at 1."""
     monkeypatch.setattr(ray_actors.ray, "put", lambda value: value)
-    monkeypatch.setattr(ray_actors, "got", lambda answers: answers)
+    monkeypatch.setattr(ray_actors, "fetch", lambda references: references)
     config = {"seed": 1, "exploration": {"type": "epsilon_greedy"}}
     local, remote = (RolloutWorker("CartPole-v1", DQN, policy_config=config, worker_index=index) for index in range(2))
     local.policy.env_steps = 1_000_000
@@ -37,4 +37,4 @@ def test_exploration_follows_the_steps_of_the_learner(monkeypatch: pytest.Monkey
     assert epsilons[0] == epsilons[1] < 0.1
     remote.set_weights(local.get_weights())
     assert remote.policy.env_steps == 1_000_000  # weights alone say nothing of it
-    assert actors.answer() is None
+    assert actors.next_result() is None

@@ -74,7 +74,7 @@ def test_the_verbs_give_what_they_give_in_one_process(policy: PPO, remote: Any) 
     assert local.state_dict() == remote.state_dict()
     assert remote.foreach_worker(lambda worker: worker.worker_index) == [0, 1, 2]
     for workers in (local, remote):
-        workers.cut()
+        workers.force_reset()
         workers.sync_weights(policy)
     here, there = local.sample(), remote.sample()
     assert torch.equal(here.obs, there.obs) and not here.t[0].any()

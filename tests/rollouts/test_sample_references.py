@@ -11,7 +11,7 @@ import torch
 from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import WorkerSet, make_worker_set
-from lightning_rl.rollouts.gather import Receipt
+from lightning_rl.rollouts.worker_results import SampleReference
 
 CARTPOLE = EnvCreator("CartPole-v1")
 OPTIONS: dict[str, Any] = {"num_envs": 2, "fragment_length": 40, "seed": 3}
@@ -34,15 +34,15 @@ def test_workers_of_this_process_take_turns_and_start_with_the_first_after_a_cut
     policy.gradient_steps = 7
     workers.sync_weights(policy)
     for turn in (0, 1, 0):
-        receipt = workers.receive()
-        (fragment,) = workers.fetch(receipt)
+        sample = workers.next_sample()
+        (fragment,) = workers.fetch(sample)
         assert torch.equal(fragment.obs, twins.workers[turn].sample().obs)
-        assert receipt.env_steps == int(fragment.valid.sum()) < 80  # a reset is no step
-        assert receipt.gradient_steps == 7
-    assert workers.oldest is None
+        assert sample.env_steps == int(fragment.valid.sum()) < 80  # a reset is no step
+        assert sample.gradient_steps == 7
+    assert workers.oldest_gradient_steps is None
     for each in (workers, twins):
-        each.cut()
-    assert torch.equal(workers.fetch(workers.receive())[0].obs, twins.workers[0].sample().obs)
+        each.force_reset()
+    assert torch.equal(workers.fetch(workers.next_sample())[0].obs, twins.workers[0].sample().obs)
 
 
 @pytest.mark.ray
@@ -52,11 +52,11 @@ def test_processes_give_the_fragments_of_one_process(policy: PPO, remote: Any) -
     remote.sync_weights(policy)
     local.sync_weights(policy)
     for _ in range(2):
-        remote.request(1, policy.env_steps)
-        receipts: list[Receipt] = [remote.receive() for _ in range(2)]
-        there = [fragment for receipt in receipts for fragment in remote.fetch(receipt)]
+        remote.submit_samples(1, policy.env_steps)
+        samples: list[SampleReference] = [remote.next_sample() for _ in range(2)]
+        there = [fragment for sample in samples for fragment in remote.fetch(sample)]
         here = [worker.sample() for worker in local.workers]
-        assert sum(receipt.env_steps for receipt in receipts) == sum(int(part.valid.sum()) for part in here)
+        assert sum(sample.env_steps for sample in samples) == sum(int(part.valid.sum()) for part in here)
         for fragment in here:
             (twin,) = (other for other in there if torch.equal(other.obs, fragment.obs))
             assert all(torch.equal(twin[name], fragment[name]) for name in fragment)
@@ -68,23 +68,23 @@ def test_processes_give_the_fragments_of_one_process(policy: PPO, remote: Any) -
 @pytest.mark.ray
 def test_so_many_requests_are_out_and_the_oldest_weights_are_known(policy: PPO, remote: Any) -> None:
     remote.sync_weights(policy)
-    assert remote.oldest is None
-    remote.request(2, 0)
+    assert remote.oldest_gradient_steps is None
+    remote.submit_samples(2, 0)
     policy.gradient_steps = 5
     remote.sync_weights(policy)
-    remote.request(2, 0)  # none is missing: no request has the new weights
-    assert [remote.receive().gradient_steps for _ in range(3)] == [0, 0, 0]
-    remote.request(2, 0)
-    assert remote.oldest == 0
-    assert sorted(remote.receive().gradient_steps for _ in range(4)) == [0, 5, 5, 5]
-    assert remote.oldest is None
+    remote.submit_samples(2, 0)  # none is missing: no request has the new weights
+    assert [remote.next_sample().gradient_steps for _ in range(3)] == [0, 0, 0]
+    remote.submit_samples(2, 0)
+    assert remote.oldest_gradient_steps == 0
+    assert sorted(remote.next_sample().gradient_steps for _ in range(4)) == [0, 5, 5, 5]
+    assert remote.oldest_gradient_steps is None
 
 
 @pytest.mark.ray
 def test_schedules_in_processes_follow_the_run_without_new_weights(policy: PPO, remote: Any) -> None:
     remote.sync_weights(policy)
     for env_steps in (0, 500):
-        remote.request(1, env_steps)
+        remote.submit_samples(1, env_steps)
         for _ in range(2):
-            remote.receive()
+            remote.next_sample()
     assert set(remote.foreach_worker(lambda worker: worker.policy.env_steps)) == {500}

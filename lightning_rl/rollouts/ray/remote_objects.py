@@ -1,4 +1,4 @@
-"""Services in Ray processes: the verbs of `services.py`."""
+"""Objects in Ray processes whose methods are called by `submit`."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from typing import Any
 from lightning_rl.rollouts.ray.actors import as_remote
 from lightning_rl.rollouts.ray.session import end, fetched, is_ready
 
-__all__ = ["RayAnswer", "RayService"]
+__all__ = ["RayFuture", "RayObject"]
 
 
 @dataclass(frozen=True, slots=True)
-class RayAnswer:
-    """What a service will answer.
+class RayFuture:
+    """The result of a method that a Ray process is doing or has done.
+
+    Unlike `concurrent.futures.Future`, it leaves the result in the object store until `result` is called.
 
     Attributes:
-        reference: to it in the object store.
-        name: of the service, for messages.
-        remedy: what helps where its memory does not suffice.
+        reference: to the result in the object store.
+        name: of the class, for messages.
+        remedy: advice in the error message if the memory of the process does not suffice.
     """
 
     reference: Any
     name: str
     remedy: str
 
-    @property
-    def ready(self) -> bool:
+    def done(self) -> bool:
         """Whether `result` would not wait."""
         return is_ready(self.reference)
 
@@ -40,23 +41,23 @@ class RayAnswer:
         return fetched([self.reference], f"a {self.name}", self.remedy)[0]
 
 
-class RayService:
-    """An object in a process of its own, which does what it is asked in the order in which it is asked.
+class RayObject:
+    """An object in a process of its own, which does the submitted calls in their order.
 
     Args:
         cls: its class.
         keywords: of its constructor.
-        remedy: what helps where its memory does not suffice.
+        remedy: advice in the error message if the memory of the process does not suffice.
     """
 
     def __init__(self, cls: type, keywords: Mapping[str, Any], remedy: str) -> None:
         self.name, self.remedy = cls.__name__, remedy
         self._actors = [as_remote(cls, num_cpus=0).remote(**keywords)]
 
-    def ask(self, method: str, *arguments: Any) -> RayAnswer:
-        """Call a method; an argument that is in the object store goes there without coming here."""
+    def submit(self, method: str, *arguments: Any) -> RayFuture:
+        """Call a method; an argument in the object store goes to the process without being fetched here."""
         (actor,) = self._actors
-        return RayAnswer(getattr(actor, method).remote(*arguments), self.name, self.remedy)
+        return RayFuture(getattr(actor, method).remote(*arguments), self.name, self.remedy)
 
     def stop(self) -> None:
         """End the process; safe to call again."""

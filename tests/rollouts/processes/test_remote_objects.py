@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from lightning_rl.errors import EnvError
-from lightning_rl.rollouts.processes.services import make_services
+from lightning_rl.rollouts.processes.remote_objects import make_objects
 
 
 class Diary:
@@ -49,12 +49,12 @@ def remote(request: pytest.FixtureRequest) -> Iterator[bool]:
 
 
 def test_a_service_does_what_it_is_asked_in_the_order_asked(remote: bool) -> None:
-    diaries = make_services(Diary, [{"title": "a"}, {"title": "b"}], remote=remote)
-    answers = [diary.ask("write", line) for line in "xyz" for diary in diaries]
+    diaries = make_objects(Diary, [{"title": "a"}, {"title": "b"}], remote=remote)
+    answers = [diary.submit("write", line) for line in "xyz" for diary in diaries]
     assert [answer.result() for answer in answers] == [2, 2, 3, 3, 4, 4]
-    assert all(answer.ready for answer in answers)
-    assert [diary.ask("read").result() for diary in diaries] == [["a", "x", "y", "z"], ["b", "x", "y", "z"]]
-    places = {diary.ask("where").result() for diary in diaries}
+    assert all(answer.done() for answer in answers)
+    assert [diary.submit("read").result() for diary in diaries] == [["a", "x", "y", "z"], ["b", "x", "y", "z"]]
+    places = {diary.submit("where").result() for diary in diaries}
     assert len(places) == (2 if remote else 1) and (os.getpid() in places) is not remote
     for _ in range(2):
         for diary in diaries:
@@ -62,16 +62,16 @@ def test_a_service_does_what_it_is_asked_in_the_order_asked(remote: bool) -> Non
 
 
 def test_an_error_is_that_of_the_service(remote: bool) -> None:
-    (diary,) = make_services(Diary, [{"title": "a"}], remote=remote)
+    (diary,) = make_objects(Diary, [{"title": "a"}], remote=remote)
     with pytest.raises(ValueError, match="a does not burn"):
-        diary.ask("burn").result()
-    assert diary.ask("read").result() == ["a"]
+        diary.submit("burn").result()
+    assert diary.submit("read").result() == ["a"]
 
 
 @pytest.mark.ray
 @pytest.mark.parametrize("remote", [True], indirect=True)
 def test_a_service_that_died_says_so(remote: bool) -> None:
-    (diary,) = make_services(Diary, [{"title": "a"}], remote=remote, remedy="write less")
-    answer = diary.ask("vanish")
+    (diary,) = make_objects(Diary, [{"title": "a"}], remote=remote, remedy="write less")
+    answer = diary.submit("vanish")
     with pytest.raises(EnvError, match=r"(?s)process of a Diary died.*write less"):
         answer.result()

@@ -1,0 +1,91 @@
+"""Requests to sample that a learner keeps in flight, so that workers act while the policy learns."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from lightning_rl.errors import EnvError
+from lightning_rl.rollouts.worker_results import SampleReference
+
+__all__ = ["InflightRequests"]
+
+log = logging.getLogger(__name__)
+
+SMOOTHING = 0.1  # weight of the newest sample in the estimate of the size of one
+
+
+class InflightRequests:
+    """Keeps a number of requests to sample in flight, within a bound on the bytes that they will bring.
+
+    Args:
+        per_process: requests that each worker process may have in flight, ≥ 1.
+        max_bytes: of the samples that are in flight or wait to be learned from; `None`: no bound. One request is always
+            allowed.
+        in_order: take samples in the order in which they were submitted, instead of as they become ready.
+        nbytes: estimated size of one sample, until the first has come.
+
+    Attributes:
+        nbytes: size of one sample: measured, and smoothed.
+    """
+
+    def __init__(
+        self, per_process: int, *, max_bytes: float | None = None, in_order: bool = False, nbytes: float = 0.0
+    ) -> None:
+        self.per_process, self.max_bytes, self.in_order, self.nbytes = per_process, max_bytes, in_order, nbytes
+        self._measured = False
+        self._synced: int | None = None  # gradient steps of the weights that the workers have
+
+    def submit(self, workers: Any, policy: Any, waiting_bytes: float = 0.0) -> None:
+        """Submit as many requests as the bounds allow, with the policy's newest weights.
+
+        Args:
+            workers: a worker set.
+            policy: that learns.
+            waiting_bytes: size of the samples that were received and not learned from yet.
+        """
+        if self._synced != policy.gradient_steps or policy.learner.acts_by_experience:
+            workers.sync_weights(policy)
+            self._synced = policy.gradient_steps
+        max_inflight = None
+        if self.max_bytes is not None and self.nbytes > 0:
+            max_inflight = max(1, int((self.max_bytes - waiting_bytes) / self.nbytes))
+        workers.submit_samples(self.per_process, policy.env_steps, max_inflight, self.in_order)
+
+    def next_sample(self, workers: Any) -> SampleReference:
+        """The next sample of a worker process; waits for it."""
+        sample = workers.next_sample(self.in_order)
+        self.nbytes += (SMOOTHING if self._measured else 1.0) * (sample.nbytes - self.nbytes)
+        self._measured = True
+        return sample
+
+    def has_sample(self, workers: Any) -> bool:
+        """Whether `next_sample` would give one without waiting."""
+        return workers.has_sample(self.in_order)
+
+    def inflight_bytes(self, workers: Any) -> float:
+        """Estimated size of the samples in flight."""
+        return workers.inflight_samples * self.nbytes
+
+    def drain(self, workers: Any) -> None:
+        """Wait for the samples in flight and discard them, with the episodes that ended in them."""
+        try:
+            workers.drain()
+        except (EnvError, KeyboardInterrupt) as error:
+            # A checkpoint is being written: one whose workers are not quite those of this run is better than none.
+            log.warning("samples in flight are discarded without waiting for them: %s", error)
+        workers.get_metrics()
+        workers.cancel()
+        self.forget_weights()
+
+    def forget_weights(self) -> None:
+        """Send the weights with the next request in any case, because the workers may be new."""
+        self._synced = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The estimated size of a sample."""
+        return {"nbytes": float(self.nbytes), "measured": self._measured}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue with the estimate of `state`."""
+        self.nbytes, self._measured = float(state["nbytes"]), bool(state["measured"])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.shares import in_env_steps_of_run
-from lightning_rl.data.population_dataset import judged
+from lightning_rl.data.population_datamodule import evaluate_perturbations
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError, import_object
 from lightning_rl.models import FullyConnectedNetwork
@@ -142,7 +142,7 @@ def _learns(name: str, obs: Any, actions: Any, changes: dict[str, Any]) -> None:
     worker = RolloutWorker(env, policy, num_envs=2, vectorization="sync", **{"fragment_length": 12, **how})
     for _ in range(2):
         before = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
-        batch = judged(worker, seeds=[3, 4, 5]).torch() if policy.evolves else worker.sample()
+        batch = evaluate_perturbations(worker, seeds=[3, 4, 5]).torch() if policy.evolves else worker.sample()
         metrics = policy.learn_on_batch(batch)
         after = torch.cat([parameter.detach().flatten() for parameter in policy.parameters()])
         if not np.isfinite(metrics["loss"]) or torch.equal(before, after):

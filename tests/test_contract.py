@@ -18,7 +18,7 @@ from lightning_rl.config import compose_config
 from lightning_rl.config.check import check_config
 from lightning_rl.config.groups import group_options
 from lightning_rl.config.shares import in_env_steps_of_run
-from lightning_rl.data.population_dataset import judged
+from lightning_rl.data.population_datamodule import evaluate_perturbations
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import UnsupportedSpaceError, import_object
 from lightning_rl.learning.metrics import Metrics
@@ -48,7 +48,7 @@ def made(name: str, env: str, **changes: Any) -> tuple[Policy, RolloutWorker]:
 
 def experience(policy: Policy, worker: RolloutWorker) -> SampleBatch:
     """What the policy learns from: a fragment, or a population's returns."""
-    return judged(worker, seeds=[3, 4, 5]).torch() if policy.evolves else worker.sample()
+    return evaluate_perturbations(worker, seeds=[3, 4, 5]).torch() if policy.evolves else worker.sample()
 
 
 def weights(policy: Policy) -> torch.Tensor:

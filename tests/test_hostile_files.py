@@ -461,7 +461,7 @@ HOSTILE_CONFIGS: dict[str, dict[str, Any]] = {
     "data": {"data._target_": "stranger:touch"},
     "data that is none": {"data._target_": "lightning_rl.policies:PPO"},
     "dataset": {"data.dataset": "os:system"},
-    "dataset that is a function": {"data.dataset": "lightning_rl.data.datasets:timed"},
+    "dataset that is a function": {"data.dataset": "lightning_rl.data.plans:record_times"},
     "plan": {"data.plan": "stranger:touch"},
     "plan of ours": {"data.plan": "lightning_rl.data.plans:for_each"},
     "compute_reward": {"data.compute_reward": "stranger:touch"},

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from lightning_rl.data.datamodule import EpisodeWindow, RolloutDataModule
-from lightning_rl.data.datasets import EvaluationDataset, OnPolicyDataset
+from lightning_rl.data.datasets import EvaluationDataset, PlanDataset
 from lightning_rl.data.plans import concat_batches, concurrently, for_each, parallel_rollouts, take
 
 __all__ = [
     "EpisodeWindow",
     "EvaluationDataset",
-    "OnPolicyDataset",
+    "PlanDataset",
     "RolloutDataModule",
     "concat_batches",
     "concurrently",

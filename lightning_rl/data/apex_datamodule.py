@@ -10,12 +10,10 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 from lightning_rl.data.datamodule import RolloutDataModule
-from lightning_rl.data.datasets import timed
 from lightning_rl.data.inflight_requests import InflightRequests
 from lightning_rl.data.initial_priorities import ClippedRewards, InitialPriorities
-from lightning_rl.data.plans import NOT_READY, concurrently, for_each
-from lightning_rl.data.replay_datamodule import Intensity, ReplayDataModule
-from lightning_rl.data.replay_dataset import Draw
+from lightning_rl.data.plans import NOT_READY, concurrently, for_each, record_times
+from lightning_rl.data.replay_datamodule import Draw, Intensity, ReplayDataModule
 from lightning_rl.data.running_returns import check_no_running_returns
 from lightning_rl.data.shards import ReplayShard, ReplayShards
 from lightning_rl.errors import ConfigError
@@ -28,6 +26,12 @@ from lightning_rl.schedules import to_env_steps
 from lightning_rl.signatures import ImportPath
 
 __all__ = ["ApexDataModule", "receive_and_replay"]
+
+
+def receive_and_replay(workers: Any, policy: Any, replay: ApexDataModule) -> Iterator[Any]:
+    """Store a sample of a worker in a shard; then draw until no gradient step is due; and again."""
+    store = for_each(record_times(replay.samples(), replay.record_time), replay.store)
+    return concurrently([store, replay.draws_due()], round_robin_weights=[1, "*"])
 
 
 class ApexDataModule(ReplayDataModule):
@@ -51,6 +55,8 @@ class ApexDataModule(ReplayDataModule):
     Raises:
         ConfigError: a number is out of range, or two do not fit together.
     """
+
+    default_plan = staticmethod(receive_and_replay)
 
     def __init__(
         self,
@@ -90,7 +96,7 @@ class ApexDataModule(ReplayDataModule):
             fragments_per_iteration=fragments_per_iteration,
             n_step=n_step,
             prioritized=prioritized,
-            plan=receive_and_replay if plan is None else plan,
+            plan=plan,
             callbacks=(*callbacks, hook),
             **keywords,
         )
@@ -192,7 +198,7 @@ class ApexDataModule(ReplayDataModule):
             return None
         batch = self.replay.sample(policy.env_steps)
         if batch is not None:
-            self.ratio.took()
+            self.ratio.record_steps()
         return batch
 
     def update_priorities(self, batch: Any) -> None:
@@ -205,12 +211,6 @@ class ApexDataModule(ReplayDataModule):
         late = 0 if self.replay is None else self.replay.late_updates
         metrics = super().pop_iteration_metrics()
         return {**metrics, "rollout/staleness": float(staleness), "replay/late_updates": float(late)}
-
-
-def receive_and_replay(workers: Any, policy: Any, replay: ApexDataModule) -> Iterator[Any]:
-    """Take what a worker has collected and store it; then draw until no gradient step is due; and again."""
-    store = for_each(timed(replay.samples(), replay.took), replay.store)
-    return concurrently([store, replay.draws_due()], round_robin_weights=[1, "*"])
 
 
 def check_shares(num_shards: int, capacity: int, batch_size: int, learning_starts: int) -> None:

@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lightning_rl.data.async_dataset import AsyncDataset
 from lightning_rl.data.datamodule import RolloutDataModule, logical_workers
 from lightning_rl.data.fragment_joiner import FragmentJoiner
 from lightning_rl.data.inflight_requests import InflightRequests
+from lightning_rl.data.plans import record_times
 from lightning_rl.data.running_returns import check_no_running_returns
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.ranges import Count, NonNegative, Positive, Seed, Whole
@@ -27,7 +27,7 @@ from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
 from lightning_rl.signatures import ImportPath
 
-__all__ = ["AsyncDataModule"]
+__all__ = ["AsyncDataModule", "batches_as_they_come"]
 
 MB = 1024**2
 
@@ -48,6 +48,15 @@ class Ahead:
     def oldest(self) -> int:
         """Gradient steps of the oldest weights that acted."""
         return min(sample.gradient_steps for sample in self.samples)
+
+
+def batches_as_they_come(workers: Any, policy: Any, fragments: AsyncDataModule) -> Iterator[SampleBatch]:
+    """Receive samples until there is a training batch, submit new requests, then give the batch; and again."""
+    while True:
+        while fragments.wants_more:
+            fragments.receive()
+        fragments.submit_samples()  # so that workers act while the policy learns
+        yield from fragments.next_batch()
 
 
 class AsyncDataModule(RolloutDataModule):
@@ -73,6 +82,8 @@ class AsyncDataModule(RolloutDataModule):
         ConfigError: a number is out of range, or two do not fit together.
     """
 
+    default_plan = staticmethod(batches_as_they_come)
+
     def __init__(
         self,
         env: Any,
@@ -95,7 +106,6 @@ class AsyncDataModule(RolloutDataModule):
             env,
             workers,
             evaluation,
-            dataset=AsyncDataset,
             plan=plan,
             seed=seed,
             callbacks=callbacks,
@@ -182,6 +192,10 @@ class AsyncDataModule(RolloutDataModule):
         for joiner in joiners:
             joiner.stop()
         super().stop()
+
+    def training_batches(self, policy: Any) -> Iterator[SampleBatch]:
+        """The items of the training dataset: a batch of the plan is one iteration."""
+        return record_times(self.plan(self.workers, policy, self), self.record_time)
 
     # -- asking, receiving, joining -----------------------------------------------------------------------------------
     def submit_samples(self) -> None:

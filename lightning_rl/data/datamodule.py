@@ -6,8 +6,8 @@ State lives here and not in a loader, because Lightning drops a loader's state w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -15,10 +15,11 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_rl.callbacks.metrics import ensure_metrics_callback
-from lightning_rl.data.datasets import EvaluationDataset, OnPolicyDataset
-from lightning_rl.data.device_transfer import moved
+from lightning_rl.data.datasets import EvaluationDataset, PlanDataset
+from lightning_rl.data.device_transfer import to_device
 from lightning_rl.data.epochs import UNEVALUATED_EPOCH, Epochs
 from lightning_rl.data.evaluator import EVALUATION_DEFAULTS, EvaluationOptions, Evaluator, evaluation_workers
+from lightning_rl.data.plans import parallel_rollouts, record_times
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, count_in_file, import_object, number_in_file
@@ -97,8 +98,8 @@ class RolloutDataModule(LightningDataModule):
             evaluation, explore, env (keywords of another `EnvCreator`; `None`: as in training), num_workers (Ray
             processes of its own; 0: in this process), parallel (training goes on while they play).
         dataset: import path or class of the training dataset, called with (datamodule, policy).
-        plan: import path or generator function `plan(workers, policy)` of an execution plan of your own; `None` takes
-            the dataset's.
+        plan: import path or generator function `plan(workers, policy)` of an execution plan of your own, which gives
+            training batches; `None`: `parallel_rollouts`.
         seed: names the randomness of all workers.
         callbacks: objects whose episode and sample hooks the workers call.
 
@@ -107,6 +108,7 @@ class RolloutDataModule(LightningDataModule):
     """
 
     reads_logp: ClassVar[bool] = True  # whether losses on these rollouts read how likely their actions were
+    default_plan: ClassVar[Any] = staticmethod(parallel_rollouts)
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Let a subclass's constructor check its keywords."""
@@ -123,7 +125,7 @@ class RolloutDataModule(LightningDataModule):
         workers: WorkerOptions | None = None,
         evaluation: EvaluationOptions | None = None,
         *,
-        dataset: ImportPath = OnPolicyDataset,
+        dataset: ImportPath = PlanDataset,
         plan: ImportPath | None = None,
         seed: Seed = 0,
         callbacks: Sequence[Any] = (),
@@ -152,7 +154,8 @@ class RolloutDataModule(LightningDataModule):
         every = to_env_steps(self.evaluation["every_env_steps"]) or UNEVALUATED_EPOCH
         self.epochs = Epochs(every, self.evaluation["max_share"], self.expected_evaluation_seconds)
         self.dataset = import_object(dataset) if isinstance(dataset, str) else dataset
-        self.plan = import_object(plan) if isinstance(plan, str) else plan
+        chosen = self.default_plan if plan is None else plan
+        self.plan: Any = import_object(chosen) if isinstance(chosen, str) else chosen
         self.workers: Any = None
         self.evaluator: Evaluator | None = None
         self.episode_window = EpisodeWindow()
@@ -178,8 +181,11 @@ class RolloutDataModule(LightningDataModule):
 
     def train_dataloader(self) -> Any:
         """The sized dataset itself: a DataLoader would draw from the global generator at each `iter`."""
-        keywords = {} if self.plan is None else {"plan": self.plan}
-        return self.dataset(self, self._policy(), **keywords)
+        return self.dataset(self, self._policy())
+
+    def training_batches(self, policy: Any) -> Iterator[Any]:
+        """The items of the training dataset: a batch of the plan is one iteration."""
+        return record_times(self.plan(self.workers, policy), self.record_time)
 
     def val_dataloader(self) -> Any:
         """One evaluation."""
@@ -192,7 +198,7 @@ class RolloutDataModule(LightningDataModule):
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """To a GPU through pinned memory; Lightning calls this with every item of a dataset."""
         if isinstance(batch, SampleBatch):
-            return moved(batch, device)
+            return to_device(batch, device)
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def state_dict(self) -> dict[str, Any]:
@@ -254,8 +260,8 @@ class RolloutDataModule(LightningDataModule):
         return int(self._policy().env_steps if reported is None else reported.counters["env_steps"])
 
     # -- for datasets and callbacks -----------------------------------------------------------------------------------
-    def took(self, batch: SampleBatch, seconds: float) -> None:
-        """A dataset tells how long it needed for a batch, and that it was collected with the weights of now."""
+    def record_time(self, batch: Any, seconds: float) -> None:
+        """Add the time that a batch took to collect, and note that the policy's present weights collected it."""
         self._collect_seconds += seconds
         self._collected_seconds += seconds
         self._collected_at = self._policy().iterations

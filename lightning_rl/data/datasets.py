@@ -1,48 +1,68 @@
-"""IterableDatasets whose `__iter__` is an execution plan: one item = one Lightning batch = one iteration."""
+"""The datasets that Lightning iterates: iterations of training, and the episodes of an evaluation."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset
 
-from lightning_rl.data.epochs import Iterations
-from lightning_rl.data.plans import parallel_rollouts
+from lightning_rl.errors import ConfigError
 from lightning_rl.sample_batch import SampleBatch
 
-if TYPE_CHECKING:
-    from lightning_rl.data.datamodule import RolloutDataModule
+__all__ = ["ENDLESS", "EvaluationDataset", "PlanDataset"]
 
-__all__ = ["EvaluationDataset", "OnPolicyDataset", "timed"]
-
-Plan = Callable[[Any, Any], Iterator[SampleBatch]]
+ENDLESS = 2**31
+"""Iterations that no epoch reaches."""
 
 
-class OnPolicyDataset(Iterations):
-    """Synchronous rollouts: newest weights, a fragment of every worker, side by side in worker order.
+class PlanDataset(IterableDataset[Any]):
+    """An execution plan as a training dataset without an end; one item = one Lightning batch = one iteration.
+
+    It has a length all the same, because Lightning prefetches one batch from a dataset that has none, and on-policy
+    data would be one update old. The length is the most that an epoch can have, not what it will have.
+
+    The plan goes on from one epoch to the next, so that training does not depend on when evaluations take place.
 
     Args:
-        datamodule: holds the workers and takes the metrics.
-        policy: whose weights act.
-        plan: `plan(workers, policy)` gives the batches without end.
+        datamodule: `datamodule.training_batches(policy)` gives the items.
+        policy: that learns.
     """
 
-    def __init__(self, datamodule: RolloutDataModule, policy: Any, plan: Plan = parallel_rollouts) -> None:
-        self.datamodule, self.policy, self.plan = datamodule, policy, plan
+    def __init__(self, datamodule: Any, policy: Any) -> None:
+        self.datamodule, self.policy = datamodule, policy
+        self._running: Iterator[Any] | None = None
 
-    def iterations(self) -> Iterator[SampleBatch]:
-        """What the plan gives."""
-        return timed(self.plan(self.datamodule.workers, self.policy), self.datamodule.took)
+    def training_batches(self) -> Iterator[Any]:
+        """The items; begun again where they end."""
+        return self.datamodule.training_batches(self.policy)
+
+    def __len__(self) -> int:
+        return ENDLESS
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._running is None:
+            self._running = self._repeat()
+        return self._running
+
+    def _repeat(self) -> Iterator[Any]:
+        while True:
+            count = 0
+            for item in self.training_batches():
+                count += 1
+                yield item
+            if not count:
+                raise ConfigError(
+                    f"the execution plan of {type(self.datamodule).__name__} ended without giving a batch: data.plan"
+                )
 
 
 class EvaluationDataset(IterableDataset[SampleBatch]):
     """One item: the returns and lengths of an evaluation's whole episodes, on environments of their own.
 
     Args:
-        play: gives (return, length) of each.
+        play: plays the episodes; gives (return, length) of each.
     """
 
     def __init__(self, play: Callable[[], list[tuple[float, int]]]) -> None:
@@ -57,15 +77,3 @@ class EvaluationDataset(IterableDataset[SampleBatch]):
             episode_returns=torch.tensor([ret for ret, _ in played], dtype=torch.float64),
             episode_lengths=torch.tensor([length for _, length in played], dtype=torch.float64),
         )
-
-
-def timed(items: Iterator[Any], took: Any) -> Iterator[Any]:
-    """Pass the items through, telling `took(item, seconds)` how long each one needed."""
-    while True:
-        started = time.perf_counter()
-        try:
-            item = next(items)
-        except StopIteration:
-            return
-        took(item, time.perf_counter() - started)
-        yield item

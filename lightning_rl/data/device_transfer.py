@@ -1,4 +1,4 @@
-"""How a batch gets to the device that learns: to a GPU beside whatever the CPU does next."""
+"""Copies a batch to the device that learns: to a GPU while the CPU goes on."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from torch import Tensor
 
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["moved"]
+__all__ = ["to_device"]
 
 
-def moved(batch: SampleBatch, device: torch.device) -> SampleBatch:
-    """`batch` on `device`. A GPU fetches it from pinned memory, so that nobody waits for the copy but who reads it.
+def to_device(batch: SampleBatch, device: torch.device) -> SampleBatch:
+    """`batch` on `device`; to a GPU from pinned memory, so that only code that reads the copy waits for it.
 
     Torch keeps the pinned memory until the copy is done, and gives it to the next batch.
     """
     if device.type != "cuda":
         return batch.to(device)
-    return batch.map(_pinned).to(device, non_blocking=True)
+    return batch.map(_pin).to(device, non_blocking=True)
 
 
-def _pinned(column: Any) -> Tensor:
+def _pin(column: Any) -> Tensor:
     tensor = torch.as_tensor(column)
     return tensor if tensor.device.type != "cpu" or tensor.is_pinned() else tensor.pin_memory()

@@ -9,58 +9,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
-from torch.utils.data import IterableDataset
 
+from lightning_rl.data.datasets import ENDLESS
 from lightning_rl.errors import ConfigError
 
-__all__ = ["UNEVALUATED_EPOCH", "Epochs", "Iterations"]
-
-ENDLESS = 2**31
-"""Iterations that no epoch reaches."""
+__all__ = ["UNEVALUATED_EPOCH", "Epochs"]
 
 UNEVALUATED_EPOCH = 100_000
 """Environment steps of an epoch where nothing is evaluated."""
-
-
-class Iterations(IterableDataset[Any]):
-    """A training dataset without an end; one item = one Lightning batch = one iteration.
-
-    It has a length all the same, because Lightning prefetches one batch from a dataset that has none, and on-policy
-    data would be one update old. The length is the most that an epoch can have, not what it will have.
-
-    A subclass defines `iterations`, an execution plan. It goes on from one epoch to the next, so that training does not
-    depend on when evaluations take place.
-    """
-
-    _running: Iterator[Any] | None = None
-
-    def iterations(self) -> Iterator[Any]:
-        """The items; begun again where they end."""
-        raise NotImplementedError  # abstract
-
-    def __len__(self) -> int:
-        return ENDLESS
-
-    def __iter__(self) -> Iterator[Any]:
-        if self._running is None:
-            self._running = self._without_end()
-        return self._running
-
-    def _without_end(self) -> Iterator[Any]:
-        while True:
-            count = 0
-            for item in self.iterations():
-                count += 1
-                yield item
-            if not count:
-                raise ConfigError(
-                    f"the execution plan of {type(self).__name__} ended without giving a batch: data.plan"
-                )
 
 
 class Epochs(Callback):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from lightning_rl.data.datamodule import RolloutDataModule
-from lightning_rl.data.gradient_dataset import GradientDataset
+from lightning_rl.data.plans import async_gradients, for_each, record_times, take
 from lightning_rl.data.running_returns import check_no_running_returns
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, Seed, Whole
@@ -25,11 +27,15 @@ class GradientDataModule(RolloutDataModule):
         gradients_per_iteration: gradient steps (or dropped gradients) in one iteration (= Lightning batch), ≥ 1.
         max_staleness: gradient steps that the learner may have taken since it sent a worker its weights; a gradient
             from older ones is counted and dropped. `None`: four times the number of workers.
-        env, workers, evaluation, plan, seed, callbacks: as `RolloutDataModule`.
+        plan: import path or generator function `plan(workers, policy)` of an execution plan of your own, which gives
+            each gradient as a `WorkerResult`; `None`: `async_gradients`.
+        env, workers, evaluation, seed, callbacks: as `RolloutDataModule`.
 
     Raises:
         ConfigError: a number is out of range.
     """
+
+    default_plan = staticmethod(async_gradients)
 
     def __init__(
         self,
@@ -47,7 +53,6 @@ class GradientDataModule(RolloutDataModule):
             env,
             workers,
             evaluation,
-            dataset=GradientDataset,
             plan=plan,
             seed=seed,
             callbacks=callbacks,
@@ -93,6 +98,13 @@ class GradientDataModule(RolloutDataModule):
                 "trainer.precision=16-mixed scales losses, and workers do not know by how much: use bf16-mixed or "
                 "32-true"
             )
+
+    def training_batches(self, policy: Any) -> Iterator[Callable[[], Any]]:
+        """The items of the training dataset: calls that let the policy step with the next gradients of the plan."""
+        results = record_times(self.plan(self.workers, policy), self.record_time)
+        contributions = for_each(results, self.check_staleness)
+        while True:
+            yield partial(policy.learn_on_gradients, take(contributions, self.gradients_per_iteration))
 
     def check_staleness(self, result: WorkerResult) -> tuple[int, Any, bool]:
         """(worker index, contribution, whether its gradients are new enough to count)."""

@@ -1,31 +1,37 @@
-"""The verbs of an execution plan: small generators that a dataset's `__iter__` composes in a few lines.
+"""The operators of execution plans: small generators that a plan composes in a few lines.
 
 A plan is an iterator of training batches; what RLlib's execution plans and policy optimizers did with actor iterators
-is plain Python here.
+is plain Python here. The plan of a kind of learning lies beside its DataModule: `replay_datamodule.store_and_replay`,
+`apex_datamodule.receive_and_replay`, `async_datamodule.batches_as_they_come`, `population_datamodule.populations`.
 """
 
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import methodcaller
 from typing import Any
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.rollouts.worker_results import WorkerResult
 from lightning_rl.sample_batch import SampleBatch, concat_samples, env_steps
 
 __all__ = [
     "NOT_READY",
+    "async_gradients",
     "concat_batches",
     "concurrently",
     "env_steps",
     "for_each",
     "parallel_rollouts",
+    "record_times",
     "replay",
     "store_to_replay_buffer",
     "take",
 ]
 
-NOT_READY: Any = object()  # what an op yields when it has nothing yet (a replay buffer before learning starts)
+NOT_READY: Any = object()  # an operator yields it when it has no item yet (a replay buffer before learning starts)
 
 
 def parallel_rollouts(workers: Any, policy: Any, mode: str = "bulk_sync") -> Iterator[SampleBatch]:
@@ -58,19 +64,31 @@ def _async(workers: Any, policy: Any) -> Iterator[SampleBatch]:
         workers.sync_weights(policy)
 
 
+def async_gradients(workers: Any, policy: Any) -> Iterator[WorkerResult]:
+    """Gradients of workers as they become ready, without end: what `RolloutWorker.contribute` returned.
+
+    The worker that gave one gets the weights after the step with it, and goes on at once; the others keep theirs.
+    """
+    while True:
+        if idle := workers.idle_workers:
+            workers.sync_weights(policy)
+        for worker_index in idle:
+            workers.submit(worker_index, methodcaller("contribute"))
+        if (result := workers.next_result()) is not None:
+            yield result
+
+
 def store_to_replay_buffer(batches: Iterable[SampleBatch], buffer: Any) -> Iterator[SampleBatch]:
-    """The batches, each put into the buffer as it comes by.
+    """The batches, each after it has been added to the buffer.
 
     Args:
         batches: what `buffer.add_batch` takes.
         buffer: a `LocalReplayBuffer`.
     """
-
-    def stored(batch: SampleBatch) -> SampleBatch:
-        buffer.add_batch(batch)
-        return batch
-
-    return for_each(batches, stored)
+    for batch in batches:
+        if batch is not NOT_READY:
+            buffer.add_batch(batch)
+        yield batch
 
 
 def replay(buffer: Any, policy_id: str | None = None) -> Iterator[Any]:
@@ -94,6 +112,18 @@ def for_each(items: Iterable[Any], fn: Callable[[Any], Any]) -> Iterator[Any]:
     """`fn` of every item; NOT_READY passes through."""
     for item in items:
         yield item if item is NOT_READY else fn(item)
+
+
+def record_times(items: Iterator[Any], record_time: Callable[[Any, float], None]) -> Iterator[Any]:
+    """The items, each after a call of `record_time(item, seconds)` with the time that it took."""
+    while True:
+        started = time.perf_counter()
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        record_time(item, time.perf_counter() - started)
+        yield item
 
 
 def take(items: Iterable[Any], count: int) -> Iterator[Any]:

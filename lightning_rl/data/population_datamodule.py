@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from lightning_rl.data.datamodule import RolloutDataModule
-from lightning_rl.data.population_dataset import PopulationDataset
+from lightning_rl.data.plans import record_times
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Probability, Range, Seed
 from lightning_rl.rollouts.logical_workers import logical_workers, split_evenly
+from lightning_rl.rollouts.rollout_worker import RolloutWorker
+from lightning_rl.sample_batch import SampleBatch, concat_samples
 from lightning_rl.seeding import derive_seed
 from lightning_rl.signatures import ImportPath
 
-__all__ = ["PopulationDataModule"]
+__all__ = ["PopulationDataModule", "evaluate_perturbations", "populations"]
+
+
+def evaluate_perturbations(worker: RolloutWorker, seeds: Sequence[int], own: Sequence[int] = ()) -> SampleBatch:
+    """Play whole episodes with the worker's policy perturbed in both directions, for each seed.
+
+    Args:
+        worker: samples one episode of each environment at a time.
+        seeds: of the perturbations.
+        own: for each entry, episodes of the policy without a perturbation follow; the entries are their `seeds`.
+
+    Returns:
+        Rows `[N, …]` of `policy.judged`, one for each seed, as arrays.
+    """
+    policy, rows = worker.policy, []
+    for seed, size in [*((seed, 1.0) for seed in seeds), *((seed, 0.0) for seed in own)]:
+        fragments = []
+        for scale in (size, -size):
+            with policy.perturbed(seed, scale):
+                fragments.append(worker.sample())
+        rows.append(policy.judged(seed, fragments, size > 0))
+    return concat_samples(rows).numpy()
+
+
+def populations(workers: Any, policy: Any, population: PopulationDataModule) -> Iterator[SampleBatch]:
+    """Populations, perturbed from the newest weights, without end; rows in worker order."""
+    while True:
+        workers.sync_weights(policy)
+        with workers.rollback_on_error():
+            for worker_index, (seeds, own) in population.shares(workers.idle_workers).items():
+                workers.submit(worker_index, partial(evaluate_perturbations, seeds=seeds, own=own))
+            # A process that is given up meanwhile has no result: the population is smaller then.
+            rows = {result.worker_index: result.value for result in iter(workers.next_result, None)}
+        yield concat_samples([rows[worker_index] for worker_index in sorted(rows)]).torch()
 
 
 class PopulationDataModule(RolloutDataModule):
@@ -32,6 +68,7 @@ class PopulationDataModule(RolloutDataModule):
     """
 
     feeds = "populations"
+    default_plan = staticmethod(populations)
 
     def __init__(
         self,
@@ -50,7 +87,6 @@ class PopulationDataModule(RolloutDataModule):
             env,
             workers,
             evaluation,
-            dataset=PopulationDataset,
             plan=plan,
             seed=seed,
             callbacks=callbacks,
@@ -81,6 +117,10 @@ class PopulationDataModule(RolloutDataModule):
                     f"{ranks}, at least {workers}"
                 )
         super().setup(stage)
+
+    def training_batches(self, policy: Any) -> Iterator[SampleBatch]:
+        """The items of the training dataset: a population is one iteration, and one gradient step."""
+        return record_times(self.plan(self.workers, policy, self), self.record_time)
 
     def shares(self, workers: Sequence[int]) -> dict[int, tuple[list[int], list[int]]]:
         """What each of this rank's workers tries now: seeds of perturbations, and of rows without one.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
+import torch
 
 from lightning_rl.data.datamodule import RolloutDataModule
-from lightning_rl.data.plans import NOT_READY
-from lightning_rl.data.replay_dataset import Draw, ReplayDataset
+from lightning_rl.data.device_transfer import to_device
+from lightning_rl.data.plans import NOT_READY, concurrently, for_each, parallel_rollouts, record_times
 from lightning_rl.data.update_ratio import UpdateRatio
 from lightning_rl.distributed import gather_objects_on_first
 from lightning_rl.errors import CheckpointError, ConfigError
@@ -24,18 +25,72 @@ from lightning_rl.replay.sequences import (
 from lightning_rl.replay.sizes import check_replay_sizes, check_sequence_sizes
 from lightning_rl.replay.storage import check_fits_memory, estimated_bytes
 from lightning_rl.rollouts.logical_workers import logical_workers
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import SampleBatch, is_fragment
 from lightning_rl.schedules import to_env_steps
 from lightning_rl.seeding import derive_seed
 from lightning_rl.signatures import ImportPath
 
-__all__ = ["ReplayDataModule"]
+__all__ = ["Draw", "ReplayDataModule", "ReplayDraws", "store_and_replay"]
 
 ENV_STEPS_OF_ITERATION = 32  # about; Lightning's work for a batch takes as long as a few steps of acting and learning
 STEPS_AT_ONCE = 16  # gradient steps whose rows are drawn together, where nothing that is learned changes the draws
 
 
 Intensity = Annotated[float, Range(0, 10_000, above_low=True)]  # gradient steps per env step
+
+
+class Draw(NamedTuple):
+    """Rows for one or more gradient steps.
+
+    Attributes:
+        rows: one batch behind the other, equally large.
+        steps: how many.
+    """
+
+    rows: SampleBatch
+    steps: int = 1
+
+
+def store_and_replay(workers: Any, policy: Any, replay: ReplayDataModule) -> Iterator[SampleBatch | Draw]:
+    """Act with the newest weights and store; then draw until no gradient step is due; and again."""
+    fragments = record_times(parallel_rollouts(workers, policy), replay.record_time)
+    store = for_each(fragments, replay.store)
+    return concurrently([store, replay.draws_due()], round_robin_weights=[1, "*"])
+
+
+class ReplayDraws:
+    """The gradient steps of one iteration: iterating acts in the environments and draws, as the plan says.
+
+    Args:
+        plan: gives stored fragments and draws in turn.
+        replay: the DataModule, which counts the gradient steps that are due.
+        fragments: how many fragments of the plan make the iteration.
+    """
+
+    def __init__(self, plan: Iterator[SampleBatch | Draw], replay: ReplayDataModule, fragments: int) -> None:
+        self.plan, self.replay, self.fragments = plan, replay, fragments
+        self.device = torch.device("cpu")
+
+    def to(self, device: torch.device | str, **keywords: Any) -> Self:
+        """Give rows on `device`; Lightning calls this."""
+        self.device = torch.device(device)
+        return self
+
+    def __iter__(self) -> Iterator[Draw]:
+        self.replay.begin_iteration()
+        left, on_cpu = self.fragments, self.device.type == "cpu"
+        for item in self.plan:
+            draw = item if isinstance(item, Draw) else Draw(item)
+            if not isinstance(draw.rows, SampleBatch) or is_fragment(draw.rows):  # stored here, or in a shard
+                left -= 1
+            else:
+                yield draw if on_cpu else draw._replace(rows=to_device(draw.rows, self.device))
+            if left <= 0 and self.replay.due <= 0:
+                return
+
+    def update_priorities(self, batch: SampleBatch) -> None:
+        """The TD errors of a batch that was drawn here are its rows' priorities from now on."""
+        self.replay.update_priorities(batch)
 
 
 class ReplayDataModule(RolloutDataModule):
@@ -69,6 +124,7 @@ class ReplayDataModule(RolloutDataModule):
         ConfigError: a number is out of range, or two do not fit together.
     """
 
+    default_plan = staticmethod(store_and_replay)
     reads_logp = False
 
     feeds = "transitions"
@@ -103,7 +159,6 @@ class ReplayDataModule(RolloutDataModule):
             env,
             workers,
             evaluation,
-            dataset=ReplayDataset,
             plan=plan,
             seed=seed,
             callbacks=callbacks,
@@ -168,6 +223,12 @@ class ReplayDataModule(RolloutDataModule):
     def row_buffer(self, policy: Any, **keywords: Any) -> ReplayBuffer:
         """Of single rows, with the `keywords` of `ReplayBuffer` that the settings and `policy` give."""
         return (PrioritizedReplayBuffer if self.prioritized else ReplayBuffer)(self.capacity // self.parts, **keywords)
+
+    def training_batches(self, policy: Any) -> Iterator[ReplayDraws]:
+        """The items of the training dataset: an iteration's part of the plan, with its gradient steps."""
+        plan = self.plan(self.workers, policy, self)
+        while True:
+            yield ReplayDraws(plan, self, self.fragments_per_iteration)
 
     def state_dict(self) -> dict[str, Any]:
         """That of the rollouts, the ratio, and the buffer."""
@@ -245,7 +306,7 @@ class ReplayDataModule(RolloutDataModule):
     def draw(self, steps: int = 1) -> SampleBatch:
         """The rows of so many gradient steps, one batch behind the other; the steps count as taken."""
         assert self.replay is not None
-        self.ratio.took(steps)
+        self.ratio.record_steps(steps)
         if isinstance(self.replay, PrioritizedReplayBuffer):
             self.replay.env_steps = self._policy().env_steps
         return self.replay.sample(steps * self.batch_size // self.ranks, self._generator)

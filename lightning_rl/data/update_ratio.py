@@ -56,8 +56,8 @@ class UpdateRatio:
         """Count from here: `learning_starts` steps pass again before a gradient step, and none is made up for."""
         self.offset, self.taken = env_steps, 0
 
-    def took(self, steps: int = 1) -> None:
-        """Gradient steps were taken."""
+    def record_steps(self, steps: int = 1) -> None:
+        """Count gradient steps that were taken."""
         self.taken += steps
 
     def state_dict(self) -> dict[str, int]:

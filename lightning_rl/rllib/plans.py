@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lightning_rl.data.epochs import Iterations
+from lightning_rl.data.datasets import PlanDataset
 from lightning_rl.data.plans import (
     NOT_READY,
     concat_batches,
@@ -267,24 +267,24 @@ class PlanWorkers:
         """One fragment of every worker."""
         started = time.perf_counter()
         fragment = self.workers.sample()
-        self.datamodule.took(fragment, time.perf_counter() - started)
+        self.datamodule.record_time(fragment, time.perf_counter() - started)
         return fragment
 
 
-class PlannedDataset(Iterations):
+class PlannedDataset(PlanDataset):
     """Items are calls that go on with a plan until its next item: the plan learns by itself.
 
     Args:
         datamodule: holds the workers.
         policy: that learns.
-        plan: the plan.
     """
 
-    def __init__(self, datamodule: Any, policy: Any, plan: ClassicPlan) -> None:
-        self.datamodule = datamodule
-        self.plan, self.workers = plan, PlanWorkers(datamodule.workers, policy, datamodule)
+    def __init__(self, datamodule: Any, policy: Any) -> None:
+        super().__init__(datamodule, policy)
+        self.plan: ClassicPlan = datamodule.plan
+        self.workers = PlanWorkers(datamodule.workers, policy, datamodule)
 
-    def iterations(self) -> Iterator[Callable[[], Any]]:
+    def training_batches(self) -> Iterator[Callable[[], Any]]:
         """Each goes on with the plan."""
         while True:
             yield functools.partial(next, self.plan(self.workers))

@@ -7,9 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from lightning_rl.data.datasets import timed
-from lightning_rl.data.gradient_dataset import async_gradients
-from lightning_rl.data.plans import concat_batches, parallel_rollouts, take
+from lightning_rl.data.plans import async_gradients, concat_batches, parallel_rollouts, record_times, take
 from lightning_rl.errors import check_at_least_one
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.rollouts.worker_results import WorkerResult
@@ -104,7 +102,7 @@ class AsyncGradientsOptimizer(PolicyOptimizer):
         check_at_least_one(grads_per_step=grads_per_step)
         super().__init__(local_worker, remote_workers)
         self.grads_per_step = grads_per_step
-        self._results = timed(async_gradients(self.workers, local_worker.policy), self._took)
+        self._results = record_times(async_gradients(self.workers, local_worker.policy), self._record_time)
 
     def step(self) -> dict[str, float]:
         """So many gradients stepped with; means of their metrics."""
@@ -114,7 +112,7 @@ class AsyncGradientsOptimizer(PolicyOptimizer):
         self.learn_seconds = policy.learn_seconds
         return result
 
-    def _took(self, contribution: WorkerResult, seconds: float) -> None:
+    def _record_time(self, contribution: WorkerResult, seconds: float) -> None:
         self.sample_seconds += seconds
         self.num_steps_sampled += contribution.value.env_steps
         self.num_steps_trained += contribution.value.env_steps

@@ -13,7 +13,8 @@ from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
 from lightning_rl.callbacks import AtomicCheckpointIO
-from lightning_rl.data.epochs import ENDLESS, Epochs
+from lightning_rl.data.datasets import ENDLESS
+from lightning_rl.data.epochs import Epochs
 
 STEPS = 100  # environment steps per iteration
 COUNTERS = ("env_steps", "iterations", "gradient_steps")

@@ -14,8 +14,7 @@ import torch
 
 from lightning_rl.callbacks import RLCallback
 from lightning_rl.config import check_config, compose_config
-from lightning_rl.data.async_datamodule import AsyncDataModule
-from lightning_rl.data.async_dataset import batches_as_they_come
+from lightning_rl.data.async_datamodule import AsyncDataModule, batches_as_they_come
 from lightning_rl.data.fragment_joiner import FragmentJoiner
 from lightning_rl.data.inflight_requests import InflightRequests
 from lightning_rl.envs import EnvCreator

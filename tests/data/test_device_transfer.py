@@ -12,7 +12,7 @@ import torch
 
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data import RolloutDataModule
-from lightning_rl.data.device_transfer import moved
+from lightning_rl.data.device_transfer import to_device
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO
 from lightning_rl.sample_batch import SampleBatch
@@ -44,13 +44,13 @@ def batch() -> SampleBatch:
 
 
 def test_a_gpu_fetches_every_column_from_pinned_memory_and_nobody_waits(calls: list[tuple[str, Any]]) -> None:
-    moved(batch(), GPU)
+    to_device(batch(), GPU)
     assert calls == [("pin", (3, 2)), ("pin", (3,)), ("to", (GPU, True))]
 
 
 def test_on_a_cpu_nothing_is_pinned_or_copied() -> None:
     before = batch()
-    after = moved(before, torch.device("cpu"))
+    after = to_device(before, torch.device("cpu"))
     assert after.obs.x.data_ptr() == before.obs.x.data_ptr()
 
 

@@ -14,7 +14,7 @@ import torch
 from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.gradient_datamodule import GradientDataModule
-from lightning_rl.data.gradient_dataset import async_gradients
+from lightning_rl.data.plans import async_gradients
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.policies import A2C
 from lightning_rl.rollouts.worker_results import WorkerResult

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from lightning_rl.config import check_config, compose_config
-from lightning_rl.data.replay_datamodule import ReplayDataModule
-from lightning_rl.data.replay_dataset import Draw, store_and_replay
+from lightning_rl.data.replay_datamodule import Draw, ReplayDataModule, store_and_replay
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.policies import DQN, R2D2

@@ -26,7 +26,7 @@ def test_steps_taken_are_the_product_rounded_down(
     for number, steps in enumerate(fragments):
         env_steps += steps
         while ratio.due(env_steps) > 0:
-            ratio.took()
+            ratio.record_steps()
         assert ratio.taken == int(max(0, env_steps - starts) * Fraction(str(intensity)))
         if number == resumed:
             state, ratio = ratio.state_dict(), UpdateRatio(intensity, starts)
@@ -51,7 +51,7 @@ def test_each_resume_without_the_buffer_waits_as_long_as_the_first_start() -> No
         ratio.load_state_dict(saved)
         ratio.start_again(started)
         assert [ratio.due(started + steps) for steps in (0, 100, 101, 104)] == [0, 0, 1, 4]
-        ratio.took(4)
+        ratio.record_steps(4)
         saved = ratio.state_dict()
 
 
@@ -66,7 +66,7 @@ def test_numbers_out_of_range_are_refused(intensity: float, starts: int) -> None
 def test_a_start_that_is_behind_stays_where_it_was_in_a_longer_run() -> None:
     """A tenth of 1,000, and of 10,000 in the run that goes on: steps go on at once, and none is made up for."""
     first = UpdateRatio(1.0, learning_starts=100)
-    first.took(first.due(1000))
+    first.record_steps(first.due(1000))
     for later in (1000, 50):
         again = UpdateRatio(1.0, learning_starts=later)
         again.load_state_dict(first.state_dict())
@@ -79,7 +79,7 @@ def test_a_start_that_is_behind_stays_where_it_was_in_a_longer_run() -> None:
 def test_more_steps_than_the_env_steps_allow_are_forgotten() -> None:
     """A policy of 400 env steps, saved when 600 had been taken."""
     ratio = UpdateRatio(1.0, learning_starts=100)
-    ratio.took(500)
+    ratio.record_steps(500)
     ratio.settle(400)
     assert [ratio.due(steps) for steps in (400, 401, 500)] == [0, 1, 100]
     ratio.settle(450)

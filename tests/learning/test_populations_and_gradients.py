@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_rl.data.population_dataset import judged
+from lightning_rl.data.population_datamodule import evaluate_perturbations
 from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import A3C, ARS, ES, Policy
 from lightning_rl.policies.evolving import Evolving
@@ -47,7 +47,7 @@ def by_returns(name: str, probe: type[probes.Probe], iterations: int) -> Policy:
     how: dict[str, Any] = {"fragment_length": 1, "batch_mode": "complete_episodes", "vectorization": "sync"}
     worker = RolloutWorker(env, policy, num_envs=16, explore=False, seed=1, **how)
     for iteration in range(iterations):
-        policy.learn_on_batch(judged(worker, seeds=range(8 * iteration, 8 * iteration + 8)).torch())
+        policy.learn_on_batch(evaluate_perturbations(worker, seeds=range(8 * iteration, 8 * iteration + 8)).torch())
     return policy
 
 

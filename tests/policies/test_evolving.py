@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from lightning_rl.data.population_dataset import judged
+from lightning_rl.data.population_datamodule import evaluate_perturbations
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import Exploration
@@ -150,7 +150,7 @@ def test_returns_are_those_of_whole_episodes_of_the_moved_policy(kind: type[Evol
     """CartPole pays 1 a step: the mean return is the steps per environment; filters see each of them."""
     policy = made(kind)
     actor = worker(policy, num_envs=3)
-    rows = judged(actor, seeds=[4, 5]).torch()
+    rows = evaluate_perturbations(actor, seeds=[4, 5]).torch()
     assert rows["returns"].shape == (2, 2) and bool(rows["perturbed"].all())
     torch.testing.assert_close(rows["returns"].sum(1) * 3, rows["steps"].double())
     assert rows["obs_count"].tolist() == rows["steps"].tolist()
@@ -184,14 +184,14 @@ def test_a_row_counts_what_is_valid_and_averages_environments() -> None:
 
 def test_the_same_worker_and_weights_give_the_same_returns_again() -> None:
     policy = made(ES, PENDULUM)
-    first, second = (judged(worker(policy, PENDULUM), seeds=[4, 5]) for _ in range(2))
+    first, second = (evaluate_perturbations(worker(policy, PENDULUM), seeds=[4, 5]) for _ in range(2))
     assert np.array_equal(first["returns"], second["returns"])
     assert not np.array_equal(first["returns"][:, 0], first["returns"][:, 1])
 
 
 def test_rows_without_a_perturbation_tell_how_the_policy_itself_does() -> None:
     policy = made(ES)
-    with_own = judged(worker(policy), seeds=[4, 5], own=[4]).torch()
+    with_own = evaluate_perturbations(worker(policy), seeds=[4, 5], own=[4]).torch()
     assert with_own["perturbed"].tolist() == [True, True, False]
     own = float(with_own["returns"][2].mean())
     metrics = policy.learn_on_batch(with_own)
@@ -291,7 +291,7 @@ def test_the_filter_takes_in_what_the_population_saw_after_the_step(kind: type[E
     policy = made(kind)
     seen: list[Tensor] = []
     actor = worker(policy, callbacks=[Keeps(seen)])
-    policy.learn_on_batch(judged(actor, seeds=[4, 5]).torch())
+    policy.learn_on_batch(evaluate_perturbations(actor, seeds=[4, 5]).torch())
     rows, moments = torch.cat(seen).double(), policy.observation_filter.moments  # type: ignore[union-attr]
     assert int(moments.count) == len(rows) == policy.env_steps
     torch.testing.assert_close(moments.mean, rows.mean(0))
@@ -329,7 +329,7 @@ def test_memory_and_nested_observations_evolve(kind: type[Evolving]) -> None:
     model = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [4]}
     policy = kind(*env.spaces(), model=model, observation_filter="mean_std", seed=1, lr=0.1)
     before = theta(policy)
-    metrics = policy.learn_on_batch(judged(worker(policy, env), seeds=[1, 2, 3]).torch())
+    metrics = policy.learn_on_batch(evaluate_perturbations(worker(policy, env), seeds=[1, 2, 3]).torch())
     assert np.isfinite(metrics["loss"]) and metrics["grad_norm"] > 0 and not torch.equal(theta(policy), before)
 
 

@@ -148,7 +148,7 @@ class RLCheckpoint(Checkpoint):
         value = latest_metrics(trainer).get(self.monitor, math.nan)
         if trainer.strategy.reduce_boolean_decision(self._is_among_best(value), all=False):
             evaluator = getattr(getattr(trainer, "datamodule", None), "evaluator", None)
-            with nullcontext() if evaluator is None else evaluator.as_reported(pl_module):
+            with nullcontext() if evaluator is None else evaluator.reported_policy(pl_module):
                 self._save_best(trainer, pl_module, value)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
@@ -210,7 +210,7 @@ class RLCheckpoint(Checkpoint):
         """Write last.ckpt and a second name for it; a `final` one that cannot be written raises `SaveError`."""
         datamodule: Any = getattr(trainer, "datamodule", None)
         if datamodule is not None:
-            datamodule.cut_environments()
+            datamodule.force_reset()
         self._due, self._due_by_clock, self._saved_at = False, False, time.monotonic()
         last, step = self.dirpath / "last.ckpt", self.dirpath / f"step_{policy.env_steps:09d}.ckpt"
         if final:

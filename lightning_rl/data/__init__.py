@@ -1,4 +1,4 @@
-"""What feeds the Trainer: execution plans, datasets, and the DataModule that owns all state of the data side."""
+"""DataModules, which own all state of the data side, with the datasets and execution plans that feed the Trainer."""
 
 from __future__ import annotations
 

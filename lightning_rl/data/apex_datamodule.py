@@ -1,7 +1,7 @@
-"""Owns the data side of Ape-X: workers that act, shards that replay and a policy that learns, all at the same time.
+"""The DataModule of Ape-X: workers that act, shards that replay and a policy that learns, all at the same time.
 
-Fragments go from the workers to the shards; what comes here is how many steps they are. With `workers.num_workers=0`
-everything happens in this process, one after the other, and means the same.
+Fragments go from the workers to the shards; only references to them come to the learner's process. With
+`workers.num_workers=0` everything happens in this process, one after the other, with the same meaning.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+from lightning_rl.data.apex_hooks import ClipRewards, InitialPriorities
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.inflight_requests import InflightRequests
-from lightning_rl.data.initial_priorities import ClippedRewards, InitialPriorities
+from lightning_rl.data.intrinsic_rewards_check import check_intrinsic_rewards
 from lightning_rl.data.plans import NOT_READY, concurrently, for_each, record_times
 from lightning_rl.data.replay_datamodule import Draw, Intensity, ReplayDataModule
-from lightning_rl.data.running_returns import check_no_running_returns
 from lightning_rl.data.shards import ReplayShard, ReplayShards
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, Range, WholeEnvSteps
@@ -35,22 +35,23 @@ def receive_and_replay(workers: Any, policy: Any, replay: ApexDataModule) -> Ite
 
 
 class ApexDataModule(ReplayDataModule):
-    """Prioritised replay in shards, fed by workers that nobody waits for. Horgan et al. 2018, arXiv:1803.00933.
+    """Prioritised replay in shards, fed by workers without waiting for slow ones. Horgan et al. 2018, 1803.00933.
 
     Args:
-        num_shards: parts of the buffer, which fragments go to in turn and batches come from in turn; processes of
-            their own where workers are.
-        initial_priorities: workers compute the TD errors of their new rows; else these get the largest priority so
-            far.
-        requests_per_worker: fragments that each worker process is asked for ahead, ≥ 1.
-        requests_per_shard: batches that each shard is asked for ahead, ≥ 1.
+        num_shards: parts of the buffer. Fragments go to them in turn, and batches come from them in turn; with worker
+            processes, each shard has a process of its own, too.
+        initial_priorities: whether workers compute the TD errors of their new rows; else these get the largest
+            priority so far.
+        requests_per_worker: requests to sample that each worker process has in flight, ≥ 1.
+        requests_per_shard: draws that each shard has in flight, ≥ 1.
         max_staleness: gradient steps, ≥ 1, that the weights which collected a fragment may be behind when it is
             stored: learning waits for workers that are further behind.
         capacity, batch_size, learning_starts, training_intensity, fragments_per_iteration, n_step, prioritized: as
             `ReplayDataModule`; the capacity is that of all shards, and sums of `n_step` rewards stop at a fragment's
             end.
-        plan: as there; `None`: `receive_and_replay`.
-        env, workers, evaluation, callbacks, keywords: as there.
+        plan: `plan(workers, policy, replay)`, which gives sample references and draws in turn; `None`:
+            `receive_and_replay`.
+        env, workers, evaluation, callbacks, keywords: as `ReplayDataModule`.
 
     Raises:
         ConfigError: a number is out of range, or two do not fit together.
@@ -82,9 +83,9 @@ class ApexDataModule(ReplayDataModule):
     ) -> None:
         starts: int = to_env_steps(learning_starts)
         check_shares(num_shards, capacity, batch_size, starts)
-        # Last: it sees fragments as the user's hooks leave them.
+        # The hook runs last, on fragments as the user's hooks leave them.
         self.initial_priorities = initial_priorities and prioritized
-        hook = InitialPriorities(n_step) if self.initial_priorities else ClippedRewards()
+        hook = InitialPriorities(n_step) if self.initial_priorities else ClipRewards()
         super().__init__(
             env,
             workers,
@@ -112,7 +113,7 @@ class ApexDataModule(ReplayDataModule):
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
     def setup(self, stage: str) -> None:
-        """Make workers and shards, once; what cannot be is refused before a process starts."""
+        """Make workers and shards, once; settings that do not fit are refused before a process starts."""
         if stage == "fit" and self.replay is None:
             policy = self._policy()
             self.check_fits(policy)
@@ -124,10 +125,10 @@ class ApexDataModule(ReplayDataModule):
         super().setup(stage)
 
     def check_fits(self, policy: Any) -> None:
-        """Refuse what cannot be fed this way.
+        """Refuse policies and devices that cannot learn from shards.
 
         Raises:
-            ConfigError: names what it is and what to set.
+            ConfigError: names the cause and what to set.
         """
         if self.ranks > 1:
             raise ConfigError(f"data=apex has one learner, and there are {self.ranks} ranks: set trainer.devices=1")
@@ -138,7 +139,7 @@ class ApexDataModule(ReplayDataModule):
             )
         workers = logical_workers(self._logical, self.num_workers, ranks=1)
         if workers > 1:
-            check_no_running_returns(
+            check_intrinsic_rewards(
                 policy, f"data=apex takes those of {workers} workers as they come", "take data=replay"
             )
 
@@ -147,9 +148,9 @@ class ApexDataModule(ReplayDataModule):
         """How many buffers share the capacity."""
         return self.num_shards
 
-    def cut_environments(self) -> None:
-        """A checkpoint is written: as a resumed run will, this one starts with seeded resets and with new draws."""
-        super().cut_environments()
+    def force_reset(self) -> None:
+        """Start with seeded resets and new draws, as a run resumed from the checkpoint does."""
+        super().force_reset()
         if self.replay is not None:
             self.replay.discard_draws()
 
@@ -187,7 +188,7 @@ class ApexDataModule(ReplayDataModule):
         return fragment
 
     def draws_due(self) -> Iterator[Draw]:
-        """Draws while there are any due, without end; NOT_READY where there are too few rows, or learning must wait."""
+        """Draws while gradient steps are due, without end; NOT_READY while rows are too few or learning must wait."""
         while True:
             batch = self._next_batch() if self.due > 0 else None
             yield NOT_READY if batch is None else Draw(batch)
@@ -206,7 +207,7 @@ class ApexDataModule(ReplayDataModule):
         self.replay.update_priorities(batch.batch_indexes, batch["td_errors"])
 
     def pop_iteration_metrics(self) -> dict[str, float]:
-        """Those of replay, the largest staleness of a fragment, and the priorities that came too late."""
+        """The metrics of replay, the largest staleness of a fragment, and the number of late priorities."""
         staleness, self._staleness = self._staleness, 0
         late = 0 if self.replay is None else self.replay.late_updates
         metrics = super().pop_iteration_metrics()
@@ -214,10 +215,10 @@ class ApexDataModule(ReplayDataModule):
 
 
 def check_shares(num_shards: int, capacity: int, batch_size: int, learning_starts: int) -> None:
-    """Refuse sizes of which a shard's share is smaller than a batch.
+    """Refuse sizes if a shard's share of them is smaller than a batch.
 
     Raises:
-        ConfigError: names both.
+        ConfigError: names the size and the batch size.
     """
     for name, number in (("capacity", capacity), ("learning_starts", learning_starts)):
         if number // num_shards < batch_size:

@@ -1,6 +1,6 @@
-"""Owns the data side of asynchronous learning: fragments are asked for ahead, and learned from as they come.
+"""The DataModule of asynchronous learning: workers act while the policy learns.
 
-Workers act while the policy learns, so their weights are a few updates old: how many is measured and bounded. With
+The weights that act are therefore a few gradient steps old; how many is measured and bounded. With
 `workers.num_workers=0` the workers of this process act in turn, with the newest weights.
 """
 
@@ -15,8 +15,8 @@ from typing import Any, Literal
 from lightning_rl.data.datamodule import RolloutDataModule, logical_workers
 from lightning_rl.data.fragment_joiner import FragmentJoiner
 from lightning_rl.data.inflight_requests import InflightRequests
+from lightning_rl.data.intrinsic_rewards_check import check_intrinsic_rewards
 from lightning_rl.data.plans import record_times
-from lightning_rl.data.running_returns import check_no_running_returns
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.ranges import Count, NonNegative, Positive, Seed, Whole
 from lightning_rl.replay.storage import estimated_bytes
@@ -33,12 +33,12 @@ MB = 1024**2
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
-    """A training batch that is joined, or will be.
+class PendingBatch:
+    """A training batch that a joiner has made or will make.
 
     Attributes:
-        future: gives the batch.
-        samples: of which it is made.
+        future: `future.result()` gives the batch.
+        samples: that the batch consists of.
     """
 
     future: Any
@@ -46,7 +46,7 @@ class Ahead:
 
     @property
     def oldest(self) -> int:
-        """Gradient steps of the oldest weights that acted."""
+        """Gradient steps of the oldest weights that collected a part of the batch."""
         return min(sample.gradient_steps for sample in self.samples)
 
 
@@ -60,21 +60,22 @@ def batches_as_they_come(workers: Any, policy: Any, fragments: AsyncDataModule) 
 
 
 class AsyncDataModule(RolloutDataModule):
-    """Fragments of many workers, asked for ahead and joined to training batches. Espeholt et al. 2018, 1802.01561.
+    """Fragments of many workers, joined to training batches as they become ready. Espeholt et al. 2018, 1802.01561.
 
     Args:
-        fragments_per_batch: that a training batch (= Lightning batch) joins, at least; those of the logical workers of
-            one process come together.
-        requests_per_worker: fragments that each worker process is asked for ahead, ≥ 1.
-        max_outstanding_mb: MiB of fragments that are asked for or wait to be learned from, over all ranks; no more
-            is asked for above that. How large fragments are is estimated from the spaces, then measured.
+        fragments_per_batch: least number of fragments in a training batch (= Lightning batch); those of the logical
+            workers of one process come together.
+        requests_per_worker: requests to sample that each worker process has in flight, ≥ 1.
+        max_outstanding_mb: MiB of fragments that are in flight or wait to be learned from, over all ranks; no request
+            is submitted above that. The size of fragments is estimated from the spaces, then measured.
         max_policy_lag: gradient steps, ≥ 1, that the weights which collected a fragment may be behind; older ones are
             dropped, and counted in `rollout/dropped_steps`.
-        order: "ready" takes fragments as they come; "fixed" in the order in which they were asked for, which is that
-            of the workers: two runs of one seed are then equal, and wait for the slowest worker.
+        order: "ready" takes fragments as they become ready; "fixed" in the order of submission, which is that of the
+            workers: two runs of one seed are then equal, and wait for the slowest worker.
         replay_proportion: fragments that are learned from again, per new one.
-        replay_slots: the latest so many fragments are kept for that, over all aggregators; a checkpoint holds none.
-        num_aggregators: processes that join fragments, ahead of the learner, over all ranks; 0: the learner does.
+        replay_slots: how many of the latest fragments are kept for that, over all aggregators; a checkpoint holds none.
+        num_aggregators: processes that join fragments ahead of the learner, over all ranks; 0: the learner's process
+            joins them.
         plan: `plan(workers, policy, fragments)`; `None`: `batches_as_they_come`.
         env, workers, evaluation, seed, callbacks: as `RolloutDataModule`.
 
@@ -122,14 +123,14 @@ class AsyncDataModule(RolloutDataModule):
         self.dropped = 0  # env steps of fragments that were too old
         self.inflight = InflightRequests(requests_per_worker)
         self.joiners: list[Any] = []
-        self._group: list[SampleReference] = []  # on the way to a batch
-        self._ahead: deque[Ahead] = deque()
-        self._batches = 0  # so many were joined
+        self._group: list[SampleReference] = []  # samples that are not enough for a batch yet
+        self._pending: deque[PendingBatch] = deque()
+        self._batches = 0  # that were joined so far
         self._staleness = 0  # the largest since the last report
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
     def setup(self, stage: str) -> None:
-        """Make the workers that `stage` needs, once, and those who join their fragments.
+        """Make the workers that `stage` needs, and the joiners of their fragments, once.
 
         Raises:
             ConfigError: the policy learns from replay.
@@ -141,7 +142,7 @@ class AsyncDataModule(RolloutDataModule):
                 "learns from replay: use data=apex"
             )
         if first:
-            check_no_running_returns(
+            check_intrinsic_rewards(
                 self._policy(),
                 "data=async takes fragments of all workers as they come, some of them again",
                 "take data=on_policy",
@@ -162,7 +163,7 @@ class AsyncDataModule(RolloutDataModule):
             self.joiners = make_objects(FragmentJoiner, [keywords] * count, remote=remote, remedy=remedy)
 
     def state_dict(self) -> dict[str, Any]:
-        """That of the rollouts, and counters; what waited was let go when environments were cut."""
+        """The state of the rollouts, and counters; waiting fragments were discarded by `force_reset`."""
         own = {"demand": self.inflight.state_dict(), "batches": self._batches, "dropped": self.dropped}
         return {**super().state_dict(), **own}
 
@@ -172,22 +173,22 @@ class AsyncDataModule(RolloutDataModule):
         self.inflight.load_state_dict(state_dict["demand"])
         self._batches, self.dropped = int(state_dict["batches"]), int(state_dict["dropped"])
 
-    def cut_environments(self) -> None:
-        """A checkpoint is written: as a resumed run will, this one starts with seeded resets and empty hands.
+    def force_reset(self) -> None:
+        """Start with seeded resets and without waiting fragments, as a run resumed from the checkpoint does.
 
-        In fixed order what the workers are asked for is waited for and let go; else it is learned from when it comes.
+        In fixed order the samples in flight are waited for and discarded; else they are learned from when they come.
         """
         if self.workers is not None and self.order == "fixed":
             self.inflight.drain(self.workers)
-        self._let_go()
+        self._discard_batches()
         for future in [joiner.submit("forget") for joiner in self.joiners]:
             with suppress(EnvError):  # a joiner that died keeps nothing
                 future.result()
-        super().cut_environments()
+        super().force_reset()
 
     def stop(self) -> None:
         """Close all environments and processes; safe to call again."""
-        self._let_go()
+        self._discard_batches()
         joiners, self.joiners = self.joiners, []
         for joiner in joiners:
             joiner.stop()
@@ -197,7 +198,7 @@ class AsyncDataModule(RolloutDataModule):
         """The items of the training dataset: a batch of the plan is one iteration."""
         return record_times(self.plan(self.workers, policy, self), self.record_time)
 
-    # -- asking, receiving, joining -----------------------------------------------------------------------------------
+    # -- sampling and joining ----------------------------------------------------------------------------------------
     def submit_samples(self) -> None:
         """Submit as many requests to sample as may be in flight, with the newest weights."""
         self.inflight.submit(self.workers, self._policy(), self._waiting_bytes)
@@ -205,9 +206,9 @@ class AsyncDataModule(RolloutDataModule):
     @property
     def wants_more(self) -> bool:
         """Whether to call `receive` before the next batch: until there is a batch, and then while samples are ready."""
-        if len(self._ahead) > self._aggregators:
+        if len(self._pending) > self._aggregators:
             return False
-        return not self._ahead or self.order == "fixed" or self.inflight.has_sample(self.workers)
+        return not self._pending or self.order == "fixed" or self.inflight.has_sample(self.workers)
 
     def receive(self) -> None:
         """Take the next sample; drop it if it is too old; join those taken when they are enough for a batch."""
@@ -219,27 +220,27 @@ class AsyncDataModule(RolloutDataModule):
         self._group.append(sample)
         if sum(each.count for each in self._group) >= self.fragments_per_batch:
             group, self._group = self._group, []
-            parts = [each.fragments if self._elsewhere else self.workers.fetch(each) for each in group]
+            parts = [each.fragments if self._joins_remotely else self.workers.fetch(each) for each in group]
             seed = derive_seed(self.seed, "replay", self._batches, self._rank)
             future = self.joiners[self._batches % len(self.joiners)].submit("join", seed, *parts)
-            self._ahead.append(Ahead(future, group))
+            self._pending.append(PendingBatch(future, group))
             self._batches += 1
 
     def next_batch(self) -> Iterator[SampleBatch]:
-        """The first batch that is joined, unless it has become too old meanwhile."""
-        ahead = self._ahead[0] if self.order == "fixed" else next((b for b in self._ahead if b.future.done()), None)
-        ahead = self._ahead[0] if ahead is None else ahead
-        self._ahead.remove(ahead)
+        """The first batch that is ready; nothing if its weights have become too old meanwhile."""
+        ahead = self._pending[0] if self.order == "fixed" else next((b for b in self._pending if b.future.done()), None)
+        ahead = self._pending[0] if ahead is None else ahead
+        self._pending.remove(ahead)
         if self._too_old(ahead.oldest):
             self.dropped += sum(sample.env_steps for sample in ahead.samples)
             return
         self._staleness = max(self._staleness, self._policy().gradient_steps - ahead.oldest)
         batch = as_writable(ahead.future.result())
-        if batch.valid.any():  # else nothing but resets, as fragments of one step may be
+        if batch.valid.any():  # else it holds nothing but resets, as fragments of one step may
             yield batch
 
     def pop_iteration_metrics(self) -> dict[str, float]:
-        """Those of the rollouts, the largest staleness, what was dropped, and what is on its way."""
+        """The metrics of the rollouts, the largest staleness, dropped env steps, and MiB in flight or waiting."""
         staleness, self._staleness = self._staleness, 0
         outstanding = (self.inflight.inflight_bytes(self.workers) + self._waiting_bytes) / MB
         return {
@@ -252,23 +253,23 @@ class AsyncDataModule(RolloutDataModule):
     def _too_old(self, gradient_steps: int) -> bool:
         return self._policy().gradient_steps - gradient_steps > self.max_policy_lag
 
-    def _let_go(self) -> None:
+    def _discard_batches(self) -> None:
         self._group = []
-        self._ahead.clear()
+        self._pending.clear()
 
     @property
     def _waiting_bytes(self) -> int:
-        waiting = [*self._group, *(sample for ahead in self._ahead for sample in ahead.samples)]
+        waiting = [*self._group, *(sample for ahead in self._pending for sample in ahead.samples)]
         return sum(sample.nbytes for sample in waiting)
 
     @property
-    def _elsewhere(self) -> bool:
-        """Whether fragments go from the workers to the aggregators without coming here."""
+    def _joins_remotely(self) -> bool:
+        """Whether fragments go from the workers to the aggregators without passing through this process."""
         return self.num_workers > 0 and self.num_aggregators > 0
 
     @property
     def _aggregators(self) -> int:
-        """Of this rank."""
+        """How many aggregators this rank has."""
         return -(-self.num_aggregators // self._ranks)
 
     @property
@@ -280,7 +281,7 @@ class AsyncDataModule(RolloutDataModule):
         return 0 if self.trainer is None else self.trainer.global_rank
 
     def _expected_bytes(self) -> float:
-        """What one request will bring, by the spaces."""
+        """Estimated bytes of a sample of one process, from the spaces."""
         policy, options = self._policy(), self.worker_options
         rows = options["num_envs"] * options.get("fragment_length", 128)
         logical = logical_workers(self._logical, self.num_workers, self._ranks)

@@ -1,6 +1,6 @@
-"""Owns all that is data: environments, workers, evaluation, the episode window. Lightning saves and restores it.
+"""The DataModule of rollouts: environments, workers, evaluation, the episode window. Lightning saves and restores it.
 
-State lives here and not in a loader, because Lightning drops a loader's state when it resumes from an epoch's end.
+State lies here and not in a loader, because Lightning drops a loader's state when it resumes from an epoch's end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lightning_rl.signatures import ImportPath, check_keywords
 __all__ = ["EpisodeWindow", "RolloutDataModule"]
 
 
-ENOUGH = 2**30  # bytes: so little is never refused, for what is free may be little for a moment
+ENOUGH = 2**30  # bytes; less is never refused, because free memory may be low for a moment
 
 
 class EpisodeWindow:
@@ -51,7 +51,7 @@ class EpisodeWindow:
         self.episodes_total = 0
 
     def add(self, returns: Iterable[float], lengths: Iterable[float]) -> None:
-        """Take the episodes that ended."""
+        """Add episodes that have ended."""
         values = list(returns)
         self.returns.extend(values)
         self.lengths.extend(lengths)
@@ -88,26 +88,26 @@ class RolloutDataModule(LightningDataModule):
         env: the training environments: an `EnvCreator`, its keywords, or its `id`.
         workers: num_workers (0: in this process, without Ray), logical_workers (how many workers there are, wherever
             they run, the same number for each rank; `None`: one per process and rank), envs_per_worker,
-            fragment_length, batch_mode, vectorization, record_logp (`None`: where the algorithm reads it), act_on
-            ("cpu": a copy of the policy there; "learner": the policy itself where it learns, for networks that are slow
-            on a CPU), ray (keywords of `ray_workers.start_ray`).
+            fragment_length, batch_mode, vectorization, record_logp (`None`: if the algorithm reads it), act_on ("cpu":
+            a copy of the policy acts there; "learner": the policy itself acts on its own device, for networks that are
+            slow on a CPU), ray (keywords of `rollouts.ray.session.start_ray`).
         evaluation: every_env_steps (an evaluation, and so an end of Lightning's epoch, after the iteration that passes
             a multiple of this; a share such as "5%" is one of 100,000 here, and of `total_env_steps` in a run; 0:
             never, and epochs are 100,000 env steps), max_share (of the wall time; an evaluation that would exceed it is
-            put off to the next multiple, and the epoch goes on; `None`, unlike in a run: none is), episodes per
+            put off to the next multiple, and the epoch goes on; `None`, unlike in a run: no bound), episodes per
             evaluation, explore, env (keywords of another `EnvCreator`; `None`: as in training), num_workers (Ray
-            processes of its own; 0: in this process), parallel (training goes on while they play).
+            processes for evaluation only; 0: in this process), parallel (whether training goes on meanwhile).
         dataset: import path or class of the training dataset, called with (datamodule, policy).
         plan: import path or generator function `plan(workers, policy)` of an execution plan of your own, which gives
             training batches; `None`: `parallel_rollouts`.
-        seed: names the randomness of all workers.
+        seed: the seeds of all workers are derived from it.
         callbacks: objects whose episode and sample hooks the workers call.
 
     Raises:
         ConfigError: a number is out of range, or a key is unknown.
     """
 
-    reads_logp: ClassVar[bool] = True  # whether losses on these rollouts read how likely their actions were
+    reads_logp: ClassVar[bool] = True  # whether losses on these rollouts read the column "action_logp"
     default_plan: ClassVar[Any] = staticmethod(parallel_rollouts)
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -180,7 +180,7 @@ class RolloutDataModule(LightningDataModule):
             self.evaluator = self._make_evaluator(policy)
 
     def train_dataloader(self) -> Any:
-        """The sized dataset itself: a DataLoader would draw from the global generator at each `iter`."""
+        """The sized dataset itself, because a DataLoader would draw from the global generator at each `iter`."""
         return self.dataset(self, self._policy())
 
     def training_batches(self, policy: Any) -> Iterator[Any]:
@@ -196,27 +196,27 @@ class RolloutDataModule(LightningDataModule):
         return EvaluationDataset(self.evaluate)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        """To a GPU through pinned memory; Lightning calls this with every item of a dataset."""
+        """Copy a batch, to a GPU through pinned memory; Lightning calls this with every item of a dataset."""
         if isinstance(batch, SampleBatch):
             return to_device(batch, device)
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def state_dict(self) -> dict[str, Any]:
-        """Which fragments come next, in every rank's workers, and the episode window: plain numbers."""
+        """The numbers of the next fragments of all ranks' workers, and the episode window; plain numbers."""
         state: dict[str, Any] = {"episode_window": self.episode_window.state_dict()}
         if self.workers is not None:
-            state["workers"] = of_all_ranks(self.workers.state_dict())
+            state["workers"] = merge_ranks(self.workers.state_dict())
         if self.evaluator is not None:
             own = self.evaluation_workers
-            state["evaluation_workers"] = of_all_ranks({} if own is None else own.state_dict())
+            state["evaluation_workers"] = merge_ranks({} if own is None else own.state_dict())
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue where the checkpoint was written.
 
-        Environments start with a seeded reset, whether or not they were cut there, and what was on its way is lost.
+        Environments start with a seeded reset in any case, and fragments in flight are lost.
         """
-        self.cut_environments()
+        self.force_reset()
         self.episode_window.load_state_dict(state_dict["episode_window"])
         if self.workers is not None and "workers" in state_dict:
             self.workers.load_state_dict(state_dict["workers"])
@@ -224,26 +224,26 @@ class RolloutDataModule(LightningDataModule):
             self.evaluation_workers.load_state_dict(state_dict["evaluation_workers"])
 
     def on_exception(self, exception: BaseException) -> None:
-        """Lightning runs no teardown after an exception: stop the workers here."""
+        """Stop the workers, because Lightning runs no teardown after an exception."""
         self.stop()
 
     # -- evaluation ---------------------------------------------------------------------------------------------------
     @property
     def evaluation_workers(self) -> Any:
-        """Of this rank; `None` where there are none."""
+        """The workers that play evaluations on this rank; `None` if there are none."""
         return None if self.evaluator is None else self.evaluator.workers
 
     def evaluate(self) -> list[tuple[float, int]]:
-        """(return, length) of an evaluation's episodes; beside training, those that were begun at the last one."""
+        """(return, length) of an evaluation's episodes; in parallel to training, of the evaluation begun before."""
         assert self.evaluator is not None and self.trainer is not None
         if not self.evaluator.parallel or self.trainer.state.fn != TrainerFn.FITTING:
-            return self.evaluator.now(self._policy())
+            return self.evaluator.evaluate(self._policy())
         played = self.evaluator.finish()
         self.evaluator.begin(self._policy())
         return played
 
     def expected_evaluation_seconds(self, env_steps: int) -> float | None:
-        """How long an evaluation takes, if its episodes are like those of training; `None` before one has ended.
+        """Seconds of an evaluation whose episodes are like those of training; `None` before an episode has ended.
 
         Args:
             env_steps: that training has taken in this process.
@@ -255,7 +255,7 @@ class RolloutDataModule(LightningDataModule):
 
     @property
     def evaluated_at(self) -> int:
-        """Environment steps of the policy that `evaluate` told of last."""
+        """Environment steps of the policy whose episodes `evaluate` returned last."""
         reported = None if self.evaluator is None else self.evaluator.reported
         return int(self._policy().env_steps if reported is None else reported.counters["env_steps"])
 
@@ -269,23 +269,23 @@ class RolloutDataModule(LightningDataModule):
     def pop_iteration_metrics(self) -> dict[str, float]:
         """Episode statistics and collection time since the last call; names of the metric registry."""
         episodes = self.workers.get_metrics()
-        if sum_over_ranks(len(episodes["episode_returns"])):  # else there is nothing to tell each other
+        if sum_over_ranks(len(episodes["episode_returns"])):  # else there is nothing to gather
             for part in all_gather_objects(episodes):
                 self.episode_window.add(part["episode_returns"], part["episode_lengths"])
         seconds, self._collect_seconds = self._collect_seconds, 0.0
         return {
             **self.episode_window.means(),
             "rollout/episodes": float(self.episode_window.episodes_total),
-            # Updates between the weights that acted and those that learned; the update itself has been counted since.
+            # Iterations between the weights that acted and those that learned; this iteration has been counted since.
             "rollout/staleness": float(self._policy().iterations - 1 - self._collected_at),
             "time/collect_s": seconds,
             **self.workers.get_health(),
         }
 
-    def cut_environments(self) -> None:
-        """The next fragments start with a seeded reset, and continue nothing.
+    def force_reset(self) -> None:
+        """Let the next fragments start with a seeded reset.
 
-        Where a checkpoint is loaded, and where one is written from which a resumed run shall be this one.
+        Called when a checkpoint is loaded, and when one is written, so that a resumed run is equal to this one.
         """
         if self.workers is not None:
             self.workers.force_reset()
@@ -299,7 +299,8 @@ class RolloutDataModule(LightningDataModule):
     def stop(self) -> None:
         """Close all environments and processes; safe to call again."""
         sets = [workers for workers in (self.evaluation_workers, self.workers) if workers is not None]
-        for workers in sorted(sets, key=lambda workers: getattr(workers, "owns_ray", False)):  # last: the session ends
+        # The set that owns the Ray session is stopped last.
+        for workers in sorted(sets, key=lambda workers: getattr(workers, "owns_ray", False)):
             workers.stop()
         self.workers = self.evaluator = None
 
@@ -312,10 +313,10 @@ class RolloutDataModule(LightningDataModule):
         assert self.trainer is not None
         rank, ranks = self.trainer.global_rank, self.trainer.world_size
         logical = logical_workers(self._logical, self.num_workers, ranks)
-        self._check_room(policy, len(range(rank, logical, ranks)))
+        self._check_memory(policy, len(range(rank, logical, ranks)))
         return make_worker_set(
             self.env,
-            self._actor(policy),
+            self._acting_policy(policy),
             num_workers=-(-self.num_workers // ranks),
             worker_indices=list(range(rank, logical, ranks)),
             logical_workers=logical,
@@ -324,8 +325,8 @@ class RolloutDataModule(LightningDataModule):
             **self.worker_options,
         )
 
-    def _check_room(self, policy: Any, workers: int) -> None:
-        """Refuse fragments that this machine's memory cannot hold, before they fill it."""
+    def _check_memory(self, policy: Any, workers: int) -> None:
+        """Refuse fragments that do not fit into this machine's memory."""
         steps, envs = self.worker_options.get("fragment_length", 128), self.worker_options["num_envs"]
         needed = estimated_bytes(policy.observation_space, policy.action_space, workers * envs * (steps + 1))
         if needed > max(ENOUGH, free := available_bytes()):
@@ -339,16 +340,18 @@ class RolloutDataModule(LightningDataModule):
         env = self.evaluation["env"]
         creator = self.env if env is None else EnvCreator.from_spec(env)
         place = {"seed": self.seed, "rank": self.trainer.global_rank, "ranks": self.trainer.world_size}
-        made = evaluation_workers(creator, self._actor(policy), self.evaluation, self.worker_options, **place)
-        return Evaluator(*made, parallel=bool(self.evaluation["parallel"]))
+        workers, episodes = evaluation_workers(
+            creator, self._acting_policy(policy), self.evaluation, self.worker_options, **place
+        )
+        return Evaluator(workers, episodes, parallel=bool(self.evaluation["parallel"]))
 
-    def _actor(self, policy: Any) -> Any:
-        """What acts in this process: the learner itself, or a copy of it on the CPU, in float32."""
+    def _acting_policy(self, policy: Any) -> Any:
+        """The policy that acts in this process: the learner itself, or a copy of it on the CPU, in float32."""
         assert self.trainer is not None
         here = self.act_on == "learner" or self.trainer.strategy.root_device.type == "cpu"
         return policy if here and self.trainer.precision not in ("bf16-true", "16-true") else policy.copy_for_acting()
 
 
-def of_all_ranks(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What the workers of all ranks have to remember, by worker index."""
+def merge_ranks(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The states of all ranks' workers, by worker index."""
     return {index: own for part in all_gather_objects(state) for index, own in part.items()}

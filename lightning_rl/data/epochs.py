@@ -1,8 +1,8 @@
-"""Where Lightning's epochs end: at multiples of environment steps, whatever an iteration is.
+"""Ends Lightning's epochs at multiples of environment steps, whatever an iteration is.
 
-Lightning counts an epoch in batches, known before the epoch begins. Here a batch is an iteration, and how many
-environment steps one brings is known when it is over: rows after an episode's end are no steps, and replay acts while
-it learns. So the datasets say that they are long, and `Epochs` marks the batch that was an epoch's last.
+Lightning counts an epoch in batches, and needs their number before the epoch begins. Here a batch is an iteration, and
+the number of its environment steps is known only afterwards: rows after an episode's end are no steps, and replay acts
+while it learns. So the training dataset has the length `ENDLESS`, and `Epochs` marks the last batch of an epoch.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ class Epochs(Callback):
     ones. `Trainer(limit_train_batches=…)` ends epochs as well, after so many iterations. The DataModule puts this
     before all other callbacks, which may ask `trainer.is_last_batch`.
 
-    Where evaluations would take more than `max_share` of the wall time, one is put off: its epoch goes on to the next
-    multiple. The one at the end of a fit takes place in any case, as Lightning evaluates when it stops early.
+    An evaluation that would raise the share of evaluations in the wall time above `max_share` is put off: its epoch
+    goes on to the next multiple. The one at the end of a fit takes place in any case, as Lightning evaluates when it
+    stops early.
 
     Args:
         every_env_steps: at least 1.
-        max_share: in (0, 1]; of the wall time so far, the evaluation in question included. `None`: any.
-        expected_seconds: of the first evaluation, asked with the env steps of this fit; `None` while it is not known,
-            and it waits. Later ones are expected to take as long as the one before.
+        max_share: in (0, 1]; share of the wall time so far, the evaluation in question included. `None`: no bound.
+        expected_seconds: called with the env steps of this fit; the expected duration of the first evaluation, which
+            waits while it is `None`. Later ones are expected to take as long as the one before.
 
     Attributes:
-        done, put_off: evaluations so far, in earlier sessions of a resumed run too.
-        seconds: that they took.
+        done, put_off: numbers of evaluations so far, also before a resume.
+        seconds: that the done ones took.
 
     Raises:
         ConfigError: a number is out of range.
@@ -71,14 +72,14 @@ class Epochs(Callback):
 
     @property
     def total_seconds(self) -> float:
-        """Wall time of training, earlier sessions of a resumed run included."""
+        """Wall time of training, also before a resume."""
         return self._seconds_before + time.perf_counter() - self._started
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Count from where the policy is, and let Lightning validate at the marked batches and at no other."""
         self._passed, self._env_steps = pl_module.env_steps // self.every_env_steps, pl_module.env_steps
         self._started = time.perf_counter()
-        if trainer.val_check_interval == 1.0:  # else someone wants validations after so many iterations
+        if trainer.val_check_interval == 1.0:  # else validations after so many iterations are configured
             trainer.val_check_batch = math.inf
         if trainer.fit_loop.max_batches == ENDLESS:  # else Lightning's own progress bars count down from there
             trainer.fit_loop.max_batches = math.inf
@@ -104,7 +105,7 @@ class Epochs(Callback):
         if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
             self._last = time.perf_counter() - self._evaluation_started
             self.done, self.seconds = self.done + 1, self.seconds + self._last
-            self.put_off -= self._put_off_at == pl_module.env_steps  # but the run ended there
+            self.put_off -= self._put_off_at == pl_module.env_steps  # it was put off, but the run ended there
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Keep the time, for a later fit of the same objects."""

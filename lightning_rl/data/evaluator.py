@@ -1,9 +1,8 @@
-"""Plays the episodes of an evaluation: here, in processes of their own, or in these beside training.
+"""Plays the episodes of an evaluation: in this process, in other processes, or in these in parallel to training.
 
-Beside training, episodes are played with the weights of the moment at which they were begun. They are told at the next
-evaluation, under the environment steps of that moment; so values come one evaluation late, the first ones are those of
-the weights that training began with, and training never waits unless an evaluation takes longer than the training
-between two of them.
+In parallel to training, episodes are played with the weights at their beginning. They are reported at the next
+evaluation, under the environment steps of those weights: so values come one evaluation late, the first ones are those
+of the initial weights, and training waits only if an evaluation takes longer than the training between two of them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ __all__ = [
     "Evaluator",
     "Snapshot",
     "evaluation_workers",
-    "snapshot_of",
+    "take_snapshot",
 ]
 
 ENVIRONMENTS = 16  # stepped together in an evaluation, at most
@@ -43,7 +42,7 @@ Episodes = list[tuple[float, int]]
 
 @dataclass(frozen=True, slots=True)
 class EvaluationKeys:
-    """What may be said about evaluations, with defaults; `RolloutDataModule` explains it."""
+    """The keys of the config section `evaluation`, with defaults; `RolloutDataModule` explains them."""
 
     every_env_steps: Annotated[EnvSteps, Range(0)] = "5%"  # type: ignore[assignment]  # pyright: ignore
     max_share: Probability | None = None
@@ -61,38 +60,38 @@ EvaluationOptions = Annotated[Mapping[str, Any], EVALUATION]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A policy at some moment.
+    """Weights and counters of a policy at some time.
 
     Attributes:
         weights: as `get_weights` gives them.
-        counters: what it had counted.
+        counters: `COUNTERS` of the policy.
     """
 
     weights: Any
     counters: Mapping[str, int]
 
-    def into(self, policy: Any) -> None:
-        """Make `policy` what it was then."""
+    def restore(self, policy: Any) -> None:
+        """Set the weights and counters of `policy` to these."""
         policy.set_weights(self.weights)
         for name, value in self.counters.items():
             setattr(policy, name, value)
 
 
-def snapshot_of(policy: Any) -> Snapshot:
-    """The policy as it is now."""
+def take_snapshot(policy: Any) -> Snapshot:
+    """The present weights and counters of a policy."""
     return Snapshot(policy.get_weights(), {name: getattr(policy, name) for name in COUNTERS})
 
 
 class Evaluator:
-    """The episodes of all ranks together.
+    """Plays evaluations, shared out over all ranks.
 
     Args:
-        workers: of this rank; `None` where only others play.
+        workers: of this rank; `None` if only other ranks play.
         episodes: how many this rank plays.
-        parallel: whether training goes on meanwhile; the workers are in processes of their own then.
+        parallel: whether training goes on meanwhile; needs workers in other processes.
 
     Attributes:
-        reported: the policy that played what `latest` gave last; `None`: the one of now.
+        reported: the policy whose episodes were returned last; `None`: the present one.
     """
 
     def __init__(self, workers: Any, episodes: int, parallel: bool = False) -> None:
@@ -100,9 +99,9 @@ class Evaluator:
         self.reported: Snapshot | None = None
         self._playing: Snapshot | None = None
 
-    def now(self, policy: Any) -> Episodes:
-        """Play with the weights of now, while everybody waits; in the order of ranks and workers."""
-        self.finish()  # what was begun would be told under another policy's name
+    def evaluate(self, policy: Any) -> Episodes:
+        """Play with the present weights, and wait for it; episodes in the order of ranks and workers."""
+        self.finish()  # running episodes would be reported for another policy
         self.reported, played = None, []
         if self.workers is not None and self.episodes:
             self.workers.sync_weights(policy)
@@ -110,10 +109,10 @@ class Evaluator:
         return [episode for part in all_gather_objects(played) for episode in part]
 
     def begin(self, policy: Any) -> None:
-        """Take the weights of now, and let the processes play with them; nothing if they are still playing."""
+        """Let the processes begin to play with the present weights; nothing if they are still playing."""
         if self._playing is not None:
             return
-        self._playing = snapshot_of(policy)
+        self._playing = take_snapshot(policy)
         if self.workers is None:
             return
         self.workers.sync_weights(policy)
@@ -123,7 +122,7 @@ class Evaluator:
                 self.workers.submit(index, partial(play_episodes, count=share))
 
     def finish(self) -> Episodes:
-        """What was begun last, once it is over; nothing if nothing was begun."""
+        """The episodes of the last `begin`; waits for them. Nothing if there was none."""
         if self._playing is None:
             return []
         # A process that is given up meanwhile has no result: there are fewer episodes then.
@@ -138,17 +137,17 @@ class Evaluator:
         ]
 
     @contextmanager
-    def as_reported(self, policy: Any) -> Iterator[None]:
-        """Inside, `policy` is the one whose episodes were told last."""
+    def reported_policy(self, policy: Any) -> Iterator[None]:
+        """Inside the block, `policy` has the weights and counters of the policy whose episodes were returned last."""
         if self.reported is None:
             yield
             return
-        now = snapshot_of(policy)
-        self.reported.into(policy)
+        now = take_snapshot(policy)
+        self.reported.restore(policy)
         try:
             yield
         finally:
-            now.into(policy)
+            now.restore(policy)
 
 
 def play_episodes(worker: Any, count: int) -> Episodes:
@@ -161,11 +160,11 @@ def evaluation_workers(
 ) -> tuple[Any, int]:
     """The workers that play on this rank, and how many episodes.
 
-    Without processes of their own, each rank plays its share; such processes belong to the first rank.
+    Without processes for evaluation, each rank plays its share; such processes belong to the first rank.
 
     Args:
         env: the `EnvCreator` of their environments.
-        actor: the policy that acts where they are in this process.
+        actor: the policy that acts if the workers are in this process.
         options: of evaluation: episodes, num_workers, explore.
         workers: those of the training workers; vectorization, ray and limits are taken from them.
         seed, rank, ranks: of this process.
@@ -190,7 +189,7 @@ def evaluation_workers(
     if rank > 0:
         return None, 0
     processes = min(processes, episodes)
-    # That is of fragments; whole episodes take as long as they take.
+    # That limit is for fragments; whole episodes may take longer.
     limits = replace(limits_of({**workers, "num_workers": processes}), sample_timeout_s=None)
     found = make_worker_set(
         env,
@@ -200,7 +199,7 @@ def evaluation_workers(
         logical_workers=processes,
         num_envs=min(-(-episodes // processes), ENVIRONMENTS),
         ray=workers.get("ray"),
-        num_cpus=0,  # of a private session, whose cores are the training workers'
+        num_cpus=0,  # the cores of a private session belong to the training workers
         **asdict(limits),
         **how,
     )

@@ -20,7 +20,7 @@ class FragmentJoiner:
 
     Args:
         replay_proportion: old fragments per new one, ≥ 0.
-        replay_slots: the latest so many fragments are kept for that.
+        replay_slots: how many of the latest fragments are kept for that.
     """
 
     def __init__(self, replay_proportion: float = 0.0, replay_slots: int = 0) -> None:
@@ -38,7 +38,7 @@ class FragmentJoiner:
 
         Args:
             seed: of the draws.
-            received: lists of fragments, as tensors or arrays.
+            received: lists of fragments, as tensors or arrays; a list for each sample.
         """
         fragments = [fragment.torch() for part in received for fragment in part]
         if self.replay_proportion == 0:

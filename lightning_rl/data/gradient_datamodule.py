@@ -1,4 +1,4 @@
-"""Owns the data side of learning by gradients that workers compute: who is asked, and what is too old to count."""
+"""The DataModule of learning by gradients that workers compute (A3C)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from lightning_rl.data.datamodule import RolloutDataModule
+from lightning_rl.data.intrinsic_rewards_check import check_intrinsic_rewards
 from lightning_rl.data.plans import async_gradients, for_each, record_times, take
-from lightning_rl.data.running_returns import check_no_running_returns
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, Seed, Whole
 from lightning_rl.rollouts.logical_workers import logical_workers
@@ -19,14 +19,14 @@ __all__ = ["GradientDataModule"]
 
 
 class GradientDataModule(RolloutDataModule):
-    """Each worker computes a gradient of a fragment of its own, and the learner steps with it as soon as it is there.
+    """Each worker computes the gradients on its own fragments, and the learner steps with each as soon as it is ready.
 
-    Mnih et al. 2016, arXiv:1602.01783, algorithm 3, with messages where that has memory shared between threads.
+    Mnih et al. 2016, arXiv:1602.01783, algorithm 3, with messages in place of memory that threads share.
 
     Args:
         gradients_per_iteration: gradient steps (or dropped gradients) in one iteration (= Lightning batch), ≥ 1.
         max_staleness: gradient steps that the learner may have taken since it sent a worker its weights; a gradient
-            from older ones is counted and dropped. `None`: four times the number of workers.
+            of older weights is counted and dropped. `None`: four times the number of workers.
         plan: import path or generator function `plan(workers, policy)` of an execution plan of your own, which gives
             each gradient as a `WorkerResult`; `None`: `async_gradients`.
         env, workers, evaluation, seed, callbacks: as `RolloutDataModule`.
@@ -65,16 +65,16 @@ class GradientDataModule(RolloutDataModule):
         self._staleness = 0  # the largest since the last report
 
     def setup(self, stage: str) -> None:
-        """Make the workers; what cannot learn this way is refused before."""
+        """Make the workers; a policy that cannot learn from their gradients is refused before."""
         if stage == "fit":
             self.check_fits(self._policy())
         super().setup(stage)
 
     def check_fits(self, policy: Any) -> None:
-        """Refuse what cannot be fed this way.
+        """Refuse policies and devices that cannot learn from gradients of workers.
 
         Raises:
-            ConfigError: names what it is and what to set.
+            ConfigError: names the cause and what to set.
         """
         assert self.trainer is not None
         if policy.off_policy:
@@ -88,7 +88,7 @@ class GradientDataModule(RolloutDataModule):
                 "gradient where it has not moved yet: set policy.kl_coef=0, or data=on_policy"
             )
         if self._take_turns:
-            check_no_running_returns(policy, "workers of one process take turns", "set workers.logical_workers=null")
+            check_intrinsic_rewards(policy, "workers of one process take turns", "set workers.logical_workers=null")
         if self.trainer.world_size > 1:
             raise ConfigError(
                 f"data=gradients has one learner, and there are {self.trainer.world_size} ranks: set trainer.devices=1"
@@ -115,13 +115,13 @@ class GradientDataModule(RolloutDataModule):
         return result.worker_index, result.value, fresh
 
     def pop_iteration_metrics(self) -> dict[str, float]:
-        """Those of the rollouts, the largest staleness of a gradient, and how many were dropped so far."""
+        """The metrics of the rollouts, the largest staleness of a gradient, and how many were dropped so far."""
         staleness, self._staleness = self._staleness, 0
-        told = {"rollout/staleness": float(staleness), "rollout/dropped": float(self.dropped)}
-        return {**super().pop_iteration_metrics(), **told}
+        own = {"rollout/staleness": float(staleness), "rollout/dropped": float(self.dropped)}
+        return {**super().pop_iteration_metrics(), **own}
 
     def state_dict(self) -> dict[str, Any]:
-        """Also how many gradients were dropped."""
+        """The state of the rollouts, and how many gradients were dropped."""
         return {**super().state_dict(), "dropped": self.dropped}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Owns replay for environments with goals: what was reached is drawn as if it had been wanted."""
+"""The DataModule of hindsight replay (HER): rows are drawn with goals that their episode has reached."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["HindsightDataModule"]
 
 
 class HindsightDataModule(ReplayDataModule):
-    """Replay with hindsight: most rows are drawn with a goal that their episode reached, and with its reward.
+    """Replay in which most rows are drawn with a goal that their episode reached, and with the reward for that goal.
 
     Andrychowicz et al. 2017, arXiv:1707.01495. For every algorithm that learns from single rows (dqn, sac, td3, ddpg,
     tqc, …), in environments of gymnasium-robotics' form (`envs/goals.py`).
@@ -25,8 +25,9 @@ class HindsightDataModule(ReplayDataModule):
     Args:
         goal_strategy: where other goals come from: "future" (reached by the step itself or later in its episode),
             "final" (reached by the episode's last step so far), "episode" (reached by any step of the episode).
-        hindsight_goals: k, such goals for each real one: k / (k + 1) of the rows that are drawn have one; 0: none.
-        prioritized: not with hindsight, whose rows have no priority of their own for each goal.
+        hindsight_goals: k, the number of other goals for each real one: a share k / (k + 1) of the drawn rows has
+            another goal; 0: none has.
+        prioritized: must be false, because a row has no priority of its own for each goal.
         env, workers, evaluation, keywords: as `ReplayDataModule`; n-step returns end where the other goal is reached,
             if that ends an episode.
 
@@ -55,12 +56,12 @@ class HindsightDataModule(ReplayDataModule):
         self._goals: GoalFunctions | None = None
 
     def make_buffer(self, policy: Any) -> ReplayBuffer:
-        """A buffer that knows what other goals would have paid.
+        """A buffer that computes rewards for other goals.
 
         Raises:
             ConfigError: as `ReplayDataModule`; the environment has no goals; or the policy learns from sequences.
         """
-        if policy.off_policy:  # else the reason is that
+        if policy.off_policy:  # else the base class refuses it for that reason
             if policy.is_recurrent:
                 raise ConfigError(
                     f"data=hindsight draws single rows, and {type(policy).__name__} with this model learns from "
@@ -70,7 +71,7 @@ class HindsightDataModule(ReplayDataModule):
         return super().make_buffer(policy)
 
     def row_buffer(self, policy: Any, **keywords: Any) -> ReplayBuffer:
-        """With the environment's own functions of the goal; rewards are clipped as those of steps are."""
+        """A buffer of single rows; goals' rewards are the environment's, clipped as those of steps are."""
         goals = self._goals
         assert goals is not None
         return HindsightReplayBuffer(

@@ -1,4 +1,4 @@
-"""Owns the data side of evolution: how large a population is, and which worker tries which perturbations."""
+"""The DataModule of evolution strategies: which worker plays with which perturbations of the policy."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def populations(workers: Any, policy: Any, population: PopulationDataModule) -> 
 
 
 class PopulationDataModule(RolloutDataModule):
-    """Workers judge perturbed policies by whole episodes; only seeds and returns travel.
+    """Workers play whole episodes with perturbed policies; only seeds and returns are sent.
 
     Args:
-        directions: perturbations of one population, over all workers and ranks; each is tried both ways, by one episode
-            of each environment of a worker.
-        eval_prob: in [0, 1]; how often, for each direction, two more episodes of each environment show how the policy
-            itself does (`train/own_return`).
-        explore: whether perturbed policies explore, too; else they take their best actions.
+        directions: perturbations of one population, over all workers and ranks; each is added and subtracted, for one
+            episode of each environment of a worker.
+        eval_prob: in [0, 1]; probability, for each direction, of two more episodes of each environment with the policy
+            itself (`train/own_return`).
+        explore: whether perturbed policies also explore; else they take their best actions.
         env, workers, evaluation, plan, seed, callbacks: as `RolloutDataModule`.
 
     Raises:
@@ -101,7 +101,7 @@ class PopulationDataModule(RolloutDataModule):
         self.directions, self.eval_prob = directions, eval_prob
 
     def setup(self, stage: str) -> None:
-        """Make the workers; what cannot learn this way is refused before."""
+        """Make the workers; a policy that cannot learn from populations is refused before."""
         policy = self._policy()
         if stage == "fit" and not getattr(policy, "evolves", False):
             raise ConfigError(
@@ -123,7 +123,7 @@ class PopulationDataModule(RolloutDataModule):
         return record_times(self.plan(self.workers, policy, self), self.record_time)
 
     def shares(self, workers: Sequence[int]) -> dict[int, tuple[list[int], list[int]]]:
-        """What each of this rank's workers tries now: seeds of perturbations, and of rows without one.
+        """Worker index → seeds of its perturbations in this iteration, and seeds of rows without a perturbation.
 
         A seed depends on the iteration, the worker and its number there, not on where the worker runs.
         """

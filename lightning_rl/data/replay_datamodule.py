@@ -1,4 +1,4 @@
-"""Owns the replay side of off-policy learning: the buffer, the ratio of learning to acting, and the draws."""
+"""The DataModule of replay: the buffer, the ratio of learning to acting, and the draws."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from lightning_rl.signatures import ImportPath
 
 __all__ = ["Draw", "ReplayDataModule", "ReplayDraws", "store_and_replay"]
 
-ENV_STEPS_OF_ITERATION = 32  # about; Lightning's work for a batch takes as long as a few steps of acting and learning
-STEPS_AT_ONCE = 16  # gradient steps whose rows are drawn together, where nothing that is learned changes the draws
+ENV_STEPS_OF_ITERATION = 32  # about; Lightning needs as long for a batch as a few steps of acting and learning take
+STEPS_AT_ONCE = 16  # gradient steps whose rows are drawn together if learning does not change the draws
 
 
 Intensity = Annotated[float, Range(0, 10_000, above_low=True)]  # gradient steps per env step
@@ -43,8 +43,8 @@ class Draw(NamedTuple):
     """Rows for one or more gradient steps.
 
     Attributes:
-        rows: one batch behind the other, equally large.
-        steps: how many.
+        rows: batches of equal size, one after the other.
+        steps: number of the batches.
     """
 
     rows: SampleBatch
@@ -52,14 +52,14 @@ class Draw(NamedTuple):
 
 
 def store_and_replay(workers: Any, policy: Any, replay: ReplayDataModule) -> Iterator[SampleBatch | Draw]:
-    """Act with the newest weights and store; then draw until no gradient step is due; and again."""
+    """Act with the newest weights and store the fragment; then draw until no gradient step is due; and again."""
     fragments = record_times(parallel_rollouts(workers, policy), replay.record_time)
     store = for_each(fragments, replay.store)
     return concurrently([store, replay.draws_due()], round_robin_weights=[1, "*"])
 
 
 class ReplayDraws:
-    """The gradient steps of one iteration: iterating acts in the environments and draws, as the plan says.
+    """The draws for the gradient steps of one iteration; iterating over them also acts and stores, as the plan says.
 
     Args:
         plan: gives stored fragments and draws in turn.
@@ -89,12 +89,12 @@ class ReplayDraws:
                 return
 
     def update_priorities(self, batch: SampleBatch) -> None:
-        """The TD errors of a batch that was drawn here are its rows' priorities from now on."""
+        """Set the priorities of a drawn batch's rows by its TD errors."""
         self.replay.update_priorities(batch)
 
 
 class ReplayDataModule(RolloutDataModule):
-    """Rollouts go into a replay buffer, and training batches come out of it, at a fixed ratio.
+    """Rollouts go into a replay buffer, and training batches come from it, at a fixed ratio.
 
     Args:
         capacity: environment steps that the buffer holds, over all ranks.
@@ -103,8 +103,8 @@ class ReplayDataModule(RolloutDataModule):
             `total_env_steps`.
         training_intensity: gradient steps per environment step after that, held exactly.
         fragments_per_iteration: fragments of the workers in one iteration (= Lightning batch); the gradient steps that
-            they make due are taken between them, so this changes nothing that is learned. More amortise what Lightning
-            does for a batch; `None`: as many as hold about 32 environment steps.
+            they make due are taken between them, so the number does not change what is learned. A larger number
+            amortises Lightning's work for a batch; `None`: as many as hold about 32 environment steps.
         n_step: rewards summed before the value of a later observation stands for the rest.
         prioritized: draw rows by their TD error instead of uniformly (`PrioritizedReplayBuffer`).
         priority_alpha, priority_beta, priority_eps: of that.
@@ -177,14 +177,14 @@ class ReplayDataModule(RolloutDataModule):
         }
         stride = max(1, sequence_length // 2) if sequence_stride is None else sequence_stride
         self.sequences: dict[str, Any] = {"length": sequence_length, "burn_in": burn_in, "stride": stride}
-        self.replay: Any = None  # a ReplayBuffer, or what a subclass makes of several
-        self._counting = False  # whether the ratio knows from which env steps on; not before an empty buffer is filled
-        self._resumed = False  # whether the ratio came from a checkpoint, and was not looked at since
+        self.replay: Any = None  # a ReplayBuffer, or ReplayShards
+        self._counting = False  # whether the ratio has its offset; not before an empty buffer is filled
+        self._resumed = False  # whether the ratio has just been loaded from a checkpoint
         self._generator = np.random.default_rng(derive_seed(seed, "replay"))
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
     def setup(self, stage: str) -> None:
-        """Make buffer and workers, once; a buffer that cannot be is refused before a worker starts."""
+        """Make buffer and workers, once; a buffer that does not fit is refused before a worker starts."""
         if stage == "fit" and self.replay is None:
             self.replay = self.make_buffer(self._policy())
         super().setup(stage)
@@ -221,7 +221,7 @@ class ReplayDataModule(RolloutDataModule):
         return self.row_buffer(policy, **keywords)
 
     def row_buffer(self, policy: Any, **keywords: Any) -> ReplayBuffer:
-        """Of single rows, with the `keywords` of `ReplayBuffer` that the settings and `policy` give."""
+        """A buffer of single rows, with these `keywords` of `ReplayBuffer`."""
         return (PrioritizedReplayBuffer if self.prioritized else ReplayBuffer)(self.capacity // self.parts, **keywords)
 
     def training_batches(self, policy: Any) -> Iterator[ReplayDraws]:
@@ -231,7 +231,7 @@ class ReplayDataModule(RolloutDataModule):
             yield ReplayDraws(plan, self, self.fragments_per_iteration)
 
     def state_dict(self) -> dict[str, Any]:
-        """That of the rollouts, the ratio, and the buffer."""
+        """The state of the rollouts, the ratio, and the buffer."""
         state = {**super().state_dict(), "ratio": self.ratio.state_dict()}
         if self.save_replay and self.replay is not None:
             parts = gather_objects_on_first(self.replay.state_dict())
@@ -263,9 +263,9 @@ class ReplayDataModule(RolloutDataModule):
         self.replay.load_state_dict(parts[self._rank])
         self.replay.mark_discontinuity()
 
-    def cut_environments(self) -> None:
-        """Seeded resets, of which no step continues what is stored."""
-        super().cut_environments()
+    def force_reset(self) -> None:
+        """Let the next fragments start with a seeded reset; they continue no stored fragment."""
+        super().force_reset()
         if self.replay is not None:
             self.replay.mark_discontinuity()
 
@@ -294,17 +294,17 @@ class ReplayDataModule(RolloutDataModule):
 
     @property
     def due(self) -> int:
-        """Gradient steps that the experience so far allows and that were not taken."""
+        """Gradient steps that are due by the ratio and not taken yet."""
         return self.ratio.due(self._policy().env_steps)
 
     def store(self, fragment: SampleBatch) -> SampleBatch:
-        """Put a fragment into the buffer, and count its steps."""
+        """Put a fragment into the buffer, and count its environment steps."""
         assert self.replay is not None
         self.replay.add(self._policy().learner.take_experience(fragment))
         return fragment
 
     def draw(self, steps: int = 1) -> SampleBatch:
-        """The rows of so many gradient steps, one batch behind the other; the steps count as taken."""
+        """Draw the rows of so many gradient steps, one batch after the other; the steps count as taken."""
         assert self.replay is not None
         self.ratio.record_steps(steps)
         if isinstance(self.replay, PrioritizedReplayBuffer):
@@ -312,19 +312,19 @@ class ReplayDataModule(RolloutDataModule):
         return self.replay.sample(steps * self.batch_size // self.ranks, self._generator)
 
     def update_priorities(self, batch: SampleBatch) -> None:
-        """The TD errors of a batch that was drawn here are its rows' priorities from now on."""
+        """Set the priorities of a drawn batch's rows by its TD errors."""
         if isinstance(self.replay, PrioritizedReplayBuffer):
             self.replay.update_priorities(batch.batch_indexes, batch["td_errors"])
 
     def pop_iteration_metrics(self) -> dict[str, float]:
-        """Those of the rollouts, and how full the buffer is."""
+        """The metrics of the rollouts, the rows in the buffer, and the gradient steps."""
         rows = 0 if self.replay is None else len(self.replay)
         replayed = {"replay/rows": float(rows), "replay/updates": float(self.ratio.taken)}
         return {**super().pop_iteration_metrics(), **replayed}
 
     def begin_iteration(self) -> None:
-        """Start the randomness of draws afresh: derived, so that no generator has to be saved."""
-        if not self._counting and len(self.replay) == 0:  # a policy that has learned elsewhere owes this buffer nothing
+        """Derive a new generator of the draws, so that no generator has to be saved."""
+        if not self._counting and len(self.replay) == 0:  # steps of a policy that has learned before do not count
             self.ratio.start_again(self._policy().env_steps)
         if self._resumed:
             self.ratio.settle(self._policy().env_steps)
@@ -332,12 +332,12 @@ class ReplayDataModule(RolloutDataModule):
         self._generator = np.random.default_rng(derive_seed(self.seed, "replay", self._policy().iterations, self._rank))
 
     def draws_due(self) -> Iterator[Draw]:
-        """Draws while there are any due, without end; NOT_READY in between."""
-        # Rows with priorities are drawn step by step, for each step changes the priorities; sequences differ in length.
+        """Draws while gradient steps are due, without end; NOT_READY in between."""
+        # Rows with priorities are drawn step by step, as each step changes the priorities; sequences differ in length.
         most = STEPS_AT_ONCE if type(self.replay) is ReplayBuffer else 1
         while True:
             steps = min(self.due, most, len(self.replay) * self.ranks // self.batch_size)
-            # Fewer sequences than a batch: there will be more, unless the buffer is full or another rank steps already.
+            # There are fewer sequences than a batch has: wait for more, unless the buffer is full or there are ranks.
             if steps == 0 and self.due > 0 and (self.ranks > 1 or self.replay.added >= self.replay.capacity):
-                steps = 1  # says what is wrong
+                steps = 1  # the draw raises an error that says what is wrong
             yield Draw(self.draw(steps), steps) if steps > 0 else NOT_READY

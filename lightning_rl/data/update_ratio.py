@@ -1,4 +1,4 @@
-"""How many gradient steps are due: an exact ratio to environment steps, which a resumed run keeps."""
+"""How many gradient steps are due: an exact ratio to environment steps, also after a resume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["UpdateRatio"]
 class UpdateRatio:
     """Keeps gradient steps at `training_intensity` × (environment steps − `learning_starts`), rounded down.
 
-    The product is exact: 0.1 means a tenth, and 3 in 10 steps stay 3 in 10 after a billion.
+    The product is exact: 0.1 means a tenth, and a ratio of 3 to 10 is still exact after a billion steps.
 
     Args:
         training_intensity: gradient steps for each environment step, > 0.
@@ -41,19 +41,20 @@ class UpdateRatio:
         self.learning_starts, self.offset, self.taken = learning_starts, 0, 0
 
     def due(self, env_steps: int) -> int:
-        """Gradient steps that have not been taken yet after `env_steps` of all workers and ranks."""
+        """Gradient steps that are due and not taken yet, after `env_steps` of all workers and ranks."""
         counted = env_steps - self.offset - self.learning_starts
         return counted * self._steps // self._every - self.taken if counted > 0 else 0
 
     def settle(self, env_steps: int) -> None:
-        """Continue at the ratio from here, where more steps were taken than these env steps allow.
+        """Continue at the ratio from here if more steps were taken than these env steps allow.
 
-        A policy that was evaluated beside training is saved with its own env steps, and what has been taken since.
+        The best policy of an evaluation in parallel to training is saved with its own env steps, but with the gradient
+        steps that were taken since.
         """
         self.taken += min(0, self.due(env_steps))
 
     def start_again(self, env_steps: int) -> None:
-        """Count from here: `learning_starts` steps pass again before a gradient step, and none is made up for."""
+        """Count from here: `learning_starts` env steps pass again before a gradient step, and none is made up for."""
         self.offset, self.taken = env_steps, 0
 
     def record_steps(self, steps: int = 1) -> None:
@@ -61,11 +62,11 @@ class UpdateRatio:
         self.taken += steps
 
     def state_dict(self) -> dict[str, int]:
-        """What was taken since when."""
+        """The gradient steps taken, and since when."""
         return {"taken": self.taken, "offset": self.offset, "learning_starts": self.learning_starts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state`; a start that is behind stays, though a longer run may put its own later."""
+        """Continue from `state`; its `learning_starts` stays if gradient steps were taken, whatever the config says."""
         self.taken, self.offset = int(state["taken"]), int(state.get("offset", 0))
         if self.taken:
             self.learning_starts = int(state.get("learning_starts", self.learning_starts))

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from lightning_rl.rollouts.rollout_worker import RolloutWorker
     from lightning_rl.rollouts.worker_set import WorkerSet, make_worker_set
 
-# Ray reads these once, when it is imported, which here only modules of this package do. No usage report, no uv hook (it
-# would start every worker through uv again), loopback only.
+# Ray reads these variables once, when a module of this package imports it. No usage report, no uv hook (it would start
+# every worker through uv again), loopback only.
 for _name, _value in {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
@@ -30,7 +30,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Lazy, so that the processes of an asynchronous vector environment import one module of it without torch."""
+    """Import the classes lazily, so that processes of an asynchronous vector environment do not import torch."""
     if name in _HOMES:
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Environments that fail are made anew in the same process, and the fragment that they spoiled is begun again."""
+"""Replaces environments that fail by new ones in the same process, and begins their fragment again."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ Env = VectorEnv[Any, Any, Any]
 
 
 class EnvRestarts:
-    """Makes the environments of a worker, and makes them anew where one fails.
+    """Makes the vector environment of a worker, and a new one when an environment fails.
 
-    What an episode was before its environment failed is dropped with the fragment: nothing of it is spliced to the
-    episode that follows.
+    The whole fragment of the failure is dropped, so that no episode goes on in another environment.
 
     Args:
         worker: a `RolloutWorker`.
-        make: a vector environment.
-        most: how often one fragment is begun again.
-        wrap: put around each vector environment; `None` for nothing.
+        make: makes a vector environment.
+        max_restarts: how often one fragment is begun again.
+        wrap: wraps each vector environment; `None` for no wrapper.
 
     Attributes:
-        attempt: 0, or which of several attempts to begin the present fragment this is; it belongs into its seeds.
-        count: vector environments made anew so far.
+        attempt: 0, or the number of the present repetition of a fragment; its seeds are derived from it.
+        count: vector environments that were replaced so far.
 
     Raises:
-        ConfigError: `most` is below 0.
+        ConfigError: `max_restarts` is below 0.
     """
 
-    def __init__(self, worker: Any, make: Callable[[], Env], most: int, wrap: Callable[[Env], Env] | None) -> None:
-        if most < 0:
-            raise ConfigError(f"max_env_restarts={most}; expected 0 or more")
-        self.worker, self._make, self.most, self.wrap = worker, make, most, wrap
+    def __init__(
+        self, worker: Any, make: Callable[[], Env], max_restarts: int, wrap: Callable[[Env], Env] | None
+    ) -> None:
+        if max_restarts < 0:
+            raise ConfigError(f"max_env_restarts={max_restarts}; expected 0 or more")
+        self.worker, self._make, self.max_restarts, self.wrap = worker, make, max_restarts, wrap
         self.attempt = self.count = 0
 
     def make(self) -> Env:
@@ -54,7 +55,7 @@ class EnvRestarts:
         return self._make() if self.wrap is None else self.wrap(self._make())
 
     def seed(self, env: int | None = None) -> int:
-        """Of the present fragment's exploration, or of one environment's reset; each attempt has others."""
+        """The seed of the present fragment's exploration, or of one environment's reset; different for each attempt."""
         worker = self.worker
         indices = [worker.worker_index, worker.fragment]
         if self.attempt:
@@ -64,22 +65,25 @@ class EnvRestarts:
         return derive_seed(worker.seed, worker.stream, *indices)
 
     def retry(self, begin: Callable[[], None], collect: Callable[[], Collected]) -> Collected:
-        """What `collect` returns after `begin`; both again, with new environments, as long as that is allowed.
+        """Call `begin` and `collect`; both again, with a new vector environment, after each `EnvError`.
+
+        Returns:
+            What `collect` returned.
 
         Raises:
-            EnvError: of the first failure, when all attempts have failed; or a new environment cannot be made.
+            EnvError: that of the first failure, when all attempts have failed; or a new environment cannot be made.
         """
-        finished = len(self.worker.book.finished)
+        finished = len(self.worker.episodes.finished)
         first: EnvError | None = None
-        for failures in range(self.most + 1):
+        for failures in range(self.max_restarts + 1):
             try:
                 begin()
                 collected = collect()
             except EnvError as error:
                 first = first or error
-                if failures == self.most:
+                if failures == self.max_restarts:
                     break
-                del self.worker.book.finished[finished:]
+                del self.worker.episodes.finished[finished:]
                 self._replace(error)
             else:
                 self.attempt = 0
@@ -95,5 +99,5 @@ class EnvRestarts:
         self.worker.force_reset()
         try:
             old.close()
-        except Exception:  # an environment that has failed may fail here as well, and nobody needs it any more
+        except Exception:  # an environment that has failed may fail here as well; it is not needed any more
             log.debug("a failed environment could not be closed", exc_info=True)

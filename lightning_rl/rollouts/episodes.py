@@ -1,6 +1,6 @@
-"""Counts the running episodes of a worker's environments, and tells the callbacks where they start and end.
+"""Returns and lengths of the episodes in a worker's environments, and the callbacks at their starts and ends.
 
-An Atari life that ends is an end for learning (`terminated`), and no end here: what is counted are whole games.
+The end of an Atari life is an end for learning (`terminated`), but not here: whole games are counted.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ import numpy as np
 
 from lightning_rl.envs.atari import LIFE_LOST
 
-__all__ = ["Episode", "EpisodeBook", "games_over"]
+__all__ = ["Episode", "EpisodeTracker", "episode_ends"]
 
 Episode = tuple[float, int]  # return, length
 
 
-def games_over(ended: np.ndarray, info: Mapping[str, Any]) -> np.ndarray:
-    """Which of a step's ends `[B]` are the end of an episode to be counted, and not only of a life."""
+def episode_ends(ended: np.ndarray, info: Mapping[str, Any]) -> np.ndarray:
+    """Which of a step's ends `[B]` end an episode, and not only a life."""
     life_lost = info.get("final_info", info).get(LIFE_LOST)  # SAME_STEP: an ended episode's info stands apart
     return ended if life_lost is None else ended & ~life_lost
 
 
-class EpisodeBook:
-    """The running episode of each environment.
+class EpisodeTracker:
+    """Follows the running episode of each environment.
 
     Args:
         num_envs: environments.
-        same_step: whether an ended environment is reset in the same step; else the row after an end is the reset.
+        same_step: whether an environment is reset in the step that ends an episode; else the row after it is the reset.
         hooks: "on_episode_start" and "on_episode_end" → functions, called with `worker`, `env_index` and, at an end,
             `episode_return` and `episode_length`.
-        worker: handed to the hooks.
+        worker: argument of the hooks.
 
     Attributes:
         just_ended: bool `[B]`, whether the next row is a reset.
         just_over: bool `[B]`, whether that reset starts a new episode.
         lengths: int `[B]`, steps of the running episodes.
-        finished: the episodes that ended, oldest first, by environment.
+        finished: (environment, episode) of the episodes that ended, oldest first.
     """
 
     def __init__(
@@ -47,22 +47,22 @@ class EpisodeBook:
         self.finished: list[tuple[int, Episode]] = []
 
     def restart(self) -> None:
-        """All environments were reset; what was running is forgotten."""
+        """Drop the running episodes, because all environments were reset."""
         self.just_ended, self.just_over = np.zeros((2, self.num_envs), dtype=bool)
         self.returns = np.zeros(self.num_envs)
         self.lengths = np.zeros(self.num_envs, dtype=np.int64)
-        self._started(range(self.num_envs))
+        self._start(range(self.num_envs))
 
     def count(self, rewards: np.ndarray, ended: np.ndarray, over: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Take rows `[T, B]` in, those between two ends at once.
+        """Count rows `[T, B]`; the rows between two ends are counted at once.
 
         Args:
             rewards: as the environments gave them.
-            ended: bool, a reset follows.
-            over: bool, of these the ends of episodes (`games_over`).
+            ended: bool, whether a reset follows.
+            over: bool, whether the episode ended (`episode_ends`).
 
         Returns:
-            Whether each row is experience (the reset row after an end is not), and its step within the episode.
+            Whether each row is experience (the reset row after an end is not), and the step within its episode.
         """
         experience, steps = np.ones(rewards.shape, dtype=bool), np.empty(rewards.shape, dtype=np.int32)
         start, last = 0, len(rewards) - 1
@@ -70,7 +70,7 @@ class EpisodeBook:
         for stop in stops:
             counted = ~self.just_ended  # only the first row after an end can be a reset
             if np.count_nonzero(self.just_ended):
-                self._started(np.flatnonzero(self.just_over))
+                self._start(np.flatnonzero(self.just_over))
             experience[start] = counted
             steps[start] = self.lengths
             self.returns += np.where(counted, rewards[start], 0.0)
@@ -82,16 +82,16 @@ class EpisodeBook:
             if not self.same_step:
                 self.just_ended, self.just_over = ended[stop], over[stop]
             if np.count_nonzero(over[stop]):
-                self._ended(over[stop])
+                self._end(over[stop])
             start = stop + 1
         return experience, steps
 
-    def take(self) -> list[tuple[int, Episode]]:
+    def pop_finished(self) -> list[tuple[int, Episode]]:
         """(environment, episode) of those that ended since the last call."""
         finished, self.finished = self.finished, []
         return finished
 
-    def _ended(self, ended: np.ndarray) -> None:
+    def _end(self, ended: np.ndarray) -> None:
         for index in np.flatnonzero(ended).tolist():
             episode = (float(self.returns[index]), int(self.lengths[index]))
             self.finished.append((index, episode))
@@ -100,9 +100,9 @@ class EpisodeBook:
         self.returns[ended] = 0.0
         self.lengths[ended] = 0
         if self.same_step:
-            self._started(np.flatnonzero(ended))
+            self._start(np.flatnonzero(ended))
 
-    def _started(self, indices: Iterable[int]) -> None:
+    def _start(self, indices: Iterable[int]) -> None:
         for hook in self.hooks["on_episode_start"]:
             for index in indices:
                 hook(worker=self.worker, env_index=int(index))

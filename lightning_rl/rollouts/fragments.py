@@ -1,7 +1,7 @@
-"""Puts what a vector environment returned into the one form that the rest of the house knows.
+"""Rollout fragments in one form, whatever autoreset mode the vector environment has.
 
 A fragment is `[T+1, B, …]` for what a policy reads before a step (`STEP_INPUTS`: the observation, …) and `[T, B, …]`
-for everything else, with NEXT_STEP rows: the row after an episode's end is the reset, it is not experience
+for everything else, with NEXT_STEP rows: the row after an episode's end is the reset. It is not experience
 (`valid=False`), and its observation is the final one of the episode, so `values[1:]` is V(next) everywhere.
 """
 
@@ -20,70 +20,70 @@ from lightning_rl.sample_batch import SampleBatch, to_nested_batch
 
 __all__ = [
     "Rows",
-    "copied",
-    "not_finite",
-    "over_time",
-    "spread_same_step",
-    "stacked",
+    "concat_steps",
+    "copy_arrays",
+    "describe_not_finite",
+    "drop_last_row",
+    "insert_final_obs",
+    "insert_reset_rows",
+    "stack_steps",
     "step_inputs",
-    "with_final",
-    "without_last",
 ]
 
 
 @dataclass(slots=True)
 class Rows:
-    """What one fragment collected so far: a list entry a step, arrays of `[B, …]`."""
+    """The steps of a fragment so far: lists with an entry a step, arrays of `[B, …]`."""
 
     obs: list[Any] = field(default_factory=list)
-    memory: list[SampleBatch] = field(default_factory=list)  # what else the policy reads before a step
+    memory: list[SampleBatch] = field(default_factory=list)  # other inputs of the policy before a step
     next_obs: list[Any] = field(default_factory=list)  # SAME_STEP only: the final observation where an episode ended
-    next_memory: list[SampleBatch] = field(default_factory=list)  # and what the policy would read with it
+    next_memory: list[SampleBatch] = field(default_factory=list)  # other inputs of the policy with that observation
     actions: list[Any] = field(default_factory=list)
     rewards: list[Any] = field(default_factory=list)
     terminated: list[Any] = field(default_factory=list)
     truncated: list[Any] = field(default_factory=list)
-    over: list[Any] = field(default_factory=list)  # of these ends, those that are not only a life's
+    over: list[Any] = field(default_factory=list)  # whether the episode ended, and not only a life
     active: list[Any] = field(default_factory=list)
     extra: dict[str, list[Any]] = field(default_factory=dict)
 
 
-def copied(value: Any) -> Any:
-    """A copy of a (nested) observation as arrays; the environment may write into its own ones again."""
+def copy_arrays(value: Any) -> Any:
+    """A copy of a (nested) observation as arrays, because the environment may overwrite its own arrays."""
     if isinstance(value, dict):
-        return {name: copied(child) for name, child in value.items()}
+        return {name: copy_arrays(child) for name, child in value.items()}
     if isinstance(value, tuple):
-        return tuple(copied(child) for child in value)
+        return tuple(copy_arrays(child) for child in value)
     return np.array(value)
 
 
-def stacked(steps: Sequence[Any]) -> Any:
+def stack_steps(steps: Sequence[Any]) -> Any:
     """`T` (nested) arrays or tensors of `[B, …]` as one of `[T, B, …]`, on the CPU."""
     first = steps[0]
     if isinstance(first, SampleBatch):
-        return SampleBatch({name: stacked([step[name] for step in steps]) for name in first})
+        return SampleBatch({name: stack_steps([step[name] for step in steps]) for name in first})
     if isinstance(first, Tensor):
         return (torch.stack(list(steps)) if len(steps) > 1 else first.unsqueeze(0)).cpu()
     if isinstance(first, dict | tuple):
-        return stacked([to_nested_batch(step) for step in steps])
-    return torch.from_numpy(over_time(steps))
+        return stack_steps([to_nested_batch(step) for step in steps])
+    return torch.from_numpy(concat_steps(steps))
 
 
-def over_time(steps: Sequence[np.ndarray]) -> np.ndarray:
+def concat_steps(steps: Sequence[np.ndarray]) -> np.ndarray:
     """`T` arrays of `[B, …]` as one of `[T, B, …]`; of one step a view."""
     # Not np.stack, which makes a view of each step first and costs three times as much.
     return np.concatenate(steps).reshape(len(steps), *steps[0].shape) if len(steps) > 1 else steps[0][None]
 
 
-def spread_same_step(fragment: SampleBatch, following: SampleBatch) -> SampleBatch:
-    """Give SAME_STEP rows the house form: after each end one reset row is put in that environment's column.
+def insert_reset_rows(fragment: SampleBatch, following: SampleBatch) -> SampleBatch:
+    """Bring SAME_STEP rows into the common form: a reset row follows each end, in that environment's column.
 
     Columns of environments with fewer ends are padded with `valid=False` rows at the bottom.
 
     Args:
         fragment: `[T, B, …]`, every row experience.
         following: its `STEP_INPUTS` after each step, `[T, B, …]`: where an episode ended, the final observation and
-            what else a policy would read with it.
+            the other inputs of the policy with it.
 
     Returns:
         The same transitions with `L ≥ T` rows, `L + 1` of the step inputs.
@@ -95,29 +95,27 @@ def spread_same_step(fragment: SampleBatch, following: SampleBatch) -> SampleBat
     length = int(rows[-1].max()) + 1
     envs = torch.arange(num_envs)
 
-    def spread(column: Tensor) -> Tensor:
+    def insert_rows(column: Tensor) -> Tensor:
         out = column.new_zeros((length, *column.shape[1:]))
         out[rows, envs] = column
         return out
 
-    def spread_inputs(column: Tensor, after: Tensor) -> Tensor:
+    def insert_input_rows(column: Tensor, after: Tensor) -> Tensor:
         out = column.new_zeros((length + 1, *column.shape[1:]))
         out[rows, envs] = column
         out[rows + 1, envs] = after
         for env, last in enumerate((rows[-1] + 1).tolist()):
-            out[last:, env] = out[
-                last, env
-            ].clone()  # padding repeats the last one: real values for networks to chew on
+            out[last:, env] = out[last, env].clone()  # padding repeats the last row, so that networks get real values
         return out
 
-    spread_out = fragment.without(*following.columns).map(spread)
+    fragment_out = fragment.without(*following.columns).map(insert_rows)
     for name, after in following.items():
-        spread_out[name] = _zip_map(spread_inputs, fragment[name], after)
-    return spread_out
+        fragment_out[name] = _zip_map(insert_input_rows, fragment[name], after)
+    return fragment_out
 
 
-def with_final(next_obs: Any, info: dict[str, Any]) -> Any:
-    """SAME_STEP: the observations after a step, with the final one put in where an episode ended."""
+def insert_final_obs(next_obs: Any, info: dict[str, Any]) -> Any:
+    """SAME_STEP: the observations after a step; where an episode ended, its final observation."""
     if "final_obs" in info:
         for index in np.flatnonzero(info["_final_obs"]).tolist():
             _put(next_obs, info["final_obs"][index], index)
@@ -135,25 +133,25 @@ def _put(target: Any, value: Any, index: int) -> None:
         target[index] = value
 
 
-def not_finite(fragment: SampleBatch, rewards: np.ndarray) -> str:
-    """Where a fragment's rewards or observations are NaN or infinite, and after which action; or ""."""
+def describe_not_finite(fragment: SampleBatch, rewards: np.ndarray) -> str:
+    """A message on the first NaN or infinite reward or observation of a fragment; "" if all are finite."""
     if not math.isfinite(rewards.sum()) and len(bad := np.argwhere(~np.isfinite(rewards))):
         step, env = bad[0].tolist()
         after = _after(fragment["actions"], step, env)
         return f"reward of sub-environment {env}, row {step} is {rewards[step, env]}{after}"
-    return _not_finite_obs("obs", fragment["obs"], fragment["actions"])
+    return _describe_not_finite_obs("obs", fragment["obs"], fragment["actions"])
 
 
 def _after(actions: Any, step: int, env: int) -> str:
-    """Which action was taken, unless it came before the fragment, or is a nested one."""
+    """The action before a step, for a message; "" if it is nested or lies before the fragment."""
     return f", after action {actions[step, env].tolist()}" if isinstance(actions, Tensor) and step >= 0 else ""
 
 
-def _not_finite_obs(name: str, column: Any, actions: Any) -> str:
+def _describe_not_finite_obs(name: str, column: Any, actions: Any) -> str:
     if isinstance(column, SampleBatch):
-        children = (_not_finite_obs(f"{name}.{child}", part, actions) for child, part in column.items())
+        children = (_describe_not_finite_obs(f"{name}.{child}", part, actions) for child, part in column.items())
         return next((found for found in children if found), "")
-    # A sum is finite only if all of it is, and costs a quarter of asking each number.
+    # A sum is finite only if all numbers are, and costs a quarter of a check of each number.
     if not column.is_floating_point() or math.isfinite(column.sum().item()) or bool(torch.isfinite(column).all()):
         return ""
     step, env, *place = torch.nonzero(~torch.isfinite(column))[0].tolist()
@@ -169,10 +167,10 @@ def _zip_map(fn: Any, first: Any, second: Any) -> Any:
 
 
 def step_inputs(obs: list[Any], memory: list[SampleBatch]) -> SampleBatch:
-    """What the policy reads before each step, `[T, B, …]`."""
-    return SampleBatch({"obs": stacked(obs), **dict(stacked(memory).items())})
+    """The inputs of the policy before each step, `[T, B, …]`."""
+    return SampleBatch({"obs": stack_steps(obs), **dict(stack_steps(memory).items())})
 
 
-def without_last(column: Any) -> Any:
-    """A (nested) column but for its last row."""
-    return column.map(without_last) if isinstance(column, SampleBatch) else column[:-1]
+def drop_last_row(column: Any) -> Any:
+    """A (nested) column without its last row."""
+    return column.map(drop_last_row) if isinstance(column, SampleBatch) else column[:-1]

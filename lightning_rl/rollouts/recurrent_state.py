@@ -1,4 +1,4 @@
-"""What a worker remembers from step to step for models that look back: their state, earlier actions and rewards."""
+"""Inputs of models with memory that a worker keeps from step to step: state, earlier actions, earlier rewards."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["PolicyMemory"]
 
 
 class PolicyMemory:
-    """The memory of one policy in `num_envs` environments; empty, and free, for models that do not look back.
+    """The memory of one policy in `num_envs` environments; empty, and without cost, for models without memory.
 
     Args:
-        policy: `get_initial_state(num_envs)`; its `prev_actions` and `prev_rewards` say how many steps back its model
-            reads actions and rewards, `initial_previous_step(num_envs)` what stands for them at an episode's start.
+        policy: `get_initial_state(num_envs)`; `prev_actions` and `prev_rewards`, the numbers of earlier actions and
+            rewards that its model reads; `initial_previous_step(num_envs)`, their values at an episode's start.
         num_envs: environments.
-        same_step: whether an ended environment is reset in the same step; else the row after an end is the reset.
+        same_step: whether an environment is reset in the step that ends an episode; else the row after it is the reset.
 
     Attributes:
         state: recurrent state before the next step, `[B, …]` each.
-        before: "prev_actions" and "prev_rewards" as far as the model reads them: `[B, *]`, or `[B, n, *]` of the n
-            steps before, the oldest first.
+        before: "prev_actions" and "prev_rewards", if the model reads them: `[B, *]`, or `[B, n, *]` of the last n
+            steps, the oldest first.
     """
 
     def __init__(self, policy: Any, num_envs: int, same_step: bool) -> None:
@@ -44,25 +44,25 @@ class PolicyMemory:
 
     @property
     def active(self) -> bool:
-        """Whether there is anything to remember."""
+        """Whether the model has any memory."""
         return bool(self.state or self.before)
 
     def columns(self) -> SampleBatch:
-        """What a fragment records of it before each step: "state_in", "prev_actions", "prev_rewards"."""
+        """The columns that a fragment records before each step: "state_in", "prev_actions", "prev_rewards"."""
         if not self.active:
             return self._nothing
         state = {"state_in": SampleBatch({str(i): part for i, part in enumerate(self.state)})} if self.state else {}
         return SampleBatch({**state, **self.before})
 
     def advance(self, state: Any, actions: Any, rewards: np.ndarray) -> None:
-        """Remember one step: the state after it, what was done, and what it brought."""
+        """Take in a step: the state after it, its actions and its rewards."""
         self.state = list(state)
         for name in self.before:
             newest = to_nested_batch(actions) if name == "prev_actions" else torch.tensor(rewards, dtype=torch.float32)
-            self.before[name] = _zip(_shifted if self.steps[name] > 1 else _cast, self.before[name], newest)
+            self.before[name] = _map_leaves(_shift if self.steps[name] > 1 else _cast, self.before[name], newest)
 
     def begin_next(self, ended: np.ndarray) -> np.ndarray:
-        """After a step: where the next one is the first of an episode, start from nothing.
+        """Reset the memory of environments whose next step is the first of an episode.
 
         Args:
             ended: bool `[B]`, whether the step ended an episode.
@@ -71,18 +71,18 @@ class PolicyMemory:
             Bool `[B]`, whether the next step is the first of an episode.
         """
         starting, self._just_ended = (ended if self.same_step else self._just_ended), ended
-        if not (np.count_nonzero(starting) and self.active):  # a sixth of the price of `any`
+        if not (np.count_nonzero(starting) and self.active):  # a sixth of the cost of `any`
             return starting
         chosen, first = torch.from_numpy(starting), self._first
         if self.state:
-            self.state = [_put(part, first.state_in[str(i)], chosen) for i, part in enumerate(self.state)]
+            self.state = [_where(part, first.state_in[str(i)], chosen) for i, part in enumerate(self.state)]
         for name, value in self.before.items():
-            self.before[name] = _zip(lambda now, then: _put(now, then, chosen), value, first[name])
+            self.before[name] = _map_leaves(lambda now, then: _where(now, then, chosen), value, first[name])
         return starting
 
 
-def _put(now: Tensor, then: Tensor, chosen: Tensor) -> Tensor:
-    """A new tensor, for the old one may have been recorded."""
+def _where(now: Tensor, then: Tensor, chosen: Tensor) -> Tensor:
+    """`then` where `chosen`, else `now`; a new tensor, because the old one may have been recorded."""
     mask = chosen.to(now.device).view(-1, *[1] * (now.dim() - 1))
     return torch.where(mask, then.to(now.device, now.dtype), now)
 
@@ -91,11 +91,11 @@ def _cast(now: Tensor, newest: Tensor) -> Tensor:
     return torch.as_tensor(newest).to(now.device, now.dtype)  # a policy from scratch acts in arrays
 
 
-def _shifted(window: Tensor, newest: Tensor) -> Tensor:
+def _shift(window: Tensor, newest: Tensor) -> Tensor:
     return torch.cat([window[:, 1:], _cast(window, newest).unsqueeze(1)], dim=1)
 
 
-def _zip(fn: Any, first: Any, second: Any) -> Any:
+def _map_leaves(fn: Any, first: Any, second: Any) -> Any:
     if isinstance(first, SampleBatch):
-        return SampleBatch({name: _zip(fn, first[name], second[name]) for name in first})
+        return SampleBatch({name: _map_leaves(fn, first[name], second[name]) for name in first})
     return fn(first, second)

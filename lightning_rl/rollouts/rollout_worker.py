@@ -1,4 +1,4 @@
-"""Acts in environments and records what happened: a plain class, in this process or inside a Ray actor.
+"""Acts in environments and records fragments: a plain class, in this process or inside a Ray actor.
 
 All randomness of a fragment is derived from `(seed, stream, worker, fragment)`: two workers never share a stream, and
 a fragment that starts with a reset can be computed again anywhere.
@@ -21,21 +21,21 @@ from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.exploration import Actor, Exploration
 from lightning_rl.models.filters import RunningReturns
 from lightning_rl.rollouts.env_restarts import EnvRestarts
-from lightning_rl.rollouts.episodes import Episode, EpisodeBook, games_over
+from lightning_rl.rollouts.episodes import Episode, EpisodeTracker, episode_ends
 from lightning_rl.rollouts.fragments import (
     Rows,
-    copied,
-    not_finite,
-    over_time,
-    spread_same_step,
-    stacked,
+    concat_steps,
+    copy_arrays,
+    describe_not_finite,
+    drop_last_row,
+    insert_final_obs,
+    insert_reset_rows,
+    stack_steps,
     step_inputs,
-    with_final,
-    without_last,
 )
 from lightning_rl.rollouts.logical_workers import split_evenly
+from lightning_rl.rollouts.obs_bounds_check import ObsBoundsCheck
 from lightning_rl.rollouts.recurrent_state import PolicyMemory
-from lightning_rl.rollouts.space_watch import SpaceWatch
 from lightning_rl.sample_batch import SampleBatch, env_steps, is_fragment
 
 __all__ = ["BATCH_MODES", "DEFAULT_POLICY", "RolloutWorker", "instantiate_policy"]
@@ -50,25 +50,25 @@ class RolloutWorker:
 
     Args:
         env: how to make the environments; anything that `EnvCreator` takes as `id` works too.
-        policy: what acts: `compute_actions`, `env_actions`, `get_initial_state`, `seed_exploration`, `env_steps`; or a
-            class, built from the environment's spaces and `policy_config` (`instantiate_policy`).
+        policy: an object that acts: `compute_actions`, `env_actions`, `get_initial_state`, `seed_exploration`,
+            `env_steps`; or a class, built from the environment's spaces and `policy_config` (`instantiate_policy`).
         num_envs: environments stepped together, ≥ 1.
         fragment_length: steps per environment in one sample, ≥ 1.
-        batch_mode: "truncate_episodes" cuts a sample after `fragment_length` rows; "complete_episodes" starts with a
+        batch_mode: "truncate_episodes" ends a sample after `fragment_length` rows; "complete_episodes" starts with a
             reset and lets each environment finish the episode that it is in after `fragment_length` rows, so samples
             hold whole episodes only.
         vectorization: as `EnvCreator.make`.
-        seed, stream, worker_index: name this worker's randomness.
+        seed, stream, worker_index: the seeds of this worker are derived from them.
         logical_workers: how many workers the run has, which exploration and environments may depend on.
         explore: whether actions are sampled (training) or the policy's best (evaluation).
         callbacks: objects whose `on_episode_start/step/end` and `on_sample_end` are called here.
-        mode: autoreset mode asked of sync and async environments; the recorded transitions do not depend on it.
+        mode: autoreset mode of sync and async environments; the recorded transitions do not depend on it.
         policy_config: of a policy that is given as a class.
-        record_logp: whether samples have the column "action_logp", which off-policy algorithms do not read (a
-            policy with `compute_actions` of its own gives what it gives).
+        record_logp: whether samples have the column "action_logp", which off-policy algorithms do not read (a policy
+            with `compute_actions` of its own decides by itself).
         max_env_restarts: how often one fragment is begun again, with new environments, when one of them has raised or
             given values that are not finite.
-        wrap_env: put around the vector environment whenever one is made.
+        wrap_env: wraps every new vector environment.
         postprocess: whether samples are what `policy.postprocess_trajectory` makes of a fragment, rows `[N, …]`;
             `None`: where the policy is given as a class, for loops written by hand.
 
@@ -113,18 +113,18 @@ class RolloutWorker:
         self.restarts = EnvRestarts(self, make, max_env_restarts, wrap_env)
         self.env: VectorEnv[Any, Any, Any] = self.restarts.make()
         self.same_step = autoreset_mode(self.env) == AutoresetMode.SAME_STEP
-        self._space_watch = SpaceWatch(
+        self._bounds_check = ObsBoundsCheck(
             self.env.single_observation_space, f"environment {self.env_creator.name!r} of worker {worker_index}"
         )
         self.hooks: dict[str, list[Callable[..., None]]] = {
             name: [getattr(callback, name) for callback in callbacks if hasattr(callback, name)]
             for name in WORKER_HOOKS
         }
-        self.fragment = 0  # index of the next fragment
-        self.env_steps = 0  # experience rows given so far
+        self.fragment = 0  # number of the next fragment
+        self.env_steps = 0  # rows of experience sampled so far
         self._needs_reset = True
         self._actor = Actor(worker_index, logical_workers, num_envs, stream)
-        self.book = EpisodeBook(num_envs, self.same_step, self.hooks, self)
+        self.episodes = EpisodeTracker(num_envs, self.same_step, self.hooks, self)
         self._memory = PolicyMemory(policy, num_envs, self.same_step)
         scales = getattr(getattr(policy, "reward_filter", None), "normaliser", None)
         self._returns = None if scales is None else RunningReturns(scales.gamma)
@@ -142,17 +142,17 @@ class RolloutWorker:
         With `postprocess`: the rows `[N, …]` that the policy learns from.
 
         Raises:
-            EnvError: an environment raised, or gave values that are not finite, and did so again when the fragment was
-                begun anew; names the worker, the step and the environment.
+            EnvError: an environment raised, or gave values that are not finite, in each attempt; names the worker, the
+                step and the environment.
         """
         fragment = self.restarts.retry(self._begin_fragment, lambda: self._build_fragment(self._collect()))
         self.fragment += 1
         self.env_steps += env_steps(fragment)
-        if self.env_steps >= self._space_watch.due:
-            self._space_watch.look(self._obs, self.env_steps)
+        if self.env_steps >= self._bounds_check.due:
+            self._bounds_check.check(self._obs, self.env_steps)
         for hook in self.hooks["on_sample_end"]:
             hook(worker=self, samples=fragment)
-        if self._returns is not None:  # here, where fragments follow each other; learners get them in any order
+        if self._returns is not None:  # here, where fragments continue each other; learners get them in any order
             returns = self._returns.update(fragment.rewards, fragment.valid, fragment.t)
             fragment["running_returns"] = returns.float()
         return self.policy.postprocess_trajectory(fragment) if self.postprocess else fragment
@@ -173,31 +173,31 @@ class RolloutWorker:
     def _play_episodes(self, quota: Sequence[int]) -> list[tuple[float, int]]:
         played: list[list[Episode]] = [[] for _ in quota]
         while any(len(episodes) < wanted for episodes, wanted in zip(played, quota, strict=True)):
-            actions, state, _ = self._act(copied(self._obs))
+            actions, state, _ = self._act(copy_arrays(self._obs))
             _, rewards, terminated, truncated, info = self._step(actions)
             ended = terminated | truncated
             self._memory.advance(state, actions, rewards)
             self._episodes_start(self._memory.begin_next(ended))
-            self.book.count(np.asarray(rewards)[None], ended[None], games_over(ended, info)[None])
-            for env, episode in self.book.take():
+            self.episodes.count(np.asarray(rewards)[None], ended[None], episode_ends(ended, info)[None])
+            for env, episode in self.episodes.pop_finished():
                 played[env].append(episode)
         return [episode for episodes, wanted in zip(played, quota, strict=True) for episode in episodes[:wanted]]
 
     def force_reset(self) -> None:
-        """Drop the running episodes: the next sample starts with a seeded reset, so no environment has to be saved."""
+        """Let the next sample start with a seeded reset; the running episodes are dropped."""
         self._needs_reset = True
 
     def get_metrics(self) -> dict[str, list[float]]:
         """Returns and lengths of the episodes that ended since the last call."""
-        episodes = [episode for _, episode in self.book.take()]
+        episodes = [episode for _, episode in self.episodes.pop_finished()]
         return {"episode_returns": [ret for ret, _ in episodes], "episode_lengths": [length for _, length in episodes]}
 
     def state_dict(self) -> dict[str, int]:
-        """Which fragment comes next; with `force_reset` this is all that a worker has to remember."""
+        """The number of the next fragment, and env steps; after `force_reset` this is the whole state of a worker."""
         return {"fragment": self.fragment, "env_steps": self.env_steps}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue with the fragment named in `state`, from a reset."""
+        """Continue with the fragment of that number, from a reset."""
         self.fragment, self.env_steps = state["fragment"], state["env_steps"]
         self.force_reset()
 
@@ -274,11 +274,11 @@ class RolloutWorker:
         self._obs, self._info = self._reset()
         self._memory.restart()
         self._needs_reset = False
-        self.book.restart()
+        self.episodes.restart()
         self._episodes_start(np.ones(self.num_envs, dtype=bool))
 
     def _episodes_start(self, starting: np.ndarray) -> None:
-        """Tell the exploration in which environments `[B]` the next step is an episode's first."""
+        """Let the exploration begin an episode in the environments `[B]` whose next step is an episode's first."""
         if self._exploration is not None and np.count_nonzero(starting):
             self._exploration.on_episode_start(np.flatnonzero(starting).tolist())
 
@@ -321,7 +321,7 @@ class RolloutWorker:
         active = np.ones(self.num_envs, dtype=bool)
         whole = self.batch_mode == "complete_episodes"
         while True:
-            obs = copied(self._obs)
+            obs = copy_arrays(self._obs)
             mask = self._info.get("action_mask")
             actions, state, extra = self._act(obs)
             if mask is not None:
@@ -334,12 +334,12 @@ class RolloutWorker:
             for column, value in ((rows.rewards, rewards), (rows.terminated, terminated), (rows.truncated, truncated)):
                 column.append(np.array(value))
             rows.active.append(active)
-            rows.over.append(over := games_over(ended, info))
+            rows.over.append(over := episode_ends(ended, info))
             for name, value in extra.items():
                 rows.extra.setdefault(name, []).append(value)
             memory.advance(state, actions, rewards)
             if self.same_step:
-                rows.next_obs.append(with_final(copied(next_obs), info))
+                rows.next_obs.append(insert_final_obs(copy_arrays(next_obs), info))
                 rows.next_memory.append(memory.columns())
             self._episodes_start(memory.begin_next(ended))
             for hook in self.hooks["on_episode_step"]:
@@ -350,34 +350,38 @@ class RolloutWorker:
                 active = active & ~over
                 if not active.any():
                     break
-        rows.obs.append(copied(self._obs))
+        rows.obs.append(copy_arrays(self._obs))
         rows.memory.append(memory.columns())
         return rows
 
     def _build_fragment(self, rows: Rows) -> SampleBatch:
-        """The rows as a fragment in house form, with episode book-keeping done."""
-        terminated, truncated, active = over_time(rows.terminated), over_time(rows.truncated), over_time(rows.active)
-        ended, rewards = terminated | truncated, over_time(rows.rewards)
-        experience, steps = self.book.count(rewards, ended & active, over_time(rows.over) & active)
+        """The rows as a fragment in the common form; counts them into the episodes."""
+        terminated, truncated, active = (
+            concat_steps(rows.terminated),
+            concat_steps(rows.truncated),
+            concat_steps(rows.active),
+        )
+        ended, rewards = terminated | truncated, concat_steps(rows.rewards)
+        experience, steps = self.episodes.count(rewards, ended & active, concat_steps(rows.over) & active)
         valid = active & experience
         fragment = SampleBatch(
-            actions=stacked(rows.actions),
+            actions=stack_steps(rows.actions),
             rewards=torch.from_numpy(np.where(valid, rewards, 0).astype(np.float32)),
             terminated=torch.from_numpy(terminated & valid),
             truncated=torch.from_numpy(truncated & valid),
             valid=torch.from_numpy(valid),
             t=torch.from_numpy(steps),
-            **{name: stacked(values) for name, values in rows.extra.items()},
+            **{name: stack_steps(values) for name, values in rows.extra.items()},
         )
         for name, column in step_inputs(rows.obs, rows.memory).items():
             fragment[name] = column
-        if problem := not_finite(fragment, rewards):
+        if problem := describe_not_finite(fragment, rewards):
             raise EnvError(f"{self._where()}: {problem}; expected finite numbers")
         if self.same_step:
             following = step_inputs(rows.next_obs, rows.next_memory)
             for name in following:
-                fragment[name] = without_last(fragment[name])
-            fragment = spread_same_step(fragment, following)
+                fragment[name] = drop_last_row(fragment[name])
+            fragment = insert_reset_rows(fragment, following)
         return fragment
 
     def _where(self) -> str:

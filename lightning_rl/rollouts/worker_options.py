@@ -1,6 +1,6 @@
-"""What may be said about workers: the keys of the section `workers`, which several classes share among themselves.
+"""The keys of the config section `workers`, with types and ranges.
 
-No torch is imported here, so that a mistake costs no import.
+No torch is imported here, so that a mistake in the config is found before anything heavy is loaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Processes = Annotated[int, Range(0, 4096)]
 
 
 class WorkerKeys(TypedDict, total=False):
-    """Those that are not `Limits`; `RolloutDataModule` explains them."""
+    """The keys beside those of `Limits`; `RolloutDataModule` explains them."""
 
     num_workers: Processes
     logical_workers: Annotated[int, Range(1, 65_536)] | None

@@ -102,11 +102,11 @@ class RayTrainLauncher:
 
 def train_rank(job: Mapping[str, Any]) -> None:
     """One rank, in a process that Ray Train started; the others do the same."""
-    from lightning_rl.rollouts.ray.train import place_of_rank
+    from lightning_rl.rollouts.ray.train import rank_trainer_keywords
     from lightning_rl.runs.run import build, fit
 
     path = job["ckpt_path"]
-    fit(*build(job["config"], place=place_of_rank()), None if path is None else Path(path))
+    fit(*build(job["config"], place=rank_trainer_keywords()), None if path is None else Path(path))
 
 
 def env_steps_of(ckpt_path: Path | None) -> int:

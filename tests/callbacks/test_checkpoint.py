@@ -246,7 +246,7 @@ def test_a_failing_save_after_an_exception_does_not_hide_it(tmp_path: Path, capl
             yield from [torch.tensor([0, 0])]
             raise RuntimeError("the environment broke")
 
-        def cut_environments(self) -> None:
+        def force_reset(self) -> None:
             raise ConnectionError("the worker is dead")
 
     with pytest.raises(RuntimeError, match="the environment broke"), caplog.at_level(logging.ERROR):

@@ -148,7 +148,7 @@ def test_environments_can_be_cut_though_an_aggregator_is_dead(tmp_path: Path) ->
 
     datamodule = AsyncDataModule(CARTPOLE, order="fixed")
     datamodule.joiners = [Dead()]
-    datamodule.cut_environments()
+    datamodule.force_reset()
 
 
 def one_after_the_other(workers: Any, policy: Any, fragments: Any) -> Iterator[Any]:
@@ -343,7 +343,7 @@ def test_waiting_fragments_hold_requests_back() -> None:
     """Room for 6; four wait for the fifth that makes a batch: two are asked for, and then the last one."""
     workers = Virtual(*[1.0] * 8, nbytes=2**20)
     datamodule, _ = fed(workers, 4, max_outstanding_mb=6.0, fragments_per_batch=5, requests_per_worker=1)
-    datamodule._let_go()
+    datamodule._discard_batches()
     while len(datamodule._group) < 4:
         datamodule.receive()
     datamodule.submit_samples()
@@ -361,7 +361,7 @@ def test_with_aggregators_a_batch_is_joined_ahead_and_none_is_waited_for() -> No
     workers = Virtual(1.0, 1.0)
     datamodule, ages = fed(workers, 30, learning=5.0, num_aggregators=2)
     assert workers.clock <= 30 * 5.0 + 1.0
-    assert 1 <= len(datamodule._ahead) <= 2 and max(ages) <= 6  # four are asked for, two ahead
+    assert 1 <= len(datamodule._pending) <= 2 and max(ages) <= 6  # four are asked for, two ahead
 
 
 def test_the_size_of_fragments_is_known_roughly_from_the_spaces_and_then_measured(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_what_was_begun_is_told_once_and_of_the_policy_of_then() -> None:
     assert evaluator.finish() == []
     assert evaluator.reported is not None
     assert evaluator.reported.counters["env_steps"] == 100
-    with evaluator.as_reported(learner):
+    with evaluator.reported_policy(learner):
         assert learner.env_steps == 100
         assert all((learner.get_weights()[name] == before[name]).all() for name in before)
     assert learner.env_steps == 300

@@ -39,15 +39,15 @@ class JsonWriter:
 
     def write(self, batch: SampleBatch) -> None:
         """One line; nested columns are nested objects."""
-        line = {name: self._written(column, name in self.compress_columns) for name, column in batch.numpy().items()}
+        line = {name: self._encode(column, name in self.compress_columns) for name, column in batch.numpy().items()}
         file = self.directory / f"output-{self._number:05}.json"
         with file.open("a", encoding="utf-8") as out:
             out.write(json.dumps({"type": "SampleBatch", **line}) + "\n")
         self._number += file.stat().st_size >= self.max_file_size
 
-    def _written(self, column: Any, compress: bool) -> Any:
+    def _encode(self, column: Any, compress: bool) -> Any:
         if isinstance(column, SampleBatch):
-            return {"columns": {name: self._written(child, compress) for name, child in column.items()}}
+            return {"columns": {name: self._encode(child, compress) for name, child in column.items()}}
         kind = {"dtype": str(column.dtype), "shape": list(column.shape)}
         if compress:
             return {**kind, "base64": base64.b64encode(np.ascontiguousarray(column).tobytes()).decode("ascii")}

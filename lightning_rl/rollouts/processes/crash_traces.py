@@ -1,4 +1,4 @@
-"""What processes leave about how they crashed: files that outlive them, for the messages of the process that trains."""
+"""Files into which processes write their tracebacks when they crash, for the messages of the process that trains."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class CrashTraces:
         self.directory = Path(tempfile.mkdtemp(prefix="lightning_rl_"))
 
     def file(self, number: int) -> Path:
-        """Where the process in a place writes."""
+        """The file of the process in a place."""
         return self.directory / f"process_{number}.txt"
 
     def take(self, number: int) -> str:
-        """What the last process in a place left about its end, and then no more."""
+        """The traceback that the last process in a place has left, or ""; the file is deleted."""
         file = self.file(number)
         text = file.read_text(encoding="utf-8", errors="replace").strip() if file.is_file() else ""
         file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a process watches of itself: how long its environments take, how it ended, and how much memory it occupies."""
+"""Watches the own process: how long its environments take, how it crashes, how much memory it uses."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 __all__ = ["Watchdog", "WatchedEnv", "resident_mb"]
 
 MB = 1024**2
-LOOKS = 8  # at the clock within the time that is allowed: it is exceeded by an eighth at most
-SHORTEST_LOOK_S = 0.02
+CHECKS = 8  # of the clock within the allowed time, which is exceeded by an eighth at most
+SHORTEST_INTERVAL_S = 0.02
 
 
 class Watchdog:
-    """Ends this process when an environment takes too long, and leaves behind where it was; also after a crash.
+    """Ends this process when an environment takes too long, and writes its traceback into a file; also after a crash.
 
-    A thread looks at the clock, so code that never lets other threads run can only be noticed from outside.
+    A thread checks the clock, so code that never lets other threads run can only be noticed from outside.
 
     Args:
-        path: of the file for that; `None`, or a directory that is not on this machine: standard error.
+        path: of the file for the traceback; `None`, or a directory that is not on this machine: standard error.
     """
 
     def __init__(self, path: str | None = None) -> None:
@@ -39,17 +39,17 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def begin(self, doing: str, seconds: float) -> None:
-        """From now on there are so many seconds for what begins."""
+        """Begin something that may take so many seconds; `doing` is the message if it takes longer."""
         self._doing, self._until = doing, time.monotonic() + seconds
 
     def end(self) -> None:
-        """It is done."""
+        """End it: there is no time limit until the next `begin`."""
         self._until = float("inf")
 
     def watch(self, seconds: float) -> None:
-        """Look at the clock often enough to notice when something takes so long."""
+        """Start the thread; it checks the clock often enough for time limits of `seconds`."""
         self._owner = threading.get_ident()
-        interval = max(SHORTEST_LOOK_S, seconds / LOOKS)
+        interval = max(SHORTEST_INTERVAL_S, seconds / CHECKS)
         self._thread = threading.Thread(target=self._watch, args=(interval,), name="watchdog", daemon=True)
         self._thread.start()
 
@@ -59,16 +59,16 @@ class Watchdog:
         self._file.write(f"{self._doing}; it was here:\n")
         traceback.print_stack(sys._current_frames()[self._owner], file=self._file)
         self._file.flush()
-        os._exit(1)  # whoever hangs does not hear anything softer
+        os._exit(1)  # a process that hangs does not react to anything softer
 
 
 class WatchedEnv(VectorWrapper):
-    """A vector environment whose resets and steps must not take long.
+    """A vector environment whose resets and steps have time limits.
 
     Args:
-        env: it.
-        watchdog: who ends the process.
-        reset_timeout_s, step_timeout_s: how long, seconds; `None`: any time.
+        env: the vector environment.
+        watchdog: ends the process after a time limit.
+        reset_timeout_s, step_timeout_s: the limits, seconds; `None`: no limit.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class WatchedEnv(VectorWrapper):
         self.watchdog, self.reset_timeout_s, self.step_timeout_s = watchdog, reset_timeout_s, step_timeout_s
 
     def reset(self, **keywords: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Reset, in time."""
-        return self._in_time("reset", self.reset_timeout_s, lambda: self.env.reset(**keywords))
+        """Reset, within the time limit."""
+        return self._within_limit("reset", self.reset_timeout_s, lambda: self.env.reset(**keywords))
 
     def step(self, actions: Any) -> Any:
-        """Step, in time."""
-        return self._in_time("step", self.step_timeout_s, lambda: self.env.step(actions))
+        """Step, within the time limit."""
+        return self._within_limit("step", self.step_timeout_s, lambda: self.env.step(actions))
 
-    def _in_time(self, verb: str, seconds: float | None, call: Any) -> Any:
+    def _within_limit(self, verb: str, seconds: float | None, call: Any) -> Any:
         if seconds is None:
             return call()
         self.watchdog.begin(f"its environments took more than workers.{verb}_timeout_s={seconds:g} in {verb}", seconds)
@@ -100,7 +100,7 @@ class WatchedEnv(VectorWrapper):
 
 
 def resident_mb() -> float:
-    """Memory that this process occupies now, MiB; where the system does not tell, the most it ever occupied."""
+    """Memory that this process occupies, MiB; on systems that do not say, the most it has occupied so far."""
     if sys.platform == "linux":
         with open("/proc/self/statm", "rb", buffering=0) as statm:
             return int(statm.read().split()[1]) * resource.getpagesize() / MB

@@ -1,4 +1,4 @@
-"""A policy's state in the form in which it travels to worker processes."""
+"""A policy's state in the form in which it is sent to worker processes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["pack", "unpack"]
 def pack(policy: Any) -> dict[str, Any]:
     """The policy's state as one flat float32 array and the few tensors of other types: one object, one copy.
 
-    One written from scratch knows itself what its weights are.
+    For a policy written from scratch, what its `get_weights` returns.
     """
     if not policy.has_model:
         return {"own": policy.get_weights()}
-    state = {name: in_numpy_s_precision(tensor) for name, tensor in policy.state_dict().items()}
+    state = {name: as_numpy_dtype(tensor) for name, tensor in policy.state_dict().items()}
     floats = [tensor.detach().cpu().numpy().ravel() for tensor in state.values() if tensor.dtype == torch.float32]
     others = {
         name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items() if tensor.dtype != torch.float32
@@ -27,7 +27,7 @@ def pack(policy: Any) -> dict[str, Any]:
 
 
 def unpack(policy: Any, packed: Mapping[str, Any]) -> None:
-    """Copy what `pack` made into a policy of the same class and arguments."""
+    """Copy the result of `pack` into a policy of the same class and arguments."""
     if "own" in packed:
         policy.set_weights(packed["own"])
         return
@@ -42,6 +42,6 @@ def unpack(policy: Any, packed: Mapping[str, Any]) -> None:
                 tensor.copy_(torch.from_numpy(np.array(packed["others"][name])).view_as(tensor))
 
 
-def in_numpy_s_precision(tensor: torch.Tensor) -> torch.Tensor:
-    """Half-precision weights as float32, which is what copies act in."""
+def as_numpy_dtype(tensor: torch.Tensor) -> torch.Tensor:
+    """Half-precision weights as float32, in which the copies act; numpy has no bfloat16."""
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor

@@ -10,7 +10,7 @@ import torch
 
 from lightning_rl.envs.registry import register_env, registered_envs
 from lightning_rl.models.catalog import ModelCatalog
-from lightning_rl.rollouts.ray.session import fetched, first_ready
+from lightning_rl.rollouts.ray.session import first_ready, get_results
 from lightning_rl.rollouts.rollout_worker import DEFAULT_POLICY
 from lightning_rl.rollouts.worker_results import WorkerResult
 from lightning_rl.sample_batch import SampleBatch, concat_samples
@@ -55,11 +55,12 @@ class ActorSet:
             return None
         ready = first_ready(list(self._calls), NAME)
         index, gradient_steps = self._calls.pop(ready)
-        return WorkerResult(index, fetch([ready])[0], gradient_steps)
+        return WorkerResult(index, get_worker_results([ready])[0], gradient_steps)
 
     def sample(self) -> SampleBatch:
-        """A sample of every actor, joined in their order."""
-        return concat_samples(fetch([self._update_weights(actor).sample.remote() for actor in self.actors]))
+        """A sample of every actor, concatenated in their order."""
+        references = [self._update_weights(actor).sample.remote() for actor in self.actors]
+        return concat_samples(get_worker_results(references))
 
     def sample_async(self) -> Iterator[SampleBatch]:
         """Samples as they become ready, without end; each actor has one request in flight."""
@@ -67,7 +68,7 @@ class ActorSet:
         while True:
             ready = first_ready(list(running), NAME)
             actor = running.pop(ready)
-            yield fetch([ready])[0]
+            yield get_worker_results([ready])[0]
             running[self._update_weights(actor).sample.remote()] = actor
 
     def _update_weights(self, actor: Any) -> Any:
@@ -77,9 +78,9 @@ class ActorSet:
         return actor
 
 
-def fetch(references: Sequence[Any]) -> list[Any]:
+def get_worker_results(references: Sequence[Any]) -> list[Any]:
     """Results of actors; waits for them."""
-    return fetched(references, f"a {NAME}", "lower the number of environments or of workers")
+    return get_results(references, f"a {NAME}", "lower the number of environments or of workers")
 
 
 def as_remote(cls: type[Any], **options: Any) -> Any:

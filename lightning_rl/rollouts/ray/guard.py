@@ -1,8 +1,8 @@
-"""A small process beside a run that uses Ray, which says what happened where Ray ends that run without a word.
+"""A small process beside a run that uses Ray; it reports the reason if Ray ends that run without a message.
 
 A process whose raylet has died is ended at once by a thread of Ray's (`_exit(1)`): no exception, no handler, no last
-line of its own; the same happens a minute after the death of the session's gcs_server. Helpers of Ray's would stay for
-two minutes more.
+line of its own; the same happens a minute after the death of the session's gcs_server. Processes of Ray's would stay
+for two minutes more.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty,
 __all__ = ["Guard", "main", "start_guard"]
 
 LOOK_SECONDS = 0.05
-LIST_SECONDS = 2.0  # between two lists of all that the run has started
+LIST_SECONDS = 2.0  # between two updates of the list of the run's processes
 INFRASTRUCTURE = ("raylet", "gcs_server")
 # A process that runs this module reports by itself that the first rank is gone.
 OTHER_RANK = "lightning_rl.runs.rank_process"
 
 
 def start_guard() -> subprocess.Popen[bytes] | None:
-    """Start it for the run that this process trains; `None` where it trains none. What ends Ray's session ends it."""
+    """Start a guard for the run that this process trains; `None` if it trains none. `stop_ray` ends the guard."""
     run_dir = current_run_directory()
     if run_dir is None:
         return None
@@ -39,16 +39,16 @@ def start_guard() -> subprocess.Popen[bytes] | None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C at a terminal is for the run, which may need a while to end
+        start_new_session=True,  # Ctrl-C at a terminal is for the run, which may need some time to end
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """A process that the run has started, or that one of these has.
+class StartedProcess:
+    """A descendant of the run's process.
 
     Attributes:
-        process: itself; psutil knows it from a later one of the same number.
+        process: psutil's handle, which tells it from a later process of the same number.
         name: of its program.
     """
 
@@ -57,63 +57,63 @@ class Started:
 
 
 class Guard:
-    """Watches the process that has started this one.
+    """Watches the process that started this one.
 
     Args:
-        run_dir: of the run that it trains.
+        run_dir: of the run that this process trains.
     """
 
     def __init__(self, run_dir: Path) -> None:
         self.parent, self.run_dir = os.getppid(), run_dir
-        self.started: list[Started] = []
-        self.died: Started | None = None  # the first part of Ray's infrastructure that did, while the parent lived
+        self.started: list[StartedProcess] = []
+        self.died: StartedProcess | None = None  # the part of Ray's infrastructure that died while the parent lived
         self._listed_at = -LIST_SECONDS
 
     def watch(self) -> None:
-        """Until the parent is gone."""
+        """Watch the processes until the parent is gone."""
         while os.getppid() == self.parent:
             if self.died is None:
                 self.died = self._dead_infrastructure()
             if time.monotonic() - self._listed_at >= LIST_SECONDS:
                 self._listed_at = time.monotonic()
-                self._list()
+                self._update_list()
             time.sleep(LOOK_SECONDS)
 
     def clear(self) -> None:
-        """End what the parent has left behind."""
+        """Kill the processes that the parent has left behind."""
         for each in self.started:
             with suppress(psutil.Error):
                 for process in [*each.process.children(recursive=True), each.process]:
                     process.kill()
 
     def record(self) -> str | None:
-        """Write into status.json that the run failed, unless the run itself has said how it ended; what to say."""
+        """Write into status.json that the run failed, unless the run itself wrote how it ended; returns the message."""
         status = read_status_or_empty(self.run_dir / STATUS_FILE)
         if (read_lock(self.run_dir) or {}).get("pid") != self.parent or status.get("state", "running") != "running":
             return None
-        error = f"process {self.parent} ended {self._how()}"
+        error = f"process {self.parent} ended {self._cause()}"
         write_status(self.run_dir / STATUS_FILE, **{**status, "state": "failed", "error": error})
-        there_is = any((self.run_dir / "checkpoints").glob("*.ckpt"))
+        resumable = any((self.run_dir / "checkpoints").glob("*.ckpt"))
         advice = f"`lightning-rl resume {self.run_dir}` goes on from its last checkpoint"
-        return f"{error}: {advice if there_is else 'it has no checkpoint; start it again'}"
+        return f"{error}: {advice if resumable else 'it has no checkpoint; start it again'}"
 
-    def _how(self) -> str:
+    def _cause(self) -> str:
         if self.died is not None:
             return f"because Ray's {self.died.name} (process {self.died.process.pid}) had died"
-        with_it = self._dead_infrastructure()  # at the same time: which one was first is not known
+        with_it = self._dead_infrastructure()  # at the same time: which one died first is not known
         also = "" if with_it is None else f", and with it Ray's {with_it.name} (process {with_it.process.pid})"
         return f"without a word{also}"
 
-    def _dead_infrastructure(self) -> Started | None:
-        # The raylet before the other: whatever ends after it within a moment does so because of it.
-        dead = {each.name: each for each in self.started if each.name in INFRASTRUCTURE and not lives(each)}
+    def _dead_infrastructure(self) -> StartedProcess | None:
+        # The raylet first: processes that end just after it end because of it.
+        dead = {each.name: each for each in self.started if each.name in INFRASTRUCTURE and not is_alive(each)}
         return next((dead[name] for name in INFRASTRUCTURE if name in dead), None)
 
-    def _list(self) -> None:
+    def _update_list(self) -> None:
         with suppress(psutil.Error):  # the parent has just ended
             found = descendants(psutil.Process(self.parent))
             known = {each.process: each for each in self.started}
-            self.started = [known.get(process) or Started(process, process.name()) for process in found]
+            self.started = [known.get(process) or StartedProcess(process, process.name()) for process in found]
 
 
 def descendants(process: psutil.Process) -> list[psutil.Process]:
@@ -125,8 +125,8 @@ def descendants(process: psutil.Process) -> list[psutil.Process]:
     return found
 
 
-def lives(started: Started) -> bool:
-    """Whether a process is there and does not only wait to be reaped."""
+def is_alive(started: StartedProcess) -> bool:
+    """Whether a process exists and is no zombie."""
     try:
         return started.process.is_running() and started.process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -137,10 +137,10 @@ def main() -> None:
     """`python -m lightning_rl.rollouts.ray.guard RUN_DIR`."""
     guard = Guard(Path(sys.argv[1]))
     guard.watch()
-    told = guard.record()
+    message = guard.record()
     guard.clear()
-    if told is not None:
-        print(f"error: {told}", file=sys.stderr)
+    if message is not None:
+        print(f"error: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Room for worker processes on a Ray cluster: reserved for all before the first one starts, or refused with reasons."""
+"""Reserves resources of a Ray cluster for all worker processes before the first one starts, or says why it cannot."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from lightning_rl.errors import ConfigError, did_you_mean
 
-__all__ = ["STRATEGIES", "Room"]
+__all__ = ["STRATEGIES", "Reservation"]
 
 STRATEGIES = ("pack", "spread", "strict_pack", "strict_spread")
 BUILT_IN = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-LISTED_NODES = 8
+MAX_LISTED = 8
 
 
-class Room:
+class Reservation:
     """A placement group with a bundle of resources for each of `count` processes.
 
     Args:
@@ -28,11 +28,11 @@ class Room:
         resources: of each process: "CPU", "GPU", "memory" (bytes), and resources of the cluster's own, by which nodes
             can be chosen: a node started with `ray start --resources='{"rollout": 8}'` takes 8 processes of
             `{"CPU": 1, "rollout": 1}`, and others none.
-        timeout_s: how long the cluster may take to make room.
-        asked: whose keys these are, for messages: "workers.ray" or "launcher".
+        timeout_s: how long to wait for the resources, seconds.
+        section: of the config that has these keys, for messages: "workers.ray" or "launcher".
 
     Raises:
-        ConfigError: a name is unknown, or there is no room; says what is asked and what there is.
+        ConfigError: a name is unknown, or the cluster has no room; names the requested and the free resources.
     """
 
     def __init__(
@@ -41,33 +41,33 @@ class Room:
         placement: str = "pack",
         resources: Mapping[str, float] | None = None,
         timeout_s: float = 60.0,
-        asked: str = "workers.ray",
+        section: str = "workers.ray",
     ) -> None:
         if placement not in STRATEGIES:
             raise ConfigError(
-                f"{asked}.placement={placement!r}; expected {', '.join(STRATEGIES)}."
+                f"{section}.placement={placement!r}; expected {', '.join(STRATEGIES)}."
                 f"{did_you_mean(placement, STRATEGIES)}"
             )
         self.bundle = {"CPU": 1.0, **(resources or {})}
         if wrong := {name: amount for name, amount in self.bundle.items() if not _is_amount(amount)}:
-            raise ConfigError(f"{asked}.resources has {wrong}; expected numbers, none below 0")
+            raise ConfigError(f"{section}.resources has {wrong}; expected numbers, none below 0")
         self._group: Any = placement_group([self.bundle] * count, strategy=placement.upper())
         if not self._group.wait(timeout_s):
             what, number, timeout = (
                 ("rollout processes", "workers.num_workers", "workers.ray.placement_timeout_s")
-                if asked == "workers.ray"
-                else ("ranks", "trainer.devices", f"{asked}.timeout_s")
+                if section == "workers.ray"
+                else ("ranks", "trainer.devices", f"{section}.timeout_s")
             )
-            there_is = _there_is()
-            self.leave()
+            cluster = _describe_cluster()
+            self.release()
             raise ConfigError(
-                f"no room in the Ray cluster within {timeout_s:g} s for {count} {what} with {_listed(self.bundle)} "
-                f"each ({asked}.placement={placement}): {there_is}. Lower {number} or {asked}.resources, add nodes, "
-                f"or raise {timeout}"
+                f"no room in the Ray cluster within {timeout_s:g} s for {count} {what} with "
+                f"{_format_resources(self.bundle)} each ({section}.placement={placement}): {cluster}. Lower {number} "
+                f"or {section}.resources, add nodes, or raise {timeout}"
             )
 
     def options(self) -> dict[str, Any]:
-        """Of an actor that takes one of the bundles, whichever is free: of one, too, that died before."""
+        """Options of an actor that takes any free bundle, also that of an actor that has died."""
         named = {keyword: self.bundle[name] for name, keyword in BUILT_IN.items() if self.bundle.get(name)}
         own = {name: amount for name, amount in self.bundle.items() if name not in BUILT_IN and amount}
         return {
@@ -77,8 +77,8 @@ class Room:
             "scheduling_strategy": PlacementGroupSchedulingStrategy(self._group),
         }
 
-    def leave(self) -> None:
-        """Give the room back; safe to call again."""
+    def release(self) -> None:
+        """Give the resources back; safe to call again."""
         group, self._group = self._group, None
         if group is not None and ray.is_initialized():
             remove_placement_group(group)
@@ -88,16 +88,16 @@ def _is_amount(amount: Any) -> bool:
     return isinstance(amount, int | float) and not isinstance(amount, bool) and amount >= 0
 
 
-def _there_is() -> str:
-    """What the nodes have, and how much of all that is free."""
+def _describe_cluster() -> str:
+    """The resources of the nodes, and those that are free."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    told = [f"{node['NodeManagerAddress']} has {_listed(node['Resources'])}" for node in nodes[:LISTED_NODES]]
-    told += [f"{len(nodes) - LISTED_NODES} more nodes"] if len(nodes) > LISTED_NODES else []
-    return f"free are {_listed(ray.available_resources()) or 'none'}; {'; '.join(told)}"
+    lines = [f"{node['NodeManagerAddress']} has {_format_resources(node['Resources'])}" for node in nodes[:MAX_LISTED]]
+    lines += [f"{len(nodes) - MAX_LISTED} more nodes"] if len(nodes) > MAX_LISTED else []
+    return f"free are {_format_resources(ray.available_resources()) or 'none'}; {'; '.join(lines)}"
 
 
-def _listed(resources: Mapping[str, float]) -> str:
-    """Without what Ray adds for itself."""
+def _format_resources(resources: Mapping[str, float]) -> str:
+    """Names and amounts, without the resources that Ray adds for itself."""
     hidden = ("node:", "object_store_memory", "accelerator_type:")
     shown = sorted(name for name in resources if not name.startswith(hidden) and "_group_" not in name)
     return ", ".join(f"{name} {resources[name]:g}" for name in shown)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightning_rl.rollouts.ray.actors import as_remote
-from lightning_rl.rollouts.ray.session import end, fetched, is_ready
+from lightning_rl.rollouts.ray.session import get_results, is_ready, kill_actors
 
 __all__ = ["RayFuture", "RayObject"]
 
@@ -38,7 +38,7 @@ class RayFuture:
         Raises:
             EnvError: the process died.
         """
-        return fetched([self.reference], f"a {self.name}", self.remedy)[0]
+        return get_results([self.reference], f"a {self.name}", self.remedy)[0]
 
 
 class RayObject:
@@ -55,11 +55,11 @@ class RayObject:
         self._actors = [as_remote(cls, num_cpus=0).remote(**keywords)]
 
     def submit(self, method: str, *arguments: Any) -> RayFuture:
-        """Call a method; an argument in the object store goes to the process without being fetched here."""
+        """Call a method; an argument in the object store goes to the process without being get_results here."""
         (actor,) = self._actors
         return RayFuture(getattr(actor, method).remote(*arguments), self.name, self.remedy)
 
     def stop(self) -> None:
         """End the process; safe to call again."""
         actors, self._actors = self._actors, []
-        end(actors)
+        kill_actors(actors)

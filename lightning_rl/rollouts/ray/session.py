@@ -1,4 +1,4 @@
-"""The Ray session of a run, and what every user of it needs: wait, but not for ever; end what was started."""
+"""The Ray session of a run: starting, stopping, and waiting for results with a time limit."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.rollouts.ray.guard import start_guard
 
-__all__ = ["end", "fetched", "first_ready", "is_ready", "start_ray", "stop_ray", "told"]
+__all__ = ["first_ready", "get_results", "is_ready", "kill_actors", "start_ray", "stop_ray", "translate_task_error"]
 
-KNOCK_TIMEOUT_S = 20.0
-GRACE_S = 1.0  # for what a session started, to end with it
-ANSWER_TIMEOUT_S = 1800.0  # for actors that nobody supervises; saving a large buffer takes minutes
+CONNECT_TIMEOUT_S = 20.0
+GRACE_S = 1.0  # for processes that a session started, to end with it
+ANSWER_TIMEOUT_S = 1800.0  # for actors without a supervisor; saving a large buffer takes minutes
 
 _guards: list[subprocess.Popen[bytes] | None] = []  # of the session of this process
 
@@ -50,8 +50,8 @@ def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
         quiet["num_cpus"] = max(os.cpu_count() or 1, num_workers + 1)  # never wait for a core that a worker holds
         quiet["object_store_memory"] = 512 * 2**20
     try:
-        _knock(address)
-        with signals_later():
+        _check_reachable(address)
+        with defer_signals():
             ray.init(address=address, **{**quiet, **options})
     except OSError as error:  # ConnectionError and TimeoutError are such
         if address == "local":
@@ -63,25 +63,25 @@ def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
     except SystemExit:  # while it starts, Ray lets SIGTERM end the program
         stop_ray()
         if threading.current_thread() is threading.main_thread():
-            signal.raise_signal(signal.SIGTERM)  # whose handler of before is back
+            signal.raise_signal(signal.SIGTERM)  # the handler from before is installed again
         raise
-    except BaseException:  # a signal that had to wait
+    except BaseException:  # a deferred signal
         stop_ray()
         raise
     _guards.append(start_guard())
     return True
 
 
-def _knock(address: str) -> None:
-    """Fail at once where nobody listens at host:port; Ray itself waits for minutes, and then ends the process."""
+def _check_reachable(address: str) -> None:
+    """Raise at once if no server is at host:port; Ray itself waits for minutes, and then ends the process."""
     host, _, port = address.rpartition(":")
     if host and "/" not in host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=KNOCK_TIMEOUT_S).close()
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()
 
 
 def stop_ray() -> None:
-    """End the session; also agents of Ray's that were only just starting, and would stay for another minute."""
-    with signals_later():
+    """End the session, and those of Ray's agents that have only just started and would stay for another minute."""
+    with defer_signals():
         while _guards:
             if (guard := _guards.pop()) is not None:
                 guard.kill()
@@ -95,8 +95,8 @@ def stop_ray() -> None:
 
 
 @contextmanager
-def signals_later() -> Iterator[None]:
-    """Ctrl-C and SIGTERM act when this is over: Ray, interrupted half-way, crashes or leaves processes behind."""
+def defer_signals() -> Iterator[None]:
+    """Defer Ctrl-C and SIGTERM to the end of the block: an interrupted Ray crashes or leaves processes behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -111,13 +111,13 @@ def signals_later() -> Iterator[None]:
             signal.raise_signal(each)
 
 
-def fetched(references: Sequence[Any], name: str, remedy: str, timeout_s: float = ANSWER_TIMEOUT_S) -> list[Any]:
-    """What the object store holds, or will hold, under these references; waits for it.
+def get_results(references: Sequence[Any], name: str, remedy: str, timeout_s: float = ANSWER_TIMEOUT_S) -> list[Any]:
+    """The results under these references of the object store; waits for them.
 
     Args:
         references: of the store.
-        name, remedy: of the process that makes it, and what may help if it died, for the message.
-        timeout_s: for how long to wait, seconds.
+        name, remedy: for the error message: the process that computes the results, and advice if it died.
+        timeout_s: longest wait, seconds.
 
     Raises:
         EnvError: an environment failed there (with the worker's own traceback), the process died, or it does not
@@ -126,7 +126,7 @@ def fetched(references: Sequence[Any], name: str, remedy: str, timeout_s: float 
     try:
         return list(ray.get(list(references), timeout=timeout_s))
     except RayTaskError as error:
-        raise told(error) from error
+        raise translate_task_error(error) from error
     except RayActorError as error:
         raise EnvError(f"the process of {name} died: {error}. If it was killed for memory, {remedy}") from error
     except GetTimeoutError as error:
@@ -134,11 +134,11 @@ def fetched(references: Sequence[Any], name: str, remedy: str, timeout_s: float 
 
 
 def first_ready(references: Sequence[Any], name: str, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
-    """The reference that `fetched` has to wait for least; the cost grows with their number.
+    """The first of the references with a result; waits for it. The cost grows with their number.
 
     Args:
         references: at least one.
-        name, timeout_s: as `fetched`.
+        name, timeout_s: as `get_results`.
 
     Raises:
         EnvError: none is ready after `timeout_s`.
@@ -149,19 +149,19 @@ def first_ready(references: Sequence[Any], name: str, timeout_s: float = ANSWER_
     return ready[0]
 
 
-def told(error: RayTaskError) -> BaseException:
-    """What a process raised, with its own traceback; of an error that the package knows, in the message."""
+def translate_task_error(error: RayTaskError) -> BaseException:
+    """The error that a process raised; errors of the package come as themselves, with the traceback in the message."""
     if isinstance(error.cause, EnvError | MemoryError):
         return type(error.cause)(f"{error.cause}\n{error}")
     return error
 
 
 def is_ready(reference: Any) -> bool:
-    """Whether `fetched` would not wait for it."""
+    """Whether the result under a reference is there, so that `get_results` does not wait."""
     return bool(ray.wait([reference], timeout=0, fetch_local=False)[0])
 
 
-def end(actors: Sequence[Any]) -> None:
-    """End the processes of actors."""
+def kill_actors(actors: Sequence[Any]) -> None:
+    """Kill the processes of actors."""
     for actor in actors:
         ray.kill(actor)

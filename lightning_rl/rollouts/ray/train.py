@@ -1,4 +1,4 @@
-"""Ranks on the nodes of a Ray cluster, started by Ray Train: the part that knows Ray."""
+"""Ranks on the nodes of a Ray cluster, started by Ray Train."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import ray
 
 from lightning_rl import errors
 from lightning_rl.errors import ConfigError, RankError
-from lightning_rl.rollouts.ray.placement import Room
+from lightning_rl.rollouts.ray.placement import Reservation
 from lightning_rl.rollouts.ray.session import start_ray, stop_ray
 
-__all__ = ["place_of_rank", "train_on_ranks"]
+__all__ = ["rank_trainer_keywords", "train_on_ranks"]
 
-TOLD_AS_THEY_ARE = (
+RAISED_UNCHANGED = (
     errors.CheckpointError,
     errors.ConfigError,
     errors.EnvError,
@@ -45,13 +45,13 @@ def train_on_ranks(
         job: plain data.
         ranks: how many.
         address, resources, placement, timeout_s: as `RayTrainLauncher`.
-        gpu_if_any: whether each rank takes a GPU, too, where the cluster has any.
-        storage: directory for what Ray Train itself writes.
-        ready: called when there is room, just before the ranks start.
+        gpu_if_any: whether each rank also takes a GPU if the cluster has any.
+        storage: directory for the files of Ray Train itself.
+        ready: called when the resources are free, just before the ranks start.
 
     Raises:
         ConfigError: Ray Train is not installed, or the cluster has no room.
-        RankError: a rank failed; an error that is the user's to mend comes as what it is.
+        RankError: a rank failed; errors that the user can mend come as themselves.
     """
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(timeout_s))  # read at the import
     train, trainer_class, torch_config = _ray_train()
@@ -59,7 +59,8 @@ def train_on_ranks(
     try:
         if gpu_if_any and cluster_gpus():
             resources = {**resources, "GPU": 1}
-        Room(ranks, placement, resources, timeout_s, asked="launcher").leave()  # Ray Train itself would ask for ever
+        # Ray Train itself would wait for ever.
+        Reservation(ranks, placement, resources, timeout_s, section="launcher").release()
         ready()
         others = {name: amount for name, amount in resources.items() if amount}
         trainer = trainer_class(
@@ -77,7 +78,7 @@ def train_on_ranks(
         try:
             trainer.fit()
         except train.TrainingFailedError as error:
-            raise _told(error) from error
+            raise _translate_error(error) from error
     finally:
         if started:
             stop_ray()
@@ -88,8 +89,8 @@ def cluster_gpus() -> float:
     return float(ray.cluster_resources().get("GPU", 0.0))
 
 
-def place_of_rank() -> dict[str, Any]:
-    """Keywords of Lightning's Trainer in a rank: which of how many it is, Ray Train knows."""
+def rank_trainer_keywords() -> dict[str, Any]:
+    """Keywords of Lightning's Trainer in a rank of Ray Train, which knows the rank's number and how many there are."""
     from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment
 
     return {"devices": "auto", "num_nodes": 1, "strategy": RayDDPStrategy, "plugins": [RayLightningEnvironment()]}
@@ -111,13 +112,13 @@ def _ray_train() -> tuple[Any, Any, Any]:
     return ray.train, TorchTrainer, TorchConfig
 
 
-def _told(error: Any) -> Exception:
-    """What happened, in the words of the package: the failure of a rank that is no echo of another's, if any is."""
+def _translate_error(error: Any) -> Exception:
+    """The package's error for a failed run: preferably the cause, not a failure that followed from another rank's."""
     failures: Mapping[int, Any] = getattr(error, "worker_failures", {})
     for rank, failure in sorted(failures.items()):
         cause: Any = failure
         while cause is not None:
-            if isinstance(cause, TOLD_AS_THEY_ARE):
+            if isinstance(cause, RAISED_UNCHANGED):
                 return type(cause)(f"rank {rank}: {cause}")
             cause = getattr(cause, "cause", None) or cause.__cause__
     rank = min(failures, default=None)

@@ -19,7 +19,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from lightning_rl.errors import EnvError
 from lightning_rl.rollouts.processes.transport import Outcome, ProcessDiedError
-from lightning_rl.rollouts.ray.session import end, fetched, told
+from lightning_rl.rollouts.ray.session import get_results, kill_actors, translate_task_error
 
 __all__ = ["RayTransport"]
 
@@ -69,7 +69,7 @@ class RayTransport:
 
     def kill(self, process: Any) -> None:
         """Ray ends the process, if there still is one."""
-        end([process])
+        kill_actors([process])
 
     def put(self, value: Any) -> Any:
         """Store an argument of many requests once; a reference to it."""
@@ -82,7 +82,7 @@ class RayTransport:
             EnvError: they are lost.
         """
         try:
-            return fetched(references, "a rollout worker", "lower workers.envs_per_worker or num_workers")
+            return get_results(references, "a rollout worker", "lower workers.envs_per_worker or num_workers")
         except RayError as error:
             raise EnvError(f"a fragment was lost with the machine that held it: {error}; resume the run") from error
 
@@ -124,7 +124,7 @@ def merge_stored(request: tuple[str, list[Any], list[int]], stored: Sequence[Any
 def translate_error(error: BaseException) -> BaseException:
     """The package's error for an error of Ray's."""
     if isinstance(error, RayTaskError):
-        return told(error)
+        return translate_task_error(error)
     if isinstance(error, RayActorError) and "creation task" in str(error):
         return EnvError(f"could not be started: {error}")  # an import fails there, and would fail again
     if isinstance(error, RayActorError):

@@ -1,4 +1,4 @@
-"""Rollout workers in Ray actors: Ray carries the requests that `processes/process_worker_set.py` makes."""
+"""Rollout workers in Ray actors: Ray carries the requests of `processes/process_worker_set.py`."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.rollouts.processes.process_worker_set import ProcessWorkerSet
 from lightning_rl.rollouts.processes.rollout_process import RolloutProcess
 from lightning_rl.rollouts.ray.actors import ActorSet, as_remote
-from lightning_rl.rollouts.ray.placement import Room
-from lightning_rl.rollouts.ray.session import end, fetched, is_ready, start_ray, stop_ray
+from lightning_rl.rollouts.ray.placement import Reservation
+from lightning_rl.rollouts.ray.session import get_results, is_ready, kill_actors, start_ray, stop_ray
 from lightning_rl.rollouts.ray.transport import RayTransport
 
-__all__ = ["ActorSet", "RayWorkerSet", "as_remote", "end", "fetched", "is_ready", "start_ray"]
+__all__ = ["ActorSet", "RayWorkerSet", "as_remote", "get_results", "is_ready", "kill_actors", "start_ray"]
 
 
 class RayWorkerSet(ProcessWorkerSet):
-    """The verbs of `WorkerSet`, with the workers in `num_workers` Ray actors.
+    """The methods of `WorkerSet`, with the workers in `num_workers` Ray actors.
 
     Args:
         env, policy, worker_indices, num_workers, limits, worker_options: as `ProcessWorkerSet`.
-        ray_options: keywords of `start_ray`, and where the processes shall be: placement, resources,
-            placement_timeout_s (those of `Room`); on a cluster that was joined room is reserved even without them.
-        num_cpus: cores that each process takes of a session without such a room.
+        ray_options: keywords of `start_ray`, and of the placement of the processes: placement, resources,
+            placement_timeout_s (those of `Reservation`); on a cluster that was joined, resources are reserved even
+            without them.
+        num_cpus: cores that each process takes of a session without such a reservation.
 
     Raises:
         ConfigError: the cluster has no room for them.
@@ -44,34 +45,34 @@ class RayWorkerSet(ProcessWorkerSet):
         **worker_options: Any,
     ) -> None:
         session, where = placement_of(ray_options or {})
-        self.owns_ray, self.room = start_ray(num_workers, **session), None
+        self.owns_ray, self.reservation = start_ray(num_workers, **session), None
         try:
-            self.room = None if where is None else Room(num_workers, **where)
+            self.reservation = None if where is None else Reservation(num_workers, **where)
             transport = RayTransport(
-                RolloutProcess, {"num_cpus": num_cpus} if self.room is None else self.room.options()
+                RolloutProcess, {"num_cpus": num_cpus} if self.reservation is None else self.reservation.options()
             )
             super().__init__(
                 transport, env, policy, worker_indices, num_workers=num_workers, limits=limits, **worker_options
             )
         except BaseException:
-            self._leave()
+            self._release()
             raise
 
     def stop(self) -> None:
         """End the processes, and the Ray session if this set started it; safe to call again."""
         super().stop()
-        self._leave()
+        self._release()
 
-    def _leave(self) -> None:
-        if self.room is not None:
-            self.room.leave()
+    def _release(self) -> None:
+        if self.reservation is not None:
+            self.reservation.release()
         if self.owns_ray:
             self.owns_ray = False
             stop_ray()
 
 
 def placement_of(ray_options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The keywords of `start_ray`, and those of the `Room`; `None` where there is nothing to reserve."""
+    """The keywords of `start_ray`, and those of the `Reservation`; `None` if nothing is to be reserved."""
     session = dict(ray_options)
     names = {"placement": "placement", "resources": "resources", "placement_timeout_s": "timeout_s"}
     where = {names[name]: session.pop(name) for name in names if name in session}

@@ -26,7 +26,7 @@ class Here:
 def test_exploration_follows_the_steps_of_the_learner(monkeypatch: pytest.MonkeyPatch) -> None:
     """ε of a worker that knows of no steps stays at 1."""
     monkeypatch.setattr(ray_actors.ray, "put", lambda value: value)
-    monkeypatch.setattr(ray_actors, "fetch", lambda references: references)
+    monkeypatch.setattr(ray_actors, "get_worker_results", lambda references: references)
     config = {"seed": 1, "exploration": {"type": "epsilon_greedy"}}
     local, remote = (RolloutWorker("CartPole-v1", DQN, policy_config=config, worker_index=index) for index in range(2))
     local.policy.env_steps = 1_000_000

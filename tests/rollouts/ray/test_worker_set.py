@@ -101,7 +101,7 @@ def test_an_environment_s_failure_comes_with_its_own_traceback(where: str, messa
             workers.sample()
         finally:
             workers.stop()
-    assert "test_ray_workers.py" in str(error.value)
+    assert "test_worker_set.py" in str(error.value)
 
 
 def test_a_worker_class_becomes_an_actor(policy: PPO) -> None:

@@ -1,4 +1,4 @@
-"""Notices an environment that leaves its observation space after the check before the run, which takes 20 steps."""
+"""Warns about observations out of bounds, also after the check before the run, which takes 20 steps only."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from gymnasium import Space, spaces
 
 from lightning_rl.spaces import leaf_spaces, leaf_values
 
-__all__ = ["SpaceWatch"]
+__all__ = ["ObsBoundsCheck"]
 
 log = logging.getLogger(__name__)
 
-EVERY = 1000  # env steps of a worker between two looks
+CHECK_EVERY = 1000  # env steps of a worker between two checks
 
 
-class SpaceWatch:
+class ObsBoundsCheck:
     """Compares a worker's latest observations with the bounds of their space, once in 1000 env steps.
 
-    Bounds alone: vector environments bring observations into the space's shape and dtype, or fail.
+    Only bounds are checked: vector environments bring observations into the space's shape and dtype, or fail.
 
     Args:
         space: of one environment's observations.
         where: names environment and worker in the warning.
 
     Attributes:
-        due: the env steps from which on `look` is wanted; never after it has found something, which is said once.
+        due: env steps at which to call `check` next; infinite after a warning, which is given once.
     """
 
     def __init__(self, space: Space[Any], where: str) -> None:
@@ -36,9 +36,9 @@ class SpaceWatch:
         self.bounds = [(place, path, *found) for place, (path, found) in enumerate(bounds) if found is not None]
         self.due = 0.0 if self.bounds else float("inf")
 
-    def look(self, obs: Any, env_steps: int) -> None:
+    def check(self, obs: Any, env_steps: int) -> None:
         """Warn if an observation of `[B, *]` is out of bounds."""
-        self.due = env_steps + EVERY
+        self.due = env_steps + CHECK_EVERY
         leaves = leaf_values(self.space, obs)
         for place, path, low, high in self.bounds:
             values = np.asarray(leaves[place])

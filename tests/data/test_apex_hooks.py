@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from lightning_rl.data.initial_priorities import InitialPriorities, initial_priorities
+from lightning_rl.data.apex_hooks import InitialPriorities, initial_priorities
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import DQN, SAC, SimpleQ

@@ -1,4 +1,4 @@
-"""Ape-X: the workers themselves say how surprising their new rows are, so that nobody has to look at all of them."""
+"""Worker hooks of Ape-X: the workers clip rewards and compute the first priorities of their rows."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from lightning_rl.replay.buffer import REPLAY_COLUMNS, ReplayBuffer
 from lightning_rl.replay.ring import SAMPLEABLE
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["ClippedRewards", "InitialPriorities", "initial_priorities"]
+__all__ = ["ClipRewards", "InitialPriorities", "initial_priorities"]
 
 
-class ClippedRewards:
-    """A worker's hook: rewards are clipped, if the policy clips them, for a fragment goes to a shard as it is."""
+class ClipRewards:
+    """Clips rewards, if the policy does, in the worker; the shards store fragments as they come."""
 
     def on_sample_end(self, *, worker: Any, samples: SampleBatch) -> None:
-        """A worker has collected a fragment."""
+        """Change a fragment that the worker has collected."""
         samples["rewards"] = worker.policy.learner.clipped_rewards(samples.rewards)
 
 
-class InitialPriorities(ClippedRewards):
-    """A worker's hook: its fragments get the column "priorities" `[T, B]`. Horgan et al. 2018, arXiv:1803.00933.
+class InitialPriorities(ClipRewards):
+    """Adds the column "priorities" `[T, B]` to fragments. Horgan et al. 2018, arXiv:1803.00933.
 
-    Rewards are clipped before: the errors are those of the rows as they will be learned from.
+    Rewards are clipped first, so the errors are those of the rows that the policy will learn from.
 
     Args:
         n_step: rewards that a row sums.
@@ -36,7 +36,7 @@ class InitialPriorities(ClippedRewards):
         self.n_step = n_step
 
     def on_sample_end(self, *, worker: Any, samples: SampleBatch) -> None:
-        """A worker has collected a fragment."""
+        """Change a fragment that the worker has collected."""
         super().on_sample_end(worker=worker, samples=samples)
         samples["priorities"] = initial_priorities(worker.policy, samples, self.n_step)
 
@@ -44,11 +44,11 @@ class InitialPriorities(ClippedRewards):
 def initial_priorities(policy: Any, fragment: SampleBatch, n_step: int) -> Tensor:
     """|TD error| of each row of a fragment `[T, B]`, 0 where there is no experience.
 
-    Rows are as a replay buffer gives them when the fragment is all that it knows: sums stop at its end. A last row
-    whose next action mask comes with the next fragment has the largest error of the others.
+    The rows are those of a replay buffer that holds this fragment only: n-step sums stop at its end. A last row whose
+    next action mask comes with the next fragment gets the largest error of the other rows.
 
     Args:
-        policy: `policy.learner.initial_priorities(rows)` gives the errors, by the weights that act.
+        policy: `policy.learner.initial_priorities(rows)` gives the errors, with the weights that act.
         fragment: `[T, B, …]`.
         n_step: rewards that a row sums.
     """

@@ -14,7 +14,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.check import check_env
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.rollouts.space_watch import EVERY, SpaceWatch
+from lightning_rl.rollouts.obs_bounds_check import CHECK_EVERY, ObsBoundsCheck
 
 
 class Leaves(gym.Env[np.ndarray, int]):
@@ -38,7 +38,7 @@ def test_an_environment_that_leaves_its_space_after_step_50_is_named_once(caplog
     creator = EnvCreator(Leaves)
     worker = RolloutWorker(creator, PPO(*creator.spaces()), num_envs=2, fragment_length=64)
     with caplog.at_level(logging.WARNING):
-        for _ in range(3 * EVERY // 128):
+        for _ in range(3 * CHECK_EVERY // 128):
             assert worker.sample().count > 0
     (record,) = caplog.records
     assert "Leaves" in record.message and "of worker 0 left its observation_space" in record.message
@@ -63,13 +63,13 @@ def test_an_environment_that_leaves_its_space_after_step_50_is_named_once(caplog
 def test_every_kind_of_space_has_bounds(
     space: Any, inside: Any, outside: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watch = SpaceWatch(space, "it")
-    watch.look(inside, 10)
-    assert watch.due == 10 + EVERY and not caplog.records
-    watch.look(outside, 10)
+    watch = ObsBoundsCheck(space, "it")
+    watch.check(inside, 10)
+    assert watch.due == 10 + CHECK_EVERY and not caplog.records
+    watch.check(outside, 10)
     assert watch.due == float("inf") and len(caplog.records) == 1
 
 
 @pytest.mark.parametrize("space", [spaces.Box(0, 255, (2, 2), np.uint8), spaces.Box(-np.inf, np.inf, (3,))])
 def test_what_cannot_be_left_is_never_looked_at(space: Any) -> None:
-    assert SpaceWatch(space, "it").due == float("inf")
+    assert ObsBoundsCheck(space, "it").due == float("inf")

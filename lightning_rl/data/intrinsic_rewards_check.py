@@ -1,4 +1,4 @@
-"""Where intrinsic rewards cannot be scaled by running returns: the learner follows them, not the workers."""
+"""Refuses normalised intrinsic rewards for DataModules whose fragments do not continue each other."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import Any
 
 from lightning_rl.errors import ConfigError
 
-__all__ = ["check_no_running_returns"]
+__all__ = ["check_intrinsic_rewards"]
 
 
-def check_no_running_returns(policy: Any, because: str, instead: str) -> None:
-    """Refuse what needs fragments that continue each other: intrinsic rewards that are normalised.
+def check_intrinsic_rewards(policy: Any, because: str, instead: str) -> None:
+    """Refuse an exploration that divides intrinsic rewards by the deviation of their running return.
 
     Args:
         policy: that learns.
-        because: what fragments do here instead.
-        instead: a setting with which they continue each other.
+        because: the end of a sentence: why fragments do not continue each other.
+        instead: advice: a setting with which they do.
 
     Raises:
-        ConfigError: the policy's exploration pays such rewards.
+        ConfigError: the policy's exploration has such rewards.
     """
     for part in policy.exploration.modules():
         if getattr(part, "normaliser", None) is not None:

@@ -104,10 +104,10 @@ def cpu_ms(do: Callable[[], Any], times: int, clock: Callable[[], float] = time.
 
 # -- simulated workers ------------------------------------------------------------------------------------------------
 class SteadyTransport:
-    """Processes that answer a second after they were asked, on a clock that moves when somebody waits.
+    """Processes that do each request in a second, on a clock that only moves in `wait`.
 
-    All take equally long, so what ends next is what was asked first: the transport itself costs the same for any number
-    of processes, and a difference is the supervisor's.
+    All take equally long, so requests end in the order of submission: the transport itself costs the same for any
+    number of processes, and a difference is the supervisor's.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Ape-X: how acting, storing and learning are tied together when nobody waits for anybody."""
+"""Ape-X: the ratio of acting, storing and learning when all three go on at the same time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.rollouts.worker_results import SampleReference
 from lightning_rl.runs import run
-from tests.rollouts.ray.test_worker_set import PROGRAM, descendants
+from tests.rollouts.ray.programs import PROGRAM, descendants
 
 SMALL = [
     "env=cartpole",
@@ -49,7 +49,7 @@ def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
     return composed
 
 
-def trained(run_dir: Path, *overrides: str, resume: bool = False) -> tuple[Any, Any]:
+def train(run_dir: Path, *overrides: str, resume: bool = False) -> tuple[Any, Any]:
     """Policy and DataModule of a finished run whose processes, if any, are gone."""
     policy, datamodule, trainer = run.build(config(run_dir, *overrides))
     last = run_dir / "checkpoints" / "last.ckpt"
@@ -69,11 +69,11 @@ class Diary:
             yield item
 
 
-def noted(workers: Any, policy: Any, replay: Any) -> Iterator[Any]:
+def recording_plan(workers: Any, policy: Any, replay: Any) -> Iterator[Any]:
     return Diary()(workers, policy, replay)
 
 
-def held_ratio(total: int, intensity: float) -> None:
+def assert_ratio(total: int, intensity: float) -> None:
     """What `Diary` saw: never a gradient step too many, and none missing in the end."""
     assert Diary.events[-1][1] >= total
     for kind, env_steps, gradient_steps in Diary.events:
@@ -86,26 +86,26 @@ def held_ratio(total: int, intensity: float) -> None:
 @pytest.mark.parametrize("intensity", [0.25, 2.0])
 def test_gradient_steps_come_as_soon_as_they_are_due(tmp_path: Path, intensity: float) -> None:
     Diary.events = []
-    trained(
+    train(
         tmp_path / "run",
         "total_env_steps=100",
         f"data.training_intensity={intensity}",
-        f"data.plan={__name__}:noted",
+        f"data.plan={__name__}:recording_plan",
     )
-    held_ratio(100, intensity)
+    assert_ratio(100, intensity)
 
 
 def test_workers_take_turns_and_fragments_go_to_shards_in_turn(tmp_path: Path) -> None:
     """Worker 0 fills shard 0, as there are two of each."""
-    _, datamodule = trained(tmp_path / "run", "total_env_steps=30", "data.learning_starts=40")
+    _, datamodule = train(tmp_path / "run", "total_env_steps=30", "data.learning_starts=40")
     buffers = [shard.object.buffer for shard in datamodule.replay.shards]
     assert [buffer.added for buffer in buffers] == pytest.approx([16, 16], abs=2)  # resets are no steps
     assert datamodule.replay.shards[0].object.buffer.capacity == 100
 
 
-def test_rows_begin_with_the_errors_that_their_worker_found(tmp_path: Path) -> None:
+def test_rows_begin_with_the_initial_priorities_of_their_worker(tmp_path: Path) -> None:
     """Before learning starts, the leaf of every row is (|δ| + ε)^α, by the first weights; a fragment in each shard."""
-    policy, datamodule = trained(tmp_path / "run", "total_env_steps=16", "data.learning_starts=40")
+    policy, datamodule = train(tmp_path / "run", "total_env_steps=16", "data.learning_starts=40")
     buffer = datamodule.replay.shards[1].object.buffer
     ring = buffer.ring
     slots = np.flatnonzero(ring.flags >= 128)
@@ -115,18 +115,18 @@ def test_rows_begin_with_the_errors_that_their_worker_found(tmp_path: Path) -> N
     np.testing.assert_allclose(buffer.tree.get(slots), (errors + 1e-6) ** 0.6, rtol=1e-4)
 
 
-def test_without_initial_priorities_all_new_rows_are_alike(tmp_path: Path) -> None:
+def test_without_initial_priorities_all_new_rows_have_the_same_priority(tmp_path: Path) -> None:
     overrides = ["total_env_steps=30", "data.learning_starts=40", "data.initial_priorities=false"]
-    _, datamodule = trained(tmp_path / "run", *overrides)
+    _, datamodule = train(tmp_path / "run", *overrides)
     buffer = datamodule.replay.shards[0].object.buffer
     assert set(buffer.tree.get(np.flatnonzero(buffer.ring.flags >= 128))) == {1.0}
 
 
 @pytest.mark.parametrize("key", ["initial_priorities", "prioritized"])
-def test_rewards_are_clipped_whoever_computes_priorities(tmp_path: Path, key: str) -> None:
+def test_rewards_in_shards_are_clipped_with_and_without_initial_priorities(tmp_path: Path, key: str) -> None:
     """CartPole pays 1; a wrapper that pays 5 is clipped to 1 again."""
     overrides = ["total_env_steps=30", "data.learning_starts=40", f"data.{key}=false", "policy.reward_filter=clip"]
-    _, datamodule = trained(tmp_path / "run", *overrides, f"env.wrappers=[{__name__}:PaysFive]")
+    _, datamodule = train(tmp_path / "run", *overrides, f"env.wrappers=[{__name__}:PaysFive]")
     buffer = datamodule.replay.shards[0].object.buffer
     assert set(buffer.ring.columns.array("rewards")[buffer.ring.flags >= 128]) == {1.0}
 
@@ -140,12 +140,12 @@ class PaysFive(gym.RewardWrapper):
 
 
 def test_learning_changes_priorities(tmp_path: Path) -> None:
-    _, datamodule = trained(tmp_path / "run", "total_env_steps=150", "data.training_intensity=1.0")
+    _, datamodule = train(tmp_path / "run", "total_env_steps=150", "data.training_intensity=1.0")
     for shard in datamodule.replay.shards:
-        assert updated(shard.object.buffer.state_dict()) > 10
+        assert count_updates(shard.object.buffer.state_dict()) > 10
 
 
-def updated(state: dict[str, Any]) -> int:
+def count_updates(state: dict[str, Any]) -> int:
     """Rows of a saved buffer whose priority is no longer the one that their worker gave."""
     ring = state["ring"]
     (given,) = (column["rows"] for column in ring["columns"] if column["path"] == ["priorities"])
@@ -155,10 +155,10 @@ def updated(state: dict[str, Any]) -> int:
     return int((changed & drawable).sum())
 
 
-def test_metrics_tell_how_late_priorities_were(tmp_path: Path) -> None:
+def test_metrics_report_late_priority_updates(tmp_path: Path) -> None:
     """Batches drawn long ahead, from shards that hold hardly more than one."""
     overrides = ["data.capacity=40", "data.requests_per_shard=8", "data.training_intensity=0.5"]
-    policy, datamodule = trained(tmp_path / "run", "total_env_steps=200", *overrides)
+    policy, datamodule = train(tmp_path / "run", "total_env_steps=200", *overrides)
     assert datamodule.replay.late_updates > 0
     metrics = datamodule_metrics(policy, datamodule)
     assert metrics["replay/late_updates"] == datamodule.replay.late_updates
@@ -171,22 +171,22 @@ def datamodule_metrics(policy: Any, datamodule: Any) -> dict[str, float]:
     return datamodule.pop_iteration_metrics()
 
 
-def test_statistics_of_observations_see_every_fragment(tmp_path: Path) -> None:
-    policy, _ = trained(tmp_path / "run", "total_env_steps=60", "policy.observation_filter=mean_std")
+def test_observation_filters_take_in_every_fragment(tmp_path: Path) -> None:
+    policy, _ = train(tmp_path / "run", "total_env_steps=60", "policy.observation_filter=mean_std")
     assert int(policy.observation_filter.moments.count) == policy.env_steps >= 60
 
 
-def test_any_algorithm_with_td_errors_can_be_fed(tmp_path: Path) -> None:
+def test_data_apex_feeds_every_algorithm_with_td_errors(tmp_path: Path) -> None:
     overrides = ["policy=sac", "env=pendulum", "data=apex", "workers=apex"]
-    policy, datamodule = trained(tmp_path / "run", *SMALL[1:], *overrides, "total_env_steps=60")
+    policy, datamodule = train(tmp_path / "run", *SMALL[1:], *overrides, "total_env_steps=60")
     assert policy.gradient_steps == 8 and len(datamodule.replay) == 64
 
 
-def test_models_with_memory_need_the_largest_priority_for_new_sequences(tmp_path: Path) -> None:
+def test_recurrent_models_need_initial_priorities_false(tmp_path: Path) -> None:
     sequences = ["policy=r2d2", "data=apex", *SMALL[1:], "data.sequence_length=4", "data.batch_size=4"]
     with pytest.raises(ConfigError, match=r"sequences.* set data\.initial_priorities=false"):
-        trained(tmp_path / "refused", *sequences, "total_env_steps=60")
-    policy, _ = trained(tmp_path / "run", *sequences, "data.initial_priorities=false", "total_env_steps=60")
+        train(tmp_path / "refused", *sequences, "total_env_steps=60")
+    policy, _ = train(tmp_path / "run", *sequences, "data.initial_priorities=false", "total_env_steps=60")
     assert policy.gradient_steps == int((policy.env_steps - 32) * 0.25) > 0
 
 
@@ -204,7 +204,7 @@ def test_models_with_memory_need_the_largest_priority_for_new_sequences(tmp_path
         (["data.learning_starts=31"], "learning_starts=31 for 2 shards .* raise it to 32"),
     ],
 )
-def test_numbers_that_do_not_fit_are_refused_before_anything_starts(
+def test_sizes_that_do_not_fit_are_refused_before_workers_start(
     tmp_path: Path, overrides: list[str], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -213,10 +213,10 @@ def test_numbers_that_do_not_fit_are_refused_before_anything_starts(
 
 def test_an_on_policy_algorithm_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="data=on_policy"):
-        trained(tmp_path / "run", "policy=ppo", "data=apex", *SMALL[1:], "policy.minibatches=1")
+        train(tmp_path / "run", "policy=ppo", "data=apex", *SMALL[1:], "policy.minibatches=1")
 
 
-def test_more_than_one_learner_is_refused() -> None:
+def test_several_ranks_are_refused() -> None:
     env = EnvCreator("CartPole-v1")
     datamodule = ApexDataModule(env)
     datamodule.trainer = type("TwoRanks", (), {"world_size": 2})()  # type: ignore[assignment]
@@ -227,9 +227,9 @@ def test_more_than_one_learner_is_refused() -> None:
 @pytest.mark.parametrize("half", [64, 72])
 def test_in_one_process_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, half: int) -> None:
     overrides = ["data.requests_per_shard=3", f"checkpoint.every_env_steps={half}", "data.training_intensity=0.3"]
-    whole, its_data = trained(tmp_path / "whole", "total_env_steps=128", *overrides)
-    trained(tmp_path / "parts", f"total_env_steps={half}", *overrides)
-    parts, their_data = trained(tmp_path / "parts", "total_env_steps=128", *overrides, resume=True)
+    whole, its_data = train(tmp_path / "whole", "total_env_steps=128", *overrides)
+    train(tmp_path / "parts", f"total_env_steps={half}", *overrides)
+    parts, their_data = train(tmp_path / "parts", "total_env_steps=128", *overrides, resume=True)
     assert whole.gradient_steps == parts.gradient_steps > 20
     for name, weights in whole.get_weights().items():
         assert np.array_equal(weights, parts.get_weights()[name]), name
@@ -238,9 +238,9 @@ def test_in_one_process_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, 
         assert torch.equal(*leaves)
 
 
-# -- staleness, with workers whose haste is given ---------------------------------------------------------------------
+# -- staleness, with workers of given speed ---------------------------------------------------------------------
 class Lagging:
-    """Two requests are always out; they come back in order, each with 8 steps."""
+    """Two requests are always in flight; they are done in order, each with 8 steps."""
 
     def __init__(self) -> None:
         self.waiting: list[int] = []
@@ -303,28 +303,28 @@ def test_learning_waits_for_workers_with_old_weights(limit: int, staleness: int)
 # -- processes --------------------------------------------------------------------------------------------------------
 def test_running_intrinsic_returns_of_several_workers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"RND .* of 2 workers .*set exploration\.normalize=false"):
-        trained(tmp_path / "run", "total_env_steps=64", "exploration=rnd", "workers.logical_workers=2")
+        train(tmp_path / "run", "total_env_steps=64", "exploration=rnd", "workers.logical_workers=2")
 
 
 @pytest.mark.ray
-def test_processes_act_replay_and_learn_and_a_checkpoint_goes_on(tmp_path: Path) -> None:
+def test_processes_act_and_replay_and_a_run_resumes_from_its_checkpoint(tmp_path: Path) -> None:
     import ray
 
     Diary.events = []
-    overrides = ["workers.num_workers=2", "data.training_intensity=0.5", f"data.plan={__name__}:noted"]
+    overrides = ["workers.num_workers=2", "data.training_intensity=0.5", f"data.plan={__name__}:recording_plan"]
     overrides += ["data.capacity=2000", "data.max_staleness=10"]
-    policy, datamodule = trained(tmp_path / "run", "total_env_steps=400", *overrides)
-    held_ratio(400, 0.5)
+    policy, datamodule = train(tmp_path / "run", "total_env_steps=400", *overrides)
+    assert_ratio(400, 0.5)
     assert not ray.is_initialized() and datamodule.workers is None
     saved = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["ApexDataModule"]
     assert saved["ratio"]["taken"] == policy.gradient_steps
     shards = saved["replay"]["shards"]
     assert sum(shard["added"] for shard in shards) == policy.env_steps
     assert abs(shards[0]["added"] - shards[1]["added"]) < 100
-    assert all(updated(shard) > 20 for shard in shards)
+    assert all(count_updates(shard) > 20 for shard in shards)
 
     Diary.events = []
-    again, _ = trained(tmp_path / "run", "total_env_steps=600", *overrides, resume=True)
+    again, _ = train(tmp_path / "run", "total_env_steps=600", *overrides, resume=True)
     assert Diary.events[0][1] > policy.env_steps and Diary.events[0][2] >= policy.gradient_steps
     assert again.gradient_steps == int((again.env_steps - 32) * 0.5)
     saved = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["ApexDataModule"]
@@ -335,9 +335,9 @@ def test_processes_act_replay_and_learn_and_a_checkpoint_goes_on(tmp_path: Path)
 def test_fragments_of_processes_hold_initial_priorities_of_their_weights(tmp_path: Path) -> None:
     """Nothing was learned: the learner's weights are those of the workers. One process has two of the three."""
     overrides = ["workers.num_workers=2", "workers.logical_workers=3", "data.learning_starts=300", "data.n_step=1"]
-    policy, _ = trained(tmp_path / "run", "total_env_steps=200", *overrides)
+    policy, _ = train(tmp_path / "run", "total_env_steps=200", *overrides)
     saved = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)["ApexDataModule"]
-    _, datamodule = trained(tmp_path / "here", "total_env_steps=30", "data.learning_starts=300", "data.n_step=1")
+    _, datamodule = train(tmp_path / "here", "total_env_steps=30", "data.learning_starts=300", "data.n_step=1")
     datamodule.replay.load_state_dict(saved["replay"])
     for shard in datamodule.replay.shards:
         buffer = shard.object.buffer
@@ -349,7 +349,7 @@ def test_fragments_of_processes_hold_initial_priorities_of_their_weights(tmp_pat
 @pytest.mark.ray
 def test_observation_statistics_work_with_processes(tmp_path: Path) -> None:
     overrides = ["workers.num_workers=1", "policy.observation_filter=mean_std"]
-    policy, _ = trained(tmp_path / "run", "total_env_steps=100", *overrides)
+    policy, _ = train(tmp_path / "run", "total_env_steps=100", *overrides)
     assert int(policy.observation_filter.moments.count) == policy.env_steps >= 100
 
 
@@ -371,17 +371,17 @@ def test_no_process_is_left_behind(ending: str, tmp_path: Path) -> None:
     )
     try:
         if ending == "ctrl-c":
-            assert reached(lambda: sum("ReplayShard" in command for command in descendants(group)) == 2, 60)
-            assert reached((tmp_path / "run" / "metrics.csv").exists, 60)
+            assert wait_for(lambda: sum("ReplayShard" in command for command in descendants(group)) == 2, 60)
+            assert wait_for((tmp_path / "run" / "metrics.csv").exists, 60)
             process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == {"success": 0, "ctrl-c": 130}[ending], errors
-        assert reached(lambda: descendants(group) == [], 15)
+        assert wait_for(lambda: descendants(group) == [], 15)
     finally:
         process.kill()
 
 
-def reached(state: Callable[[], bool], seconds: float) -> bool:
+def wait_for(state: Callable[[], bool], seconds: float) -> bool:
     """Wait for it, but not longer than so many seconds."""
     deadline = time.monotonic() + seconds
     while not state() and time.monotonic() < deadline:

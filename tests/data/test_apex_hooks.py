@@ -22,7 +22,7 @@ CARTPOLE = EnvCreator("CartPole-v1")
 SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [16]}, "gamma": 0.9, "seed": 3}
 
 
-def disagreeing(**keywords: Any) -> ApexDQN:
+def policy_with_errors(**keywords: Any) -> ApexDQN:
     """A policy whose target network is another one than its own."""
     policy = ApexDQN(*CARTPOLE.spaces(), **{**SMALL, "exploration": {"type": "random"}, **keywords})
     with torch.no_grad(), torch.random.fork_rng():
@@ -32,7 +32,7 @@ def disagreeing(**keywords: Any) -> ApexDQN:
     return policy
 
 
-def collected(policy: Any, length: int = 60, **options: Any) -> SampleBatch:
+def collect(policy: Any, length: int = 60, **options: Any) -> SampleBatch:
     return RolloutWorker(CARTPOLE, policy, num_envs=3, fragment_length=length, seed=2, **options).sample()
 
 
@@ -66,18 +66,18 @@ def by_hand(policy: DQN, fragment: SampleBatch, n_step: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_they_are_the_errors_of_the_rows_as_they_will_be_replayed(n_step: int) -> None:
-    policy = disagreeing()
-    fragment = collected(policy, callbacks=[InitialPriorities(n_step)])
+def test_initial_priorities_are_the_td_errors_of_the_rows_that_a_buffer_would_draw(n_step: int) -> None:
+    policy = policy_with_errors()
+    fragment = collect(policy, callbacks=[InitialPriorities(n_step)])
     assert fragment.terminated.any() and not fragment.valid.all()
     expected = by_hand(policy, fragment, n_step)
     assert expected.std() > 0.1  # rows differ, so a mix-up shows
     assert_close(fragment["priorities"], expected, atol=1e-4, rtol=1e-4)
 
 
-def test_rewards_are_clipped_before_their_errors_are_computed() -> None:
-    policy = disagreeing(reward_filter="sign")
-    fragment = collected(policy)
+def test_rewards_are_clipped_before_initial_priorities_are_computed() -> None:
+    policy = policy_with_errors(reward_filter="sign")
+    fragment = collect(policy)
     fragment["rewards"] = fragment.rewards * 7.0
     worker = type("Worker", (), {"policy": policy})
     InitialPriorities(3).on_sample_end(worker=worker, samples=fragment)
@@ -85,23 +85,23 @@ def test_rewards_are_clipped_before_their_errors_are_computed() -> None:
     assert_close(fragment["priorities"], by_hand(policy, fragment, 3), atol=1e-4, rtol=1e-4)
 
 
-def test_the_hook_of_a_user_comes_first() -> None:
+def test_hooks_of_a_user_run_before_initial_priorities_are_computed() -> None:
     """It doubles the rewards; the errors are those of doubled rewards."""
 
     class Doubles:
         def on_sample_end(self, *, worker: Any, samples: SampleBatch) -> None:
             samples["rewards"] = samples.rewards * 2.0
 
-    policy = disagreeing()
-    fragment = collected(policy, callbacks=[Doubles(), InitialPriorities(3)])
+    policy = policy_with_errors()
+    fragment = collect(policy, callbacks=[Doubles(), InitialPriorities(3)])
     assert fragment.rewards.max() == 2.0
     assert_close(fragment["priorities"], by_hand(policy, fragment, 3), atol=1e-4, rtol=1e-4)
 
 
-def test_a_fragment_without_experience_has_none() -> None:
+def test_a_fragment_without_experience_has_initial_priorities_of_zero() -> None:
     """One row, which is the reset after an end."""
-    policy = disagreeing()
-    fragment = collected(policy)
+    policy = policy_with_errors()
+    fragment = collect(policy)
     step, env = (~fragment.valid).nonzero()[0].tolist()
     reset = SampleBatch(
         {name: column[step : step + 1 + (name == "obs"), env : env + 1] for name, column in fragment.items()}
@@ -109,9 +109,9 @@ def test_a_fragment_without_experience_has_none() -> None:
     assert initial_priorities(policy, reset, 3).tolist() == [[0.0]]
 
 
-def test_a_last_row_whose_next_mask_is_not_known_gets_the_largest_error() -> None:
-    policy = disagreeing()
-    fragment = collected(policy)
+def test_a_last_row_whose_next_action_mask_is_unknown_gets_the_largest_error() -> None:
+    policy = policy_with_errors()
+    fragment = collect(policy)
     fragment["action_mask"] = torch.ones(*fragment.valid.shape, 2, dtype=torch.bool)
     assert fragment.valid[-1].any()
     priorities, plain = initial_priorities(policy, fragment, 1), by_hand(policy, fragment, 1)
@@ -122,15 +122,15 @@ def test_a_last_row_whose_next_mask_is_not_known_gets_the_largest_error() -> Non
     assert waiting.any() and (priorities[waiting] == priorities[known].max()).all()
 
 
-def test_they_follow_the_weights() -> None:
-    policy, fragment = disagreeing(), collected(disagreeing())
+def test_initial_priorities_follow_the_weights() -> None:
+    policy, fragment = policy_with_errors(), collect(policy_with_errors())
     before = initial_priorities(policy, fragment, 3)
     with torch.no_grad():
         next(iter(policy.model.parameters())).mul_(2.0)
     assert not torch.allclose(before, initial_priorities(policy, fragment, 3))
 
 
-def test_they_leave_weights_gradients_mode_and_random_numbers_alone() -> None:
+def test_initial_priorities_change_no_weights_gradients_mode_or_random_state() -> None:
     """SAC's error draws actions; these come from the fragment's seed."""
     env = EnvCreator("Pendulum-v1")
     policy = SAC(*env.spaces(), **SMALL).train()
@@ -144,13 +144,13 @@ def test_they_leave_weights_gradients_mode_and_random_numbers_alone() -> None:
     assert all(np.array_equal(weights[name], value) for name, value in policy.get_weights().items())
 
 
-def test_rewards_that_are_scaled_in_learning_are_scaled_here() -> None:
+def test_initial_priorities_scale_rewards_as_learning_does() -> None:
     """Two policies, one of which divides rewards by a deviation that it has not seen yet: by √1e-8."""
-    fragment = collected(disagreeing())
+    fragment = collect(policy_with_errors())
     buffer = ReplayBuffer(1000, gamma=0.9)
     buffer.add(fragment)
     rows = buffer.sample(50, np.random.default_rng(1))
-    scaled, plain = disagreeing(reward_filter="return_std"), disagreeing()
+    scaled, plain = policy_with_errors(reward_filter="return_std"), policy_with_errors()
     fragment["t"] = torch.zeros_like(fragment.t)
     scaled.reward_filter.update(fragment)
     by_learning = rows.copy()
@@ -172,4 +172,4 @@ class WithoutErrors(SimpleQ):
 def test_an_algorithm_without_td_errors_is_refused() -> None:
     policy = WithoutErrors(*CARTPOLE.spaces(), **SMALL)
     with pytest.raises(ConfigError, match=r"WithoutErrors\.loss does not set .*data\.initial_priorities=false"):
-        initial_priorities(policy, collected(policy), 1)
+        initial_priorities(policy, collect(policy), 1)

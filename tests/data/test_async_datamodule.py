@@ -1,4 +1,4 @@
-"""Asynchronous learning: who is asked for what with which weights, what is learned from, and what is let go."""
+"""Asynchronous learning: requests in flight and their weights, the batches, and which fragments are dropped."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Notes(RLCallback):
         self.reports.append(dict(result))
 
 
-def trained(run_dir: Path, *overrides: str, resume: bool = False) -> tuple[Any, Any, Notes]:
+def train(run_dir: Path, *overrides: str, resume: bool = False) -> tuple[Any, Any, Notes]:
     """Policy, DataModule and notes of a finished run whose processes, if any, are gone."""
     small = SMALL if "policy=dqn" not in overrides else [each for each in SMALL if not each.startswith("policy.")]
     composed = compose_config([*small, f"run_dir={run_dir}", *overrides])
@@ -77,7 +77,7 @@ def assert_same_weights(one: Any, other: Any) -> None:
 # -- in one process ---------------------------------------------------------------------------------------------------
 def test_workers_of_this_process_take_turns_with_the_newest_weights(tmp_path: Path) -> None:
     """Both start with a seeded reset of their own; then the first goes on where it was."""
-    policy, _, notes = trained(tmp_path, "total_env_steps=100")
+    policy, _, notes = train(tmp_path, "total_env_steps=100")
     first, second, third = notes.batches[:3]
     assert first.valid.shape == (8, 2) and not torch.equal(first.obs[0], second.obs[0])
     assert torch.equal(third.obs[0], first.obs[-1])
@@ -86,18 +86,18 @@ def test_workers_of_this_process_take_turns_with_the_newest_weights(tmp_path: Pa
     assert policy.env_steps == sum(int(batch.valid.sum()) for batch in notes.batches) >= 100
 
 
-def test_a_batch_joins_so_many_fragments(tmp_path: Path) -> None:
-    _, _, notes = trained(tmp_path, "total_env_steps=150", "data.fragments_per_batch=3")
+def test_a_batch_joins_fragments_per_batch_fragments(tmp_path: Path) -> None:
+    _, _, notes = train(tmp_path, "total_env_steps=150", "data.fragments_per_batch=3")
     assert {tuple(batch.valid.shape) for batch in notes.batches} == {(8, 6)}
     one, two = notes.batches[:2]
     assert torch.equal(two.obs[0, 2:4], one.obs[-1, 4:])  # 0 1 0, 1 0 1: worker 0 after its second turn
 
 
-def test_any_algorithm_that_learns_from_rollouts_can_be_fed_and_one_that_replays_cannot(tmp_path: Path) -> None:
-    policy, _, _ = trained(tmp_path / "ppo", "total_env_steps=60", "policy=ppo", "data=async", "policy.minibatches=2")
+def test_data_async_feeds_algorithms_of_rollouts_and_refuses_those_of_replay(tmp_path: Path) -> None:
+    policy, _, _ = train(tmp_path / "ppo", "total_env_steps=60", "policy=ppo", "data=async", "policy.minibatches=2")
     assert policy.gradient_steps > 0
     with pytest.raises(ConfigError, match="DQN learns from replay: use data=apex"):
-        trained(tmp_path / "dqn", "policy=dqn", "data=async", "total_env_steps=60")
+        train(tmp_path / "dqn", "policy=dqn", "data=async", "total_env_steps=60")
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_any_algorithm_that_learns_from_rollouts_can_be_fed_and_one_that_replays
         ("data.order=fxed", r"order='fxed'; expected ready or fixed.*fixed"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(tmp_path: Path, override: str, message: str) -> None:
+def test_numbers_out_of_range_are_refused(tmp_path: Path, override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        trained(tmp_path, override, "total_env_steps=60")
+        train(tmp_path, override, "total_env_steps=60")
 
 
 def test_replay_without_slots_is_refused() -> None:
@@ -125,8 +125,8 @@ def test_replay_without_slots_is_refused() -> None:
 def test_scaled_intrinsic_rewards_are_refused(tmp_path: Path) -> None:
     """Fragments of several workers, and old ones, do not continue each other."""
     with pytest.raises(ConfigError, match=r"Curiosity .*data=async .*set exploration\.normalize=false"):
-        trained(tmp_path, "exploration=curiosity", "total_env_steps=60")
-    trained(tmp_path / "raw", "exploration=curiosity", "exploration.normalize=false", "total_env_steps=60")
+        train(tmp_path, "exploration=curiosity", "total_env_steps=60")
+    train(tmp_path / "raw", "exploration=curiosity", "exploration.normalize=false", "total_env_steps=60")
 
 
 def test_a_batch_with_nothing_but_resets_is_not_learned_from(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_batch_with_nothing_but_resets_is_not_learned_from(tmp_path: Path) -> 
     assert len(notes.batches) == policy.env_steps == 60 and all(bool(batch.valid.all()) for batch in notes.batches)
 
 
-def test_environments_can_be_cut_though_an_aggregator_is_dead(tmp_path: Path) -> None:
+def test_force_reset_succeeds_although_an_aggregator_has_died(tmp_path: Path) -> None:
     class Dead:
         def submit(self, method: str, *arguments: Any) -> Any:
             return self
@@ -158,9 +158,9 @@ def one_after_the_other(workers: Any, policy: Any, fragments: Any) -> Iterator[A
         yield from fragments.next_batch()
 
 
-def test_a_plan_of_ones_own_gives_the_batches(tmp_path: Path) -> None:
+def test_a_user_s_plan_gives_the_batches(tmp_path: Path) -> None:
     plans = [[], [f"data.plan={__name__}:one_after_the_other"]]
-    (one, *_), (other, *_) = (trained(tmp_path / str(len(plan)), "total_env_steps=150", *plan) for plan in plans)
+    (one, *_), (other, *_) = (train(tmp_path / str(len(plan)), "total_env_steps=150", *plan) for plan in plans)
     assert_same_weights(one, other)
 
 
@@ -178,7 +178,7 @@ def test_without_replay_fragments_are_side_by_side_and_shorter_ones_are_padded()
 
 
 @pytest.mark.parametrize("proportion", [0.25, 0.5, 1.0, 2.5])
-def test_old_fragments_come_again_in_proportion_and_only_the_latest_ones(proportion: float) -> None:
+def test_the_latest_fragments_are_replayed_in_proportion(proportion: float) -> None:
     """The very first fragment has none before it; after that 99 × p are replayed, each at most 5 new ones old."""
     joiner, replays = FragmentJoiner(proportion, replay_slots=5), 0
     for number in range(100):
@@ -190,7 +190,7 @@ def test_old_fragments_come_again_in_proportion_and_only_the_latest_ones(proport
     assert replays == int(99 * proportion)
 
 
-def test_what_comes_again_depends_on_the_seed_alone() -> None:
+def test_replayed_fragments_depend_on_the_seed_alone() -> None:
     drawn = []
     for seed in (1, 1, 2):
         joiner = FragmentJoiner(2.0, replay_slots=50)
@@ -199,13 +199,13 @@ def test_what_comes_again_depends_on_the_seed_alone() -> None:
 
 
 def test_a_run_with_replay_counts_new_steps_only(tmp_path: Path) -> None:
-    policy, _, notes = trained(tmp_path, "total_env_steps=200", "data.replay_proportion=1.0")
+    policy, _, notes = train(tmp_path, "total_env_steps=200", "data.replay_proportion=1.0")
     new = [int((batch.valid & ~batch.replayed).sum()) for batch in notes.batches]
     assert policy.env_steps == sum(new) < sum(int(batch.valid.sum()) for batch in notes.batches)
     assert notes.batches[-1].valid.shape == (8, 4)
 
 
-# -- requests, with workers whose haste is given ----------------------------------------------------------------------
+# -- requests, with workers of given speed ----------------------------------------------------------------------
 class Virtual:
     """Worker processes with a clock of their own: process `i` needs `durations[i]` for a fragment of 8 steps.
 
@@ -258,7 +258,7 @@ class Virtual:
         return {}
 
 
-def fed(workers: Virtual, batches: int, learning: float = 1.0, **keywords: Any) -> tuple[AsyncDataModule, list[int]]:
+def learn(workers: Virtual, batches: int, learning: float = 1.0, **keywords: Any) -> tuple[AsyncDataModule, list[int]]:
     """Learn so many batches, each of which takes `learning` of the clock; how old the weights of each were."""
     policy = IMPALA(*CARTPOLE.spaces(), model={"fcnet_hiddens": [4]})
     datamodule = AsyncDataModule(CARTPOLE, **keywords)
@@ -282,67 +282,67 @@ def fed(workers: Virtual, batches: int, learning: float = 1.0, **keywords: Any) 
 def test_the_learner_goes_on_while_a_slow_worker_acts() -> None:
     """A thousand times as slow as the other one: 50 batches of the fast one take what learning takes."""
     workers = Virtual(1.0, 1000.0)
-    fed(workers, 50)
+    learn(workers, 50)
     assert workers.received == [50, 0] and workers.clock < 55
 
 
-def test_in_fixed_order_it_waits_for_its_turn() -> None:
+def test_in_fixed_order_the_learner_waits_for_slow_workers() -> None:
     workers = Virtual(1.0, 100.0)
-    fed(workers, 10, order="fixed")
+    learn(workers, 10, order="fixed")
     assert workers.received == [5, 5] and workers.clock >= 500
 
 
 def test_workers_act_while_the_policy_learns() -> None:
     """Acting and learning take 1 each: together about 1 a batch, and not 2; even with one request at a time."""
     workers = Virtual(1.0)
-    _, ages = fed(workers, 50, requests_per_worker=1)
+    _, ages = learn(workers, 50, requests_per_worker=1)
     assert workers.clock < 52
     assert ages[0] == 0 and set(ages[1:]) == {1}
 
 
 @pytest.mark.parametrize(("limit", "age"), [(1, 1), (2, 2), (4, 4)])
-def test_weights_are_as_old_as_so_many_requests_ahead(limit: int, age: int) -> None:
-    _, ages = fed(Virtual(1.0), 30, requests_per_worker=limit)
+def test_staleness_is_the_number_of_requests_in_flight(limit: int, age: int) -> None:
+    _, ages = learn(Virtual(1.0), 30, requests_per_worker=limit)
     assert max(ages) == age == ages[-1]
 
 
-def test_requests_have_the_weights_of_now_and_weights_are_sent_once() -> None:
+def test_requests_are_sent_with_the_newest_weights_and_weights_are_stored_once() -> None:
     workers = Virtual(1.0, 1.0, 1.0)
-    datamodule, _ = fed(workers, 20)
-    assert workers.syncs == 20  # the last gradient step was not asked for yet
+    datamodule, _ = learn(workers, 20)
+    assert workers.syncs == 20  # no request has the weights of the last gradient step yet
     datamodule.submit_samples()
     assert workers.syncs == 21 and workers.weights == 20
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7])
-def test_no_batch_is_older_than_the_limit_and_what_is_dropped_is_counted(limit: int) -> None:
+def test_no_batch_is_staler_than_max_policy_lag_and_dropped_steps_are_counted(limit: int) -> None:
     """Process 1 needs 30 gradient steps for a fragment: too old for these limits, and the learner goes on."""
     workers = Virtual(1.0, 30.0)
-    datamodule, ages = fed(workers, 100, max_policy_lag=limit)
+    datamodule, ages = learn(workers, 100, max_policy_lag=limit)
     assert max(ages) <= limit
     assert datamodule.dropped == 8 * (sum(workers.received) - 100) > 0
     assert workers.received[1] >= 2 and workers.received[0] >= 97
 
 
-def test_nothing_is_dropped_where_the_limit_is_not_reached() -> None:
-    datamodule, ages = fed(Virtual(1.0, 30.0), 100, max_policy_lag=70)
+def test_no_fragment_is_dropped_below_max_policy_lag() -> None:
+    datamodule, ages = learn(Virtual(1.0, 30.0), 100, max_policy_lag=70)
     assert datamodule.dropped == 0 and 20 < max(ages) <= 70
 
 
 @pytest.mark.parametrize("room", [1, 3, 5])
-def test_outstanding_bytes_are_bounded_and_every_worker_gets_its_turn(room: int) -> None:
+def test_bytes_in_flight_are_bounded_and_every_worker_gets_its_turn(room: int) -> None:
     """Eight processes, two requests each, fragments of 1 MiB."""
     workers = Virtual(*[1.0] * 8, nbytes=2**20)
-    datamodule, _ = fed(workers, 200, max_outstanding_mb=float(room))
+    datamodule, _ = learn(workers, 200, max_outstanding_mb=float(room))
     assert workers.most == room and min(workers.received) >= 24
     datamodule.submit_samples()
     assert workers.inflight_samples == room
 
 
-def test_waiting_fragments_hold_requests_back() -> None:
-    """Room for 6; four wait for the fifth that makes a batch: two are asked for, and then the last one."""
+def test_waiting_fragments_count_against_the_bytes_in_flight() -> None:
+    """Room for 6; four wait for the fifth that makes a batch: two more may be in flight, then the last one."""
     workers = Virtual(*[1.0] * 8, nbytes=2**20)
-    datamodule, _ = fed(workers, 4, max_outstanding_mb=6.0, fragments_per_batch=5, requests_per_worker=1)
+    datamodule, _ = learn(workers, 4, max_outstanding_mb=6.0, fragments_per_batch=5, requests_per_worker=1)
     datamodule._discard_batches()
     while len(datamodule._group) < 4:
         datamodule.receive()
@@ -350,28 +350,28 @@ def test_waiting_fragments_hold_requests_back() -> None:
     assert workers.inflight_samples == 2
 
 
-def test_a_request_is_always_allowed() -> None:
+def test_one_request_is_allowed_whatever_its_size() -> None:
     workers = Virtual(1.0, 1.0, nbytes=2**30)
-    _, ages = fed(workers, 10, max_outstanding_mb=1.0, fragments_per_batch=3)
+    _, ages = learn(workers, 10, max_outstanding_mb=1.0, fragments_per_batch=3)
     assert len(ages) == 10
 
 
-def test_with_aggregators_a_batch_is_joined_ahead_and_none_is_waited_for() -> None:
+def test_aggregators_join_the_next_batch_while_the_policy_learns() -> None:
     """Acting takes 1, learning 5: the next batches are there when the learner comes back."""
     workers = Virtual(1.0, 1.0)
-    datamodule, ages = fed(workers, 30, learning=5.0, num_aggregators=2)
+    datamodule, ages = learn(workers, 30, learning=5.0, num_aggregators=2)
     assert workers.clock <= 30 * 5.0 + 1.0
-    assert 1 <= len(datamodule._pending) <= 2 and max(ages) <= 6  # four are asked for, two ahead
+    assert 1 <= len(datamodule._pending) <= 2 and max(ages) <= 6  # four samples are in flight, two batches wait
 
 
-def test_the_size_of_fragments_is_known_roughly_from_the_spaces_and_then_measured(tmp_path: Path) -> None:
-    _, datamodule, notes = trained(tmp_path, "total_env_steps=100", "workers.fragment_length=64")
+def test_the_size_of_fragments_is_estimated_from_the_spaces_and_then_measured(tmp_path: Path) -> None:
+    _, datamodule, notes = train(tmp_path, "total_env_steps=100", "workers.fragment_length=64")
     assert datamodule.inflight.nbytes == notes.batches[0].nbytes
     assert 0.6 < datamodule._expected_bytes() / notes.batches[0].nbytes < 1.0
 
 
 @pytest.mark.parametrize("size", [0.5, 3.0])
-def test_a_wrong_guess_of_the_size_is_corrected_by_the_first_fragment(size: float) -> None:
+def test_the_first_fragment_corrects_the_estimated_size(size: float) -> None:
     requests, workers = InflightRequests(1, nbytes=1e6), Virtual(1.0, nbytes=int(size * 1e6))
     requests.submit(workers, IMPALA(*CARTPOLE.spaces()))
     assert requests.inflight_bytes(workers) == 1e6
@@ -379,8 +379,8 @@ def test_a_wrong_guess_of_the_size_is_corrected_by_the_first_fragment(size: floa
     assert requests.nbytes == size * 1e6
 
 
-def test_what_is_outstanding_and_dropped_is_reported() -> None:
-    datamodule, _ = fed(Virtual(1.0, 30.0, nbytes=2**20), 40, max_policy_lag=3)
+def test_bytes_in_flight_and_dropped_steps_are_reported() -> None:
+    datamodule, _ = learn(Virtual(1.0, 30.0, nbytes=2**20), 40, max_policy_lag=3)
     metrics = datamodule.pop_iteration_metrics()
     assert metrics["rollout/dropped_steps"] == datamodule.dropped > 0
     assert metrics["rollout/outstanding_mb"] == pytest.approx(4.0)
@@ -389,11 +389,11 @@ def test_what_is_outstanding_and_dropped_is_reported() -> None:
 # -- processes --------------------------------------------------------------------------------------------------------
 @pytest.mark.ray
 @pytest.mark.parametrize("aggregators", [0, 2])
-def test_processes_act_while_the_policy_learns_and_nothing_is_left_behind(tmp_path: Path, aggregators: int) -> None:
+def test_processes_act_while_the_policy_learns_and_end_with_the_run(tmp_path: Path, aggregators: int) -> None:
     import ray
 
     overrides = ["workers.num_workers=2", f"data.num_aggregators={aggregators}", "data.fragments_per_batch=2"]
-    policy, datamodule, notes = trained(tmp_path, "total_env_steps=800", "data.max_policy_lag=8", *overrides)
+    policy, datamodule, notes = train(tmp_path, "total_env_steps=800", "data.max_policy_lag=8", *overrides)
     assert not ray.is_initialized() and datamodule.workers is None and not datamodule.joiners
     assert policy.env_steps == sum(int(batch.valid.sum()) for batch in notes.batches)
     ages = [report["rollout/staleness"] for report in notes.reports]
@@ -415,7 +415,7 @@ class Gate(gym.Wrapper[Any, Any, Any, Any]):
         return super().step(action)
 
 
-def gated(config: Any) -> Gate:
+def make_gate(config: Any) -> Gate:
     """For an `EnvContext`, which knows the worker."""
     return Gate(config["gate"], config.worker_index)
 
@@ -432,12 +432,12 @@ class OpensTheGate(RLCallback):
 
 
 @pytest.mark.ray
-def test_a_worker_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
+def test_the_learner_goes_on_while_a_worker_hangs(tmp_path: Path) -> None:
     """It goes on only after 25 iterations, so these were learned from the other one's fragments."""
     gate = tmp_path / "gate"
-    overrides = [f"env.id={__name__}:gated", f"env.kwargs.gate={gate}", "env.check=false", "workers.num_workers=2"]
+    overrides = [f"env.id={__name__}:make_gate", f"env.kwargs.gate={gate}", "env.check=false", "workers.num_workers=2"]
     callback = f"callbacks=[{{callback:'{__name__}:OpensTheGate',gate:'{gate}'}}]"
-    policy, _, _ = trained(tmp_path / "run", "total_env_steps=800", *overrides, callback)
+    policy, _, _ = train(tmp_path / "run", "total_env_steps=800", *overrides, callback)
     assert policy.iterations > 25 and gate.exists()
 
 
@@ -459,7 +459,7 @@ def test_in_fixed_order_two_runs_of_one_seed_are_equal(tmp_path: Path, session: 
     runs = []
     for number in range(2):
         runs.append(
-            trained(
+            train(
                 tmp_path / str(number),
                 "total_env_steps=600",
                 "workers.num_workers=2",
@@ -487,15 +487,15 @@ RESUMES += [pytest.param(name, 2, marks=pytest.mark.ray) for name in ("joined", 
 
 
 @pytest.mark.parametrize(("name", "workers"), RESUMES)
-def test_n_and_n_more_steps_are_2n(tmp_path: Path, name: str, workers: int, request: pytest.FixtureRequest) -> None:
-    """With processes in fixed order only; what is in flight when the checkpoint is written is let go in both runs."""
+def test_n_steps_and_n_more_after_a_resume_equal_2n_steps(
+    tmp_path: Path, name: str, workers: int, request: pytest.FixtureRequest
+) -> None:
+    """With processes in fixed order only; samples in flight at the checkpoint are discarded in both runs."""
     if workers:
         request.getfixturevalue("session")
     overrides = [*RESUMED[name], "policy.lr=5e-4", f"workers.num_workers={workers}"]  # a falling rate knows the run
-    whole, its_data, _ = trained(
-        tmp_path / "whole", "total_env_steps=400", "checkpoint.every_env_steps=200", *overrides
-    )
-    trained(tmp_path / "parts", "total_env_steps=200", *overrides)
-    parts, their_data, _ = trained(tmp_path / "parts", "total_env_steps=400", *overrides, resume=True)
+    whole, its_data, _ = train(tmp_path / "whole", "total_env_steps=400", "checkpoint.every_env_steps=200", *overrides)
+    train(tmp_path / "parts", "total_env_steps=200", *overrides)
+    parts, their_data, _ = train(tmp_path / "parts", "total_env_steps=400", *overrides, resume=True)
     assert_same_weights(whole, parts)
     assert its_data.dropped == their_data.dropped and its_data._batches == their_data._batches

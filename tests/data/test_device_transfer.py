@@ -43,7 +43,7 @@ def batch() -> SampleBatch:
     return SampleBatch(obs=SampleBatch(x=torch.ones(3, 2)), rewards=np.ones(3, np.float32))
 
 
-def test_a_gpu_fetches_every_column_from_pinned_memory_and_nobody_waits(calls: list[tuple[str, Any]]) -> None:
+def test_a_gpu_copies_every_column_from_pinned_memory_without_blocking(calls: list[tuple[str, Any]]) -> None:
     to_device(batch(), GPU)
     assert calls == [("pin", (3, 2)), ("pin", (3,)), ("to", (GPU, True))]
 
@@ -54,7 +54,7 @@ def test_on_a_cpu_nothing_is_pinned_or_copied() -> None:
     assert after.obs.x.data_ptr() == before.obs.x.data_ptr()
 
 
-def test_lightning_s_batches_go_this_way(calls: list[tuple[str, Any]]) -> None:
+def test_lightning_moves_batches_through_to_device(calls: list[tuple[str, Any]]) -> None:
     data = RolloutDataModule({"id": "CartPole-v1"})
     data.transfer_batch_to_device(batch(), GPU, 0)
     assert calls[-1] == ("to", (GPU, True))
@@ -70,7 +70,9 @@ def test_lightning_s_batches_go_this_way(calls: list[tuple[str, Any]]) -> None:
         ("cuda", "learner", "bf16-true", False),  # actions would be rounded
     ],
 )
-def test_who_acts_where(device: str, act_on: str, precision: str, itself: bool) -> None:
+def test_act_on_decides_which_policy_acts_on_which_device(
+    device: str, act_on: str, precision: str, itself: bool
+) -> None:
     env = gym.make("CartPole-v1")
     policy = PPO(env.observation_space, env.action_space, model={"fcnet_hiddens": [8]})
     data = RolloutDataModule({"id": "CartPole-v1"}, {"act_on": act_on})
@@ -80,6 +82,6 @@ def test_who_acts_where(device: str, act_on: str, precision: str, itself: bool) 
     assert actor.device.type == "cpu"
 
 
-def test_workers_in_processes_cannot_act_where_the_learner_is() -> None:
+def test_act_on_learner_is_refused_with_worker_processes() -> None:
     with pytest.raises(ConfigError, match=r"workers.act_on=learner with num_workers=2: .* workers.num_workers=0"):
         check_config(compose_config(["workers.act_on=learner", "workers.num_workers=2"]))

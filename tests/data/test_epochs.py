@@ -68,7 +68,7 @@ def after_multiples(iterations: list[int], every: int) -> list[int]:
     ]
 
 
-def fitted(run_dir: Path, *overrides: str) -> Diary:
+def fit(run_dir: Path, *overrides: str) -> Diary:
     diary = Diary()
     config = compose_config(["env=cartpole", *SMALL, f"run_dir={run_dir}", *overrides])
     config["callbacks"] = [diary]
@@ -79,24 +79,24 @@ def fitted(run_dir: Path, *overrides: str) -> Diary:
 
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_evaluations_come_after_multiples_of_env_steps_in_every_pipeline(tmp_path: Path, pipeline: str) -> None:
-    diary = fitted(tmp_path, *PIPELINES[pipeline], "total_env_steps=500", "evaluation.every_env_steps=110")
+    diary = fit(tmp_path, *PIPELINES[pipeline], "total_env_steps=500", "evaluation.every_env_steps=110")
     expected = after_multiples(diary.iterations, 110)
     assert len(expected) >= 3
     assert diary.evaluations == [*expected, *([] if expected[-1] == diary.iterations[-1] else [diary.iterations[-1]])]
     assert diary.epochs == diary.evaluations
 
 
-def test_a_share_is_one_of_the_run(tmp_path: Path) -> None:
+def test_every_env_steps_as_a_share_is_a_share_of_the_run(tmp_path: Path) -> None:
     """5 % of 640 are 32 env steps, half an iteration."""
-    diary = fitted(tmp_path, *PIPELINES["on_policy"], "total_env_steps=640", "workers.fragment_length=32")
+    diary = fit(tmp_path, *PIPELINES["on_policy"], "total_env_steps=640", "workers.fragment_length=32")
     assert diary.evaluations == diary.iterations
     assert len(diary.iterations) >= 10
 
 
 @pytest.mark.slow
-def test_a_run_has_about_2000_rows_whatever_an_iteration_is(tmp_path: Path) -> None:
+def test_a_run_logs_about_2000_rows_whatever_an_iteration_is(tmp_path: Path) -> None:
     """8,000 iterations of an env step each, before learning starts; 0.05 % are four of them."""
-    fitted(
+    fit(
         *(tmp_path, "policy=dqn", "logger=csv", "total_env_steps=8000", "data.learning_starts=8000"),
         *("evaluation.every_env_steps=0", f"run_dir={tmp_path}"),
     )
@@ -106,7 +106,7 @@ def test_a_run_has_about_2000_rows_whatever_an_iteration_is(tmp_path: Path) -> N
 
 
 def test_without_evaluation_a_run_ends_at_its_steps(tmp_path: Path) -> None:
-    diary = fitted(tmp_path, *PIPELINES["on_policy"], "total_env_steps=200", "evaluation.every_env_steps=0")
+    diary = fit(tmp_path, *PIPELINES["on_policy"], "total_env_steps=200", "evaluation.every_env_steps=0")
     assert diary.evaluations == []
     assert 200 <= diary.iterations[-1] < 232
 
@@ -144,7 +144,7 @@ class TimedData(SmallData):
         yield from super().evaluate()
 
 
-def timed_run(
+def run_with_clock(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, total: int, resume: bool = False, **options: Any
 ) -> tuple[Diary, Epochs]:
     diary, epochs = Diary(), Epochs(400, **options)
@@ -160,7 +160,7 @@ def test_evaluations_take_no_more_than_their_share_of_the_time(tmp_path: Path, m
 
     The one at the end of the run is not put off.
     """
-    diary, epochs = timed_run(monkeypatch, tmp_path, 2800, max_share=0.2, expected_seconds=lambda env_steps: 3.0)
+    diary, epochs = run_with_clock(monkeypatch, tmp_path, 2800, max_share=0.2, expected_seconds=lambda env_steps: 3.0)
     assert diary.evaluations == diary.epochs == [1200, 2400, 2800]
     assert (epochs.done, epochs.put_off, epochs.seconds, epochs.total_seconds) == (3, 4, 9.0, 37.0)
 
@@ -170,8 +170,8 @@ def test_the_share_counts_the_time_before_a_resume(tmp_path: Path, monkeypatch: 
     and of 56 s are, of 60 not.
     """
     how: dict[str, Any] = {"max_share": 0.2, "expected_seconds": lambda env_steps: 3.0}
-    timed_run(monkeypatch, tmp_path, 2800, **how)
-    diary, epochs = timed_run(monkeypatch, tmp_path, 4900, resume=True, **how)
+    run_with_clock(monkeypatch, tmp_path, 2800, **how)
+    diary, epochs = run_with_clock(monkeypatch, tmp_path, 4900, resume=True, **how)
     assert diary.evaluations == [3600, 4800, 4900]
     assert (epochs.done, epochs.seconds) == (5, 15.0)
 
@@ -179,14 +179,14 @@ def test_the_share_counts_the_time_before_a_resume(tmp_path: Path, monkeypatch: 
 def test_the_first_evaluation_waits_until_a_training_episode_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    diary, _ = timed_run(
+    diary, _ = run_with_clock(
         monkeypatch, tmp_path, 3000, max_share=1.0, expected_seconds=lambda steps: None if steps < 1500 else 1.0
     )
     assert diary.evaluations == [1600, 2000, 2400, 2800, 3000]
 
 
 def test_without_a_bound_no_evaluation_is_put_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    diary, epochs = timed_run(monkeypatch, tmp_path, 1600, max_share=None)
+    diary, epochs = run_with_clock(monkeypatch, tmp_path, 1600, max_share=None)
     assert diary.evaluations == [400, 800, 1200, 1600]
     assert epochs.put_off == 0
 
@@ -201,7 +201,7 @@ def test_a_run_expects_evaluations_like_its_training_episodes() -> None:
 
 
 @pytest.mark.parametrize("value", ["5", "5 percent", "-5%", True, 1.5, -1])
-def test_what_is_no_number_of_env_steps_is_refused(value: Any) -> None:
+def test_every_env_steps_that_is_no_number_is_refused(value: Any) -> None:
     config = compose_config(["env=cartpole"])
     config["evaluation"]["every_env_steps"] = value
     with pytest.raises(ConfigError, match=r"evaluation.every_env_steps="):

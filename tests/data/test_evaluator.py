@@ -45,7 +45,7 @@ def cartpole_policy() -> Policy:
     return PPO(env.observation_space, env.action_space, model={"fcnet_hiddens": [8]})
 
 
-def trained(directory: Path, *overrides: str) -> dict[str, Any]:
+def train(directory: Path, *overrides: str) -> dict[str, Any]:
     config = compose_config([*SHORT, f"run_dir={directory}", *overrides])
     check_config(config)
     return run.train(config)
@@ -69,7 +69,7 @@ def test_ranks_share_the_episodes() -> None:
     assert shares(2, episodes=1) == [(True, 1), (False, 0)]
 
 
-def test_ranks_play_other_episodes() -> None:
+def test_ranks_play_different_episodes() -> None:
     """Both would play the same ones if their environments had the same seeds."""
     env, policy = EnvCreator("CartPole-v1"), cartpole_policy()
     played = []
@@ -82,14 +82,14 @@ def test_ranks_play_other_episodes() -> None:
     assert played[0] != played[1]
 
 
-def test_beside_training_needs_processes() -> None:
+def test_parallel_evaluation_needs_processes() -> None:
     with pytest.raises(ConfigError, match=r"evaluation.parallel=true .* evaluation.num_workers=1"):
         check_config(compose_config(["evaluation.parallel=true"]))
     with pytest.raises(ConfigError, match=r"evaluation.parallel=true .* evaluation.num_workers=1"):
         shares(1, parallel=True)
 
 
-def test_what_was_begun_is_told_once_and_of_the_policy_of_then() -> None:
+def test_parallel_episodes_are_returned_once_for_the_policy_that_played_them() -> None:
     learner = cartpole_policy()
     workers = WorkerSet(EnvCreator("CartPole-v1"), learner.copy_for_acting(), [0], num_envs=2, stream="evaluation")
     evaluator = Evaluator(workers, 4, parallel=True)
@@ -113,7 +113,7 @@ def test_what_was_begun_is_told_once_and_of_the_policy_of_then() -> None:
     workers.stop()
 
 
-def test_the_deadline_for_fragments_is_not_one_for_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sample_timeout_s_does_not_limit_evaluation_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
     made: dict[str, Any] = {}
     monkeypatch.setattr(evaluator_module, "make_worker_set", lambda *_, **keywords: made.update(keywords))
     limits = {"sample_timeout_s": 10.0, "start_timeout_s": 70.0}
@@ -124,10 +124,10 @@ def test_the_deadline_for_fragments_is_not_one_for_episodes(monkeypatch: pytest.
 
 @pytest.mark.ray
 @pytest.mark.timeout(400)
-def test_training_is_bit_equal_with_an_evaluation_beside_it_with_one_in_between_and_with_none(tmp_path: Path) -> None:
+def test_training_is_bit_equal_with_parallel_with_sequential_and_without_evaluation(tmp_path: Path) -> None:
     how = {"none": ("evaluation.every_env_steps=0",), "between": (), "beside": BESIDE}
     for name, overrides in how.items():
-        assert trained(tmp_path / name, *overrides)["state"] == "ok"
+        assert train(tmp_path / name, *overrides)["state"] == "ok"
     none, *others = (torch.load(tmp_path / name / "checkpoints" / "last.ckpt") for name in how)
     for other in others:
         assert other["counters"] == none["counters"]
@@ -137,9 +137,9 @@ def test_training_is_bit_equal_with_an_evaluation_beside_it_with_one_in_between_
 
 @pytest.mark.ray
 @pytest.mark.timeout(400)
-def test_values_stand_at_the_steps_of_their_weights_and_best_files_hold_these(tmp_path: Path) -> None:
+def test_parallel_evaluations_are_logged_at_the_steps_of_their_weights_which_best_files_hold(tmp_path: Path) -> None:
     """Each best file is played again with the seeds of its evaluation: a run's k-th is a worker's k-th fragment."""
-    status = trained(tmp_path / "run", *BESIDE)
+    status = train(tmp_path / "run", *BESIDE)
     rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").open()))
     values = {int(row["env_steps"]): float(row["eval/ep_rew_mean"]) for row in rows if row["eval/ep_rew_mean"]}
     steps = list(values)
@@ -163,12 +163,12 @@ def test_values_stand_at_the_steps_of_their_weights_and_best_files_hold_these(tm
 
 @pytest.mark.ray
 @pytest.mark.timeout(400)
-def test_early_stopping_looks_at_the_values_of_evaluations_beside_training(tmp_path: Path) -> None:
+def test_early_stopping_uses_the_values_of_parallel_evaluations(tmp_path: Path) -> None:
     """CartPole pays 1 a step, so the first value passes the threshold at the first validation."""
     stopper = (
         "callbacks=[{callback: lightning.pytorch.callbacks.EarlyStopping, monitor: eval/ep_rew_mean, mode: max,"
         " stopping_threshold: 2.0}]"
     )
-    status = trained(tmp_path / "run", *BESIDE, stopper, "total_env_steps=100_000")
+    status = train(tmp_path / "run", *BESIDE, stopper, "total_env_steps=100_000")
     assert status["state"] == "ok"
     assert status["env_steps"] < 1000

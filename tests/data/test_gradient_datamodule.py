@@ -1,4 +1,4 @@
-"""A3C: who is asked when, with which weights, and what happens to gradients that come late."""
+"""A3C: which worker gets which weights and when, and what becomes of late gradients."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
     return composed
 
 
-def trained(run_dir: Path, *overrides: str, resume: bool = False) -> Any:
+def train(run_dir: Path, *overrides: str, resume: bool = False) -> Any:
     """The policy of a finished run."""
     policy, datamodule, trainer = run.build(config(run_dir, *overrides))
     run.fit(policy, datamodule, trainer, run_dir / "checkpoints" / "last.ckpt" if resume else None)
@@ -59,14 +59,14 @@ def assert_equal(first: Any, second: Any) -> None:
 def test_one_worker_in_this_process_learns_as_a2c_does(tmp_path: Path, more: list[str]) -> None:
     """Same fragments, same gradients, same steps: the same weights, bit for bit."""
     same = [*more, "workers.logical_workers=1", "total_env_steps=300", "policy.entropy_coef=0.01"]
-    first = trained(tmp_path / "a3c", "data.gradients_per_iteration=1", *same)
-    second = trained(tmp_path / "a2c", "policy=a2c", "policy.max_grad_norm=40.0", "policy.lr=1e-3", *same)
+    first = train(tmp_path / "a3c", "data.gradients_per_iteration=1", *same)
+    second = train(tmp_path / "a2c", "policy=a2c", "policy.max_grad_norm=40.0", "policy.lr=1e-3", *same)
     assert first.gradient_steps == second.gradient_steps > 5 and first.env_steps == second.env_steps
     assert_equal(first, second)
 
 
 def test_workers_in_this_process_take_turns_with_the_newest_weights(tmp_path: Path) -> None:
-    policy = trained(tmp_path, "workers.logical_workers=3", "total_env_steps=300")
+    policy = train(tmp_path, "workers.logical_workers=3", "total_env_steps=300")
     assert policy.told["rollout/staleness"] == 0 and policy.told["rollout/dropped"] == 0
     assert policy.gradient_steps == policy.lightning_steps == 10 * policy.iterations
     assert policy.told["train/grad_norm"] > 0 and policy.told["time/collect_s"] > 0
@@ -76,9 +76,9 @@ def test_workers_in_this_process_take_turns_with_the_newest_weights(tmp_path: Pa
 def test_in_one_process_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, more: list[str]) -> None:
     """A stop after 3 gradients: the second worker's turn would be next, but turns begin again where one is cut."""
     overrides = [*more, "workers.logical_workers=2", "data.gradients_per_iteration=3", "checkpoint.every_env_steps=90"]
-    whole = trained(tmp_path / "whole", "total_env_steps=180", *overrides)
-    trained(tmp_path / "parts", "total_env_steps=90", *overrides)
-    parts = trained(tmp_path / "parts", "total_env_steps=180", *overrides, resume=True)
+    whole = train(tmp_path / "whole", "total_env_steps=180", *overrides)
+    train(tmp_path / "parts", "total_env_steps=90", *overrides)
+    parts = train(tmp_path / "parts", "total_env_steps=180", *overrides, resume=True)
     assert whole.gradient_steps == parts.gradient_steps == 12
     assert_equal(whole, parts)
 
@@ -93,12 +93,12 @@ class Broken(A2C):
 
 def test_a_loss_that_is_not_finite_names_its_worker(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError, match=r"worker 1 \(its loss is nan\): gradients not finite"):
-        trained(tmp_path, f"policy._target_={__name__}:Broken", "data=gradients", "total_env_steps=300")
+        train(tmp_path, f"policy._target_={__name__}:Broken", "data=gradients", "total_env_steps=300")
 
 
-# -- staleness, with workers whose haste is given ---------------------------------------------------------------------
+# -- staleness, with workers of given speed ---------------------------------------------------------------------
 class Scripted:
-    """Three workers who answer in a given order, and what they were sent."""
+    """Three workers that answer in a given order; records the weights that each call was sent with."""
 
     def __init__(self, order: list[int]) -> None:
         self.order, self.asked = list(order), dict[int, int]()
@@ -120,8 +120,8 @@ class Scripted:
         return WorkerResult(index, "contribution", self.asked.pop(index))
 
 
-def learned(order: list[int], **keywords: Any) -> tuple[Scripted, GradientDataModule, list[tuple[int, bool]]]:
-    """Whose gradients came, and whether they counted; those that do are a gradient step each."""
+def learn(order: list[int], **keywords: Any) -> tuple[Scripted, GradientDataModule, list[tuple[int, bool]]]:
+    """The workers, the DataModule, and (worker index, whether it counted) of each gradient."""
     data, workers = GradientDataModule({"id": "CartPole-v1"}, {"logical_workers": 3}, **keywords), Scripted(order)
     policy = SimpleNamespace(gradient_steps=0)
     data._policy = lambda: policy  # type: ignore[method-assign]
@@ -133,8 +133,8 @@ def learned(order: list[int], **keywords: Any) -> tuple[Scripted, GradientDataMo
     return workers, data, came
 
 
-def test_new_weights_go_to_the_worker_that_gave_the_gradient() -> None:
-    workers, data, _ = learned([1, 1, 0, 2])
+def test_new_weights_are_sent_to_the_worker_that_gave_the_gradient() -> None:
+    workers, data, _ = learn([1, 1, 0, 2])
     assert workers.sent == [(0, 0), (1, 0), (2, 0), (1, 1), (1, 2), (0, 3)]
     assert data._staleness == 3  # worker 2's gradient comes after three others, from the first weights
 
@@ -142,7 +142,7 @@ def test_new_weights_go_to_the_worker_that_gave_the_gradient() -> None:
 @pytest.mark.parametrize(("limit", "counted"), [(3, [True] * 4), (2, [True, True, True, False]), (None, [True] * 4)])
 def test_a_gradient_from_older_weights_than_allowed_is_dropped_and_counted(limit: Any, counted: list[bool]) -> None:
     """Worker 2 is three gradient steps behind at its turn; then it gets new weights like any other."""
-    _, data, came = learned([1, 1, 0, 2], max_staleness=limit)
+    _, data, came = learn([1, 1, 0, 2], max_staleness=limit)
     assert [fresh for _, fresh in came] == counted and data.dropped == counted.count(False)
     assert data.state_dict()["dropped"] == data.dropped
     assert data.max_staleness == (12 if limit is None else limit)
@@ -163,19 +163,19 @@ def test_numbers_out_of_range_are_refused(tmp_path: Path, overrides: list[str], 
 
 def test_an_algorithm_that_replays_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"DQN learns from what it replays.*use data=replay"):
-        trained(tmp_path, "policy=dqn", "data=gradients", "exploration=epsilon_greedy")
+        train(tmp_path, "policy=dqn", "data=gradients", "exploration=epsilon_greedy")
 
 
-def test_a_penalty_that_is_always_0_is_refused(tmp_path: Path) -> None:
+def test_a_kl_penalty_is_refused_with_gradients_of_workers(tmp_path: Path) -> None:
     """A worker's gradient is taken where π = π_old, so the KL that would steer the coefficient is 0."""
     with pytest.raises(ConfigError, match=r"policy\.kl_coef penalises .*PPO.*: set policy\.kl_coef=0"):
-        trained(tmp_path, "policy=ppo", "data=gradients", "policy.kl_coef=0.2")
+        train(tmp_path, "policy=ppo", "data=gradients", "policy.kl_coef=0.2")
 
 
 def test_scaled_intrinsic_rewards_need_a_process_for_each_worker(tmp_path: Path) -> None:
     """A fragment would go on with the return of the other worker's environment."""
     with pytest.raises(ConfigError, match=r"RND .*set workers\.logical_workers=null"):
-        trained(tmp_path, "exploration=rnd", "workers.logical_workers=2")
+        train(tmp_path, "exploration=rnd", "workers.logical_workers=2")
 
 
 def test_a_fragment_with_nothing_but_resets_is_not_contributed(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_fragment_with_nothing_but_resets_is_not_contributed(tmp_path: Path) -
         ({"world_size": 1, "precision_plugin": SimpleNamespace(scaler="s")}, "16-mixed scales losses"),
     ],
 )
-def test_what_one_learner_cannot_do_is_refused(trainer: dict[str, Any], message: str) -> None:
+def test_several_ranks_and_scaled_losses_are_refused(trainer: dict[str, Any], message: str) -> None:
     data = GradientDataModule({"id": "CartPole-v1"})
     data.trainer = SimpleNamespace(**trainer)  # type: ignore[assignment]
     with pytest.raises(ConfigError, match=message):
@@ -204,31 +204,31 @@ def test_what_one_learner_cannot_do_is_refused(trainer: dict[str, Any], message:
 # -- processes --------------------------------------------------------------------------------------------------------
 @pytest.mark.ray
 @pytest.mark.parametrize("more", [[], LSTM], ids=["plain", "lstm"])
-def test_processes_compute_gradients_and_a_checkpoint_goes_on(tmp_path: Path, more: list[str]) -> None:
+def test_processes_compute_gradients_and_a_run_resumes_from_its_checkpoint(tmp_path: Path, more: list[str]) -> None:
     import ray
 
     overrides = [*more, *FILTERED, "workers.num_workers=2", "workers.logical_workers=3"]
-    policy = trained(tmp_path, "total_env_steps=400", *overrides)
+    policy = train(tmp_path, "total_env_steps=400", *overrides)
     assert not ray.is_initialized()
     assert int(policy.observation_filter.moments.count) == policy.env_steps >= 400
     assert 1 <= policy.told["rollout/staleness"] <= 12 and policy.told["rollout/episodes"] > 5
     assert policy.gradient_steps == policy.lightning_steps == 10 * policy.iterations - policy.told["rollout/dropped"]
-    again = trained(tmp_path, "total_env_steps=600", *overrides, resume=True)
+    again = train(tmp_path, "total_env_steps=600", *overrides, resume=True)
     assert again.gradient_steps > policy.gradient_steps and again.env_steps >= 600
     assert int(again.observation_filter.moments.count) == again.env_steps
 
 
 @pytest.mark.ray
-def test_the_worker_of_a_broken_gradient_is_named_across_processes(tmp_path: Path) -> None:
+def test_a_gradient_that_is_not_finite_names_its_worker_across_processes(tmp_path: Path) -> None:
     broken = [f"policy._target_={__name__}:Broken", "data=gradients", "total_env_steps=300"]
     with pytest.raises(NonFiniteError, match=r"worker 1 \(its loss is nan\): gradients not finite"):
-        trained(tmp_path, *broken, "workers.num_workers=2")
+        train(tmp_path, *broken, "workers.num_workers=2")
 
 
 @pytest.mark.ray
-def test_one_process_and_one_worker_are_synchronous(tmp_path: Path) -> None:
+def test_one_process_with_one_worker_learns_synchronously(tmp_path: Path) -> None:
     """A single worker waits for the step of its own gradient, so it learns what it would learn here."""
     one = ["workers.logical_workers=1", "total_env_steps=300", *SCALED]
-    here, there = trained(tmp_path / "here", *one), trained(tmp_path / "there", *one, "workers.num_workers=1")
+    here, there = train(tmp_path / "here", *one), train(tmp_path / "there", *one, "workers.num_workers=1")
     assert there.told["rollout/staleness"] == 0
     assert_equal(here, there)

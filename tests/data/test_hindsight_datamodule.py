@@ -48,14 +48,14 @@ PAIRS += [(name, "point_reach") for name in ("td3", "ddpg", "tqc")]
 
 
 @pytest.mark.parametrize(("policy", "env"), PAIRS)
-def test_every_algorithm_of_single_rows_learns_with_it(tmp_path: Path, policy: str, env: str) -> None:
+def test_every_algorithm_of_single_rows_learns_with_hindsight(tmp_path: Path, policy: str, env: str) -> None:
     status = run.train(config(tmp_path / "run", f"policy={policy}", f"env={env}"))
     assert status["state"] == "ok"
     checkpoint = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
     assert checkpoint["counters"]["gradient_steps"] >= 5 and "HindsightDataModule" in checkpoint
 
 
-def filled(kind: type[Policy], env: EnvCreator, steps: int = 200, **keywords: Any) -> Any:
+def fill(kind: type[Policy], env: EnvCreator, steps: int = 200, **keywords: Any) -> Any:
     """A data module's buffer with rows of random actions, and the data module."""
     exploration = {"type": "random"}
     filters = {name: keywords.pop(name) for name in ("reward_filter",) if name in keywords}
@@ -69,9 +69,9 @@ def filled(kind: type[Policy], env: EnvCreator, steps: int = 200, **keywords: An
 
 
 @pytest.mark.parametrize(("goals", "share"), [(0, 0), (1, 50), (4, 80)])
-def test_k_goals_for_each_real_one(goals: int, share: int) -> None:
+def test_hindsight_draws_k_other_goals_for_each_real_one(goals: int, share: int) -> None:
     """A point that never moves far: goals that were reached are near the place, real ones nearly never are."""
-    buffer, _ = filled(SAC, EnvCreator(PointReach, {"radius": 0.001}), hindsight_goals=goals)
+    buffer, _ = fill(SAC, EnvCreator(PointReach, {"radius": 0.001}), hindsight_goals=goals)
     batch = buffer.sample(100, np.random.default_rng(0))
     stored = buffer.rows(batch.batch_indexes)
     changed = (batch.obs.desired_goal != stored.obs.desired_goal).any(1)
@@ -80,8 +80,8 @@ def test_k_goals_for_each_real_one(goals: int, share: int) -> None:
     assert (batch.rewards[changed] == 0).any() == bool(share)
 
 
-def test_rows_with_another_goal_end_by_what_the_environment_computes() -> None:
-    buffer, _ = filled(DQN, EnvCreator(BitFlipping, {"bits": 8}), goal_strategy="final")
+def test_rows_with_another_goal_end_as_the_environment_computes() -> None:
+    buffer, _ = fill(DQN, EnvCreator(BitFlipping, {"bits": 8}), goal_strategy="final")
     batch = buffer.sample(150, np.random.default_rng(0))
     at_goal = (batch.next_obs.achieved_goal == batch.obs.desired_goal).all(1)
     assert torch.equal(batch.terminated, at_goal) and torch.equal(batch.rewards == 0, at_goal)
@@ -95,14 +95,14 @@ class Rich(PointReach):
         return 10 * super().compute_reward(achieved_goal, desired_goal, info) + 5
 
 
-def test_rewards_of_other_goals_are_clipped_as_those_of_steps_are() -> None:
+def test_rewards_of_other_goals_are_clipped_like_those_of_steps() -> None:
     for name, values in (("none", {-5.0, 5.0}), ("sign", {-1.0, 1.0})):
-        buffer, _ = filled(SAC, EnvCreator(Rich), reward_filter=name)
+        buffer, _ = fill(SAC, EnvCreator(Rich), reward_filter=name)
         assert set(buffer.sample(150, np.random.default_rng(0)).rewards.tolist()) == values
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_what_the_exploration_pays_stays_with_the_step(n_step: int) -> None:
+def test_intrinsic_rewards_stay_with_their_step_under_another_goal(n_step: int) -> None:
     """1 for each step: of three Σ 0.99ⁱ, or as many as there are up to the other goal, where the sum ends."""
     env = EnvCreator(BitFlipping, {"bits": 6})
     policy = DQN(*env.spaces(), exploration={"type": "random"}, model={"fcnet_hiddens": [8]})
@@ -121,8 +121,8 @@ def test_what_the_exploration_pays_stays_with_the_step(n_step: int) -> None:
     assert reached.any() and not reached.all()
 
 
-def test_an_environment_that_was_closed_is_made_again() -> None:
-    buffer, data = filled(SAC, EnvCreator(PointReach))
+def test_a_closed_goal_environment_is_made_again() -> None:
+    buffer, data = fill(SAC, EnvCreator(PointReach))
     data.stop()
     assert data._goals.env is None
     assert len(buffer.sample(50, np.random.default_rng(0)).rewards) == 50
@@ -148,7 +148,7 @@ def test_an_environment_that_was_closed_is_made_again() -> None:
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
-def test_what_cannot_work_is_one_line_before_training(
+def test_settings_that_hindsight_cannot_use_are_refused_before_training(
     tmp_path: Path, overrides: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ConfigError, match=words):
@@ -156,24 +156,26 @@ def test_what_cannot_work_is_one_line_before_training(
     assert not list((tmp_path / "run").glob("checkpoints/*"))
 
 
-def test_the_command_line_says_it_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_refuses_environments_without_goals_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code = main(["train", "policy=sac", "env=pendulum", "experiment=none", "data=hindsight", f"run_dir={tmp_path}/run"])
     told = capsys.readouterr().err.strip()
     assert code == 2 and told.startswith("error: data=hindsight: environment 'Pendulum-v1'")
     assert len(told.splitlines()) == 1
 
 
-def test_it_is_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_hindsight_is_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "data"]) == 0 and "drawn with goals that were reached (HER)" in capsys.readouterr().out
     assert main(["describe", "data.hindsight_goals"]) == 0
     assert "k, such goals for each real one" in capsys.readouterr().out
 
 
-def test_goals_reach_through_gymnasium_s_wrappers() -> None:
+def test_goal_functions_are_found_through_gymnasium_wrappers() -> None:
     """A registered environment comes with a time limit and an order check around it."""
     gym.register("Reach-v0", PointReach, max_episode_steps=30)
     try:
-        buffer, _ = filled(SAC, EnvCreator("Reach-v0"))
+        buffer, _ = fill(SAC, EnvCreator("Reach-v0"))
         assert len(buffer.sample(50, np.random.default_rng(0)).rewards) == 50
     finally:
         del gym.registry["Reach-v0"]

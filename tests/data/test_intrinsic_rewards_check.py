@@ -35,13 +35,13 @@ def test_each_environment_has_its_own_return(
     seen: list[torch.Tensor] = []
     update = RewardFilter.update
 
-    def noted(self: RewardFilter, fragment: SampleBatch) -> None:
+    def record(self: RewardFilter, fragment: SampleBatch) -> None:
         new = fragment.valid & ~fragment["replayed"] if "replayed" in fragment else fragment.valid
         assert torch.equal(fragment["running_returns"][fragment.valid], fragment.t[fragment.valid] + 1.0)
         seen.append(fragment["running_returns"][new])
         update(self, fragment)
 
-    monkeypatch.setattr(RewardFilter, "update", noted)
+    monkeypatch.setattr(RewardFilter, "update", record)
     small = ["env=cartpole", "experiment=none", "logger=none", "evaluation=none", "model.fcnet_hiddens=[8]"]
     scaled = ["policy.reward_filter=return_std", "policy.gamma=1.0", "total_env_steps=300", f"run_dir={tmp_path}"]
     config = compose_config([*overrides, *small, *scaled, *TWO_WORKERS])

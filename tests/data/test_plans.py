@@ -30,19 +30,19 @@ def test_weights_take_several_items_per_turn() -> None:
     assert list(concurrently(ops, round_robin_weights=[3, 1, 2])) == [1, 1, 1, 2, 3, 3, 2, 3, 2]
 
 
-def test_a_star_drains_an_op_before_the_turn_goes_on() -> None:
+def test_a_star_drains_an_op_before_the_next_one() -> None:
     ops = [[1, 1, 1], [2, 2, 2], [3, 3, 3]]
     assert list(concurrently(ops, round_robin_weights=[1, 1, "*"])) == [1, 2, 3, 3, 3, 1, 2, 1, 2]
 
 
-def test_output_indexes_run_all_and_emit_some() -> None:
+def test_output_indexes_choose_the_ops_whose_items_are_emitted() -> None:
     seen: list[int] = []
     silent = for_each([1, 2, 3], lambda item: seen.append(item))
     assert list(concurrently([silent, [4, 5, 6]], output_indexes=[1])) == [4, 5, 6]
     assert seen == [1, 2, 3]
 
 
-def test_a_star_stops_at_not_ready_and_comes_back() -> None:
+def test_a_star_stops_at_not_ready_and_goes_on_in_the_next_turn() -> None:
     assert list(concurrently([[1, 2], [7, NOT_READY, 8]], round_robin_weights=[1, "*"])) == [1, 7, 2, 8]
 
 
@@ -70,7 +70,7 @@ def test_concat_batches_waits_for_enough_rows() -> None:
     assert sizes == [120, 120]
 
 
-def test_what_is_stored_can_be_replayed_as_soon_as_learning_starts() -> None:
+def test_stored_rows_are_replayed_once_learning_starts() -> None:
     """Batches of 4 rows, learning from 8 on: the first draw finds nothing, the second has rows of both."""
     buffer = LocalReplayBuffer(learning_starts=8, buffer_size=100, replay_batch_size=6, prioritized_replay_alpha=0.0)
     batches = [rows_from(start) for start in (0, 4, 8)]

@@ -1,4 +1,4 @@
-"""ES and ARS in a Trainer: who tries which perturbation, wherever the workers are, and that a run goes on as it was."""
+"""ES and ARS in a Trainer: which worker plays with which perturbation, and equal runs after a resume."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def config(run_dir: Path, policy: str = "es", *overrides: str) -> dict[str, Any]
     return composed
 
 
-def trained(run_dir: Path, policy: str = "es", *overrides: str, resume: bool = False) -> Any:
+def train(run_dir: Path, policy: str = "es", *overrides: str, resume: bool = False) -> Any:
     """The policy of a finished run, and the newest value of each metric."""
     learner, datamodule, trainer = run.build(config(run_dir, policy, *overrides))
     run.fit(learner, datamodule, trainer, run_dir / "checkpoints" / "last.ckpt" if resume else None)
@@ -53,7 +53,7 @@ def assert_equal(first: Any, second: Any) -> None:
 @POLICIES
 def test_an_iteration_is_one_step_on_one_population(tmp_path: Path, policy: str) -> None:
     """Five directions both ways are ten episodes of 9 to 20 steps; evaluation and metrics are as everywhere."""
-    learner = trained(tmp_path, policy, "total_env_steps=600")
+    learner = train(tmp_path, policy, "total_env_steps=600")
     told, iterations = learner.told, learner.iterations
     assert learner.gradient_steps == iterations and 90 * iterations <= learner.env_steps <= 200 * iterations
     assert told["rollout/episodes"] == 10 * iterations and told["rollout/staleness"] == 0
@@ -65,9 +65,9 @@ def test_an_iteration_is_one_step_on_one_population(tmp_path: Path, policy: str)
 @POLICIES
 def test_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, policy: str) -> None:
     overrides = ["checkpoint.every_env_steps=300"]
-    half = trained(tmp_path / "parts", policy, "total_env_steps=300", *overrides)
-    whole = trained(tmp_path / "whole", policy, "total_env_steps=900", *overrides)
-    parts = trained(tmp_path / "parts", policy, "total_env_steps=900", *overrides, resume=True)
+    half = train(tmp_path / "parts", policy, "total_env_steps=300", *overrides)
+    whole = train(tmp_path / "whole", policy, "total_env_steps=900", *overrides)
+    parts = train(tmp_path / "parts", policy, "total_env_steps=900", *overrides, resume=True)
     assert half.gradient_steps < parts.gradient_steps
     assert_equal(whole, parts)
 
@@ -85,13 +85,13 @@ def test_workers_share_the_directions_and_every_perturbation_has_its_own_seed() 
     assert len(set(seeds)) == 15
 
 
-def test_eval_prob_is_how_often_the_policy_itself_is_tried(tmp_path: Path) -> None:
+def test_eval_prob_is_the_share_of_episodes_of_the_policy_itself(tmp_path: Path) -> None:
     data = PopulationDataModule({"id": "CartPole-v1"}, directions=1000, eval_prob=0.2)
     data.trainer = SimpleNamespace(world_size=1)  # type: ignore[assignment]
     data._policy = lambda: SimpleNamespace(iterations=0)  # type: ignore[method-assign]
     ((_, own),) = data.shares([0]).values()
     assert 150 < len(own) < 250
-    learner = trained(tmp_path, "es", "total_env_steps=100", "data.eval_prob=1.0")
+    learner = train(tmp_path, "es", "total_env_steps=100", "data.eval_prob=1.0")
     assert learner.told["rollout/episodes"] == 20 * learner.iterations
     assert 5 < learner.told["train/own_return"] <= 20
 
@@ -105,7 +105,7 @@ def test_eval_prob_is_how_often_the_policy_itself_is_tried(tmp_path: Path) -> No
         (["data.directions=0"], r"data\.directions=0; expected between 1 and 1000000"),
     ],
 )
-def test_settings_that_judge_nothing_are_refused(tmp_path: Path, overrides: list[str], message: str) -> None:
+def test_settings_without_whole_episodes_are_refused(tmp_path: Path, overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         run.build(config(tmp_path, "es", *overrides))
 
@@ -121,7 +121,9 @@ def test_settings_that_judge_nothing_are_refused(tmp_path: Path, overrides: list
         (["data=on_policy"], "ES learns from the returns of perturbed policies"),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path: Path, overrides: list[str], message: str) -> None:
+def test_policies_and_numbers_of_directions_that_do_not_fit_are_refused(
+    tmp_path: Path, overrides: list[str], message: str
+) -> None:
     base = [entry for entry in SMALL if not entry.startswith("data.directions") or "data=on_policy" not in overrides]
     keep = ["workers=whole_episodes", "data=population"] if "policy=ppo" in overrides else []
     composed = compose_config(["policy=es", *keep, *base, f"run_dir={tmp_path}", *overrides])
@@ -135,7 +137,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, overrides: list[str], mess
 def test_processes_do_not_change_the_result(tmp_path: Path, policy: str) -> None:
     """Two logical workers in this process, in two others, and in one other: the same weights, bit for bit."""
     here, two, one = (
-        trained(tmp_path / str(count), policy, "total_env_steps=400", f"workers.num_workers={count}")
+        train(tmp_path / str(count), policy, "total_env_steps=400", f"workers.num_workers={count}")
         for count in (0, 2, 1)
     )
     assert_equal(here, two)

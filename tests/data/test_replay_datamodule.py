@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.replay_datamodule import Draw, ReplayDataModule, store_and_replay
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.models import Model
 from lightning_rl.policies import DQN, R2D2
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
-from tests.policies.test_off_policy_models import ReadsBefore
 
 SMALL = [
     "experiment=none",
@@ -49,7 +50,7 @@ class Diary:
             yield item
 
 
-def noted(workers: Any, policy: Any, replay: ReplayDataModule) -> Iterator[SampleBatch]:
+def recording_plan(workers: Any, policy: Any, replay: ReplayDataModule) -> Iterator[SampleBatch]:
     return Diary()(workers, policy, replay)
 
 
@@ -64,7 +65,7 @@ def test_gradient_steps_come_as_soon_as_they_are_due(tmp_path: Path, intensity: 
             "total_env_steps=100",
             f"data.training_intensity={intensity}",
             "workers.fragment_length=4",
-            f"data.plan={__name__}:noted",
+            f"data.plan={__name__}:recording_plan",
         )
     )
     assert Diary.events[-1][1] >= 100
@@ -76,7 +77,7 @@ def test_gradient_steps_come_as_soon_as_they_are_due(tmp_path: Path, intensity: 
     assert sum(steps for steps, _, _ in Diary.events) == int((Diary.events[-1][1] - 32) * intensity)
 
 
-def test_an_iteration_is_as_many_fragments_as_it_says(tmp_path: Path) -> None:
+def test_an_iteration_takes_fragments_per_iteration_fragments(tmp_path: Path) -> None:
     Diary.events = []
     status = run.train(
         config(
@@ -85,7 +86,7 @@ def test_an_iteration_is_as_many_fragments_as_it_says(tmp_path: Path) -> None:
             "env=pendulum",
             "total_env_steps=60",
             "data.fragments_per_iteration=10",
-            f"data.plan={__name__}:noted",
+            f"data.plan={__name__}:recording_plan",
         )
     )
     assert status["env_steps"] == 60 == sum(steps == 0 for steps, _, _ in Diary.events)
@@ -97,7 +98,7 @@ def test_a_buffer_larger_than_the_memory_is_refused_with_a_capacity_that_fits(tm
         run.train(config(tmp_path / "run", "policy=dqn", "env=cartpole", "data.capacity=1_000_000_000_000"))
 
 
-def test_an_on_policy_algorithm_is_not_fed_from_replay(tmp_path: Path) -> None:
+def test_data_replay_refuses_an_on_policy_algorithm(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="data=on_policy"):
         run.train(config(tmp_path / "run", "policy=ppo", "data=replay", "env=cartpole", "policy.minibatches=1"))
 
@@ -114,7 +115,7 @@ def test_an_on_policy_algorithm_is_not_fed_from_replay(tmp_path: Path) -> None:
         (["policy=rainbow", "policy.noisy=false"], r"exploration\.type=noisy_network .*: set policy\.noisy=true"),
     ],
 )
-def test_numbers_that_do_not_fit_are_refused_before_anything_starts(
+def test_sizes_that_do_not_fit_are_refused_before_workers_start(
     tmp_path: Path, overrides: list[str], message: str
 ) -> None:
     choices = ["env=cartpole"] if "policy=rainbow" in overrides else ["env=cartpole", "policy=dqn"]
@@ -122,10 +123,27 @@ def test_numbers_that_do_not_fit_are_refused_before_anything_starts(
         run.build(config(tmp_path / "run", *choices, *overrides))
 
 
-def test_rows_hold_what_a_model_without_state_reads_of_the_step_before() -> None:
+class ReadsPreviousStep(Model):
+    """Outputs of the previous action and reward alone."""
+
+    prev_actions = prev_rewards = 1
+
+    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, **keywords: Any) -> None:
+        super().__init__(obs_space, action_space, num_outputs, **keywords)
+        self.layer = nn.Linear(2, num_outputs)
+
+    def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
+        """Outputs, and no state."""
+        actions, rewards = input_dict["prev_actions"], input_dict["prev_rewards"]
+        if rewards is None:  # the catalog calls the model once with observations only
+            return self.layer(torch.zeros(len(input_dict["obs"]), 2)), []
+        return self.layer(torch.stack([actions.float(), rewards], dim=1)), []
+
+
+def test_rows_hold_the_previous_step_for_a_model_without_state_that_reads_it() -> None:
     """CartPole pays 1 a step, so what was paid before the next step is 1, and before the first one nothing."""
     env = EnvCreator("CartPole-v1")
-    policy = DQN(*env.spaces(), model={"custom_model": ReadsBefore})
+    policy = DQN(*env.spaces(), model={"custom_model": ReadsPreviousStep})
     buffer = ReplayDataModule(env, capacity=100, batch_size=8, learning_starts=8).make_buffer(policy)
     fragment = RolloutWorker(env, policy, fragment_length=40).sample()
     buffer.add(policy.learner.take_experience(fragment))
@@ -138,7 +156,7 @@ def test_rows_hold_what_a_model_without_state_reads_of_the_step_before() -> None
 
 
 @pytest.mark.parametrize("memory", [False, True], ids=["rows", "sequences"])
-def test_rows_hold_each_step_where_something_reads_it(memory: bool) -> None:
+def test_rows_hold_the_time_step_if_the_policy_reads_it(memory: bool) -> None:
     """Curiosity reads the next observation of a row's own step, scaled rewards are clipped one by one; else neither."""
     env = EnvCreator("CartPole-v1")
     policy_class, model = (R2D2, {"use_lstm": True, "lstm_cell_size": 8}) if memory else (DQN, {})
@@ -169,13 +187,13 @@ RECURRENT += ["data.n_step=1", "data.sequence_stride=8"]
 def test_learning_waits_for_a_batch_of_sequences(tmp_path: Path) -> None:
     """32 steps make 5 or so; the gradient steps due meanwhile are made up for."""
     Diary.events = []
-    run.train(config(tmp_path / "run", *RECURRENT, "total_env_steps=200", f"data.plan={__name__}:noted"))
+    run.train(config(tmp_path / "run", *RECURRENT, "total_env_steps=200", f"data.plan={__name__}:recording_plan"))
     drawn = [(env_steps, done) for steps, env_steps, done in Diary.events if steps]
     assert drawn[0][0] > 40 and drawn[0][1] == 0
     assert drawn[-1][1] + 1 == Diary.events[-1][1] - 32
 
 
-def test_a_full_buffer_with_fewer_sequences_than_a_batch_says_so(tmp_path: Path) -> None:
+def test_a_full_buffer_with_fewer_sequences_than_a_batch_raises(tmp_path: Path) -> None:
     """128 rows of one long episode: 16 sequences of 8, but that the newest one is not complete."""
     few = ["data.capacity=128", "data.learning_starts=40", "total_env_steps=200", "env=mountaincar"]
     others = [override for override in RECURRENT if not override.startswith("env=")]
@@ -191,20 +209,20 @@ def test_a_buffer_without_room_for_a_batch_of_sequences_is_refused(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("length", "stride"), [(8, 4), (7, 3), (1, 1)])
-def test_sequences_overlap_by_half_unless_told_otherwise(length: int, stride: int) -> None:
+def test_sequences_overlap_by_half_by_default(length: int, stride: int) -> None:
     module = ReplayDataModule(EnvCreator("CartPole-v1"), sequence_length=length)
     assert module.sequences["stride"] == stride
 
 
-def test_a_checkpoint_without_its_buffer_is_refused_unless_that_is_wanted(tmp_path: Path) -> None:
-    def trained(total: int, *overrides: str) -> Any:
+def test_a_checkpoint_without_a_buffer_needs_save_replay_false(tmp_path: Path) -> None:
+    def train(total: int, *overrides: str) -> Any:
         composed = config(tmp_path / "run", "policy=dqn", "env=cartpole", f"total_env_steps={total}", *overrides)
         policy, datamodule, trainer = run.build(composed)
         last = tmp_path / "run" / "checkpoints" / "last.ckpt"
         trainer.fit(policy, datamodule=datamodule, ckpt_path=last if last.exists() else None, weights_only=True)
         return datamodule
 
-    trained(40, "data.save_replay=false")
+    train(40, "data.save_replay=false")
     assert "replay" not in next(
         iter(
             value
@@ -213,8 +231,8 @@ def test_a_checkpoint_without_its_buffer_is_refused_unless_that_is_wanted(tmp_pa
         )
     )
     with pytest.raises(CheckpointError, match=r"data\.save_replay=false"):
-        trained(80)
-    assert 0 < len(trained(80, "data.save_replay=false").replay or ()) < 80
+        train(80)
+    assert 0 < len(train(80, "data.save_replay=false").replay or ()) < 80
 
 
 @pytest.mark.parametrize(
@@ -235,7 +253,7 @@ def test_an_iteration_is_about_32_env_steps_and_the_same_gradient_steps(
     assert all(map(torch.equal, policies[0].parameters(), policies[1].parameters()))
 
 
-def test_resumed_without_its_buffer_twice_a_run_waits_as_long_each_time(tmp_path: Path) -> None:
+def test_a_run_resumed_without_its_buffer_waits_for_learning_starts_each_time(tmp_path: Path) -> None:
     """Of 40 env steps 32 fill the buffer, three times over."""
     last = tmp_path / "run" / "checkpoints" / "last.ckpt"
     for total in (40, 80, 120):
@@ -245,7 +263,7 @@ def test_resumed_without_its_buffer_twice_a_run_waits_as_long_each_time(tmp_path
         assert policy.gradient_steps == total // 40 * 8
 
 
-def test_a_policy_that_learned_elsewhere_fills_a_new_buffer_first(tmp_path: Path) -> None:
+def test_a_policy_with_earlier_env_steps_fills_a_new_buffer_before_learning(tmp_path: Path) -> None:
     more = ["total_env_steps=5040", "data.fragments_per_iteration=1"]
     composed = config(tmp_path / "run", "policy=dqn", "env=cartpole", *more)
     policy, datamodule, trainer = run.build(composed)

@@ -1,4 +1,4 @@
-"""A buffer in shards: who gets what, which row a priority belongs to, and what waits for what."""
+"""A buffer in shards: which shard gets which fragment, draw and priority, and when the buffer waits for a shard."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def buffer_of(replay: ReplayShards, shard: int) -> Any:
     return replay.shards[shard].object.buffer
 
 
-def stored(replay: ReplayShards, shard: int) -> set[int]:
+def stored_rows(replay: ReplayShards, shard: int) -> set[int]:
     """Actions, of which each is used once."""
     ring = buffer_of(replay, shard).ring
     return set(ring.columns.array("actions")[ring.flags >= 128].tolist())
 
 
-def filled(fragments: int = 4, **keywords: Any) -> tuple[ReplayShards, Stream]:
+def fill(fragments: int = 4, **keywords: Any) -> tuple[ReplayShards, Stream]:
     replay, stream = shards(**keywords), Stream(2, seed=1, longest=1000)
     for _ in range(fragments):
         replay.add([stream.fragment(5)])
@@ -43,14 +43,14 @@ def filled(fragments: int = 4, **keywords: Any) -> tuple[ReplayShards, Stream]:
 
 def test_fragments_go_to_the_shards_in_turn() -> None:
     """Ten steps a fragment; actions count them."""
-    replay, _ = filled()
-    assert stored(replay, 0) == {*range(1, 11), *range(21, 31)}
-    assert stored(replay, 1) == {*range(11, 21), *range(31, 41)}
+    replay, _ = fill()
+    assert stored_rows(replay, 0) == {*range(1, 11), *range(21, 31)}
+    assert stored_rows(replay, 1) == {*range(11, 21), *range(31, 41)}
     assert len(replay) == 40
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_fragments_of_two_workers_are_not_joined_though_they_look_alike(masked: bool) -> None:
+def test_fragments_of_two_workers_do_not_continue_each_other_in_a_shard(masked: bool) -> None:
     """Nothing is ever observed but zeros: step t = 3 of one worker would go on where the other stopped before it.
 
     Rewards of worker w are 10ʷ, and sums are of three: 1, 2, 3 or 10, 20, 30 within a fragment, 12 or 21 across.
@@ -74,12 +74,12 @@ def constant_fragment(start: int, reward: float, masked: bool) -> SampleBatch:
     return SampleBatch({**columns, **ends, **mask}, rewards=torch.full((3, 1), reward), valid=valid, t=t)
 
 
-def test_batches_come_from_the_shards_in_turn_and_say_from_which() -> None:
-    replay, _ = filled()
+def test_batches_come_from_the_shards_in_turn_and_their_indexes_name_the_shard() -> None:
+    replay, _ = fill()
     for turn in range(6):
         batch = replay.sample(0)
         assert batch is not None
-        assert set(batch.actions.tolist()) <= stored(replay, turn % 2)
+        assert set(batch.actions.tolist()) <= stored_rows(replay, turn % 2)
         indexes, shard = np.divmod(batch.batch_indexes.numpy(), 2)
         assert (shard == turn % 2).all()
         assert buffer_of(replay, turn % 2).rows(indexes).actions.tolist() == batch.actions.tolist()
@@ -87,7 +87,7 @@ def test_batches_come_from_the_shards_in_turn_and_say_from_which() -> None:
 
 @pytest.mark.parametrize("turn", [0, 1])
 def test_td_errors_become_the_priorities_of_the_rows_of_their_shard(turn: int) -> None:
-    replay, _ = filled()
+    replay, _ = fill()
     batch = [replay.sample(0) for _ in range(turn + 1)][-1]
     assert batch is not None
     before = [buffer_of(replay, shard).tree.total for shard in (0, 1)]
@@ -103,7 +103,7 @@ def test_td_errors_become_the_priorities_of_the_rows_of_their_shard(turn: int) -
 
 def test_a_late_update_of_an_overwritten_row_is_dropped_and_counted() -> None:
     """Each shard gets forty rows more and holds twenty: all rows of the draw are gone by then."""
-    replay, stream = filled(2, capacity=20)
+    replay, stream = fill(2, capacity=20)
     batch = replay.sample(0)
     assert batch is not None
     for _ in range(8):
@@ -126,15 +126,15 @@ def test_nothing_is_drawn_before_a_shard_has_a_batch() -> None:
 
 def test_a_shard_that_has_too_few_rows_is_passed_over() -> None:
     """Only the first has a batch."""
-    replay, _ = filled(1, batch_size=10)
+    replay, _ = fill(1, batch_size=10)
     for _ in range(3):
         batch = replay.sample(0)
         assert batch is not None and set(batch.batch_indexes.numpy() % 2) == {0}
 
 
-def test_batches_are_drawn_ahead_by_the_priorities_of_then() -> None:
+def test_draws_in_flight_use_the_priorities_at_their_submission() -> None:
     """`ahead` of each shard: these do not know yet that one row has all the weight."""
-    replay, _ = filled(ahead=2, alpha=1.0)
+    replay, _ = fill(ahead=2, alpha=1.0)
     first = replay.sample(0)
     assert first is not None
     row = first.batch_indexes[:1]
@@ -164,8 +164,8 @@ def test_a_uniform_buffer_takes_no_priorities() -> None:
     replay.update_priorities(batch.batch_indexes, torch.ones(4))
 
 
-def test_saved_and_loaded_shards_go_on_alike() -> None:
-    replay, stream = filled(5)
+def test_loaded_shards_draw_as_the_saved_ones() -> None:
+    replay, stream = fill(5)
     batch = replay.sample(0)
     assert batch is not None
     replay.update_priorities(batch.batch_indexes, torch.tensor([1.0, 5.0, 0.1, 3.0]))
@@ -181,16 +181,16 @@ def test_saved_and_loaded_shards_go_on_alike() -> None:
         here, there = replay.sample(0), twin.sample(0)
         assert here is not None and there is not None
         assert all(torch.equal(here[name], there[name]) for name in here)
-    assert stored(twin, 1) == stored(replay, 1)
+    assert stored_rows(twin, 1) == stored_rows(replay, 1)
 
 
-def test_a_state_of_other_shards_is_refused() -> None:
+def test_a_state_of_another_number_of_shards_is_refused() -> None:
     with pytest.raises(CheckpointError, match=r"has 2 shards, this one 3: set data\.num_shards"):
         shards(3).load_state_dict(shards(2).state_dict())
 
 
 class Slow:
-    """A service that answers when it is waited for; it notes how many answers were open at most."""
+    """An object whose calls are done only when `result` is called; records the largest number of calls in flight."""
 
     def __init__(self) -> None:
         self.open = self.most = self.asked = 0
@@ -209,12 +209,12 @@ class Slow:
         return 3
 
 
-def test_a_slow_shard_is_waited_for_before_fragments_pile_up() -> None:
+def test_adding_waits_for_a_slow_shard_when_too_many_updates_are_in_flight() -> None:
     slow = Slow()
     replay = ReplayShards([slow], 4)
     for _ in range(MAX_INFLIGHT):
         replay.add(["fragment"])
-    assert slow.open == MAX_INFLIGHT and len(replay) == 0  # nobody has waited
+    assert slow.open == MAX_INFLIGHT and len(replay) == 0  # add has not waited for a result
     for _ in range(100):
         replay.add(["fragment"])
     assert slow.most == MAX_INFLIGHT + 1 and len(replay) == 3

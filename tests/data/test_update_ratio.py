@@ -19,7 +19,7 @@ from lightning_rl.errors import ConfigError
     fragments=st.lists(st.integers(0, 60), min_size=1, max_size=60),
     resumed=st.integers(0, 60),
 )
-def test_steps_taken_are_the_product_rounded_down(
+def test_gradient_steps_due_are_the_product_rounded_down(
     intensity: float, starts: int, fragments: list[int], resumed: int
 ) -> None:
     ratio, env_steps = UpdateRatio(intensity, starts), 0
@@ -33,12 +33,12 @@ def test_steps_taken_are_the_product_rounded_down(
             ratio.load_state_dict(state)
 
 
-def test_three_in_ten_stay_three_in_ten_after_a_billion_steps() -> None:
+def test_the_update_ratio_is_exact_after_a_billion_steps() -> None:
     """As floats, 0.3 × 1e16 + 10 is off by one."""
     assert UpdateRatio(0.3).due(10**16 + 10) - UpdateRatio(0.3).due(10**16) == 3
 
 
-def test_nothing_is_due_before_learning_starts_and_nothing_is_made_up_for_after() -> None:
+def test_no_gradient_step_is_due_before_learning_starts_nor_made_up_for_afterwards() -> None:
     ratio = UpdateRatio(1.0, learning_starts=100)
     assert [ratio.due(steps) for steps in (0, 99, 100, 101, 104)] == [0, 0, 0, 1, 4]
 
@@ -63,7 +63,7 @@ def test_numbers_out_of_range_are_refused(intensity: float, starts: int) -> None
         UpdateRatio(intensity, starts)
 
 
-def test_a_start_that_is_behind_stays_where_it_was_in_a_longer_run() -> None:
+def test_learning_starts_stays_in_a_longer_run_once_learning_has_started() -> None:
     """A tenth of 1,000, and of 10,000 in the run that goes on: steps go on at once, and none is made up for."""
     first = UpdateRatio(1.0, learning_starts=100)
     first.record_steps(first.due(1000))
@@ -76,7 +76,7 @@ def test_a_start_that_is_behind_stays_where_it_was_in_a_longer_run() -> None:
     assert [waiting.due(steps) for steps in (101, 1001)] == [0, 1]  # a start that lies ahead is the new run's
 
 
-def test_more_steps_than_the_env_steps_allow_are_forgotten() -> None:
+def test_settle_forgets_gradient_steps_beyond_the_ratio() -> None:
     """A policy of 400 env steps, saved when 600 had been taken."""
     ratio = UpdateRatio(1.0, learning_starts=100)
     ratio.record_steps(500)

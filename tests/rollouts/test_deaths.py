@@ -44,7 +44,7 @@ def policy() -> PPO:
 
 
 @pytest.fixture
-def made(policy: PPO) -> Iterator[Any]:
+def make_workers(policy: PPO) -> Iterator[Any]:
     """Makes worker sets with the policy's weights, and stops them afterwards."""
     sets: list[Any] = []
 
@@ -65,7 +65,7 @@ def pids(workers: Any) -> list[int]:
     return workers.foreach_worker(lambda worker: os.getpid())
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Whether a process has ended; its body may wait for its parent."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -80,11 +80,11 @@ def assert_equal(first: Any, second: Any) -> None:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSEGV], ids=["killed", "crashed"])
-def test_a_process_that_is_killed_while_it_samples_changes_nothing(policy: PPO, made: Any, sign: int) -> None:
+def test_killing_a_process_while_it_samples_changes_no_fragment(policy: PPO, make_workers: Any, sign: int) -> None:
     """Whole episodes; the signal comes 50 ms after the request, in the second of four rounds."""
     options: dict[str, Any] = {"batch_mode": "complete_episodes", "fragment_length": 2000}
     local = WorkerSet(CARTPOLE, policy, [0, 1, 2], **{**OPTIONS, **options})
-    remote = made(2, (0, 1, 2), **options)
+    remote = make_workers(2, (0, 1, 2), **options)
     victim = pids(remote)[1]
     for round in range(4):
         if round == 1:
@@ -93,11 +93,11 @@ def test_a_process_that_is_killed_while_it_samples_changes_nothing(policy: PPO, 
         assert local.get_metrics() == remote.get_metrics()
     assert local.state_dict() == remote.state_dict()
     assert remote.get_health() == {"sys/worker_restarts": 1.0, "sys/env_restarts": 0.0}
-    assert gone(victim)
+    assert has_ended(victim)
 
 
-def test_a_death_is_noticed_and_repaired_soon(made: Any, caplog: pytest.LogCaptureFixture) -> None:
-    workers = made(1, (0,))
+def test_a_dead_process_is_replaced_within_seconds(make_workers: Any, caplog: pytest.LogCaptureFixture) -> None:
+    workers = make_workers(1, (0,))
     workers.sample()
     os.kill(pids(workers)[0], signal.SIGKILL)
     begun = time.monotonic()
@@ -108,24 +108,24 @@ def test_a_death_is_noticed_and_repaired_soon(made: Any, caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("how", ["hang", "hang in C"])
-def test_a_step_that_takes_too_long_ends_its_process_and_tells_where_it_was(
-    how: str, made: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_step_beyond_step_timeout_s_ends_its_process_with_a_traceback(
+    how: str, make_workers: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    workers = made(crash={"how": how, "at": 40, "once": str(tmp_path / "once")}, step_timeout_s=2.0)
+    workers = make_workers(crash={"how": how, "at": 40, "once": str(tmp_path / "once")}, step_timeout_s=2.0)
     before = pids(workers)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             workers.sample()
     assert workers.get_health()["sys/worker_restarts"] == 1
-    assert sum(map(gone, before)) == 1
+    assert sum(map(has_ended, before)) == 1
     assert "step_timeout_s=2" in caplog.text and "crashing.py" in caplog.text and "in fail" in caplog.text
 
 
 @pytest.mark.parametrize("how", ["asleep", "stopped"])
-def test_a_process_that_does_not_answer_in_time_is_ended_from_outside(how: str, made: Any, tmp_path: Path) -> None:
-    """Without limits for single steps; also a process that the system has stopped, which hears nothing at all."""
+def test_a_process_beyond_sample_timeout_s_is_killed(how: str, make_workers: Any, tmp_path: Path) -> None:
+    """Without limits for single steps; also a process that the system has stopped, which cannot react at all."""
     crash = {"how": "hang", "at": 40, "once": str(tmp_path / "once")} if how == "asleep" else {}
-    workers = made(crash=crash, sample_timeout_s=5.0)
+    workers = make_workers(crash=crash, sample_timeout_s=5.0)
     before = pids(workers)
     workers.sample()
     if how == "stopped":
@@ -134,14 +134,14 @@ def test_a_process_that_does_not_answer_in_time_is_ended_from_outside(how: str, 
         workers.sample()
     assert workers.get_health()["sys/worker_restarts"] == 1
     deadline = time.monotonic() + 30
-    while sum(map(gone, before)) < 1 and time.monotonic() < deadline:
+    while sum(map(has_ended, before)) < 1 and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert sum(map(gone, before)) == 1
+    assert sum(map(has_ended, before)) == 1
 
 
 @pytest.mark.parametrize("how", ["raise", "nan"])
-def test_an_environment_that_fails_once_costs_no_process(how: str, made: Any, tmp_path: Path) -> None:
-    workers = made(crash={"how": how, "at": 40, "once": str(tmp_path / "once")})
+def test_an_environment_that_fails_once_is_replaced_in_its_process(how: str, make_workers: Any, tmp_path: Path) -> None:
+    workers = make_workers(crash={"how": how, "at": 40, "once": str(tmp_path / "once")})
     before = pids(workers)
     batch = [workers.sample() for _ in range(3)][-1]
     assert torch.isfinite(batch.rewards).all()
@@ -151,10 +151,10 @@ def test_an_environment_that_fails_once_costs_no_process(how: str, made: Any, tm
 
 
 def test_an_environment_that_keeps_failing_gets_another_process_and_then_the_run_ends(
-    made: Any, caplog: pytest.LogCaptureFixture
+    make_workers: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every environment fails in its 40th step, in its second fragment of 32; then the restarts are used up."""
-    workers = made(1, (0,), crash={"how": "raise", "at": 40}, max_restarts=1, max_env_restarts=0)
+    workers = make_workers(1, (0,), crash={"how": "raise", "at": 40}, max_restarts=1, max_env_restarts=0)
     with caplog.at_level(logging.WARNING), pytest.raises(EnvError) as error:
         for _ in range(9):
             workers.sample()
@@ -166,8 +166,8 @@ def test_an_environment_that_keeps_failing_gets_another_process_and_then_the_run
     assert "max_restarts=1 are used up" in message
 
 
-def test_memory_that_runs_out_costs_the_process(made: Any, tmp_path: Path) -> None:
-    workers = made(crash={"how": "oom", "at": 40, "once": str(tmp_path / "once")}, max_env_restarts=0)
+def test_a_process_without_memory_is_replaced(make_workers: Any, tmp_path: Path) -> None:
+    workers = make_workers(crash={"how": "oom", "at": 40, "once": str(tmp_path / "once")}, max_env_restarts=0)
     before = pids(workers)
     for _ in range(3):
         workers.sample()
@@ -175,30 +175,30 @@ def test_memory_that_runs_out_costs_the_process(made: Any, tmp_path: Path) -> No
     assert len(set(before) & set(pids(workers))) == 1
 
 
-def test_a_process_that_leaks_is_replaced_and_whole_episodes_do_not_notice(policy: PPO, made: Any) -> None:
+def test_replacing_a_process_that_leaks_changes_no_whole_episode(policy: PPO, make_workers: Any) -> None:
     options: dict[str, Any] = {"batch_mode": "complete_episodes"}
     local = WorkerSet(CARTPOLE, policy, [0], **{**OPTIONS, **options})
-    probe = made(1, (0,), **options)
+    probe = make_workers(1, (0,), **options)
     (memory,) = probe.foreach_worker(lambda worker: resident_mb())
     probe.stop()
-    remote = made(1, (0,), crash={"leak_mb": 1.0}, max_memory_mb=memory + 500.0, **options)
+    remote = make_workers(1, (0,), crash={"leak_mb": 1.0}, max_memory_mb=memory + 500.0, **options)
     for _ in range(12):
         assert_equal(local.sample(), remote.sample())
     assert remote.get_health()["sys/worker_restarts"] >= 1
 
 
-def test_a_crash_in_native_code_leaves_its_traceback(
-    made: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
+def test_a_crash_in_native_code_is_logged_with_its_traceback(
+    make_workers: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    workers = made(1, (0,), crash={"how": "segfault", "at": 40, "once": str(tmp_path / "once")})
+    workers = make_workers(1, (0,), crash={"how": "segfault", "at": 40, "once": str(tmp_path / "once")})
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             workers.sample()
     assert "Segmentation fault" in caplog.text and "crashing.py" in caplog.text
 
 
-def test_asynchronous_workers_go_on_without_the_dead_one_until_it_is_back(made: Any) -> None:
-    workers = made(2, (0, 1))
+def test_asynchronous_workers_go_on_while_a_dead_one_restarts(make_workers: Any) -> None:
+    workers = make_workers(2, (0, 1))
     workers.submit_samples(2, 0)
     workers.next_sample()
     os.kill(pids(workers)[0], signal.SIGKILL)

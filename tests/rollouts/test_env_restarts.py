@@ -31,7 +31,7 @@ def once(tmp_path: Path, how: str, at: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("how", ["raise", "nan"])
-def test_a_fragment_whose_environment_fails_is_begun_again_with_a_reset(how: str, tmp_path: Path) -> None:
+def test_a_fragment_with_a_failing_environment_is_begun_again_with_a_reset(how: str, tmp_path: Path) -> None:
     """The second fragment fails in row 36 (step 100 of 64 + 64); the third follows as if nothing had been."""
     failing, calm = worker(once(tmp_path, how, 100)), worker()
     assert torch.equal(failing.sample().obs, calm.sample().obs)
@@ -46,7 +46,7 @@ def test_a_fragment_whose_environment_fails_is_begun_again_with_a_reset(how: str
     )
 
 
-def test_episodes_of_a_spoiled_fragment_are_not_counted(tmp_path: Path) -> None:
+def test_episodes_of_a_dropped_fragment_are_not_counted(tmp_path: Path) -> None:
     """NaN is found when the fragment is complete: by then, episodes have ended in it."""
     failing = worker(once(tmp_path, "nan", 60), fragment_length=256)
     fragment = failing.sample()
@@ -56,7 +56,7 @@ def test_episodes_of_a_spoiled_fragment_are_not_counted(tmp_path: Path) -> None:
     assert all(torch.isfinite(torch.tensor(metrics["episode_returns"])))
 
 
-def test_another_attempt_has_other_seeds_and_is_itself_repeatable(tmp_path: Path) -> None:
+def test_each_attempt_has_its_own_seeds_and_is_repeatable(tmp_path: Path) -> None:
     """A fragment that fails because of its seeds would fail again with them."""
     calm = worker().sample()
     attempts = [worker(once(tmp_path / str(n), "raise", 10)) for n in range(2)]
@@ -67,7 +67,7 @@ def test_another_attempt_has_other_seeds_and_is_itself_repeatable(tmp_path: Path
     assert not torch.equal(first.obs[0], calm.obs[0]) and not torch.equal(first.actions, calm.actions)
 
 
-def test_after_so_many_attempts_the_first_failure_is_raised(caplog: pytest.LogCaptureFixture) -> None:
+def test_after_max_env_restarts_the_first_failure_is_raised(caplog: pytest.LogCaptureFixture) -> None:
     always = worker({"how": "raise", "at": 10}, max_env_restarts=2)
     with caplog.at_level(logging.WARNING), pytest.raises(EnvError, match=r"worker 0 \(fragment 0, seed 3\)") as error:
         always.sample()
@@ -78,14 +78,14 @@ def test_after_so_many_attempts_the_first_failure_is_raised(caplog: pytest.LogCa
         worker(max_env_restarts=-1)
 
 
-def test_evaluation_episodes_are_played_again(tmp_path: Path) -> None:
+def test_evaluation_episodes_of_a_failed_environment_are_played_again(tmp_path: Path) -> None:
     failing = worker(once(tmp_path, "raise", 15))
     played = failing.run_episodes(6)
     assert len(played) == 6 and failing.restarts.count == 1 and failing.fragment == 1
     assert all(length > 1 and ret == length for ret, length in played)
 
 
-def test_an_environment_that_cannot_even_be_closed_is_replaced(tmp_path: Path, monkeypatch: Any) -> None:
+def test_an_environment_whose_close_raises_is_replaced(tmp_path: Path, monkeypatch: Any) -> None:
     def closes(self: Any, **keywords: Any) -> None:
         raise OSError("the handle is invalid")
 
@@ -94,7 +94,7 @@ def test_an_environment_that_cannot_even_be_closed_is_replaced(tmp_path: Path, m
     assert len(failing.sample().rewards) == 64
 
 
-def test_what_is_not_finite_is_named_with_the_action_before_it() -> None:
+def test_a_value_that_is_not_finite_is_named_with_the_action_before_it() -> None:
     always = worker({"how": "nan", "at": 10}, max_env_restarts=0)
     with pytest.raises(EnvError, match=r"sub-environment 0, row 9 is nan, after action [01]; expected finite numbers"):
         always.sample()

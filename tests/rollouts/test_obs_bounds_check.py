@@ -33,7 +33,9 @@ class Leaves(gym.Env[np.ndarray, int]):
         return np.array([self.count], np.float32), 1.0, False, False, {}
 
 
-def test_an_environment_that_leaves_its_space_after_step_50_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_environment_that_leaves_its_space_after_step_50_is_warned_about_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     check_env(Leaves(), "leaves")  # 20 steps: nothing to see yet
     creator = EnvCreator(Leaves)
     worker = RolloutWorker(creator, PPO(*creator.spaces()), num_envs=2, fragment_length=64)
@@ -60,7 +62,7 @@ def test_an_environment_that_leaves_its_space_after_step_50_is_named_once(caplog
         (spaces.Tuple([spaces.Discrete(2), spaces.Discrete(9)]), ([1], [8]), ([1], [9])),
     ],
 )
-def test_every_kind_of_space_has_bounds(
+def test_bounds_of_every_kind_of_space_are_checked(
     space: Any, inside: Any, outside: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch = ObsBoundsCheck(space, "it")
@@ -71,5 +73,5 @@ def test_every_kind_of_space_has_bounds(
 
 
 @pytest.mark.parametrize("space", [spaces.Box(0, 255, (2, 2), np.uint8), spaces.Box(-np.inf, np.inf, (3,))])
-def test_what_cannot_be_left_is_never_looked_at(space: Any) -> None:
+def test_a_space_without_bounds_is_never_checked(space: Any) -> None:
     assert ObsBoundsCheck(space, "it").due == float("inf")

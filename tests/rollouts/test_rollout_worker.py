@@ -83,7 +83,7 @@ def transitions(fragments: list[SampleBatch]) -> list[list[tuple[Any, ...]]]:
     return envs
 
 
-def test_the_row_after_an_end_is_the_reset_and_is_no_experience() -> None:
+def test_the_row_after_an_end_is_the_reset_and_is_not_experience() -> None:
     """Episodes of 3 steps, 8 rows: 0 1 2 | reset | 0 1 2 | reset. The observation of a reset row is the final one."""
     fragment = worker(EnvCreator(Counter), fragment_length=8).sample()
     assert fragment.valid[:, 0].tolist() == [True, True, True, False, True, True, True, False]
@@ -96,7 +96,7 @@ def test_the_row_after_an_end_is_the_reset_and_is_no_experience() -> None:
 
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
-def test_the_same_transitions_come_out_under_all_autoreset_modes(batch_mode: str, nested: bool) -> None:
+def test_all_autoreset_modes_give_the_same_transitions(batch_mode: str, nested: bool) -> None:
     env = EnvCreator(Counter, {"length": 5, "nested": nested})
     taken = []
     for mode in AutoresetMode:
@@ -109,7 +109,7 @@ def test_the_same_transitions_come_out_under_all_autoreset_modes(batch_mode: str
     assert all(envs[index][:shortest] == taken[0][index][:shortest] for envs in taken for index in range(2))
 
 
-def test_cartpole_gives_the_same_transitions_under_all_autoreset_modes() -> None:
+def test_all_autoreset_modes_give_the_same_transitions_of_cartpole() -> None:
     taken = []
     for mode in AutoresetMode:
         source = worker(EnvCreator("CartPole-v1"), num_envs=3, fragment_length=50, mode=mode, seed=5)
@@ -132,7 +132,7 @@ def test_complete_episodes_hold_whole_episodes_only() -> None:
         assert rows[-1][4] and rows[3][4]
 
 
-def test_a_fragment_goes_on_where_the_last_one_stopped_unless_it_is_cut() -> None:
+def test_a_fragment_continues_the_last_one_unless_a_reset_is_forced() -> None:
     source = worker(EnvCreator(Counter, {"length": 10}), fragment_length=4)
     assert source.sample().t[:, 0].tolist() == [0, 1, 2, 3]
     assert source.sample().t[:, 0].tolist() == [4, 5, 6, 7]
@@ -141,7 +141,7 @@ def test_a_fragment_goes_on_where_the_last_one_stopped_unless_it_is_cut() -> Non
     assert source.get_metrics()["episode_lengths"] == []
 
 
-def test_a_worker_s_data_depend_on_seed_worker_and_fragment_only() -> None:
+def test_a_worker_s_data_depend_on_seed_worker_index_and_fragment_number_only() -> None:
     """A fresh worker that loads the state continues exactly like the one that was cut."""
     first = worker(EnvCreator("CartPole-v1"), num_envs=2, fragment_length=6, seed=3, worker_index=1)
     first.sample()
@@ -157,14 +157,14 @@ def test_a_worker_s_data_depend_on_seed_worker_and_fragment_only() -> None:
     assert not torch.equal(here.obs[0, 0], here.obs[0, 1])
 
 
-def test_two_workers_side_by_side_are_the_two_workers() -> None:
+def test_a_set_of_two_workers_gives_the_fragments_of_each_alone() -> None:
     options = {"num_envs": 2, "fragment_length": 5, "seed": 1, "vectorization": "sync"}
     both = WorkerSet(EnvCreator("CartPole-v1"), Alternating(), [0, 1], **options).sample()
     alone = [WorkerSet(EnvCreator("CartPole-v1"), Alternating(), [index], **options).sample() for index in (0, 1)]
     assert torch.equal(both.obs, torch.cat([fragment.obs for fragment in alone], dim=1))
 
 
-def test_run_episodes_plays_exactly_so_many_whole_episodes() -> None:
+def test_run_episodes_plays_the_given_number_of_whole_episodes() -> None:
     played = worker(EnvCreator(Counter, {"length": 4}), num_envs=3).run_episodes(7)
     assert played == [(10.0, 4)] * 7
 

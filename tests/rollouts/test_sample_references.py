@@ -29,7 +29,7 @@ def remote(policy: PPO) -> Iterator[Any]:
     workers.stop()
 
 
-def test_workers_of_this_process_take_turns_and_start_with_the_first_after_a_cut(policy: PPO) -> None:
+def test_workers_in_this_process_take_turns_and_start_with_the_first_after_a_forced_reset(policy: PPO) -> None:
     workers, twins = (WorkerSet(CARTPOLE, policy, [0, 1], **OPTIONS) for _ in range(2))
     policy.gradient_steps = 7
     workers.sync_weights(policy)
@@ -46,7 +46,7 @@ def test_workers_of_this_process_take_turns_and_start_with_the_first_after_a_cut
 
 
 @pytest.mark.ray
-def test_processes_give_the_fragments_of_one_process(policy: PPO, remote: Any) -> None:
+def test_processes_give_the_fragments_that_one_process_gives(policy: PPO, remote: Any) -> None:
     """Three logical workers in two processes; each fragment of each is that of the same worker here."""
     local = WorkerSet(CARTPOLE, policy, [0, 1, 2], **OPTIONS)
     remote.sync_weights(policy)
@@ -66,7 +66,9 @@ def test_processes_give_the_fragments_of_one_process(policy: PPO, remote: Any) -
 
 
 @pytest.mark.ray
-def test_so_many_requests_are_out_and_the_oldest_weights_are_known(policy: PPO, remote: Any) -> None:
+def test_submit_samples_keeps_the_given_number_in_flight_and_the_oldest_weights_are_known(
+    policy: PPO, remote: Any
+) -> None:
     remote.sync_weights(policy)
     assert remote.oldest_gradient_steps is None
     remote.submit_samples(2, 0)

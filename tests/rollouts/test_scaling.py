@@ -29,7 +29,7 @@ def test_a_fragment_of_1000_workers_costs_as_many_calls_as_one_of_10(script: Mod
     assert many < 1.1 * few
 
 
-def test_the_docs_show_what_the_model_gives(script: ModuleType) -> None:
+def test_the_table_of_docs_scaling_is_that_of_the_model(script: ModuleType) -> None:
     """The table of docs/scaling.md, from the constants that the page names."""
     page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
     named = re.search(r"--small-ms ([\d.]+) --large-ms ([\d.]+) --ms-per-mb ([\d.]+)", " ".join(page.split()))

@@ -47,7 +47,7 @@ def test_a_pass_gives_each_batch_once_in_an_order_of_the_seed(tmp_path: Path) ->
     assert orders[0] == orders[1] != orders[2]
 
 
-def test_a_new_writer_goes_on_behind_the_files_that_are_there(tmp_path: Path) -> None:
+def test_a_new_writer_keeps_the_files_that_exist(tmp_path: Path) -> None:
     for number in range(2):
         JsonWriter(tmp_path).write(batch(number))
     assert len(JsonReader(tmp_path)) == 2
@@ -60,7 +60,7 @@ def test_plain_lists_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[1]\n", '{"obs": [1]}\n', "nonsense\n"])
-def test_what_is_no_batch_says_where(tmp_path: Path, content: str) -> None:
+def test_a_line_that_is_no_batch_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "file.json").write_text(content)
     with pytest.raises(ConfigError, match=r"holds no batch|file.json, byte 0: this line is no batch"):
         JsonReader(tmp_path).next()

@@ -1,4 +1,4 @@
-"""Processes that are objects in this one, on a clock that only moves when somebody waits: failures cost no time."""
+"""Processes that are objects in this one, on a clock that only moves in `wait`, so that failures cost no time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lightning_rl.rollouts.processes.transport import Outcome, ProcessDiedError
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of a request: "done", "raises", "dies" (its process, half-way), "dies after" (doing it) or "hangs".
+    """The outcome of a request: "done", "raises", "dies" (its process, half-way), "dies after" (doing it) or "hangs".
 
     Attributes:
         kind: which of them.
@@ -29,10 +29,10 @@ class Fate:
 
 @dataclass(eq=False)
 class FakeProcess:
-    """One process: the object that lives in it, and until when it is busy."""
+    """One process: the object in it, and until when it is busy."""
 
     number: int
-    lives_in_it: Any
+    object: Any
     free_at: float = 0.0
     killed: bool = False
     dying: bool = False
@@ -99,7 +99,7 @@ class FakeTransport:
 
     def wait(self, timeout: float) -> list[Outcome]:
         until = self.seconds + timeout
-        assert until < self.patience_s, "somebody waits for what does not come"
+        assert until < self.patience_s, "a call waits for an outcome that does not come"
         if not self._events or self._events[0][0] > until:
             self.seconds = until
             return []
@@ -125,9 +125,9 @@ class FakeTransport:
         held = None
         try:
             if in_place:
-                held, value = process.lives_in_it.perform_in_place(method, *arguments)
+                held, value = process.object.perform_in_place(method, *arguments)
             else:
-                value = process.lives_in_it.perform(method, *arguments)
+                value = process.object.perform(method, *arguments)
         except Exception as error:
             self._ends(process, token, error, process.free_at)
         else:

@@ -2,55 +2,32 @@
 
 from __future__ import annotations
 
-import faulthandler
 from collections.abc import Sequence
 from operator import methodcaller
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError
 from lightning_rl.policies import DQN, PPO
 from lightning_rl.rollouts import WorkerSet
 from lightning_rl.rollouts.processes.limits import Limits
-from lightning_rl.rollouts.processes.process_worker_set import ProcessWorkerSet
-from lightning_rl.rollouts.processes.rollout_process import RolloutProcess
 from lightning_rl.sample_batch import SampleBatch
-from tests.rollouts.processes.fake_transport import FakeProcess, FakeTransport, Fate
-
-CARTPOLE = EnvCreator("CartPole-v1")
-OPTIONS: dict[str, Any] = {"num_envs": 2, "fragment_length": 16, "seed": 3}
-PATIENT = Limits(max_restarts=1000, max_failures=1000)
-
-
-@pytest.fixture(autouse=True)
-def own_faulthandler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processes are objects in this one, whose crashes pytest wants to report."""
-    monkeypatch.setattr(faulthandler, "enable", lambda file: None)
+from tests.rollouts.processes.fake_transport import FakeProcess, Fate
+from tests.rollouts.processes.fake_worker_set import (
+    CARTPOLE,
+    OPTIONS,
+    fake_worker_set,
+    kill_worker_1,
+    own_faulthandler,  # noqa: F401 (an autouse fixture)
+    random_deaths,
+)
 
 
 @pytest.fixture
 def policy() -> PPO:
     return PPO(*CARTPOLE.spaces(), seed=1, passes=1, observation_filter="mean_std")
-
-
-def mortal(seed: int, share: float, kinds: Sequence[str] = ("dies", "hangs", "dies after")) -> Any:
-    """Fates of which that share is a process's end."""
-    random = np.random.default_rng(seed)
-
-    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-        ends = random.random() < share
-        return Fate(str(random.choice(kinds)) if ends else "done", float(random.uniform(0.5, 2.0)), bool(ends))
-
-    return fate
-
-
-def in_processes(policy: Any, fate: Any, indices: Sequence[int] = (0, 1, 2), **options: Any) -> ProcessWorkerSet:
-    keywords: dict[str, Any] = {"num_workers": 2, "limits": PATIENT, **OPTIONS, **options}
-    return ProcessWorkerSet(FakeTransport(RolloutProcess, fate), CARTPOLE, policy, list(indices), **keywords)
 
 
 def assert_equal(first: SampleBatch, second: SampleBatch) -> None:
@@ -60,10 +37,10 @@ def assert_equal(first: SampleBatch, second: SampleBatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whole_episodes_are_the_same_to_the_bit_whoever_dies(policy: PPO, seed: int) -> None:
+def test_deaths_of_processes_leave_whole_episodes_bit_equal(policy: PPO, seed: int) -> None:
     """A tenth of all requests ends its process; the policy and its observation filter learn between the rounds."""
     local = WorkerSet(CARTPOLE, policy, [0, 1, 2], batch_mode="complete_episodes", **OPTIONS)
-    remote = in_processes(policy, mortal(seed, 0.15, ("dies", "dies after")), batch_mode="complete_episodes")
+    remote = fake_worker_set(policy, random_deaths(seed, 0.15, ("dies", "dies after")), batch_mode="complete_episodes")
     for round in range(12):
         for workers in (local, remote):
             workers.sync_weights(policy)
@@ -81,7 +58,7 @@ def test_whole_episodes_are_the_same_to_the_bit_whoever_dies(policy: PPO, seed: 
     remote.stop()
 
 
-def test_fragments_that_are_cut_off_go_on_at_a_reset_after_a_death(policy: PPO) -> None:
+def test_after_a_death_the_next_fragment_begins_with_a_reset(policy: PPO) -> None:
     """Nothing is spliced: the first row after a death starts an episode, and no fragment comes twice."""
     deaths = iter([False] * 4 + [True] + [False] * 100)
 
@@ -89,7 +66,7 @@ def test_fragments_that_are_cut_off_go_on_at_a_reset_after_a_death(policy: PPO) 
         return Fate("dies" if method == "sample" and next(deaths) else "done")
 
     twin = WorkerSet(CARTPOLE, policy, [0], **OPTIONS)
-    remote = in_processes(policy, fate, [0], num_workers=1)
+    remote = fake_worker_set(policy, fate, [0], num_workers=1)
     for workers in (twin, remote):
         workers.sync_weights(policy)
     for _ in range(4):
@@ -102,10 +79,12 @@ def test_fragments_that_are_cut_off_go_on_at_a_reset_after_a_death(policy: PPO) 
     remote.stop()
 
 
-def test_in_order_deaths_change_nothing_although_weights_are_renewed_meanwhile(policy: PPO) -> None:
+def test_in_order_deaths_change_no_fragment_although_weights_are_synced_meanwhile(policy: PPO) -> None:
     """Two sets of asynchronous workers, one of which is mortal: the same fragments with the same weights."""
     options: dict[str, Any] = {"batch_mode": "complete_episodes"}
-    sets = [in_processes(policy, fate, **options) for fate in (mortal(0, 0.0), mortal(5, 0.1, ("dies",)))]
+    sets = [
+        fake_worker_set(policy, fate, **options) for fate in (random_deaths(0, 0.0), random_deaths(5, 0.1, ("dies",)))
+    ]
     for workers in sets:
         workers.sync_weights(policy)
     for _ in range(30):
@@ -124,9 +103,9 @@ def test_in_order_deaths_change_nothing_although_weights_are_renewed_meanwhile(p
         workers.stop()
 
 
-def test_as_ready_no_fragment_is_lost_or_comes_twice(policy: PPO) -> None:
+def test_deaths_neither_lose_nor_duplicate_fragments(policy: PPO) -> None:
     """Every fragment of every worker, told apart by what is in it."""
-    remote = in_processes(policy, mortal(1, 0.15), batch_mode="complete_episodes")
+    remote = fake_worker_set(policy, random_deaths(1, 0.15), batch_mode="complete_episodes")
     remote.sync_weights(policy)
     seen: list[bytes] = []
     for _ in range(60):
@@ -144,8 +123,8 @@ def test_as_ready_no_fragment_is_lost_or_comes_twice(policy: PPO) -> None:
     remote.stop()
 
 
-def test_a_worker_asked_for_something_answers_though_its_process_dies(policy: PPO) -> None:
-    remote = in_processes(policy, mortal(3, 0.2, ("dies",)))
+def test_a_call_of_a_worker_has_a_result_although_its_process_dies(policy: PPO) -> None:
+    remote = fake_worker_set(policy, random_deaths(3, 0.2, ("dies",)))
     policy.gradient_steps = 4
     remote.sync_weights(policy)
     for _ in range(20):
@@ -158,11 +137,11 @@ def test_a_worker_asked_for_something_answers_though_its_process_dies(policy: PP
     remote.stop()
 
 
-def test_a_restarted_process_has_the_newest_weights_before_it_is_asked_to_act() -> None:
+def test_a_restarted_process_has_the_newest_weights_before_it_samples() -> None:
     """Also where nothing is sampled: a function is applied to a worker whose process died."""
     policy = DQN(*CARTPOLE.spaces(), seed=1)
     dies = iter([False, True, False, False, False])  # start, sample, start, sample, call
-    remote = in_processes(policy, lambda *_: Fate("dies" if next(dies) else "done"), [0], num_workers=1)
+    remote = fake_worker_set(policy, lambda *_: Fate("dies" if next(dies) else "done"), [0], num_workers=1)
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.fill_(0.25)
@@ -176,10 +155,10 @@ def test_a_restarted_process_has_the_newest_weights_before_it_is_asked_to_act() 
     remote.stop()
 
 
-def test_a_checkpoint_asks_no_process(policy: PPO) -> None:
+def test_state_dict_waits_for_no_process(policy: PPO) -> None:
     """What is known here is enough, so that a run can be saved while all workers hang."""
     hangs = iter([False] * 3 + [True] * 10)
-    remote = in_processes(policy, lambda *_: Fate("hangs" if next(hangs) else "done"), [0], num_workers=1)
+    remote = fake_worker_set(policy, lambda *_: Fate("hangs" if next(hangs) else "done"), [0], num_workers=1)
     remote.sync_weights(policy)
     remote.submit_samples(1, 0)
     remote.next_sample()
@@ -191,14 +170,14 @@ def test_a_checkpoint_asks_no_process(policy: PPO) -> None:
     remote.stop()
 
 
-def test_a_round_that_is_broken_off_has_not_been(policy: PPO) -> None:
+def test_an_interrupted_sample_is_rolled_back(policy: PPO) -> None:
     """One of two workers has answered when the run is interrupted: a resumed run begins with both fragments again."""
     hangs = iter([False] * 4 + [True, False])
 
     def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
         return Fate("hangs" if next(hangs) else "done")
 
-    remote = in_processes(policy, fate, [0, 1], num_workers=2)
+    remote = fake_worker_set(policy, fate, [0, 1], num_workers=2)
     remote.sync_weights(policy)
     remote.sample()
     before = remote.state_dict()
@@ -209,7 +188,7 @@ def test_a_round_that_is_broken_off_has_not_been(policy: PPO) -> None:
     remote.stop()
 
 
-def test_in_order_what_is_asked_of_a_process_that_is_down_has_the_weights_of_then(policy: PPO) -> None:
+def test_in_order_a_request_to_a_dead_process_keeps_the_weights_at_submission(policy: PPO) -> None:
     """A successor needs 5 s to start; meanwhile the learner goes on with what process 1 has done before."""
 
     def ages(mortal: bool) -> list[int]:
@@ -224,7 +203,7 @@ def test_in_order_what_is_asked_of_a_process_that_is_down_has_the_weights_of_the
             return Fate("dies" if mortal and asked[0] == 3 else "done")
 
         policy.gradient_steps = 0
-        remote = in_processes(policy, fate, [0, 1], batch_mode="complete_episodes")
+        remote = fake_worker_set(policy, fate, [0, 1], batch_mode="complete_episodes")
         found = []
         for _ in range(12):
             remote.sync_weights(policy)
@@ -238,13 +217,8 @@ def test_in_order_what_is_asked_of_a_process_that_is_down_has_the_weights_of_the
     assert ages(mortal=True) == ages(mortal=False)
 
 
-def loses_the_second(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-    """Worker 1 kills its process whenever it is asked to do something."""
-    return Fate("dies" if method == "call_worker" and arguments[0] == 1 else "done")
-
-
-def test_who_is_asked_and_given_up_owes_no_answer(policy: PPO) -> None:
-    remote = in_processes(policy, loses_the_second, [0, 1], limits=Limits(max_failures=2, min_healthy=0.5))
+def test_a_call_of_a_given_up_process_has_no_result(policy: PPO) -> None:
+    remote = fake_worker_set(policy, kill_worker_1, [0, 1], limits=Limits(max_failures=2, min_healthy=0.5))
     remote.sync_weights(policy)
     for worker_index in remote.idle_workers:
         remote.submit(worker_index, methodcaller("get_metrics"))
@@ -253,11 +227,11 @@ def test_who_is_asked_and_given_up_owes_no_answer(policy: PPO) -> None:
     remote.stop()
 
 
-def test_who_is_given_up_while_nothing_is_asked_of_him_is_not_idle(policy: PPO) -> None:
+def test_workers_of_a_given_up_process_are_not_idle(policy: PPO) -> None:
     def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
         return Fate("dies" if method == "sample" and arguments[0] == [1] else "done")
 
-    remote = in_processes(policy, fate, [0, 1], limits=Limits(max_failures=2, min_healthy=0.5))
+    remote = fake_worker_set(policy, fate, [0, 1], limits=Limits(max_failures=2, min_healthy=0.5))
     remote.sync_weights(policy)
     assert remote.idle_workers == [0, 1]
     remote.sample()
@@ -265,7 +239,7 @@ def test_who_is_given_up_while_nothing_is_asked_of_him_is_not_idle(policy: PPO) 
     remote.stop()
 
 
-def test_a_round_of_workers_in_this_process_that_is_broken_off_has_not_been(
+def test_a_failed_sample_of_workers_in_this_process_is_rolled_back(
     policy: PPO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers = WorkerSet(CARTPOLE, policy, [0, 1], **OPTIONS)

@@ -1,4 +1,4 @@
-"""Whoever asks a service need not know where it is."""
+"""Objects in this process and in a Ray process have the same interface."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lightning_rl.rollouts.processes.remote_objects import make_objects
 
 
 class Diary:
-    """Keeps what it is told."""
+    """Keeps lines of text."""
 
     def __init__(self, title: str) -> None:
         self.lines = [title]
@@ -48,11 +48,11 @@ def remote(request: pytest.FixtureRequest) -> Iterator[bool]:
         yield False
 
 
-def test_a_service_does_what_it_is_asked_in_the_order_asked(remote: bool) -> None:
+def test_an_object_does_submitted_calls_in_order(remote: bool) -> None:
     diaries = make_objects(Diary, [{"title": "a"}, {"title": "b"}], remote=remote)
-    answers = [diary.submit("write", line) for line in "xyz" for diary in diaries]
-    assert [answer.result() for answer in answers] == [2, 2, 3, 3, 4, 4]
-    assert all(answer.done() for answer in answers)
+    futures = [diary.submit("write", line) for line in "xyz" for diary in diaries]
+    assert [future.result() for future in futures] == [2, 2, 3, 3, 4, 4]
+    assert all(future.done() for future in futures)
     assert [diary.submit("read").result() for diary in diaries] == [["a", "x", "y", "z"], ["b", "x", "y", "z"]]
     places = {diary.submit("where").result() for diary in diaries}
     assert len(places) == (2 if remote else 1) and (os.getpid() in places) is not remote
@@ -61,7 +61,7 @@ def test_a_service_does_what_it_is_asked_in_the_order_asked(remote: bool) -> Non
             diary.stop()
 
 
-def test_an_error_is_that_of_the_service(remote: bool) -> None:
+def test_result_raises_the_error_of_the_method(remote: bool) -> None:
     (diary,) = make_objects(Diary, [{"title": "a"}], remote=remote)
     with pytest.raises(ValueError, match="a does not burn"):
         diary.submit("burn").result()
@@ -70,8 +70,8 @@ def test_an_error_is_that_of_the_service(remote: bool) -> None:
 
 @pytest.mark.ray
 @pytest.mark.parametrize("remote", [True], indirect=True)
-def test_a_service_that_died_says_so(remote: bool) -> None:
+def test_result_raises_env_error_if_the_process_of_the_object_has_died(remote: bool) -> None:
     (diary,) = make_objects(Diary, [{"title": "a"}], remote=remote, remedy="write less")
-    answer = diary.submit("vanish")
+    future = diary.submit("vanish")
     with pytest.raises(EnvError, match=r"(?s)process of a Diary died.*write less"):
-        answer.result()
+        future.result()

@@ -1,4 +1,4 @@
-"""Whatever happens to processes, each request is done once, in order, and nobody waits for ever: in virtual time."""
+"""Whatever happens to processes, each request is done once and in order, and no call waits for ever: virtual time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DONE = Fate()
 
 
 class Counting:
-    """Lives in a process: "sample" gives the next number of its worker."""
+    """The object in a process: "sample" gives the next number of its worker."""
 
     memory_mb = 10.0
 
@@ -51,8 +51,8 @@ class Counting:
         raise error
 
 
-class Set:
-    """What a worker set does with its supervisor, without workers."""
+class FakeWorkerSet:
+    """The part of a worker set that uses the supervisor, without workers."""
 
     def __init__(self, count: int, fates: Any = DONE, limits: Limits | None = None, cls: Any = Counting) -> None:
         fate = fates if callable(fates) else lambda process, method, arguments: fates
@@ -87,8 +87,8 @@ class Set:
         return request.value
 
 
-def started(*arguments: Any, **keywords: Any) -> Set:
-    workers = Set(*arguments, **keywords)
+def start(*arguments: Any, **keywords: Any) -> FakeWorkerSet:
+    workers = FakeWorkerSet(*arguments, **keywords)
     workers.supervisor.start()
     return workers
 
@@ -105,12 +105,12 @@ def one_by_one(*fates: Fate, otherwise: Fate = DONE) -> Any:
 
 # -- one failure each -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", ["dies", "hangs", "dies after"])
-def test_what_a_process_left_undone_its_successor_does(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    workers = started(1, one_by_one(Fate(), Fate(kind)))
+def test_a_successor_does_the_requests_of_a_failed_process(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    workers = start(1, one_by_one(Fate(), Fate(kind)))
     numbers = []
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            workers.requests.fill(1)  # who dies after an answer is only missed when it is asked again
+            workers.requests.fill(1)  # a death between two requests is noticed at the second one
             numbers.append(workers.receive()[1])
     assert numbers == [0, 1, 2]
     assert workers.supervisor.restarts == 1 and len(workers.transport.processes) == 2
@@ -118,10 +118,10 @@ def test_what_a_process_left_undone_its_successor_does(kind: str, caplog: pytest
     assert "process 0" in caplog.text and "restart 1" in caplog.text
 
 
-def test_a_late_answer_of_a_process_that_was_given_up_is_not_counted() -> None:
+def test_a_late_result_of_a_replaced_process_is_dropped() -> None:
     """The hanging process answers when it is killed; its successor does the same again."""
     slow = Fate("done", seconds=61.0, late=True)  # the deadline is 60 s, once one second is usual
-    workers = started(1, one_by_one(Fate(), slow))
+    workers = start(1, one_by_one(Fate(), slow))
     workers.requests.fill(1)
     numbers = []
     for _ in range(4):
@@ -131,9 +131,9 @@ def test_a_late_answer_of_a_process_that_was_given_up_is_not_counted() -> None:
     assert workers.supervisor.restarts == 1
 
 
-def test_a_slow_start_of_a_run_is_no_hang_and_what_is_usual_is_learned() -> None:
+def test_the_first_sample_may_take_the_start_timeout_and_later_ones_a_multiple_of_the_usual_time() -> None:
     """250 s for the first sample are allowed, 61 s later are not: 1 s has become usual."""
-    workers = started(1, one_by_one(Fate(seconds=250.0), *[Fate()] * 40, Fate(seconds=61.0)))
+    workers = start(1, one_by_one(Fate(seconds=250.0), *[Fate()] * 40, Fate(seconds=61.0)))
     workers.requests.fill(1)
     for _ in range(41):
         workers.receive()
@@ -143,10 +143,10 @@ def test_a_slow_start_of_a_run_is_no_hang_and_what_is_usual_is_learned() -> None
     assert workers.supervisor.restarts == 1
 
 
-def test_who_is_always_slow_is_left_alone() -> None:
+def test_a_process_that_is_always_slow_is_not_replaced() -> None:
     """One of two takes a hundred times as long as the other."""
     fates = {0: Fate(seconds=1.0), 1: Fate(seconds=100.0)}
-    workers = started(2, lambda process, method, arguments: fates[process.number] if method == "sample" else Fate())
+    workers = start(2, lambda process, method, arguments: fates[process.number] if method == "sample" else Fate())
     for _ in range(300):
         workers.requests.fill(1)
         workers.receive()
@@ -155,7 +155,7 @@ def test_who_is_always_slow_is_left_alone() -> None:
 
 def test_a_repeated_deadline_is_longer_each_time() -> None:
     """Something that takes 100 s now, once 1 s was usual: given up after 60 s, done in the second attempt's 120 s."""
-    workers = started(1, one_by_one(Fate(), otherwise=Fate(seconds=100.0)), limits=Limits(start_timeout_s=1000.0))
+    workers = start(1, one_by_one(Fate(), otherwise=Fate(seconds=100.0)), limits=Limits(start_timeout_s=1000.0))
     workers.requests.fill(1)
     workers.receive()
     workers.requests.fill(1)
@@ -164,7 +164,7 @@ def test_a_repeated_deadline_is_longer_each_time() -> None:
 
 
 def test_a_fixed_deadline_is_kept_to() -> None:
-    workers = started(1, one_by_one(Fate("hangs")), limits=Limits(sample_timeout_s=7.0))
+    workers = start(1, one_by_one(Fate("hangs")), limits=Limits(sample_timeout_s=7.0))
     begun = workers.transport.seconds
     workers.requests.fill(1)
     workers.receive()
@@ -182,16 +182,16 @@ def test_a_fixed_deadline_is_kept_to() -> None:
     ],
 )
 def test_a_deadline_that_passed_names_its_key(limits: Limits, message: str, caplog: pytest.LogCaptureFixture) -> None:
-    workers = started(1, one_by_one(Fate("hangs")), limits=limits)
+    workers = start(1, one_by_one(Fate("hangs")), limits=limits)
     workers.requests.fill(1)
     with caplog.at_level(logging.WARNING):
         workers.receive()
     assert re.search(message, caplog.text)
 
 
-def test_time_in_which_nobody_listens_is_no_hang() -> None:
+def test_time_between_calls_of_work_counts_as_no_hang() -> None:
     """The learner learns for an hour; the answers were there long before."""
-    workers = started(2, limits=Limits(sample_timeout_s=5.0))
+    workers = start(2, limits=Limits(sample_timeout_s=5.0))
     workers.requests.fill(2)
     workers.transport.seconds += 3600.0
     assert sorted(workers.receive()[:2] for _ in range(4)) == [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -202,7 +202,7 @@ def test_a_process_that_hangs_is_noticed_while_others_answer() -> None:
     def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
         return Fate("hangs" if process.number == 0 and method == "sample" else "done")
 
-    workers = started(2, fate, limits=Limits(sample_timeout_s=10.0))
+    workers = start(2, fate, limits=Limits(sample_timeout_s=10.0))
     numbers = Counter()
     for _ in range(40):
         workers.requests.fill(1)
@@ -211,19 +211,19 @@ def test_a_process_that_hangs_is_noticed_while_others_answer() -> None:
 
 
 def test_a_failure_of_the_first_request_is_raised_at_once() -> None:
-    """It never worked: whoever wrote the environment wants to see its error, and no restarts."""
-    workers = started(1)
+    """The environment has never worked: its author wants to see the error, and no restarts."""
+    workers = start(1)
     error = EnvError("wheels came off")
     workers.supervisor.submit(Request(0, "raises", lambda _: (error,)))
     with pytest.raises(EnvError, match="wheels came off"):
         workers.supervisor.work(lambda: False)
     assert len(workers.transport.processes) == 1
-    with pytest.raises(EnvError, match="wheels came off"):  # and ever again: nobody may wait for what cannot come
+    with pytest.raises(EnvError, match="wheels came off"):  # and in every later call, as no result can come
         workers.supervisor.work(lambda: False)
 
 
 def test_an_error_of_the_code_is_no_failure_of_a_process() -> None:
-    workers = started(1)
+    workers = start(1)
     workers.requests.fill(1)
     workers.receive()
     workers.supervisor.submit(Request(0, "raises", lambda _: (TypeError("add() takes 2 arguments"),)))
@@ -231,8 +231,8 @@ def test_an_error_of_the_code_is_no_failure_of_a_process() -> None:
         workers.supervisor.work(lambda: False)
 
 
-def test_an_environment_that_worked_gets_another_process_then_the_run_ends_with_its_own_words() -> None:
-    workers = started(1, limits=Limits(max_failures=3))
+def test_a_failing_environment_gets_another_process_and_its_error_ends_the_run_in_the_end() -> None:
+    workers = start(1, limits=Limits(max_failures=3))
     workers.requests.fill(1)
     workers.receive()
     workers.supervisor.submit(Request(0, "raises", lambda _: (EnvError("wheels came off\n  line 7"),)))
@@ -243,18 +243,18 @@ def test_an_environment_that_worked_gets_another_process_then_the_run_ends_with_
     assert workers.attempts == [(0, False), (0, True), (0, True)]  # what raised once is not begun in the same way
 
 
-def test_a_death_is_repeated_with_the_same_seeds_until_it_is_no_chance_any_more() -> None:
+def test_a_request_is_repeated_with_the_same_seeds_until_three_deaths() -> None:
     """Three deaths over the same fragment are the fragment's fault."""
-    workers = started(1, one_by_one(*[Fate("dies")] * 4))
+    workers = start(1, one_by_one(*[Fate("dies")] * 4))
     workers.requests.fill(1)
     workers.receive()
     assert workers.attempts == [(0, False), (0, False), (0, False), (0, True), (0, True)]
 
 
-def test_restarts_in_a_row_wait_longer_and_longer() -> None:
+def test_restarts_in_a_row_wait_twice_as_long_each_time() -> None:
     """0 + 2 + 4 + 8 s between the five attempts, each of which starts for 1 s and dies after 1 s."""
     limits = Limits(max_failures=6, restart_backoff_s=2.0)
-    workers = started(1, one_by_one(*[Fate("dies")] * 4), limits=limits)
+    workers = start(1, one_by_one(*[Fate("dies")] * 4), limits=limits)
     begun = workers.transport.seconds
     workers.requests.fill(1)
     workers.receive()
@@ -262,9 +262,9 @@ def test_restarts_in_a_row_wait_longer_and_longer() -> None:
     assert limits.backoff(100) == 60.0
 
 
-def test_the_budget_of_the_run_ends_it() -> None:
+def test_a_run_ends_when_max_restarts_are_used_up() -> None:
     """Every second sample kills its process: no process fails twice in a row, but there are 3 restarts in all."""
-    workers = started(1, one_by_one(*[Fate(), Fate("dies")] * 10), limits=Limits(max_restarts=3))
+    workers = start(1, one_by_one(*[Fate(), Fate("dies")] * 10), limits=Limits(max_restarts=3))
     numbers = []
     with pytest.raises(EnvError, match=r"died: killed\nworkers.max_restarts=3 are used up"):
         for _ in range(20):
@@ -273,17 +273,17 @@ def test_the_budget_of_the_run_ends_it() -> None:
     assert numbers == [0, 1, 2, 3]
 
 
-def test_failures_in_a_row_are_those_with_nothing_done_in_between() -> None:
-    workers = started(1, one_by_one(*[Fate(), Fate("dies")] * 6), limits=Limits(max_failures=2))
+def test_a_finished_request_ends_a_row_of_failures() -> None:
+    workers = start(1, one_by_one(*[Fate(), Fate("dies")] * 6), limits=Limits(max_failures=2))
     for _ in range(12):
         workers.requests.fill(1)
         workers.receive()
     assert workers.supervisor.restarts == 6
 
 
-def test_answers_that_overtake_each_other_leave_the_newest_state() -> None:
+def test_reports_that_overtake_each_other_leave_the_newest_state() -> None:
     """Large results may come later than small ones that were asked for after them."""
-    workers = Set(1, one_by_one(Fate(seconds=0.0), Fate(seconds=0.0), Fate("dies")))
+    workers = FakeWorkerSet(1, one_by_one(Fate(seconds=0.0), Fate(seconds=0.0), Fate("dies")))
     wait = workers.transport.wait
     workers.transport.wait = lambda timeout: wait(timeout)[::-1]  # type: ignore[method-assign]
     workers.supervisor.start()
@@ -297,7 +297,7 @@ def test_with_enough_healthy_processes_a_run_goes_on_without_one() -> None:
     def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
         return Fate("dies" if method == "sample" and arguments == (13,) else "done")
 
-    workers = started(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
+    workers = start(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
     workers.requests.fill(1)
     assert {workers.receive()[0] for _ in range(2)} == {0, 1}
     broken = workers.supervisor.submit(Request(1, "sample", lambda _: (13,)))
@@ -306,7 +306,7 @@ def test_with_enough_healthy_processes_a_run_goes_on_without_one() -> None:
         workers.receive()
     assert broken.lost and workers.supervisor.healthy == [0]
     again = workers.supervisor.submit(Request(1, "sample", lambda _: (0,)))
-    assert again.lost  # and nobody waits for it
+    assert again.lost  # without waiting for it
     workers.supervisor.submit(Request(0, "sample", lambda _: (13,)))
     with pytest.raises(EnvError, match="0 of 2 processes are left"):
         workers.supervisor.work(lambda: False)
@@ -314,20 +314,20 @@ def test_with_enough_healthy_processes_a_run_goes_on_without_one() -> None:
 
 def test_a_start_that_fails_is_repeated_and_one_that_raises_is_not() -> None:
     fates = [Fate("dies"), Fate("hangs"), Fate()]
-    workers = Set(1, lambda process, method, arguments: fates.pop(0))
+    workers = FakeWorkerSet(1, lambda process, method, arguments: fates.pop(0))
     workers.supervisor.start()
     assert workers.supervisor.restarts == 2
     with pytest.raises(EnvError, match="wheels came off"):
-        Set(1, Fate("raises")).supervisor.start()
+        FakeWorkerSet(1, Fate("raises")).supervisor.start()
 
 
-def test_a_process_that_grows_is_replaced_between_two_answers() -> None:
+def test_a_process_above_max_memory_mb_is_replaced_between_two_requests() -> None:
     class Leaking(Counting):
         def sample(self, weights: int) -> tuple[int, int, int]:
             self.memory_mb += 10.0
             return super().sample(weights)
 
-    workers = started(1, limits=Limits(max_memory_mb=45.0, max_restarts=0), cls=Leaking)
+    workers = start(1, limits=Limits(max_memory_mb=45.0, max_restarts=0), cls=Leaking)
     numbers = []
     for _ in range(12):
         workers.requests.fill(2)
@@ -336,20 +336,20 @@ def test_a_process_that_grows_is_replaced_between_two_answers() -> None:
     assert workers.supervisor.replacements == 3  # 20, 30, 40, 50 MiB
     assert workers.supervisor.restarts == 0  # that it grows is no failure, and takes nothing from the budget of those
     with pytest.raises(ConfigError, match=r"max_memory_mb=15.0: process 0 occupies 20 MiB after one request"):
-        too_small = started(1, limits=Limits(max_memory_mb=15.0), cls=Leaking)
+        too_small = start(1, limits=Limits(max_memory_mb=15.0), cls=Leaking)
         too_small.requests.fill(1)
         too_small.receive()
         too_small.receive()
 
 
-# -- who waits for what -----------------------------------------------------------------------------------------------
-def test_the_oldest_weights_are_those_that_act_not_those_of_a_process_that_waits_for_its_restart() -> None:
-    workers = started(2, one_by_one(Fate("dies", seconds=1.0), Fate(seconds=3.0)))
+# -- the oldest weights ------------------------------------------------------------------------------------------------
+def test_the_oldest_weights_leave_out_a_process_that_waits_for_its_restart() -> None:
+    workers = start(2, one_by_one(Fate("dies", seconds=1.0), Fate(seconds=3.0)))
     workers.weights = 5
     workers.requests.fill(1)
     workers.weights = 9
     assert workers.requests.oldest_gradient_steps == 5
-    assert workers.receive() == (1, 0, 5)  # by then process 0 has died and begun anew, with the weights of now
+    assert workers.receive() == (1, 0, 5)  # by then process 0 has died and begun again, with the newest weights
     assert workers.requests.oldest_gradient_steps == 9
     assert workers.receive() == (0, 0, 9)
     assert workers.requests.oldest_gradient_steps is None
@@ -363,28 +363,28 @@ def test_a_request_whose_process_died_has_no_weights_until_the_successor_is_up()
             return Fate(seconds=10.0 if process.number > 1 else 1.0)
         return Fate("dies", 1.0) if process.number == 0 else Fate(seconds=3.0)
 
-    workers = started(2, fate)
+    workers = start(2, fate)
     workers.weights = 5
     workers.requests.fill(1)
     workers.weights = 9
     assert workers.receive() == (1, 0, 5)
-    assert workers.requests.oldest_gradient_steps is None  # nobody acts
+    assert workers.requests.oldest_gradient_steps is None  # no process acts
     assert workers.receive() == (0, 0, 9)
 
 
 @pytest.mark.parametrize("in_order", [False, True])
 @pytest.mark.parametrize("most", [1, 2, None])
-def test_a_request_that_is_lost_is_asked_of_others_though_nothing_else_is_out(most: int | None, in_order: bool) -> None:
+def test_a_lost_sample_request_is_replaced_by_one_to_another_process(most: int | None, in_order: bool) -> None:
     """Process 1 dies over every sample, and is given up while its request is the only one."""
 
     def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
         return Fate("dies" if method == "sample" and process.lives_in_it.worker == 1 else "done")
 
-    workers = started(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
+    workers = start(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
     workers.requests.fill(1, most)
     taken = [workers.receive(in_order)[:2]]
     if not workers.requests:
-        workers.requests.fill(1, most)  # nobody but process 1 waits for its turn
+        workers.requests.fill(1, most)  # only process 1 waits for its turn
     taken.append(workers.receive(in_order)[:2])
     assert taken == [(0, 0), (0, 1)]
     assert workers.supervisor.healthy == [0]
@@ -393,11 +393,11 @@ def test_a_request_that_is_lost_is_asked_of_others_though_nothing_else_is_out(mo
         assert workers.receive(in_order)[1] == number
 
 
-def test_settling_waits_for_what_is_out_and_asks_nobody_in_the_place_of_who_is_lost() -> None:
+def test_drain_waits_for_requests_in_flight_and_submits_none_for_a_lost_process() -> None:
     def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
         return Fate("dies" if method == "sample" and process.lives_in_it.worker == 1 else "done")
 
-    workers = started(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
+    workers = start(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
     workers.requests.fill(2)
     workers.requests.drain()
     assert workers.next == {0: 2, 1: 0} and len(workers.requests) == 0
@@ -406,15 +406,15 @@ def test_settling_waits_for_what_is_out_and_asks_nobody_in_the_place_of_who_is_l
     assert workers.receive()[:2] == (0, 2)
 
 
-def test_in_order_is_the_order_of_the_requests() -> None:
+def test_in_order_gives_requests_in_the_order_of_submission() -> None:
     """The first one dies; its place is kept."""
-    workers = started(3, one_by_one(Fate("dies"), Fate(seconds=2.0), Fate(seconds=0.5)))
+    workers = start(3, one_by_one(Fate("dies"), Fate(seconds=2.0), Fate(seconds=0.5)))
     workers.requests.fill(1)
     assert [workers.receive(in_order=True)[0] for _ in range(3)] == [0, 1, 2]
 
 
-def test_what_was_forgotten_is_not_done_again() -> None:
-    workers = started(1, one_by_one(Fate(), Fate("dies")))
+def test_a_successor_does_not_repeat_cancelled_requests() -> None:
+    workers = start(1, one_by_one(Fate(), Fate("dies")))
     workers.requests.fill(2)
     workers.requests.cancel()
     workers.requests.fill(1)
@@ -422,8 +422,8 @@ def test_what_was_forgotten_is_not_done_again() -> None:
     assert len(workers.requests) == 0
 
 
-def test_waiting_for_nothing_is_a_mistake_and_no_hang() -> None:
-    workers = started(1)
+def test_work_raises_if_no_process_has_a_request() -> None:
+    workers = start(1)
     with pytest.raises(RuntimeError, match="no process has a request"):
         workers.supervisor.work(lambda: False)
     assert not workers.requests.has_done()
@@ -432,8 +432,8 @@ def test_waiting_for_nothing_is_a_mistake_and_no_hang() -> None:
         workers.supervisor.work(lambda: False)
 
 
-def test_a_run_that_shall_end_waits_only_seconds_for_who_hangs() -> None:
-    workers = started(1, one_by_one(Fate("hangs")))
+def test_a_stopping_run_waits_seconds_only_for_a_process_that_hangs() -> None:
+    workers = start(1, one_by_one(Fate("hangs")))
     workers.supervisor.stopping = lambda: workers.transport.seconds >= 20.0
     workers.requests.fill(1)
     with pytest.raises(KeyboardInterrupt, match="not answered for 8 s"):
@@ -454,12 +454,12 @@ def test_a_run_that_shall_end_waits_only_seconds_for_who_hangs() -> None:
         ({"step_timeout_s": 1.0, "num_workers": 0}, "num_workers=0"),
     ],
 )
-def test_limits_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+def test_limits_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         limits_of({"num_workers": 2, **options})
 
 
-def test_the_config_has_the_limits_defaults() -> None:
+def test_the_config_has_the_defaults_of_limits() -> None:
     written = yaml.safe_load((shipped_conf() / "workers" / "default.yaml").read_text(encoding="utf-8"))
     for each in fields(Limits):
         assert written[each.name] == each.default, each.name
@@ -492,12 +492,12 @@ FATES = st.builds(
         start_timeout_s=st.just(30.0),
     ),
 )
-def test_nothing_hangs_and_nothing_is_lost_or_counted_twice(
+def test_whatever_fails_every_request_is_done_once_and_in_order(
     fates: list[Fate], count: int, limit: int, most: int | None, ahead: bool, in_order: bool, limits: Limits
 ) -> None:
     """Each worker's numbers are 0, 1, 2, … as received, or the run ends with a reason that is true."""
     left = list(fates)
-    workers = Set(count, lambda process, method, arguments: left.pop(0) if left else Fate(), limits)
+    workers = FakeWorkerSet(count, lambda process, method, arguments: left.pop(0) if left else Fate(), limits)
     workers.transport.patience_s = 60 * 60.0
     numbers: dict[int, list[int]] = defaultdict(list)
     ended = None

@@ -31,7 +31,7 @@ def cluster() -> Iterator[str]:
         found.shutdown()
 
 
-def placed(address: str, num_workers: int, **ray: Any) -> Any:
+def place_workers(address: str, num_workers: int, **ray: Any) -> Any:
     """A worker set on the cluster."""
     space = gym.make("CartPole-v1")
     policy = PPO(space.observation_space, space.action_space, model={"fcnet_hiddens": [8]})
@@ -63,29 +63,29 @@ def nodes(workers: Any) -> list[tuple[str, bool]]:
 
 
 def test_packed_workers_share_a_node(cluster: str) -> None:
-    assert len({node for node, _ in nodes(placed(cluster, 2, placement="strict_pack"))}) == 1
+    assert len({node for node, _ in nodes(place_workers(cluster, 2, placement="strict_pack"))}) == 1
 
 
-def test_spread_workers_do_not(cluster: str) -> None:
-    assert len({node for node, _ in nodes(placed(cluster, 3, placement="strict_spread"))}) == 3
+def test_spread_workers_are_on_different_nodes(cluster: str) -> None:
+    assert len({node for node, _ in nodes(place_workers(cluster, 3, placement="strict_spread"))}) == 3
 
 
-def test_a_resource_of_the_cluster_s_own_chooses_the_nodes(cluster: str) -> None:
+def test_a_custom_resource_chooses_the_nodes(cluster: str) -> None:
     """The head has room for three; without the resource, packed workers would go there."""
-    found = nodes(placed(cluster, 3, resources={"CPU": 1, "rollout": 1}))
+    found = nodes(place_workers(cluster, 3, resources={"CPU": 1, "rollout": 1}))
     assert [rollout for _, rollout in found] == [True] * 3
 
 
-def test_room_is_given_back(cluster: str) -> None:
+def test_a_stopped_worker_set_releases_its_reservation(cluster: str) -> None:
     """Twice all that there is, one set after the other."""
     for _ in range(2):
-        assert len(nodes(placed(cluster, 4, resources={"rollout": 1}))) == 4
+        assert len(nodes(place_workers(cluster, 4, resources={"rollout": 1}))) == 4
 
 
-def test_no_room_is_said_in_time_with_what_is_asked_and_what_is_free(cluster: str) -> None:
+def test_a_full_cluster_is_reported_in_time_with_requested_and_free_resources(cluster: str) -> None:
     started = time.monotonic()
     with pytest.raises(ConfigError) as raised:
-        placed(cluster, 5, resources={"CPU": 1, "rollout": 1}, placement_timeout_s=3)
+        place_workers(cluster, 5, resources={"CPU": 1, "rollout": 1}, placement_timeout_s=3)
     assert time.monotonic() - started < 60
     told = str(raised.value)
     assert told.startswith("no room in the Ray cluster within 3 s for 5 rollout processes with CPU 1, rollout 1 each")
@@ -93,19 +93,21 @@ def test_no_room_is_said_in_time_with_what_is_asked_and_what_is_free(cluster: st
     assert "free are CPU 7" in told
     assert "rollout 4" in told
     assert told.count("has CPU 2") == 2
-    assert len(nodes(placed(cluster, 4, resources={"CPU": 1, "rollout": 1}))) == 4  # what was asked for is forgotten
+    assert (
+        len(nodes(place_workers(cluster, 4, resources={"CPU": 1, "rollout": 1}))) == 4
+    )  # what was asked for is forgotten
 
 
 def test_auto_joins_the_cluster_that_the_environment_names(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", cluster)
-    assert len(nodes(placed("auto", 1, resources={"rollout": 1}))) == 1
+    assert len(nodes(place_workers("auto", 1, resources={"rollout": 1}))) == 1
 
 
 def test_an_unknown_placement_is_named(cluster: str) -> None:
     with pytest.raises(ConfigError, match=r"workers.ray.placement='spred'; expected .* Did you mean 'spread'\?"):
-        placed(cluster, 1, placement="spred")
+        place_workers(cluster, 1, placement="spred")
 
 
-def test_no_cluster_at_the_address() -> None:
+def test_an_address_without_a_cluster_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"workers.ray.address=127.0.0.1:1025: no Ray cluster answers there"):
-        placed("127.0.0.1:1025", 1)
+        place_workers("127.0.0.1:1025", 1)

@@ -20,6 +20,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker, WorkerSet, make_worker_set
+from tests.rollouts.ray.programs import PROGRAM, descendants
 
 pytestmark = pytest.mark.ray
 
@@ -61,7 +62,7 @@ def remote(policy: PPO) -> Iterator[Any]:
     workers.stop()
 
 
-def test_the_verbs_give_what_they_give_in_one_process(policy: PPO, remote: Any) -> None:
+def test_methods_of_the_ray_worker_set_equal_those_in_one_process(policy: PPO, remote: Any) -> None:
     local = WorkerSet(CARTPOLE, policy, [0, 1, 2], **OPTIONS)
     for _ in range(2):
         for workers in (local, remote):
@@ -81,7 +82,7 @@ def test_the_verbs_give_what_they_give_in_one_process(policy: PPO, remote: Any) 
     assert local.run_episodes(4) == remote.run_episodes(4)
 
 
-def test_fragments_come_as_they_are_ready(policy: PPO, remote: Any) -> None:
+def test_sample_async_gives_fragments_as_they_become_ready(policy: PPO, remote: Any) -> None:
     remote.sync_weights(policy)
     ready = remote.sample_async()
     assert [len(next(ready).rewards) for _ in range(4)] == [8] * 4
@@ -117,27 +118,6 @@ def test_a_worker_class_becomes_an_actor(policy: PPO) -> None:
         ray.shutdown()
 
 
-PROGRAM = """
-import sys
-from lightning_rl.cli import run_verb
-sys.exit(run_verb("train", ["policy=ppo", "env=cartpole", "workers.num_workers=2", *sys.argv[1:]]))
-"""
-
-
-def descendants(group: int) -> list[str]:
-    """Command lines of the processes in a session."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat, command = (entry / "stat").read_text(), (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            if f"LIGHTNING_RL_TEST_GROUP={group}".encode() in command and stat.rpartition(")")[2].split()[0] != "Z":
-                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-    return found
-
-
 HELD_UP = """
 import psutil
 import ray
@@ -159,7 +139,7 @@ print(len(helpers))
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-def test_ray_s_own_helpers_do_not_outlive_a_session_although_they_hear_of_nothing() -> None:
+def test_processes_of_ray_end_with_the_session() -> None:
     """As when a signal ends a run on a busy machine, whose session has only just begun to start."""
     group = time.monotonic_ns()
     environ = {**os.environ, "LIGHTNING_RL_TEST_GROUP": str(group), "PYTHONPATH": os.getcwd()}

@@ -17,11 +17,11 @@ from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.rollouts.processes.process_worker_set import ProcessWorkerSet
 from lightning_rl.sample_batch import SampleBatch
 from tests.rollouts.processes.fake_transport import FakeProcess, Fate
-from tests.rollouts.processes.test_process_worker_set import (
+from tests.rollouts.processes.fake_worker_set import (
     CARTPOLE,
-    in_processes,
-    loses_the_second,
-    own_faulthandler,  # noqa: F401 (used by itself)
+    fake_worker_set,
+    kill_worker_1,
+    own_faulthandler,  # noqa: F401 (an autouse fixture)
 )
 
 
@@ -40,16 +40,16 @@ def populations_of(remote: ProcessWorkerSet, policy: ES) -> Iterator[SampleBatch
 WHOLE: dict[str, Any] = {"batch_mode": "complete_episodes", "fragment_length": 1}
 
 
-def test_a_population_is_smaller_without_those_who_are_given_up() -> None:
+def test_a_population_is_smaller_without_given_up_processes() -> None:
     policy = ES(*CARTPOLE.spaces(), seed=1)
     limits = Limits(max_failures=2, min_healthy=0.5)
-    remote = in_processes(policy, loses_the_second, [0, 1], limits=limits, **WHOLE)
+    remote = fake_worker_set(policy, kill_worker_1, [0, 1], limits=limits, **WHOLE)
     found = populations_of(remote, policy)
     assert [next(found)["seeds"].tolist() for _ in range(2)] == [[1], [1]]
     remote.stop()
 
 
-def test_a_population_that_is_broken_off_has_not_been() -> None:
+def test_an_interrupted_population_is_rolled_back() -> None:
     """Worker 0 has answered when the run is interrupted: a resumed run begins with its episodes again."""
     policy = ES(*CARTPOLE.spaces(), seed=1)
     asked = iter(range(100))
@@ -57,7 +57,7 @@ def test_a_population_that_is_broken_off_has_not_been() -> None:
     def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
         return Fate("hangs" if method == "call_worker" and next(asked) == 3 else "done")
 
-    remote = in_processes(policy, fate, [0, 1], **WHOLE)
+    remote = fake_worker_set(policy, fate, [0, 1], **WHOLE)
     found = populations_of(remote, policy)
     next(found)
     before = remote.state_dict()
@@ -68,9 +68,9 @@ def test_a_population_that_is_broken_off_has_not_been() -> None:
     remote.stop()
 
 
-def test_an_evaluation_has_fewer_episodes_without_those_who_are_given_up(policy: PPO) -> None:
+def test_an_evaluation_has_fewer_episodes_without_given_up_processes(policy: PPO) -> None:
     limits = Limits(max_failures=2, min_healthy=0.5)
-    remote = in_processes(policy, loses_the_second, [0, 1], limits=limits, stream="evaluation", explore=False)
+    remote = fake_worker_set(policy, kill_worker_1, [0, 1], limits=limits, stream="evaluation", explore=False)
     evaluator = Evaluator(remote, 4, parallel=True)
     for episodes in (2, 4):  # the next time all are worker 0's
         evaluator.begin(policy)
@@ -79,7 +79,7 @@ def test_an_evaluation_has_fewer_episodes_without_those_who_are_given_up(policy:
 
 
 # -- checkpoints of asynchronous learning -----------------------------------------------------------------------------
-def test_a_checkpoint_can_be_written_though_workers_hang_or_the_budget_is_spent(policy: PPO) -> None:
+def test_drain_ends_although_workers_hang_or_restarts_are_used_up(policy: PPO) -> None:
     """In fixed order what is out is waited for: unless the run ends because nothing comes any more."""
     asked = iter(range(1000))
 
@@ -90,7 +90,7 @@ def test_a_checkpoint_can_be_written_though_workers_hang_or_the_budget_is_spent(
         return Fate("done" if method == "start" else "dies")
 
     for fate, ends in ((hangs, KeyboardInterrupt), (dies, EnvError)):
-        remote = in_processes(policy, fate, [0, 1], limits=Limits(max_restarts=0))
+        remote = fake_worker_set(policy, fate, [0, 1], limits=Limits(max_restarts=0))
         requests = InflightRequests(2, in_order=True)
         requests.submit(remote, policy)
         remote.stop_when(lambda: True)
@@ -103,9 +103,9 @@ def test_a_checkpoint_can_be_written_though_workers_hang_or_the_budget_is_spent(
         remote.stop()
 
 
-def test_environments_can_be_cut_after_an_error_of_the_code(policy: PPO) -> None:
+def test_drain_ends_after_an_error_of_the_code(policy: PPO) -> None:
     """Which saving would raise again, instead of leaving a checkpoint."""
-    remote = in_processes(policy, lambda *_: Fate(), [0, 1])
+    remote = fake_worker_set(policy, lambda *_: Fate(), [0, 1])
     requests = InflightRequests(2, in_order=True)
     requests.submit(remote, policy)
     remote.supervisor.broken = TypeError("add() takes 2 arguments")
@@ -114,8 +114,8 @@ def test_environments_can_be_cut_after_an_error_of_the_code(policy: PPO) -> None
     remote.stop()
 
 
-def test_in_fixed_order_what_is_out_is_done_before_a_checkpoint_is_written(policy: PPO) -> None:
-    remote = in_processes(policy, lambda *_: Fate(), [0, 1])
+def test_drain_waits_for_the_samples_in_flight(policy: PPO) -> None:
+    remote = fake_worker_set(policy, lambda *_: Fate(), [0, 1])
     requests = InflightRequests(2, in_order=True)
     requests.submit(remote, policy)
     requests.drain(remote)

@@ -1,0 +1,47 @@
+"""Worker sets on a `FakeTransport`: no real processes, and a clock that only moves when the set waits."""
+
+from __future__ import annotations
+
+import faulthandler
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lightning_rl.envs import EnvCreator
+from lightning_rl.rollouts.processes.limits import Limits
+from lightning_rl.rollouts.processes.process_worker_set import ProcessWorkerSet
+from lightning_rl.rollouts.processes.rollout_process import RolloutProcess
+from tests.rollouts.processes.fake_transport import FakeProcess, FakeTransport, Fate
+
+CARTPOLE = EnvCreator("CartPole-v1")
+OPTIONS: dict[str, Any] = {"num_envs": 2, "fragment_length": 16, "seed": 3}
+PATIENT = Limits(max_restarts=1000, max_failures=1000)
+
+
+@pytest.fixture(autouse=True)
+def own_faulthandler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes are objects in this one, whose crashes pytest wants to report."""
+    monkeypatch.setattr(faulthandler, "enable", lambda file: None)
+
+
+def random_deaths(seed: int, share: float, kinds: Sequence[str] = ("dies", "hangs", "dies after")) -> Any:
+    """Fates of which that share ends the process."""
+    random = np.random.default_rng(seed)
+
+    def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+        ends = random.random() < share
+        return Fate(str(random.choice(kinds)) if ends else "done", float(random.uniform(0.5, 2.0)), bool(ends))
+
+    return fate
+
+
+def fake_worker_set(policy: Any, fate: Any, indices: Sequence[int] = (0, 1, 2), **options: Any) -> ProcessWorkerSet:
+    keywords: dict[str, Any] = {"num_workers": 2, "limits": PATIENT, **OPTIONS, **options}
+    return ProcessWorkerSet(FakeTransport(RolloutProcess, fate), CARTPOLE, policy, list(indices), **keywords)
+
+
+def kill_worker_1(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
+    """A fate in which every call of worker 1 kills its process."""
+    return Fate("dies" if method == "call_worker" and arguments[0] == 1 else "done")

@@ -1,0 +1,25 @@
+"""A training program for a process of its own, and the processes that it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PROGRAM = """
+import sys
+from lightning_rl.cli import run_verb
+sys.exit(run_verb("train", ["policy=ppo", "env=cartpole", "workers.num_workers=2", *sys.argv[1:]]))
+"""
+
+
+def descendants(group: int) -> list[str]:
+    """Command lines of the processes in a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat, command = (entry / "stat").read_text(), (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if f"LIGHTNING_RL_TEST_GROUP={group}".encode() in command and stat.rpartition(")")[2].split()[0] != "Z":
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return found

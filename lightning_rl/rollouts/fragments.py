@@ -167,8 +167,13 @@ def _zip_map(fn: Any, first: Any, second: Any) -> Any:
 
 
 def step_inputs(obs: list[Any], memory: list[SampleBatch]) -> SampleBatch:
-    """The inputs of the policy before each step, `[T, B, …]`."""
-    return SampleBatch({"obs": stack_steps(obs), **dict(stack_steps(memory).items())})
+    """The inputs of the policy before each step, `[T, B, …]`.
+
+    Args:
+        obs, memory: of each step; `memory` is empty for a model without memory.
+    """
+    columns = dict(stack_steps(memory).items()) if memory else {}
+    return SampleBatch({"obs": stack_steps(obs), **columns})
 
 
 def drop_last_row(column: Any) -> Any:

@@ -33,7 +33,7 @@ class PolicyMemory:
         self.state: list[Tensor] = []
         self.before: dict[str, Any] = {}
         self.steps = {name: getattr(policy, name, 0) for name in ("prev_actions", "prev_rewards")}
-        self._first = self._nothing = SampleBatch()
+        self._first = SampleBatch()
 
     def restart(self) -> None:
         """Every environment starts an episode."""
@@ -48,9 +48,7 @@ class PolicyMemory:
         return bool(self.state or self.before)
 
     def columns(self) -> SampleBatch:
-        """The columns that a fragment records before each step: "state_in", "prev_actions", "prev_rewards"."""
-        if not self.active:
-            return self._nothing
+        """The columns that a fragment records before each step: "state_in", "prev_actions", "prev_rewards", if any."""
         state = {"state_in": SampleBatch({str(i): part for i, part in enumerate(self.state)})} if self.state else {}
         return SampleBatch({**state, **self.before})
 

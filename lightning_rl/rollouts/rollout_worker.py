@@ -177,7 +177,7 @@ class RolloutWorker:
             _, rewards, terminated, truncated, info = self._step(actions)
             ended = terminated | truncated
             self._memory.advance(state, actions, rewards)
-            self._episodes_start(self._memory.begin_next(ended))
+            self._begin_episodes(self._memory.begin_next(ended))
             self.episodes.count(np.asarray(rewards)[None], ended[None], episode_ends(ended, info)[None])
             for env, episode in self.episodes.pop_finished():
                 played[env].append(episode)
@@ -275,9 +275,9 @@ class RolloutWorker:
         self._memory.restart()
         self._needs_reset = False
         self.episodes.restart()
-        self._episodes_start(np.ones(self.num_envs, dtype=bool))
+        self._begin_episodes(np.ones(self.num_envs, dtype=bool))
 
-    def _episodes_start(self, starting: np.ndarray) -> None:
+    def _begin_episodes(self, starting: np.ndarray) -> None:
         """Let the exploration begin an episode in the environments `[B]` whose next step is an episode's first."""
         if self._exploration is not None and np.count_nonzero(starting):
             self._exploration.on_episode_start(np.flatnonzero(starting).tolist())
@@ -318,6 +318,7 @@ class RolloutWorker:
 
     def _collect(self) -> Rows:
         rows, memory = Rows(), self._memory
+        has_memory = memory.active
         active = np.ones(self.num_envs, dtype=bool)
         whole = self.batch_mode == "complete_episodes"
         while True:
@@ -327,7 +328,8 @@ class RolloutWorker:
             if mask is not None:
                 extra = {**extra, "action_mask": np.array(mask, dtype=bool)}
             rows.obs.append(obs)
-            rows.memory.append(memory.columns())
+            if has_memory:
+                rows.memory.append(memory.columns())
             rows.actions.append(actions)
             next_obs, rewards, terminated, truncated, info = self._step(actions)
             ended = terminated | truncated
@@ -340,8 +342,9 @@ class RolloutWorker:
             memory.advance(state, actions, rewards)
             if self.same_step:
                 rows.next_obs.append(insert_final_obs(copy_arrays(next_obs), info))
-                rows.next_memory.append(memory.columns())
-            self._episodes_start(memory.begin_next(ended))
+                if has_memory:
+                    rows.next_memory.append(memory.columns())
+            self._begin_episodes(memory.begin_next(ended))
             for hook in self.hooks["on_episode_step"]:
                 hook(worker=self, obs=next_obs, rewards=rewards, terminated=terminated, truncated=truncated, info=info)
             if len(rows.rewards) >= self.fragment_length:
@@ -351,7 +354,8 @@ class RolloutWorker:
                 if not active.any():
                     break
         rows.obs.append(copy_arrays(self._obs))
-        rows.memory.append(memory.columns())
+        if has_memory:
+            rows.memory.append(memory.columns())
         return rows
 
     def _build_fragment(self, rows: Rows) -> SampleBatch:

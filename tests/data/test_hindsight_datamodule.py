@@ -168,7 +168,7 @@ def test_the_command_line_refuses_environments_without_goals_in_one_line(
 def test_data_hindsight_is_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "data"]) == 0 and "drawn with goals that were reached (HER)" in capsys.readouterr().out
     assert main(["describe", "data.hindsight_goals"]) == 0
-    assert "k, such goals for each real one" in capsys.readouterr().out
+    assert "k, the number of other goals for each real one" in capsys.readouterr().out
 
 
 def test_goal_functions_are_found_through_gymnasium_wrappers() -> None:

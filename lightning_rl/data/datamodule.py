@@ -6,8 +6,8 @@ State lies here and not in a loader, because Lightning drops a loader's state wh
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, ClassVar, Literal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from lightning_rl.rollouts.rollout_worker import EPISODE_HOOKS, WORKER_HOOKS, RolloutWorker
+
 if TYPE_CHECKING:
     import numpy as np
 
-    from lightning_rl.rollouts.rollout_worker import RolloutWorker
     from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["LEARNER_HOOKS", "WORKER_HOOKS", "RLCallback", "overridden_hooks", "worker_hooks"]
 
-WORKER_HOOKS = ("on_episode_start", "on_episode_step", "on_episode_end", "on_sample_end")
 LEARNER_HOOKS = ("on_postprocess_trajectory", "on_learn_on_batch", "on_train_result")
 
 ATTACHED_BY_LIGHTNING = ("log", "log_dict")  # bound methods of the policy, set on every callback when fit starts
@@ -56,7 +56,10 @@ class RLCallback(Callback):
     def on_postprocess_trajectory(
         self, *, policy: LightningModule, postprocessed_batch: SampleBatch, original_batch: SampleBatch
     ) -> None:
-        """The fragment `[T, B, …]` has become the rows `[N, …]` to learn from; they may be changed in place."""
+        """The fragment `[T, B, …]` has become the rows `[N, …]` to learn from; they may be changed in place.
+
+        With replay: the fragment as the buffer stores it. With `data=gradients` workers call it, with their own policy.
+        """
 
     def on_learn_on_batch(self, *, policy: LightningModule, train_batch: SampleBatch, result: dict[str, float]) -> None:
         """The learner has learned from these rows `[N, …]`; numbers added to `result` are logged as `train/<name>`."""
@@ -69,7 +72,7 @@ class RLCallback(Callback):
         return {name: value for name, value in self.__dict__.items() if name not in ATTACHED_BY_LIGHTNING}
 
 
-def overridden_hooks(callback: Any, names: Iterable[str] = (*WORKER_HOOKS, *LEARNER_HOOKS)) -> list[str]:
+def overridden_hooks(callback: Any, names: Iterable[str] = (*EPISODE_HOOKS, *LEARNER_HOOKS)) -> list[str]:
     """Which of the hooks `names` a callback defines itself; any object with such methods will do."""
     own = ((name, getattr(type(callback), name, None)) for name in names)
     return [name for name, hook in own if hook is not None and hook is not getattr(RLCallback, name)]

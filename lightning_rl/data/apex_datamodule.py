@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+from lightning_rl.callbacks.hooks import overridden_hooks
 from lightning_rl.data.apex_hooks import ClipRewards, InitialPriorities
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.inflight_requests import InflightRequests
@@ -180,12 +181,17 @@ class ApexDataModule(ReplayDataModule):
         policy = self._policy()
         self._staleness = max(self._staleness, policy.gradient_steps - fragment.gradient_steps)
         fragments = fragment.fragments
-        if policy.learner.watches_experience:
+        if policy.learner.watches_experience or self._has_postprocess_hooks():
             fragments = [policy.learner.take_experience(each) for each in self.workers.fetch(fragment)]
         else:
             policy.env_steps += fragment.env_steps
         self.replay.add(fragments)
         return fragment
+
+    def _has_postprocess_hooks(self) -> bool:
+        """Whether a callback of the Trainer wants every fragment: then they come here before they are stored."""
+        callbacks = self.trainer.callbacks if self.trainer is not None else ()  # type: ignore[attr-defined]
+        return any(overridden_hooks(callback, ("on_postprocess_trajectory",)) for callback in callbacks)
 
     def draws_due(self) -> Iterator[Draw]:
         """Draws while gradient steps are due, without end; NOT_READY while rows are too few or learning must wait."""

@@ -498,7 +498,7 @@ class Learner:
         policy.gradient_steps = max(policy.gradient_steps, before + 1)
         return {"grad_norm": norm.cpu(), **as_tensors(self.optimiser.info)} if isinstance(norm, Tensor) else {}
 
-    def gradient_update(self, samples: SampleBatch, hooks: Iterable[Any] = ()) -> GradientUpdate:
+    def gradient_update(self, samples: SampleBatch, hooks: Iterable[Callable[..., None]] = ()) -> GradientUpdate:
         """What another copy of this policy needs to learn from these samples, a fragment or rows.
 
         This policy stays as it is. What `loss` draws from the global generator follows from the seed of the worker's
@@ -506,15 +506,15 @@ class Learner:
 
         Args:
             samples: a fragment `[T, B, …]`, or rows `[N, …]`.
-            hooks: callbacks whose `on_postprocess_trajectory` gets the rows.
+            hooks: called as a callback's `on_postprocess_trajectory`.
         """
         policy = self.policy
         with RecordedStatistics(policy) as statistics:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(policy.action_seed)
                 rows = self.rows_of(samples) if is_fragment(samples) else samples  # else scaled twice
-                for callback in hooks:
-                    callback.on_postprocess_trajectory(policy=policy, postprocessed_batch=rows, original_batch=samples)
+                for hook in hooks:
+                    hook(policy=policy, postprocessed_batch=rows, original_batch=samples)
                 gradients, metrics = policy.compute_gradients(rows)
             if self._optimiser is not None:
                 explored = policy.exploration.info(policy.env_steps)

@@ -487,6 +487,10 @@ class Policy(FastAttributes, LightningModule):
         """The model's state at an episode's start, `[B, …]` each; empty for feed-forward models."""
         return [s.unsqueeze(0).expand(batch_size, *s.shape).to(self.device) for s in self.model.get_initial_state()]
 
+    def initial_states(self, batch_size: int) -> list[Tensor]:
+        """What workers keep for a policy with state, `[B, …]` each."""
+        return self.get_initial_state(batch_size)
+
     @property
     def prev_actions(self) -> int:
         """Of how many steps before the model reads the actions."""

@@ -35,7 +35,8 @@ class ScratchPolicy(Policy):
 
     Its actions are the environment's own. `learn_on_batch(rows)` gets transitions `[N, …]` (`transition_rows`) and
     returns numbers to log; or `compute_gradients` and `apply_gradients` are defined in its place. A checkpoint holds
-    what `get_weights` gives.
+    what `get_weights` gives. Observations, states and earlier steps are arrays; as in RLlib, `get_initial_state` may
+    give the state of one environment, and `compute_actions` may take `prev_action_batch` and `prev_reward_batch`.
 
     Args:
         observation_space, action_space: of one environment, any kind.
@@ -75,7 +76,8 @@ class ScratchPolicy(Policy):
                 if classic in takes and name in arguments:
                     arguments[classic] = mapped(_as_array, arguments[name])
             arguments = {name: value for name, value in arguments.items() if name in takes}
-        answer: Any = self.compute_actions(obs, state, **arguments)
+        states: Any = [_as_array(part) for part in state]
+        answer: Any = self.compute_actions(obs, states, **arguments)
         if not isinstance(answer, tuple) or len(answer) != 3:
             raise ConfigError(
                 f"{type(self).__name__}.compute_actions returned {type(answer).__name__}; expected the tuple "
@@ -83,8 +85,15 @@ class ScratchPolicy(Policy):
             )
         actions, state_out, extra = answer
         columns = {name: torch.from_numpy(_as_array(value)) for name, value in extra.items()}
-        states = [torch.as_tensor(part) for part in state_out]
-        return self.action_transform.batched(actions, row_count(obs)), states, columns  # type: ignore[attr-defined]
+        after = [torch.as_tensor(part) for part in state_out]
+        return self.action_transform.batched(actions, row_count(obs)), after, columns  # type: ignore[attr-defined]
+
+    def initial_states(self, batch_size: int) -> list[Tensor]:
+        """As `get_initial_state` gives them: of a batch, or (RLlib's form, without an argument) of one environment."""
+        if inspect.signature(self.get_initial_state).parameters:
+            return [torch.as_tensor(state) for state in self.get_initial_state(batch_size)]
+        states: Any = self.get_initial_state()  # type: ignore[call-arg]
+        return [torch.from_numpy(np.stack([np.asarray(state)] * batch_size)) for state in states]
 
     def seed_exploration(self, seed: int) -> None:
         """Seed the action space, from which such policies usually draw."""

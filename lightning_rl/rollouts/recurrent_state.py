@@ -37,7 +37,8 @@ class PolicyMemory:
 
     def restart(self) -> None:
         """Every environment starts an episode."""
-        self.state = list(self.policy.get_initial_state(self.num_envs))
+        initial_states = getattr(self.policy, "initial_states", self.policy.get_initial_state)
+        self.state = list(initial_states(self.num_envs))
         self.before = dict(self.policy.initial_previous_step(self.num_envs)) if any(self.steps.values()) else {}
         self._first = self.columns()
         self._just_ended = np.zeros(self.num_envs, dtype=bool)

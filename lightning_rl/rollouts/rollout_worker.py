@@ -42,7 +42,8 @@ __all__ = ["BATCH_MODES", "DEFAULT_POLICY", "RolloutWorker", "instantiate_policy
 
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
 DEFAULT_POLICY = "default_policy"  # the id of the one policy where weights are keyed by policy
-WORKER_HOOKS = ("on_episode_start", "on_episode_step", "on_episode_end", "on_sample_end")
+EPISODE_HOOKS = ("on_episode_start", "on_episode_step", "on_episode_end", "on_sample_end")
+WORKER_HOOKS = (*EPISODE_HOOKS, "on_postprocess_trajectory")  # the last one where workers make the rows to learn from
 
 
 class RolloutWorker:
@@ -155,7 +156,10 @@ class RolloutWorker:
         if self._returns is not None:  # here, where fragments continue each other; learners get them in any order
             returns = self._returns.update(fragment.rewards, fragment.valid, fragment.t)
             fragment["running_returns"] = returns.float()
-        return self.policy.postprocess_trajectory(fragment) if self.postprocess else fragment
+        if not self.postprocess:
+            return fragment
+        learner = getattr(self.policy, "learner", None)
+        return self.policy.postprocess_trajectory(fragment) if learner is None else learner.rows_of(fragment)
 
     def run_episodes(self, count: int) -> list[tuple[float, int]]:
         """Play `count` whole episodes, the same number in each environment (the first get the rest), recording nothing.
@@ -249,11 +253,12 @@ class RolloutWorker:
         samples = self.sample()
         while not has_experience(samples):
             samples = self.sample()
-        return self.policy.learner.gradient_update(samples)
+        return self.policy.learner.gradient_update(samples, self.hooks["on_postprocess_trajectory"])
 
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, float]:
-        """Train this worker's policy on the samples; its metrics."""
-        return self.policy.learn_on_batch(samples)
+        """Train this worker's policy on the samples, by a `learn_on_batch` of its own if it has one; its metrics."""
+        learner = getattr(self.policy, "learner", None)
+        return self.policy.learn_on_batch(samples) if learner is None else learner.learn_on(samples)
 
     def apply(self, fn: Callable[[Any], Any]) -> Any:
         """`fn(worker)`, in the process of the worker."""

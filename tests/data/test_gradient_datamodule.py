@@ -162,7 +162,7 @@ def test_numbers_out_of_range_are_refused(tmp_path: Path, overrides: list[str], 
 
 
 def test_an_algorithm_that_replays_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"DQN learns from what it replays.*use data=replay"):
+    with pytest.raises(ConfigError, match=r"DQN learns from replayed transitions.*use data=replay"):
         train(tmp_path, "policy=dqn", "data=gradients", "exploration=epsilon_greedy")
 
 

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 import torch
 
+from lightning_rl import Algorithm
 from lightning_rl.callbacks import RLCallback
+from lightning_rl.callbacks.hooks import LEARNER_HOOKS
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.learning.learner import LOG_EVERY
 from lightning_rl.policies import A3C, DQN, ES, PPO, Policy, Rainbow
+from lightning_rl.rollouts.rollout_worker import EPISODE_HOOKS
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch, env_steps
 
@@ -151,3 +154,48 @@ def test_curves_are_diagnosed_in_the_first_and_last_sweep_and_in_some_draws(runs
         assert starts[0] == 0 and LOG_EVERY in (after - before for before, after in pairwise(starts))
         assert 1 / LOG_EVERY <= sum(flags) / len(flags) < 2 / LOG_EVERY
         assert policy.log_extra  # whoever asks for a loss elsewhere sees all of it
+
+
+# -- hooks ------------------------------------------------------------------------------------------------------------
+class EveryHook(RLCallback):
+    """Counts the calls of each hook, and the rows that were shown."""
+
+    def __init__(self) -> None:
+        self.calls = dict.fromkeys((*EPISODE_HOOKS, *LEARNER_HOOKS), 0)
+        self.steps = 0
+
+
+def _counting(name: str) -> Any:
+    def hook(self: EveryHook, **arguments: Any) -> None:
+        self.calls[name] += 1
+        if name == "on_postprocess_trajectory":
+            self.steps += arguments["postprocessed_batch"].count > 0
+
+    return hook
+
+
+for _name in (*EPISODE_HOOKS, *LEARNER_HOOKS):
+    setattr(EveryHook, _name, _counting(_name))
+
+ALL_PIPELINES = {
+    "ppo": ["workers.fragment_length=64"],
+    "dqn": list(SMALL_REPLAY[:2]),
+    "rainbow": list(SMALL_REPLAY[:2]),
+    "r2d2": ["data.learning_starts=64", "data.batch_size=2", "data.sequence_length=8", "data.burn_in=2"],
+    "apex": ["data.learning_starts=64", "data.batch_size=16"],
+    "impala": ["workers.fragment_length=32"],
+    "a3c": ["workers.fragment_length=32"],
+    "es": ["data.directions=4"],
+}
+
+
+@pytest.mark.parametrize("policy", ALL_PIPELINES)
+def test_every_hook_is_called_in_every_pipeline(policy: str, tmp_path: Path) -> None:
+    hooks = EveryHook()
+    overrides = [f"run_dir={tmp_path}", *ALL_PIPELINES[policy]]
+    algorithm = Algorithm(policy, "cartpole", overrides=overrides, config={"callbacks": [hooks]})
+    while min(hooks.calls.values()) == 0 and algorithm.policy.iterations < 12:
+        algorithm.train()
+    algorithm.stop()
+    assert not [name for name, calls in hooks.calls.items() if calls == 0]
+    assert hooks.steps == hooks.calls["on_postprocess_trajectory"], "rows are shown, not nothing"

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from lightning_rl.callbacks.keep_config import KeepConfig
+from lightning_rl.callbacks.config_in_checkpoint import ConfigInCheckpoint
 from lightning_rl.checkpoint_files import read_checkpoint_file
 from lightning_rl.config.check import check_config
 from lightning_rl.config.compose import compose_config, store_policy
 from lightning_rl.config.groups import group_options, is_path, option_text
 from lightning_rl.errors import CheckpointError, ConfigError, did_you_mean, import_path
 from lightning_rl.policies.checkpoints import as_checkpoint_error, read_checkpoint
-from lightning_rl.run_directory.config_file import CONFIG_FILE, relocated
+from lightning_rl.run_directory.config_file import CONFIG_FILE, relocate
 from lightning_rl.run_directory.lock import refuse_live_run
 from lightning_rl.runs import run
 from lightning_rl.trust import FileTrust, trust_names
@@ -61,8 +61,8 @@ class Algorithm:
             composed["env"]["id"] = env
         given = config or {}
         shared = {name: given[name] for name in SHARED if name in given and name in composed["policy"]}
-        _put_over(composed["policy"], shared, "policy.")
-        _put_over(composed, given)
+        _override(composed["policy"], shared, "policy.")
+        _override(composed, given)
         check_config(composed)
         self._build(composed)
 
@@ -143,9 +143,9 @@ class Algorithm:
                     )
             place = Path(path).absolute().parent
             if place.name == "checkpoints" and (place.parent / CONFIG_FILE).is_file():
-                config = relocated(config, place.parent)  # a run may have been moved
+                config = relocate(config, place.parent)  # a run may have been moved
             if place.resolve() != Path(config["run_dir"]).resolve() / "checkpoints":
-                config = relocated(config, place / Path(path).stem)
+                config = relocate(config, place / Path(path).stem)
             names = FileTrust(f"checkpoint {path}", trust, CheckpointError, config["run_dir"])
             names.check(config)
         with names.restrict_imports():
@@ -176,9 +176,9 @@ class Algorithm:
         # Evaluation, checkpoints and the end come when they are asked for; an epoch is one iteration.
         self.trainer.limit_train_batches, self.trainer.check_val_every_n_epoch = 1, 2**31
         self.trainer.limit_val_batches = 1.0
-        unwanted = ("KeepConfig", "RLCheckpoint", "StopCallback", "StatusCallback", "ProgressBar")
+        unwanted = ("ConfigInCheckpoint", "RLCheckpoint", "StopCallback", "StatusCallback", "ProgressBar")
         kept = [callback for callback in self.trainer.callbacks if type(callback).__name__ not in unwanted]  # type: ignore[attr-defined]
-        self.trainer.callbacks = [*kept, KeepConfig(config)]  # type: ignore[attr-defined]
+        self.trainer.callbacks = [*kept, ConfigInCheckpoint(config)]  # type: ignore[attr-defined]
         self._resume_from: Path | None = None
 
     def _fit(self, iterations: int) -> None:
@@ -233,14 +233,14 @@ def _env_choice(env: Any) -> list[str]:
     return ["env=custom", f"env.id='{env}'" if isinstance(env, str) else "env.id=given"]
 
 
-def _put_over(config: dict[str, Any], changes: Mapping[str, Any], prefix: str = "") -> None:
+def _override(config: dict[str, Any], changes: Mapping[str, Any], prefix: str = "") -> None:
     for key, value in changes.items():
         if prefix == "" and key not in config:
             raise ConfigError(f"no key {key!r}.{did_you_mean(key, config)} Known: {', '.join(config)}")
         mine = config.get(key)
         # Of another type, none of the keywords there are still means anything.
         if isinstance(value, Mapping) and isinstance(mine, dict) and value.get("type") in (None, mine.get("type")):
-            _put_over(mine, value, f"{prefix}{key}.")
+            _override(mine, value, f"{prefix}{key}.")
         else:
             config[key] = _containers_copied(value)
 

@@ -79,7 +79,7 @@ def read_checkpoint_file(path: str | os.PathLike[str], *, checksums: bool = True
         raise CheckpointError(f"checkpoint {path} does not exist: pass a file such as RUN_DIR/checkpoints/last.ckpt")
     try:
         check_whole(path, checksums=checksums)
-        content = _mapped(path)
+        content = _load_mapped(path)
         check_bounded(content)
         return content
     except CheckpointError as error:
@@ -104,7 +104,7 @@ def newest_whole(directory: Path, besides: Path | None = None) -> Path | None:
         directory: where to look.
         besides: a file that is not asked for.
     """
-    for path in sorted(directory.glob("*.ckpt"), key=_written_at, reverse=True):
+    for path in sorted(directory.glob("*.ckpt"), key=_modification_time, reverse=True):
         if path.name.startswith(".") or (besides is not None and path.name == besides.name):
             continue
         try:
@@ -115,14 +115,14 @@ def newest_whole(directory: Path, besides: Path | None = None) -> Path | None:
     return None
 
 
-def _written_at(path: Path) -> float:
+def _modification_time(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:
         return 0.0
 
 
-def _mapped(path: Path) -> Any:
+def _load_mapped(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except RuntimeError:  # a file system that maps no files; what else may be wrong is found again

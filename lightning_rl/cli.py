@@ -23,7 +23,7 @@ import yaml
 
 from lightning_rl.callbacks.signals import Interrupts
 from lightning_rl.config import check_config, compose_config, descriptions
-from lightning_rl.config.compose import check_choices, parsed_overrides
+from lightning_rl.config.compose import check_choices, parse_overrides
 from lightning_rl.config.sweeps import sweep, sweep_jobs
 from lightning_rl.errors import (
     CheckpointError,
@@ -95,13 +95,13 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
             find_own_modules()
             return VERBS[verb](arguments)
     except KeyboardInterrupt as interrupt:
-        return interrupted(interrupt)
+        return report_interrupt(interrupt)
     except BrokenPipeError:  # the reader of a pipe (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES["ok"]
     except Exception as error:
         if interrupts.received is not None:  # what a signal interrupted may say it in its own way
-            return interrupted(error)
+            return report_interrupt(error)
         if any(os.environ.get(name, "0") not in ("", "0") for name in ("LIGHTNING_RL_TRACEBACK", "HYDRA_FULL_ERROR")):
             raise
         if not isinstance(error, (*USER_ERRORS, RankError)):
@@ -110,7 +110,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
         return 2 if isinstance(error, USER_ERRORS) and not isinstance(error, SaveError) else EXIT_CODES["failed"]
 
 
-def interrupted(error: BaseException) -> int:
+def report_interrupt(error: BaseException) -> int:
     """Say that a signal ended the command, and what it left; the exit code."""
     told = str(error) if isinstance(error, KeyboardInterrupt) else ""
     print(f"interrupted: {told or 'ended at once, nothing was saved by this'}", file=sys.stderr)
@@ -148,7 +148,7 @@ def train(arguments: Sequence[str]) -> int:
     print(start_line(config), flush=True)  # what follows imports torch and Lightning, which may take seconds
     with no_collection():
         check_config(config)  # imports what the run needs
-    return reported(run.train(config), config)
+    return report_outcome(run.train(config), config)
 
 
 def start_line(config: Mapping[str, Any]) -> str:
@@ -169,7 +169,7 @@ def no_collection() -> Iterator[None]:
         gc.enable()
 
 
-def reported(status: Mapping[str, Any], config: Mapping[str, Any]) -> int:
+def report_outcome(status: Mapping[str, Any], config: Mapping[str, Any]) -> int:
     """Say where the run is and what can be done with it; the exit code."""
     run_dir = config["run_dir"]
     trusting = "".join(f" --trust {package}" for package in packages_named(config))  # those of the user's own
@@ -193,7 +193,7 @@ def train_one(config: dict[str, Any]) -> float:
     """One job of a sweep: the return it reached. A failure is in its own train.log; the other jobs go on."""
     print(f"\njob in {config['run_dir']}", flush=True)
     try:
-        with run.recorded(config["run_dir"]):
+        with run.record_outcome(config["run_dir"]):
             check_config(config)
         status = run.train(config)
     except Exception as error:
@@ -215,7 +215,7 @@ def resume(arguments: Sequence[str]) -> int:
     parser.add_argument("--trust", **TRUST)
     parser.add_argument("--force", action="store_true", help="also with a file or an edited config of another run")
     options = parser.parse_intermixed_args(arguments)
-    changed = parsed_overrides(options.overrides)
+    changed = parse_overrides(options.overrides)
     config = run.resumed_config(options.run_dir, changed, options.trust)
     if options.checkpoint is None and not has_checkpoint(options.run_dir):
         raise ConfigError(f"{options.run_dir} has no checkpoint to go on from: {run.AFRESH}")
@@ -227,7 +227,7 @@ def resume(arguments: Sequence[str]) -> int:
         print(f"resuming {checkpoint}", flush=True)
         for line in run.standing_still(config, env_steps_in(checkpoint)):
             print(f"note: {line}", flush=True)
-        return reported(run.train(config, ckpt_path=checkpoint), config)
+        return report_outcome(run.train(config, ckpt_path=checkpoint), config)
 
 
 def env_steps_in(checkpoint: Path) -> int:

@@ -79,8 +79,8 @@ def schedule_value(schedule: Schedule, env_steps: int) -> float:
         kind = schedule["type"]
         if kind == "constant":
             return float(schedule["value"])
-        return _joined(schedule["points"], env_steps) if kind == "piecewise" else _curve(schedule, env_steps)
-    return _joined(schedule, env_steps)
+        return _interpolate(schedule["points"], env_steps) if kind == "piecewise" else _curve(schedule, env_steps)
+    return _interpolate(schedule, env_steps)
 
 
 def schedule_points(schedule: Schedule) -> list[float]:
@@ -221,7 +221,7 @@ def _curve(schedule: Mapping[str, Any], env_steps: int) -> float:
     return final + (initial - final) * CURVES[schedule["type"]](done)
 
 
-def _joined(points: Sequence[Sequence[Any]], env_steps: int) -> float:
+def _interpolate(points: Sequence[Sequence[Any]], env_steps: int) -> float:
     steps = [point[0] for point in points]
     after = bisect_right(steps, env_steps)
     if after == 0 or after == len(steps):

@@ -49,7 +49,7 @@ __all__ = [
     "keywords_of",
     "kinds_of",
     "may_be_share",
-    "spelled",
+    "spell_type",
 ]
 
 Keyword = inspect.Parameter
@@ -227,25 +227,25 @@ def coerce(key: str, value: Any, hint: Any) -> Any:
     ranges = [mark for mark in marks if isinstance(mark, Range)]
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in UNIONS:
-        return _fitted_to_one_of(key, value, arguments, ranges)
+        return _coerce_to_one_of(key, value, arguments, ranges)
     if origin is Literal:
         if any(type(value) is type(choice) and value == choice for choice in arguments):
             return value
         refusal = ConfigError if isinstance(value, str) else OtherKindError
         raise refusal(
-            f"{key}={short_repr(value)}; expected {spelled(hint)}.{did_you_mean(str(value)[:100], arguments)}"
+            f"{key}={short_repr(value)}; expected {spell_type(hint)}.{did_you_mean(str(value)[:100], arguments)}"
         )
     kind = type(None) if hint is None else origin or hint
     if kind in (int, float):
-        return _fitted_number(key, value, kind, ranges)
+        return _coerce_number(key, value, kind, ranges)
     if kind is Share:
         if not is_share(value):
             raise _other_kind(key, value, hint)
         return value
     if kind in (list, tuple, Sequence) and isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return _fitted_list(key, value, arguments)
+        return _coerce_list(key, value, arguments)
     if kind in (dict, Mapping) and isinstance(value, Mapping):
-        return _fitted_mapping(key, value, dict.fromkeys(value, arguments[1])) if len(arguments) == 2 else value
+        return _coerce_mapping(key, value, dict.fromkeys(value, arguments[1])) if len(arguments) == 2 else value
     # A text is a sequence, too, but never what a list keyword means.
     if not _is_a(value, kind) or kind is Sequence:
         raise _other_kind(key, value, hint)
@@ -264,7 +264,7 @@ def _is_a(value: Any, kind: Any) -> bool:
         return True
 
 
-def _fitted_number(key: str, value: Any, kind: type, ranges: Sequence[Range]) -> Any:
+def _coerce_number(key: str, value: Any, kind: type, ranges: Sequence[Range]) -> Any:
     number: Any = value
     whole = kind is not int or isinstance(value, numbers.Integral)
     if isinstance(value, numbers.Real) and not whole:
@@ -285,7 +285,7 @@ def _fitted_number(key: str, value: Any, kind: type, ranges: Sequence[Range]) ->
     return number if type(number) in (int, float) and not beyond_64_bits else kind(number)
 
 
-def _fitted_to_one_of(key: str, value: Any, hints: tuple[Any, ...], ranges: Sequence[Range]) -> Any:
+def _coerce_to_one_of(key: str, value: Any, hints: tuple[Any, ...], ranges: Sequence[Range]) -> Any:
     """As one of a union's types; a schedule is one, too."""
     if set(hints) >= SCHEDULE:
         if value is None and type(None) in hints:
@@ -295,7 +295,7 @@ def _fitted_to_one_of(key: str, value: Any, hints: tuple[Any, ...], ranges: Sequ
         check_schedule(key, value)
         schedule: Any = value
         for number in schedule_points(schedule):
-            _fitted_number(key, number, float, ranges)
+            _coerce_number(key, number, float, ranges)
         return value
     refused: ConfigError | None = None
     for hint in hints:
@@ -307,7 +307,7 @@ def _fitted_to_one_of(key: str, value: Any, hints: tuple[Any, ...], ranges: Sequ
             refused = refused or error
     union = functools.reduce(operator.or_, hints)
     if isinstance(value, str) and any(get_origin(hint) is Literal for hint in hints):
-        raise ConfigError(f"{key}={short_repr(value)}; expected {spelled(union)}")
+        raise ConfigError(f"{key}={short_repr(value)}; expected {spell_type(union)}")
     if refused is not None and type(None) in hints and str(refused).startswith(f"{key}="):
         refused = ConfigError(f"{refused}, or null")
     if refused is None:
@@ -315,22 +315,22 @@ def _fitted_to_one_of(key: str, value: Any, hints: tuple[Any, ...], ranges: Sequ
     raise refused
 
 
-def _fitted_list(key: str, values: Sequence[Any], hints: tuple[Any, ...]) -> Any:
+def _coerce_list(key: str, values: Sequence[Any], hints: tuple[Any, ...]) -> Any:
     inner = next((hint for hint in hints if hint is not Ellipsis), Any)
-    found = [_fitted_inside(f"{key}[{index}]", value, inner) for index, value in enumerate(values)]
+    found = [_coerce_entry(f"{key}[{index}]", value, inner) for index, value in enumerate(values)]
     same = all(new is old for new, old in zip(found, values, strict=True))
     if same:
         return values
     return tuple(found) if isinstance(values, tuple) else found
 
 
-def _fitted_mapping(key: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> Any:
+def _coerce_mapping(key: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> Any:
     prefix = f"{key}." if key else ""
-    found = {name: _fitted_inside(f"{prefix}{name}", value, hints[name]) for name, value in values.items()}
+    found = {name: _coerce_entry(f"{prefix}{name}", value, hints[name]) for name, value in values.items()}
     return values if all(found[name] is value for name, value in values.items()) else found
 
 
-def _fitted_inside(key: str, value: Any, hint: Any) -> Any:
+def _coerce_entry(key: str, value: Any, hint: Any) -> Any:
     """An entry of a list or mapping: if it is of another type, the list or mapping is still of the right one."""
     try:
         return coerce(key, value, hint)
@@ -355,7 +355,7 @@ def coerce_keywords(section: str, values: Any, hints: Mapping[str, Any], elsewhe
     for key in values:
         if key not in hints:
             raise ConfigError(unknown_key(section, str(key), hints, elsewhere))
-    return _fitted_mapping(section, values, hints)
+    return _coerce_mapping(section, values, hints)
 
 
 def kinds_of(hint: Any) -> set[Any]:
@@ -450,16 +450,16 @@ ImportPath = Annotated[Any, Importable()]
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
-def spelled(hint: Any) -> str:
+def spell_type(hint: Any) -> str:
     """A type hint in the words of a config, as "number or list"; classes that no config can write are left out."""
     if get_origin(hint) is Annotated:
         inner, *marks = get_args(hint)
         names = [name for mark in marks if isinstance(mark, OneOf) for name in mark.names]
-        words = ", ".join(names) or spelled(inner)
+        words = ", ".join(names) or spell_type(inner)
         ranges = map(str, _ranges(marks))
         return " ".join([words, *(f"of {each}" if each.startswith("at ") else each for each in ranges)])
     if get_origin(hint) in UNIONS:
-        return _either(dict.fromkeys(word for argument in get_args(hint) if (word := spelled(argument))))
+        return _either(dict.fromkeys(word for argument in get_args(hint) if (word := spell_type(argument))))
     if get_origin(hint) is Literal:
         return _either(map(str, get_args(hint)))
     return WORDS.get(get_origin(hint) or hint, "")
@@ -476,11 +476,11 @@ def _ranges(marks: Iterable[Any]) -> list[Range]:
 
 def kind_of(value: Any) -> str:
     """The type of a value, in the words of a config."""
-    return spelled(type(value)) or type(value).__name__
+    return spell_type(type(value)) or type(value).__name__
 
 
 def _other_kind(key: str, value: Any, hint: Any) -> OtherKindError:
-    expected = spelled(hint) or getattr(hint, "__name__", str(hint))
+    expected = spell_type(hint) or getattr(hint, "__name__", str(hint))
     return OtherKindError(f"{key}={short_repr(value)} is {kind_of(value)}; expected {expected}")
 
 

@@ -243,7 +243,7 @@ class FileTrust:
         return path.replace(":", ".") in named_here
 
     def _is_registered(self, name: str, kind: Kind) -> bool:
-        return any(name in _called(object_at(registry)) for registry in kind.registries)
+        return any(name in _entries_of(object_at(registry)) for registry in kind.registries)
 
     def _untrusted(self, key: str, path: str, home: str = "") -> str:
         prefix = _top(home or path)
@@ -367,5 +367,5 @@ def _under(path: str, prefixes: Iterable[str]) -> bool:
     return any(f"{path}.".startswith(f"{prefix.replace(':', '.')}.") for prefix in prefixes)
 
 
-def _called(registry: Any) -> Any:
+def _entries_of(registry: Any) -> Any:
     return registry() if callable(registry) else registry

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from lightning_rl.config import check_config, compose_config
-from lightning_rl.config.shares import in_env_steps_of_run
+from lightning_rl.config.run_fractions import fractions_to_env_steps
 from lightning_rl.data.population_datamodule import evaluate_perturbations
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError, import_object
@@ -134,7 +134,7 @@ SLOW = ("hindsight", "two ranks", "bf16-mixed")  # whole runs
 
 def _learns(name: str, obs: Any, actions: Any, changes: dict[str, Any]) -> None:
     """Two iterations in an environment that refuses actions outside its space; what does not work raises."""
-    keywords = in_env_steps_of_run(compose_config([f"policy={name}", "env=cartpole", "experiment=none"]))["policy"]
+    keywords = fractions_to_env_steps(compose_config([f"policy={name}", "env=cartpole", "experiment=none"]))["policy"]
     keywords |= {**changes, "model": {**keywords["model"], "fcnet_hiddens": [16], **changes.get("model", {})}}
     policy: Policy = import_object(keywords.pop("_target_"))(obs, actions, **keywords)
     env = EnvCreator(AnySpaces, {"observation_space": obs, "action_space": actions}, check=False)

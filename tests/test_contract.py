@@ -17,7 +17,7 @@ from lightning_rl.algorithm import Algorithm
 from lightning_rl.config import compose_config
 from lightning_rl.config.check import check_config
 from lightning_rl.config.groups import group_options
-from lightning_rl.config.shares import in_env_steps_of_run
+from lightning_rl.config.run_fractions import fractions_to_env_steps
 from lightning_rl.data.population_datamodule import evaluate_perturbations
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import UnsupportedSpaceError, import_object
@@ -38,7 +38,7 @@ FROM_ELSEWHERE = {"model": "${model}", "exploration": "${exploration}", "seed": 
 
 
 def made(name: str, env: str, **changes: Any) -> tuple[Policy, RolloutWorker]:
-    config = in_env_steps_of_run(compose_config([f"policy={name}", f"env={env}", "experiment=none"]))
+    config = fractions_to_env_steps(compose_config([f"policy={name}", f"env={env}", "experiment=none"]))
     keywords = {**config["policy"], **changes}
     creator = EnvCreator(**config["env"])
     policy: Policy = import_object(keywords.pop("_target_"))(*creator.spaces(), **keywords)

@@ -138,7 +138,10 @@ NAMES_IN_POLICIES: dict[str, dict[str, Any]] = {
     "stranger's policy with a dot": {"class": "stranger.Evil"},
     "torch": {"class": "torch:load", "kwargs": {"f": "{place}/evil.pt", "weights_only": False}},
     "torch hub": {"class": "torch.hub:load", "kwargs": {"repo_or_dir": "{place}", "source": "local"}},
-    "made": {"class": "lightning_rl.runs.run:made", "kwargs": {"entry": {"_target_": "os:system"}, "key": "_target_"}},
+    "made": {
+        "class": "lightning_rl.runs.run:instantiate",
+        "kwargs": {"entry": {"_target_": "os:system"}, "key": "_target_"},
+    },
     "import_object": {"class": "lightning_rl.errors:import_object", "kwargs": {"path": "stranger:Evil"}},
     "object_at": {"class": "lightning_rl.errors:object_at", "kwargs": {"path": "stranger:Evil"}},
     "gymnasium": {"class": "gymnasium:make", "kwargs": {"id": "stranger:Id-v0"}},
@@ -412,7 +415,10 @@ HOSTILE_ENVS: dict[str, dict[str, Any]] = {
     "stranger's nested class": {"env.id": "stranger:Outer.Env"},
     "stranger's function": {"env.id": "stranger:touch"},
     "stranger's id": {"env.id": "stranger:CartPole-v1"},
-    "our function": {"env.id": "lightning_rl.runs.run:made", "env.kwargs": {"entry": "os:system", "key": "_target_"}},
+    "our function": {
+        "env.id": "lightning_rl.runs.run:instantiate",
+        "env.kwargs": {"entry": "os:system", "key": "_target_"},
+    },
     "our class that is no environment": {"env.id": "lightning_rl.runs.launchers:RayTrainLauncher"},
     "gymnasium.make": {"env.id": "gymnasium:make", "env.kwargs": {"id": "stranger:Id-v0"}},
     "an id that relays": {
@@ -450,7 +456,7 @@ HOSTILE_ENVS: dict[str, dict[str, Any]] = {
 HOSTILE_CONFIGS: dict[str, dict[str, Any]] = {
     **HOSTILE_ENVS,
     "policy": {"policy._target_": "stranger:Evil"},
-    "policy that is a function": {"policy._target_": "lightning_rl.runs.run:made"},
+    "policy that is a function": {"policy._target_": "lightning_rl.runs.run:instantiate"},
     "custom_model of the policy": {"policy.model.custom_model": "stranger:Evil"},
     "custom_model": {"model.custom_model": "stranger:Evil"},
     "custom_action_dist": {"model.custom_action_dist": "stranger.Evil"},
@@ -467,7 +473,7 @@ HOSTILE_CONFIGS: dict[str, dict[str, Any]] = {
     "compute_reward": {"data.compute_reward": "stranger:touch"},
     "launcher": {"launcher._target_": "stranger:touch"},
     "launcher, a function of ours": {
-        "launcher._target_": "lightning_rl.runs.run:recorded",
+        "launcher._target_": "lightning_rl.runs.run:record_outcome",
         "launcher.run_dir": "{place}",
     },
     "launcher's cluster": {
@@ -850,7 +856,7 @@ def test_every_place_that_imports_a_name_is_known() -> None:
     assert users == {
         *("config/check.py", "config/compose.py", "config/descriptions.py", "config/policy_option.py"),
         *(
-            "config/shares.py",
+            "config/run_fractions.py",
             "data/datamodule.py",
             "replay/hindsight.py",
             "exploration/catalog.py",

@@ -25,7 +25,7 @@ from lightning_rl.ranges import Count, NonNegativeSchedule, Portion, Positive, P
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.schedules import Schedule
-from lightning_rl.signatures import Section, coerce, keywords_of, spelled
+from lightning_rl.signatures import Section, coerce, keywords_of, spell_type
 
 CARTPOLE = EnvCreator("CartPole-v1")
 OBS, ACTIONS, BOX = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2), gym.spaces.Box(-1, 1, (2,))
@@ -108,9 +108,9 @@ def test_a_value_that_does_not_fit_is_one_line(hint: Any, value: Any, message: s
 
 
 def test_a_hint_reads_as_words():
-    assert spelled(Probability) == "number between 0 and 1"
-    assert spelled(Count | None) == "integer of at least 1 or null"
-    assert spelled(float | Literal["auto"] | None) == "number, auto or null"
+    assert spell_type(Probability) == "number between 0 and 1"
+    assert spell_type(Count | None) == "integer of at least 1 or null"
+    assert spell_type(float | Literal["auto"] | None) == "number, auto or null"
 
 
 # -- constructors ------------------------------------------------------------------------------------------------------

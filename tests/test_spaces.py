@@ -21,7 +21,7 @@ from lightning_rl.spaces import (
     check_supported,
     leaf_spaces,
     leaf_values,
-    packed,
+    pack_leaves,
     space_difference,
     space_from_json,
     space_to_json,
@@ -135,7 +135,7 @@ def policy_actions(transform: ActionTransform, count: int, seed: int = 0) -> Any
     transform.policy_space.seed(seed)
     samples = [leaf_values(transform.policy_space, transform.policy_space.sample()) for _ in range(count)]
     leaves = [torch.from_numpy(np.stack(column)) for column in zip(*samples, strict=True)]
-    return packed(transform.policy_space, iter(leaves))
+    return pack_leaves(transform.policy_space, iter(leaves))
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -251,6 +251,6 @@ def test_any_nested_action_arrives_inside_the_space(space):
 @given(NESTED)
 def test_leaves_packed_again_are_the_value(space):
     value = space.sample()
-    again = packed(space, iter(leaf_values(space, value)))
+    again = pack_leaves(space, iter(leaf_values(space, value)))
     for ours, theirs in zip(leaf_values(space, again), leaf_values(space, value), strict=True):
         assert np.array_equal(ours, theirs)

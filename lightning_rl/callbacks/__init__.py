@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from lightning_rl.callbacks.checkpoint import RLCheckpoint
     from lightning_rl.callbacks.checkpoint_io import AtomicCheckpointIO
     from lightning_rl.callbacks.compile_networks import CompileNetworks
+    from lightning_rl.callbacks.config_in_checkpoint import ConfigInCheckpoint
     from lightning_rl.callbacks.hooks import RLCallback
-    from lightning_rl.callbacks.keep_config import KeepConfig
+    from lightning_rl.callbacks.lightning_messages import filter_lightning_messages
     from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
     from lightning_rl.callbacks.metrics import MetricsCallback
     from lightning_rl.callbacks.parallel_evaluation import ParallelEvaluation
     from lightning_rl.callbacks.progress import ProgressBar
-    from lightning_rl.callbacks.quiet import quiet_lightning
-    from lightning_rl.callbacks.same_config import SameConfig
+    from lightning_rl.callbacks.rank_config_check import RankConfigCheck
     from lightning_rl.callbacks.signals import StopSignals
     from lightning_rl.callbacks.status import StatusCallback
     from lightning_rl.callbacks.stop import StopCallback
@@ -25,36 +25,36 @@ __all__ = [
     "AtomicCheckpointIO",
     "CSVLogger",
     "CompileNetworks",
-    "KeepConfig",
+    "ConfigInCheckpoint",
     "MetricsCallback",
     "ParallelEvaluation",
     "ProgressBar",
     "RLCallback",
     "RLCheckpoint",
-    "SameConfig",
+    "RankConfigCheck",
     "StatusCallback",
     "StopCallback",
     "StopSignals",
     "TensorBoardLogger",
-    "quiet_lightning",
+    "filter_lightning_messages",
 ]
 
 _HOMES = {
     "AtomicCheckpointIO": "checkpoint_io",
     "CSVLogger": "loggers",
     "CompileNetworks": "compile_networks",
-    "KeepConfig": "keep_config",
+    "ConfigInCheckpoint": "config_in_checkpoint",
     "MetricsCallback": "metrics",
     "ParallelEvaluation": "parallel_evaluation",
     "ProgressBar": "progress",
     "RLCallback": "hooks",
     "RLCheckpoint": "checkpoint",
-    "SameConfig": "same_config",
+    "RankConfigCheck": "rank_config_check",
     "StatusCallback": "status",
     "StopCallback": "stop",
     "StopSignals": "signals",
     "TensorBoardLogger": "loggers",
-    "quiet_lightning": "quiet",
+    "filter_lightning_messages": "lightning_messages",
 }
 
 

@@ -116,7 +116,7 @@ class RLCheckpoint(Checkpoint):
             remove_staging(self.dirpath)
         found = {path.name: BEST_FILE.fullmatch(path.name) for path in self.dirpath.glob("best_*.ckpt")}
         self.best = {name: self.best.get(name, float(match[2])) for name, match in found.items() if match}
-        self._name_the_best()
+        self._record_best_path()
         self._env_steps, self._saved_iteration = int(pl_module.env_steps), int(pl_module.iterations)
         self._saved_at, self._between_iterations = time.monotonic(), True
         self._due = self._due_by_clock = False
@@ -201,7 +201,7 @@ class RLCheckpoint(Checkpoint):
     def _save_by_clock(self, trainer: Trainer, policy: Any) -> None:
         """Write last.ckpt, and leave the run as it is."""
         self._due_by_clock, started = False, time.monotonic()
-        if self._written(trainer, self.dirpath / "last.ckpt"):
+        if self._save_or_log(trainer, self.dirpath / "last.ckpt"):
             self._saved_iteration = int(policy.iterations)
         self._saved_at = time.monotonic()
         self._save_seconds = self._saved_at - started
@@ -214,33 +214,33 @@ class RLCheckpoint(Checkpoint):
         self._due, self._due_by_clock, self._saved_at = False, False, time.monotonic()
         last, step = self.dirpath / "last.ckpt", self.dirpath / f"step_{policy.env_steps:09d}.ckpt"
         if final:
-            self._write_finally(trainer, policy, last)
-        elif not self._written(trainer, last):
+            self._write_or_raise(trainer, policy, last)
+        elif not self._save_or_log(trainer, last):
             return
         self._saved_iteration = int(policy.iterations)
         if self.keep > 0 and trainer.is_global_zero:
-            self._kept(lambda: duplicate(last, step))
+            self._update_kept(lambda: duplicate(last, step))
             self._prune(self._step_files(int(policy.env_steps))[self.keep :])
 
     def _save_best(self, trainer: Trainer, policy: Any, value: float) -> None:
         name = f"best_{policy.env_steps:09d}_{value:.2f}.ckpt"
         self.best[name] = value
-        surplus = self._ranked()[self.keep :]
+        surplus = self._rank_by_score()[self.keep :]
         before = dict(self.best)
         for worse in surplus:  # before the write: the file tells what there will be after it
             del self.best[worse]
-        if not self._written(trainer, self.dirpath / name):
+        if not self._save_or_log(trainer, self.dirpath / name):
             self.best = {other: score for other, score in before.items() if other != name}
         elif trainer.is_global_zero:
             self._prune([self.dirpath / worse for worse in surplus])
-        self._name_the_best()
+        self._record_best_path()
 
-    def _name_the_best(self) -> None:
-        self.best_model_path = str(self.dirpath / self._ranked()[0]) if self.best else ""
+    def _record_best_path(self) -> None:
+        self.best_model_path = str(self.dirpath / self._rank_by_score()[0]) if self.best else ""
 
-    def _written(self, trainer: Trainer, path: Path) -> bool:
+    def _save_or_log(self, trainer: Trainer, path: Path) -> bool:
         """Write a checkpoint; a failure is logged, and ends the run only when it is one of many."""
-        problem = self._problem_with(trainer, path)
+        problem = self._try_save(trainer, path)
         if problem is None:
             self.failures = 0
             return True
@@ -252,25 +252,25 @@ class RLCheckpoint(Checkpoint):
         if self.failures >= self.max_failures:
             raise SaveError(
                 f"{self.failures} checkpoints in a row could not be written to {self.dirpath} ({problem}): "
-                f"{self._what_there_is(None)}"
+                f"{self._describe_existing(None)}"
             )
         return False
 
-    def _write_finally(self, trainer: Trainer, policy: Any, path: Path) -> None:
+    def _write_or_raise(self, trainer: Trainer, policy: Any, path: Path) -> None:
         """Write a run's last checkpoint; after some attempts the run has failed."""
         for wait in LAST_WAITS_S:
-            if (problem := self._problem_with(trainer, path)) is None:
+            if (problem := self._try_save(trainer, path)) is None:
                 return
             if trainer.is_global_zero:
                 log.warning("%s could not be written (%s): next attempt in %g s", path, problem, wait)
             time.sleep(wait)
-        if (problem := self._problem_with(trainer, path)) is not None:
+        if (problem := self._try_save(trainer, path)) is not None:
             raise SaveError(
                 f"{path} could not be written ({problem}; {len(LAST_WAITS_S) + 1} attempts): "
-                f"{self._what_there_is(int(policy.env_steps))}"
+                f"{self._describe_existing(int(policy.env_steps))}"
             )
 
-    def _problem_with(self, trainer: Trainer, path: Path) -> str | None:
+    def _try_save(self, trainer: Trainer, path: Path) -> str | None:
         """Write a checkpoint; why that failed, on all ranks, or `None`."""
         problem: OSError | None = None
         try:
@@ -282,7 +282,7 @@ class RLCheckpoint(Checkpoint):
             return None
         return "by rank 0" if problem is None else problem.strerror or str(problem)
 
-    def _what_there_is(self, env_steps: int | None) -> str:
+    def _describe_existing(self, env_steps: int | None) -> str:
         """Which checkpoint a run has that cannot write another one, and what to do."""
         newest = newest_checkpoint(self.dirpath)
         if newest is None:
@@ -295,9 +295,9 @@ class RLCheckpoint(Checkpoint):
 
     def _prune(self, paths: list[Path]) -> None:
         for path in paths:
-            self._kept(lambda path=path: path.unlink(missing_ok=True))
+            self._update_kept(lambda path=path: path.unlink(missing_ok=True))
 
-    def _kept(self, change: Any) -> None:
+    def _update_kept(self, change: Any) -> None:
         try:
             change()
         except OSError as error:
@@ -314,10 +314,10 @@ class RLCheckpoint(Checkpoint):
             return False
         if len(self.best) < self.keep:
             return True
-        worst = self.best[self._ranked()[-1]]
+        worst = self.best[self._rank_by_score()[-1]]
         return value > worst if self.mode == "max" else value < worst
 
-    def _ranked(self) -> list[str]:
+    def _rank_by_score(self) -> list[str]:
         """Best first; of equals, the earlier one."""
         sign = -1.0 if self.mode == "max" else 1.0
         return sorted(self.best, key=lambda name: (sign * self.best[name], name))

@@ -90,7 +90,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         if "policy" in checkpoint:
             migrate_checkpoint(checkpoint, path)
         if "optimizer_states" in checkpoint:  # which an optimizer keeps as they are, and with them the file
-            checkpoint["optimizer_states"] = _owned(checkpoint["optimizer_states"])
+            checkpoint["optimizer_states"] = _copy_tensors(checkpoint["optimizer_states"])
         return checkpoint
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
@@ -162,13 +162,13 @@ def check_plain(value: Any, where: str = "checkpoint") -> None:
         check_plain(child, place)
 
 
-def _owned(value: Any) -> Any:
+def _copy_tensors(value: Any) -> Any:
     """Plain containers with copies of their tensors."""
     if isinstance(value, torch.Tensor):
         return value.clone()
     if isinstance(value, dict):
-        return {name: _owned(child) for name, child in value.items()}
-    return [_owned(child) for child in value] if isinstance(value, list) else value
+        return {name: _copy_tensors(child) for name, child in value.items()}
+    return [_copy_tensors(child) for child in value] if isinstance(value, list) else value
 
 
 def _is_weights(checkpoint: dict[str, Any]) -> bool:

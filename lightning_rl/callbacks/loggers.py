@@ -95,7 +95,7 @@ class CSVLogger(Logger):
                 with self.path.open("a", newline="") as file:
                     file.write(_lines(self._rows, self._columns))
             else:
-                self._rewrite(_joined([*(self._read() if self.path.exists() else []), *self._rows]))
+                self._rewrite(_merge_equal_steps([*(self._read() if self.path.exists() else []), *self._rows]))
         except OSError as error:
             log.error("%s could not be written (%s); its rows are kept and written later", self.path, error)
             return
@@ -165,7 +165,7 @@ class TensorBoardLogger(LightningTensorBoardLogger):
         """Fill the HPARAMS tab; its columns show the latest `hp_metric` (evaluation) and `rollout/ep_rew_mean`."""
         from torch.utils.tensorboard.summary import hparams
 
-        shown = hparams(dict(_flattened(params)), dict.fromkeys(metrics or ("hp_metric", TRAIN_RETURN), 0.0))
+        shown = hparams(dict(_flatten(params)), dict.fromkeys(metrics or ("hp_metric", TRAIN_RETURN), 0.0))
         for summary in shown:
             self._add(lambda writer, summary=summary: writer.add_summary(summary, step))
 
@@ -211,7 +211,7 @@ class TensorBoardLogger(LightningTensorBoardLogger):
             )
 
 
-def _joined(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _merge_equal_steps(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows, those of the same step that follow each other as one: an evaluation may come after its step was saved."""
     joined: list[dict[str, Any]] = []
     for row in rows:
@@ -228,9 +228,9 @@ def _lines(rows: list[dict[str, Any]], columns: Iterable[str]) -> str:
     return text.getvalue()
 
 
-def _flattened(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
+def _flatten(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
     for name, value in params.items():
         if isinstance(value, Mapping):
-            yield from _flattened(value, f"{prefix}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value if isinstance(value, bool | int | float | str) else str(value)

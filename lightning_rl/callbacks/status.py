@@ -11,7 +11,7 @@ from lightning_rl.callbacks.checkpoint import RLCheckpoint
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.callbacks.metrics import MetricsCallback
 from lightning_rl.callbacks.stop import StopCallback
-from lightning_rl.run_directory.owner import Heartbeat
+from lightning_rl.run_directory.process_identity import Heartbeat
 from lightning_rl.run_directory.status import write_status
 
 __all__ = ["StatusCallback"]
@@ -71,12 +71,12 @@ class StatusCallback(Callback):
             state,
             env_steps=int(policy.env_steps),
             **numbers,
-            **self._evaluated(trainer),
+            **self._evaluation_fields(trainer),
             seconds=round(self.metrics.seconds, 3),
             error=error,
         )
 
-    def _evaluated(self, trainer: Trainer) -> dict[str, Any]:
+    def _evaluation_fields(self, trainer: Trainer) -> dict[str, Any]:
         epochs = getattr(getattr(trainer, "datamodule", None), "epochs", None)
         found: dict[str, Any] = {}
         if epochs is not None:

@@ -16,13 +16,13 @@ from lightning_rl.config.devices import check_devices
 from lightning_rl.config.keys import dotted, value_at
 from lightning_rl.config.policy_option import space_arguments, takes_config
 from lightning_rl.config.ranks import ranks_of
+from lightning_rl.config.run_fractions import section_to_env_steps
 from lightning_rl.config.schema import (
     TRAINER_KEYS_WITH_A_HOME,
     RunKeys,
     StopSection,
     TrainerSection,
 )
-from lightning_rl.config.shares import resolved
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import WORKERS
@@ -59,7 +59,7 @@ def check_config(config: dict[str, Any]) -> None:
     """
     _check_complete("", config, hints_of(RunKeys))
     config |= coerce_keywords("", config, hints_of(RunKeys))
-    _fit_section(config, "workers", WORKERS.hints)
+    _coerce_section(config, "workers", WORKERS.hints)
     _check_complete("workers", config["workers"], NEEDED_OF_WORKERS)
     limits_of(config["workers"])
     _check_run_dir(config["run_dir"])
@@ -67,15 +67,15 @@ def check_config(config: dict[str, Any]) -> None:
     _check_constructors(config)
 
 
-def _fitted(section: str, values: Any, hints: Mapping[str, Any], config: Config) -> Any:
+def _coerce_values(section: str, values: Any, hints: Mapping[str, Any], config: Config) -> Any:
     """The values as the hints have them; shares of the run are looked at as env steps, and stay what they are."""
-    given = resolved(values, hints, config["total_env_steps"]) if isinstance(values, Mapping) else values
+    given = section_to_env_steps(values, hints, config["total_env_steps"]) if isinstance(values, Mapping) else values
     found = coerce_keywords(section, given, hints, [*dotted(config)])
     return {key: found[key] if given[key] is value else value for key, value in values.items()}
 
 
-def _fit_section(config: dict[str, Any], section: str, hints: Mapping[str, Any]) -> None:
-    config[section] = _fitted(section, config[section], hints, config)
+def _coerce_section(config: dict[str, Any], section: str, hints: Mapping[str, Any]) -> None:
+    config[section] = _coerce_values(section, config[section], hints, config)
 
 
 def _check_complete(section: str, values: Config, needed: Iterable[str]) -> None:
@@ -155,36 +155,36 @@ def _check_constructors(config: dict[str, Any]) -> None:
     data_class = _data_class(config["data"].get("_target_"))
     _check_kind_of_data(config, policy_class, data_class)
 
-    _fit_section(config, "evaluation", EVALUATION.hints)
+    _coerce_section(config, "evaluation", EVALUATION.hints)
     _check_complete("evaluation", config["evaluation"], EVALUATION_DEFAULTS)
     _check_evaluation(config)
     config["model"] = coerce("model", config["model"], ModelOptions)
-    config["exploration"] = _fitted_exploration("exploration", config["exploration"], config)
+    config["exploration"] = _coerce_exploration("exploration", config["exploration"], config)
     not_policy = (*space_arguments(policy_class), *([] if takes_config(policy_class) else ["config"]))
-    _fit_to_constructor(config, "policy", policy_class, not_policy)
+    _coerce_to_constructor(config, "policy", policy_class, not_policy)
     if config["policy"].get("exploration"):
-        config["policy"]["exploration"] = _fitted_exploration("exploration", config["policy"]["exploration"], config)
+        config["policy"]["exploration"] = _coerce_exploration("exploration", config["policy"]["exploration"], config)
     if policy_class.has_model:
         default = keywords_of(policy_class)["optimizer"].default if "optimizer" in keywords_of(policy_class) else None
         optimizer, keywords = config["policy"].get("optimizer", default), config["policy"].get("optimizer_kwargs")
         _check_meant_for(optimizer, keywords or {})
         check_optimizer(optimizer, keywords)
-    config["env"] = _fitted("env", config["env"], hints_of(EnvCreator), config)
+    config["env"] = _coerce_values("env", config["env"], hints_of(EnvCreator), config)
     _check_complete("env", config["env"], ("id",))
     if config["evaluation"]["env"] is not None:
         section = "evaluation.env"
-        config["evaluation"]["env"] = _fitted(section, config["evaluation"]["env"], hints_of(EnvCreator), config)
+        config["evaluation"]["env"] = _coerce_values(section, config["evaluation"]["env"], hints_of(EnvCreator), config)
         _check_complete(section, config["evaluation"]["env"], ("id",))
-    _fit_to_constructor(config, "data", data_class, NOT_DATA)
-    _fit_section(config, "checkpoint", hints_of(RLCheckpoint, without=("dirpath",)))
+    _coerce_to_constructor(config, "data", data_class, NOT_DATA)
+    _coerce_section(config, "checkpoint", hints_of(RLCheckpoint, without=("dirpath",)))
     stop = hints_of(StopCallback, StopSection, without=NOT_STOP)
-    _fit_section(config, "stop", stop)
+    _coerce_section(config, "stop", stop)
     _check_complete("stop", config["stop"], ("return",))
     _check_metrics(config)
     _check_trainer(config, Trainer)
-    _fit_to_constructor(config, "launcher", _launcher_class(config["launcher"].get("_target_", LOCAL_LAUNCHER)))
+    _coerce_to_constructor(config, "launcher", _launcher_class(config["launcher"].get("_target_", LOCAL_LAUNCHER)))
     _check_callbacks(config["callbacks"])
-    config["logger"] = {name: _fitted_logger(f"logger.{name}", entry) for name, entry in config["logger"].items()}
+    config["logger"] = {name: _coerce_logger(f"logger.{name}", entry) for name, entry in config["logger"].items()}
 
     _check_processes(config)
     check_minibatches(config)
@@ -212,10 +212,10 @@ def _check_meant_for(optimizer: str, keywords: Config) -> None:
             )
 
 
-def _fit_to_constructor(config: dict[str, Any], section: str, target: Any, without: Iterable[str] = ()) -> None:
+def _coerce_to_constructor(config: dict[str, Any], section: str, target: Any, without: Iterable[str] = ()) -> None:
     """A section with `_target_`, against the constructor of that class."""
     values = {key: value for key, value in config[section].items() if key != "_target_"}
-    found = _fitted(section, values, hints_of(target, without=without), config)
+    found = _coerce_values(section, values, hints_of(target, without=without), config)
     config[section] = {key: found.get(key, value) for key, value in config[section].items()}
 
 
@@ -224,7 +224,7 @@ def _check_trainer(config: dict[str, Any], trainer_class: Any) -> None:
         if key in TRAINER_KEYS_WITH_A_HOME:
             raise ConfigError(f"trainer.{key} is set by lightning_rl: use {TRAINER_KEYS_WITH_A_HOME[key]}")
     hints = hints_of(trainer_class, TrainerSection, without=TRAINER_KEYS_WITH_A_HOME)
-    _fit_section(config, "trainer", hints)
+    _coerce_section(config, "trainer", hints)
     if config["trainer"].get("devices") == []:
         raise ConfigError("trainer.devices=[]; expected a number of devices, or the indices of some")
     check_devices(config["trainer"], config["workers"])
@@ -268,7 +268,7 @@ def _check_callbacks(callbacks: Iterable[Any]) -> None:
             )
 
 
-def _fitted_logger(key: str, entry: Any) -> Any:
+def _coerce_logger(key: str, entry: Any) -> Any:
     """An entry of `logger`, against the constructor that it names; it may take keywords that it does not name."""
     if isinstance(entry, str):
         return coerce(key, entry, ImportPath)
@@ -327,7 +327,7 @@ def _check_kind_of_data(config: Config, policy_class: Any, data_class: Any) -> N
         )
 
 
-def _fitted_exploration(key: str, exploration: Any, config: Config) -> dict[str, Any]:
+def _coerce_exploration(key: str, exploration: Any, config: Config) -> dict[str, Any]:
     """A strategy's name, and its keys against its constructor; also those of the strategy below it."""
     from lightning_rl.exploration.catalog import SPACES, strategy_class
 
@@ -335,9 +335,9 @@ def _fitted_exploration(key: str, exploration: Any, config: Config) -> dict[str,
     keywords = {name: value for name, value in given.items() if name != "type"}
     named = given.get("type", "stochastic_sampling")
     strategy = strategy_class(named, key)
-    found = dict(_fitted(key, keywords, hints_of(strategy, without=SPACES), config))
+    found = dict(_coerce_values(key, keywords, hints_of(strategy, without=SPACES), config))
     if found.get("sub_exploration"):
-        found["sub_exploration"] = _fitted_exploration(f"{key}.sub_exploration", found["sub_exploration"], config)
+        found["sub_exploration"] = _coerce_exploration(f"{key}.sub_exploration", found["sub_exploration"], config)
     return {name: found.get(name, value) for name, value in given.items()}
 
 

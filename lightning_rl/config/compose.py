@@ -22,7 +22,7 @@ from lightning_rl.config.keys import plain_keys
 from lightning_rl.config.policy_option import policy_option
 from lightning_rl.errors import ConfigError, first_line, import_object
 
-__all__ = ["check_choices", "compose_config", "parsed_overrides", "store_policy"]
+__all__ = ["check_choices", "compose_config", "parse_overrides", "store_policy"]
 
 # Mappings that take keys of the user's own, so these need no "+" on the command line.
 OPEN = (
@@ -49,7 +49,7 @@ def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         ConfigError: an unknown key or choice, an override that cannot be read, or a value that is missing.
     """
-    overrides = completed(overrides)
+    overrides = complete_config(overrides)
     with hydra_ready():
         check_experiment(overrides)
         try:
@@ -81,7 +81,7 @@ def plain(config: DictConfig) -> dict[str, Any]:
     return plain_keys(container)
 
 
-def completed(overrides: Sequence[str]) -> list[str]:
+def complete_config(overrides: Sequence[str]) -> list[str]:
     """The overrides as Hydra needs them.
 
     Only an id given: `env=custom`, because the default environment's tuned values are not that one's. Only a strategy's
@@ -205,7 +205,7 @@ def check_experiment(overrides: Sequence[str]) -> None:
             raise ConfigError(no_choice("experiment", chosen[-1], options))
 
 
-def parsed_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     """Dotted key → value of plain "key=value" overrides, which a config that is already composed shall take.
 
     Raises:

@@ -13,7 +13,7 @@ from lightning_rl.config.groups import GROUPS, group_options, option_text
 from lightning_rl.config.hydra_errors import ALL_GROUPS, no_choice
 from lightning_rl.config.keys import dotted, value_at
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, no_such_key, printable
-from lightning_rl.signatures import Keyword, keywords_of, spelled
+from lightning_rl.signatures import Keyword, keywords_of, spell_type
 
 __all__ = ["choices", "describe", "evaluation", "listing", "metrics", "outcome", "run_table", "table"]
 
@@ -77,7 +77,7 @@ def describe(what: str) -> str:
         return f"{what}: {metrics()[what]}"
     if "=" in what or what in GROUPS:
         group, _, name = what.partition("=")
-        return described_group(group, name)
+        return describe_group(group, name)
     if what == "train":
         return option_text("", "train")
     config = config_with(what)
@@ -107,7 +107,7 @@ def config_with(key: str) -> Mapping[str, Any]:
     raise ConfigError(no_such_key(key, known, ALL_GROUPS))
 
 
-def described_group(group: str, name: str) -> str:
+def describe_group(group: str, name: str) -> str:
     """The class behind a choice with its keywords, and the choice's file."""
     options = group_options(group)
     if not options or (name and name not in options):
@@ -141,12 +141,12 @@ def target_of(section: str, config: Mapping[str, Any]) -> Any:
 
 def keyword_lines(target: Any) -> dict[str, str]:
     """For each keyword of a class: its name, type and default, and what its docstring says."""
-    told = documented(target)
+    told = argument_docs(target)
     lines = {}
     for name, keyword in keywords_of(target).items():
         told_default = keyword.default is not inspect.Parameter.empty and not repr(keyword.default).startswith("<")
         default = f" = {default_of(keyword)!r}" if told_default else ""
-        kind = f" ({words})" if (words := spelled(keyword.annotation)) else ""
+        kind = f" ({words})" if (words := spell_type(keyword.annotation)) else ""
         lines[name] = f"  {name}{default}{kind}" + (f"\n      {told[name]}" if name in told else "")
     return lines
 
@@ -156,7 +156,7 @@ def default_of(keyword: Keyword) -> Any:
     return dict(keyword.default) if isinstance(keyword.default, Mapping) else keyword.default
 
 
-def documented(target: Any) -> dict[str, str]:
+def argument_docs(target: Any) -> dict[str, str]:
     """What the "Args" of a class and of its bases say about each keyword, the class's own words first.
 
     Where they are "as `Base`; …", the words of that base come in their place.

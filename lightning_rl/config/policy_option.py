@@ -33,8 +33,8 @@ def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict
             node[name] = dict(keyword.default) if isinstance(keyword.default, dict) else {}
         elif keyword.default is inspect.Parameter.empty:
             node[name] = "???"
-        elif _plain(keyword.default):
-            node[name] = FROM_ELSEWHERE.get(name, _listed(keyword.default))
+        elif _is_plain(keyword.default):
+            node[name] = FROM_ELSEWHERE.get(name, _tuples_to_lists(keyword.default))
     if not takes_config(policy_class):
         node.pop("config", None)
     targets = [(name, import_object(yaml.safe_load(text).get("_target_", "builtins.object"))) for name, text in shipped]
@@ -65,13 +65,13 @@ def takes_config(policy_class: Any) -> bool:
     return policy_class.__init__.__qualname__ != "Policy.__init__"
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     if isinstance(value, list | tuple):
-        return all(map(_plain, value))
+        return all(map(_is_plain, value))
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _plain(child) for key, child in value.items())
+        return all(isinstance(key, str) and _is_plain(child) for key, child in value.items())
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _listed(value: Any) -> Any:
-    return [_listed(entry) for entry in value] if isinstance(value, list | tuple) else value
+def _tuples_to_lists(value: Any) -> Any:
+    return [_tuples_to_lists(entry) for entry in value] if isinstance(value, list | tuple) else value

@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from lightning_rl.config.compose import completed, key_of, plain
+from lightning_rl.config.compose import complete_config, key_of, plain
 from lightning_rl.config.groups import PRIMARY, hydra_ready
 from lightning_rl.config.hydra_errors import explanation
 from lightning_rl.errors import ConfigError
@@ -37,7 +37,7 @@ def sweep(overrides: Sequence[str], run: Callable[[dict[str, Any]], float]) -> P
     given = [override for override in overrides if key_of(override) in ("run_dir", "hydra.sweep.dir")]
     named = given[-1].split("=", 1)[1] if given else f"runs/{datetime.now():%Y-%m-%d/%H-%M-%S}_sweep"
     directory = Path(named).absolute()
-    kept = [override for override in completed(overrides) if override not in given]
+    kept = [override for override in complete_config(overrides) if override not in given]
     with hydra_ready() as hydra:
         try:
             hydra.multirun(PRIMARY, partial(run_job, run=run), [*kept, f"hydra.sweep.dir='{directory}'"])
@@ -63,7 +63,7 @@ def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 
     try:
-        parsed = OverridesParser.create().parse_overrides(completed(overrides))
+        parsed = OverridesParser.create().parse_overrides(complete_config(overrides))
         return BasicSweeper.split_arguments(parsed, None)[0]
     except HydraException as error:
         raise ConfigError(explanation(error, overrides)) from error

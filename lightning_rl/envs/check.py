@@ -32,7 +32,7 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
         )
     env.action_space.seed(0)
     for step in range(steps):
-        action = _allowed_action(env.action_space, obs, info)
+        action = _sample_allowed_action(env.action_space, obs, info)
         try:
             result = env.step(action)
         except Exception as error:
@@ -53,7 +53,7 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
             obs, info = _reset(env, name)
 
 
-def _allowed_action(space: gym.Space[Any], obs: Any, info: Mapping[str, Any]) -> Any:
+def _sample_allowed_action(space: gym.Space[Any], obs: Any, info: Mapping[str, Any]) -> Any:
     """A random action; of a Discrete space one that the mask in the observation or the info allows."""
     # As `sample_batch.action_mask_of`, whose module needs torch: a process that only has an environment does not.
     mask = info.get("action_mask")
@@ -82,7 +82,7 @@ def _check_obs(env: gym.Env[Any, Any], name: str, obs: Any, where: str) -> None:
     space = env.observation_space
     if isinstance(space, gym.spaces.Box) and not isinstance(obs, np.ndarray | np.generic):
         raise EnvError(
-            f"environment {name!r}: observation of {where} is {_described(obs)}; expected a numpy array of {space}"
+            f"environment {name!r}: observation of {where} is {_describe(obs)}; expected a numpy array of {space}"
         )
     if space.contains(obs):
         problem = _not_finite(obs)
@@ -92,7 +92,7 @@ def _check_obs(env: gym.Env[Any, Any], name: str, obs: Any, where: str) -> None:
             )
         return
     problem = _not_finite(obs)
-    described = problem or _described(obs)
+    described = problem or _describe(obs)
     raise EnvError(
         f"environment {name!r}: observation of {where} is outside its observation_space: "
         f"got {described}, expected {space}"
@@ -123,7 +123,7 @@ def _not_finite(obs: Any) -> str:
     return f"{values[tuple(bad[0])]} at index {bad[0].tolist()}" if len(bad) else ""
 
 
-def _described(obs: Any) -> str:
+def _describe(obs: Any) -> str:
     if isinstance(obs, np.ndarray):
         limits = f", values in [{obs.min()}, {obs.max()}]" if obs.size else ""
         return f"array of shape {obs.shape}, {obs.dtype}{limits}"

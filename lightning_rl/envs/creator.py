@@ -19,7 +19,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from lightning_rl.envs.atari import Atari, is_atari
 from lightning_rl.envs.check import check_env
-from lightning_rl.envs.registry import EnvContext, call_creator, register_env, registered_env, registered_envs
+from lightning_rl.envs.registry import EnvContext, call_creator, find_registered_env, register_env, registered_envs
 from lightning_rl.envs.sync_vector_env import SyncEnv
 from lightning_rl.errors import ConfigError, EnvError, did_you_mean, import_object, note_name, short_repr
 from lightning_rl.ranges import Count
@@ -83,7 +83,7 @@ class EnvCreator:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A registered name travels with its creator: other processes have not registered it."""
-        return _unpickled, ({each.name: getattr(self, each.name) for each in fields(self)}, registered_env(self.id))
+        return _unpickle, ({each.name: getattr(self, each.name) for each in fields(self)}, find_registered_env(self.id))
 
     def make_single(self, context: EnvContext | None = None, /, **extra: Any) -> gym.Env[Any, Any]:
         """One environment, wrapped.
@@ -192,7 +192,7 @@ class EnvCreator:
         """A Gymnasium id ("module:Name-v0" registers it first), or the class or function behind an import path."""
         if not isinstance(self.id, str):
             return self.id
-        if (creator := registered_env(self.id)) is not None:
+        if (creator := find_registered_env(self.id)) is not None:
             return creator
         if self.id in gym.registry or ":" not in self.id:
             return self.id
@@ -204,7 +204,7 @@ class EnvCreator:
 
     def _spec(self) -> Any:
         """What Gymnasium knows of the id, or `None`."""
-        return gym.registry.get(self.id) if isinstance(self.id, str) and registered_env(self.id) is None else None
+        return gym.registry.get(self.id) if isinstance(self.id, str) and find_registered_env(self.id) is None else None
 
     def _atari(self) -> Atari:
         return Atari.from_config(self.name, self.kwargs, self.max_episode_steps)
@@ -259,7 +259,7 @@ class ResetEnded(gym.vector.VectorWrapper):
         return obs, rewards, terminated, truncated, info
 
 
-def _unpickled(values: Mapping[str, Any], creator: Any) -> EnvCreator:
+def _unpickle(values: Mapping[str, Any], creator: Any) -> EnvCreator:
     if creator is not None:
         register_env(values["id"], creator)
     return EnvCreator(**values)

@@ -8,7 +8,7 @@ from typing import Any
 
 from lightning_rl.errors import ConfigError
 
-__all__ = ["EnvContext", "call_creator", "register_env", "registered_env", "registered_envs"]
+__all__ = ["EnvContext", "call_creator", "find_registered_env", "register_env", "registered_envs"]
 
 _CREATORS: dict[str, Callable[..., Any]] = {}
 CONTEXT_NAMES = ("config", "env_config", "context", "env_context", "cfg")  # what a class calls such an argument
@@ -52,7 +52,7 @@ def register_env(name: str, creator: Callable[..., Any]) -> None:
     _CREATORS[name] = creator
 
 
-def registered_env(name: Any) -> Callable[..., Any] | None:
+def find_registered_env(name: Any) -> Callable[..., Any] | None:
     """The creator of that name, or `None`."""
     return _CREATORS.get(name) if isinstance(name, str) else None
 

@@ -15,7 +15,7 @@ from lightning_rl.exploration.random import random_actions
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.ranges import NonNegativeSchedule, WholeEnvSteps
 from lightning_rl.schedules import schedule_value, to_env_steps
-from lightning_rl.spaces import leaf_spaces, leaf_values, packed
+from lightning_rl.spaces import leaf_spaces, leaf_values, pack_leaves
 
 __all__ = ["AdditiveNoise", "normal_logp"]
 
@@ -75,7 +75,7 @@ class AdditiveNoise(Exploration):
         flat = torch.cat([leaf.reshape(rows, -1) for leaf in leaves], dim=1) + noise
         parts = torch.minimum(torch.maximum(flat, self.low), self.high).split(self._sizes, dim=1)
         shaped = [part.view(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
-        return packed(self.action_space, iter(shaped)), logp
+        return pack_leaves(self.action_space, iter(shaped)), logp
 
     def info(self, timestep: int) -> dict[str, float]:
         """The scale."""

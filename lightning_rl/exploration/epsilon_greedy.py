@@ -16,7 +16,7 @@ from lightning_rl.models.distributions import ActionDistribution, Bernoulli, Cat
 from lightning_rl.models.distributions.discrete import IMPOSSIBLE
 from lightning_rl.ranges import Probability, ProbabilitySchedule, WholeEnvSteps
 from lightning_rl.schedules import Schedule, Share, schedule_value, to_env_steps
-from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, packed
+from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, pack_leaves
 
 __all__ = ["EpsilonGreedy"]
 
@@ -98,7 +98,7 @@ class EpsilonGreedy(Exploration):
             greedy = greedy & (leaf == ours).view(len(greedy), -1).all(1)
             leaves.append(leaf)
         probability = epsilon * uniform_logp.exp() + (1.0 - epsilon) * greedy
-        return packed(self.action_space, iter(leaves)), probability.log()
+        return pack_leaves(self.action_space, iter(leaves)), probability.log()
 
     def blind_action(self, rows: int, *, timestep: int, explore: bool, generator: torch.Generator) -> Tensor | None:
         """Random actions where ε decides so for all rows: the same as `get_action` would give."""

@@ -87,7 +87,7 @@ class ParameterNoise(ExplorationWrapper):
     def begin_fragment(self, actor: Actor) -> None:
         """Take up this actor's noise."""
         super().begin_fragment(actor)
-        self._of_actor(actor.num_envs)
+        self._actor_noise(actor.num_envs)
 
     def on_episode_start(self, env_indices: Sequence[int]) -> None:
         """New noise there."""
@@ -114,7 +114,7 @@ class ParameterNoise(ExplorationWrapper):
             return super().model_outputs(model, inputs, state, timestep=timestep, explore=explore, generator=generator)
         rows = _row_count(inputs["obs"])
         weights = _disturbable(model)
-        noise = self._of_actor(rows)
+        noise = self._actor_noise(rows)
         outputs, states = [], []
         for row in range(rows):
             drawn = noise[row]
@@ -141,7 +141,7 @@ class ParameterNoise(ExplorationWrapper):
         """What the disturbed network said."""
         return {**super().extra_action_out(outputs), "action_dist_inputs": outputs}
 
-    def _of_actor(self, rows: int) -> list[dict[str, Tensor] | None]:
+    def _actor_noise(self, rows: int) -> list[dict[str, Tensor] | None]:
         key = (self.actor.stream, self.actor.worker_index)
         noise = self._noise.get(key)
         if noise is None or len(noise) != rows:
@@ -201,19 +201,19 @@ class _Row(dict[str, Any]):
     """One row of a model's inputs; "obs_flat" is cut when it is asked for, as the model's inputs make it then."""
 
     def __init__(self, inputs: Mapping[str, Any], row: int) -> None:
-        super().__init__({name: _cut(value, row) for name, value in inputs.items()})
+        super().__init__({name: _take_row(value, row) for name, value in inputs.items()})
         self._inputs, self._index = inputs, row
 
     def __missing__(self, key: str) -> Any:
-        self[key] = _cut(self._inputs[key], self._index)
+        self[key] = _take_row(self._inputs[key], self._index)
         return self[key]
 
 
-def _cut(value: Any, row: int) -> Any:
+def _take_row(value: Any, row: int) -> Any:
     if isinstance(value, Mapping):
-        return {name: _cut(child, row) for name, child in value.items()}
+        return {name: _take_row(child, row) for name, child in value.items()}
     if isinstance(value, tuple):
-        return tuple(_cut(child, row) for child in value)
+        return tuple(_take_row(child, row) for child in value)
     return value if value is None or isinstance(value, bool) else value[row : row + 1]
 
 

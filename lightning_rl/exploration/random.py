@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_rl.exploration.exploration import Exploration
 from lightning_rl.models.distributions import ActionDistribution, MultiActionDistribution, parts_of
-from lightning_rl.spaces import leaf_spaces, packed
+from lightning_rl.spaces import leaf_spaces, pack_leaves
 
 __all__ = ["Random", "random_actions"]
 
@@ -56,7 +56,7 @@ def random_actions(
             actions, leaf_logp = _random_box(leaf, rows, device, generator)
         leaves.append(actions)
         logp = logp + leaf_logp
-    return packed(action_space, iter(leaves)), logp
+    return pack_leaves(action_space, iter(leaves)), logp
 
 
 def _random_box(

@@ -10,7 +10,7 @@ from gymnasium import Space
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.models.complex_input import ComplexInputNetwork
-from lightning_rl.models.custom import DIST_METHODS, checked, custom_model, found_class
+from lightning_rl.models.custom import DIST_METHODS, check_class, custom_model, resolve_class
 from lightning_rl.models.distributions import (
     ActionDistribution,
     AutoregressiveDistribution,
@@ -27,11 +27,11 @@ from lightning_rl.models.distributions import (
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.models.layers import Activation
+from lightning_rl.models.memory import MemoryConfig, add_memory, memory_kind
 from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.models.recurrent import RecurrentModel
 from lightning_rl.models.vision import Channels, ConvFilters, VisionNetwork, image_paths
-from lightning_rl.models.wrapping import MemoryConfig, memory_of, with_memory
 from lightning_rl.ranges import LogStd, Positive, Width
 from lightning_rl.signatures import Section, coerce
 from lightning_rl.spaces import check_supported
@@ -110,17 +110,17 @@ class ModelCatalog:
     @classmethod
     def register_custom_model(cls, name: str, model_class: type[Model]) -> None:
         """Let `custom_model: name` mean this class, here and in the processes of workers."""
-        cls._models[name] = checked(model_class, Model, "custom_model", name, ("forward",))
+        cls._models[name] = check_class(model_class, Model, "custom_model", name, ("forward",))
 
     @classmethod
     def register_custom_action_dist(cls, name: str, dist_class: type[ActionDistribution]) -> None:
         """Let `custom_action_dist: name` mean this class, here and in the processes of workers."""
-        cls._dists[name] = checked(dist_class, ActionDistribution, "custom_action_dist", name, DIST_METHODS)
+        cls._dists[name] = check_class(dist_class, ActionDistribution, "custom_action_dist", name, DIST_METHODS)
 
     @classmethod
     def register_custom_preprocessor(cls, name: str, preprocessor_class: type[Preprocessor]) -> None:
         """Let `custom_preprocessor: name` mean this class, here and in the processes of workers."""
-        cls._preprocessors[name] = checked(
+        cls._preprocessors[name] = check_class(
             preprocessor_class, Preprocessor, "custom_preprocessor", name, ("_init_shape",)
         )
 
@@ -149,8 +149,10 @@ class ModelCatalog:
         custom = config["custom_preprocessor"]
         if custom is None:
             return make_preprocessor(obs_space, config)
-        found = found_class(custom, cls._preprocessors, "model.custom_preprocessor")
-        return checked(found, Preprocessor, "model.custom_preprocessor", custom, ("_init_shape",))(obs_space, config)
+        found = resolve_class(custom, cls._preprocessors, "model.custom_preprocessor")
+        return check_class(found, Preprocessor, "model.custom_preprocessor", custom, ("_init_shape",))(
+            obs_space, config
+        )
 
     @classmethod
     def get_action_dist(
@@ -181,8 +183,8 @@ class ModelCatalog:
         custom = config["custom_action_dist"]
         if custom is None:
             return None
-        found = found_class(custom, cls._dists, "model.custom_action_dist")
-        return checked(found, ActionDistribution, "model.custom_action_dist", custom, DIST_METHODS)
+        found = resolve_class(custom, cls._dists, "model.custom_action_dist")
+        return check_class(found, ActionDistribution, "model.custom_action_dist", custom, DIST_METHODS)
 
     @classmethod
     def get_model(
@@ -204,7 +206,7 @@ class ModelCatalog:
         """
         config = model_config(config)
         preprocessor = cls.get_preprocessor(obs_space, config) if config["custom_preprocessor"] is not None else None
-        memory, custom = memory_of(config), config["custom_model"] is not None
+        memory, custom = memory_kind(config), config["custom_model"] is not None
         named_dist = cls._named_dist(config)
         free = {} if custom and not memory else _free_columns(config, action_space, num_outputs, named_dist)
         if custom:
@@ -214,7 +216,7 @@ class ModelCatalog:
             own_free = {} if memory else free
             width = 0 if memory else num_outputs
             model = _built_in_model(config, obs_space, action_space, width, preprocessor, own_free)
-        model = with_memory(config, model, num_outputs, free) if memory else model
+        model = add_memory(config, model, num_outputs, free) if memory else model
         if isinstance(model, RecurrentModel):
             model.time_major = config["_time_major"]
         model.log_std_clip = float(config["log_std_clip_param"])

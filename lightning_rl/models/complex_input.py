@@ -10,7 +10,7 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.models.encoded import EncodedModel
+from lightning_rl.models.encoder_model import EncoderModel
 from lightning_rl.models.layers import MLP, activation_named
 from lightning_rl.models.preprocessors import NestedPreprocessor
 from lightning_rl.models.vision import Filters, ImageEncoder, image_paths
@@ -21,7 +21,7 @@ __all__ = ["ComplexInputNetwork"]
 PARTS_POST_HIDDENS = (256,)
 
 
-class ComplexInputNetwork(EncodedModel):
+class ComplexInputNetwork(EncoderModel):
     """Each part of the observation through an encoder of its own, their features side by side, then shared layers.
 
     Images come from "obs" and stay as they are until they are on the device; everything else comes from "obs_flat",
@@ -38,7 +38,7 @@ class ComplexInputNetwork(EncodedModel):
             each part says alone.
         post_fcnet_activation: of these.
         layer_norm: as `MLP`, in all fully connected layers.
-        heads: no_final_linear, vf_share_layers, free_columns and free_init of `EncodedModel`.
+        heads: no_final_linear, vf_share_layers, free_columns and free_init of `EncoderModel`.
 
     Raises:
         ConfigError: there is no image, or convolutions do not fit it.

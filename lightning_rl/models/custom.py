@@ -16,9 +16,9 @@ from lightning_rl.models.model import Model
 from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.models.previous_step import initial_previous_step
 from lightning_rl.signatures import ImportPath, coerce
-from lightning_rl.spaces import leaf_spaces, packed
+from lightning_rl.spaces import leaf_spaces, pack_leaves
 
-__all__ = ["DIST_METHODS", "checked", "custom_model", "found_class", "is_model"]
+__all__ = ["DIST_METHODS", "check_class", "custom_model", "is_model", "resolve_class"]
 
 DIST_METHODS = (
     "required_model_output_shape",
@@ -50,7 +50,7 @@ def custom_model(
     """
     named = config["custom_model"]
     key = "model.custom_model"
-    model_class = checked(found_class(named, registry, key), Model, key, named, ("forward",))
+    model_class = check_class(resolve_class(named, registry, key), Model, key, named, ("forward",))
     keywords = dict(config["custom_model_config"] or {})
     if preprocessor is not None:
         keywords["preprocessor"] = preprocessor
@@ -101,7 +101,7 @@ def _check_forward(model: Model) -> None:
     """Two rows through a custom model, so that a broken contract is named before training starts."""
     name, training = f"custom_model {type(model).__name__}", model.training
     model.eval()
-    obs = packed(model.obs_space, iter([_two_rows(leaf) for _, leaf in leaf_spaces(model.obs_space)]))
+    obs = pack_leaves(model.obs_space, iter([_two_rows(leaf) for _, leaf in leaf_spaces(model.obs_space)]))
     inputs = {
         "obs": obs,
         "obs_flat": model.preprocessor.transform_batch(obs),
@@ -135,7 +135,7 @@ def _two_rows(leaf: Space[Any]) -> Tensor:
     return torch.from_numpy(np.broadcast_to(np.asarray(value, dtype=leaf.dtype), (2, *(leaf.shape or ()))).copy())
 
 
-def found_class(named: Any, registry: Mapping[str, Any], key: str) -> Any:
+def resolve_class(named: Any, registry: Mapping[str, Any], key: str) -> Any:
     """What `named` (a registered name, an import path, or the class itself) means.
 
     Raises:
@@ -161,7 +161,7 @@ def is_model(found: Any) -> bool:
     )
 
 
-def checked(found: Any, base: type[Any], key: str, named: Any, methods: tuple[str, ...]) -> Any:
+def check_class(found: Any, base: type[Any], key: str, named: Any, methods: tuple[str, ...]) -> Any:
     """`found`, when it is a subclass of `base` that defines `methods`.
 
     Raises:

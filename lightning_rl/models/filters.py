@@ -196,7 +196,7 @@ def make_observation_filter(
             f"observation_filter={name!r} is unknown; one of none, mean_std.{did_you_mean(name, ['none', 'mean_std'])}"
         )
     parts = preprocessor.parts if isinstance(preprocessor, NestedPreprocessor) else {"": preprocessor}
-    images = [path for path, part in parts.items() if is_image(_seen(part))]
+    images = [path for path, part in parts.items() if is_image(_preprocessed_space(part))]
     if images and images[0]:
         raise UnsupportedSpaceError(
             f"observation_filter=mean_std would normalise the pixels of part {images[0]!r}, which this model has in "
@@ -211,7 +211,7 @@ def make_observation_filter(
     return MeanStdFilter(preprocessor.size)
 
 
-def _seen(preprocessor: Preprocessor) -> Space[Any]:
+def _preprocessed_space(preprocessor: Preprocessor) -> Space[Any]:
     """What a preprocessor's numbers are: a flattened image still is one."""
     flattened = isinstance(preprocessor, FlattenPreprocessor)
     return preprocessor.obs_space if flattened else preprocessor.observation_space

@@ -11,7 +11,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.spaces import check_supported, choices_of, leaf_spaces, leaf_values, packed
+from lightning_rl.spaces import check_supported, choices_of, leaf_spaces, leaf_values, pack_leaves
 
 __all__ = [
     "FlattenPreprocessor",
@@ -58,13 +58,13 @@ class Preprocessor:
     def transform(self, obs: Any) -> np.ndarray:
         """One observation → float32 array of `shape`."""
         leaves = iter([torch.as_tensor(np.asarray(leaf)).unsqueeze(0) for leaf in leaf_values(self.obs_space, obs)])
-        return self.transform_batch(packed(self.obs_space, leaves))[0].reshape(self.shape).numpy()
+        return self.transform_batch(pack_leaves(self.obs_space, leaves))[0].reshape(self.shape).numpy()
 
     def transform_batch(self, obs: Any) -> Tensor:
         """Observations `[N, *]`, nested tensors or a nested batch → float32 `[N, size]` on the same device."""
         leaves = leaf_values(self.obs_space, obs)
         arrays = [leaf.cpu().numpy() for leaf in leaves]
-        rows = [self.transform(packed(self.obs_space, iter(row))) for row in zip(*arrays, strict=True)]
+        rows = [self.transform(pack_leaves(self.obs_space, iter(row))) for row in zip(*arrays, strict=True)]
         return torch.from_numpy(np.stack(rows).astype(np.float32)).reshape(len(rows), self.size).to(leaves[0].device)
 
     @property

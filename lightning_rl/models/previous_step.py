@@ -9,7 +9,7 @@ from gymnasium import Space, spaces
 
 from lightning_rl.models.model import Model
 from lightning_rl.sample_batch import to_nested_batch
-from lightning_rl.spaces import leaf_spaces, packed
+from lightning_rl.spaces import leaf_spaces, pack_leaves
 
 __all__ = ["initial_previous_actions", "initial_previous_step"]
 
@@ -42,4 +42,4 @@ def initial_previous_actions(space: Space[Any], leading: tuple[int, ...], device
         leaves.append(
             torch.zeros(shape, device=device) if number else torch.full(shape, -1, dtype=torch.int64, device=device)
         )
-    return to_nested_batch(packed(space, iter(leaves)))
+    return to_nested_batch(pack_leaves(space, iter(leaves)))

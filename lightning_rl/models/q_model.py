@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from lightning_rl.losses.value import dueling_q_values
-from lightning_rl.models.delegating import Delegating
 from lightning_rl.models.layers import ACTIVATIONS, MLP, initialise, lean_linear
 from lightning_rl.models.model import LastForward, Model
+from lightning_rl.models.model_wrapper import ModelWrapper
 from lightning_rl.models.noisy import NoisyLinear
 
 __all__ = ["QModel", "QStream"]
@@ -49,7 +49,7 @@ class QStream(nn.Module):
         return last(features)
 
 
-class QModel(Delegating, Model):
+class QModel(ModelWrapper, Model):
     """Q-values `[N, A]` from the features of another model, whose custom loss, metrics and state are this one's.
 
     Args:
@@ -95,13 +95,13 @@ class QModel(Delegating, Model):
         """Q-values `[N, A]`: for a distribution of returns, its mean."""
         values, state = self.wrapped(input_dict, state, seq_lens)
         if self.advantages is not None:
-            values = self.advantages(values) if self.state_value is None else self._duelled(values)
+            values = self.advantages(values) if self.state_value is None else self._combine_streams(values)
         if self.atoms > 1:
             values = values.unflatten(1, (self.num_actions, self.atoms))
         self._last.features = values = values.float()  # whatever precision the layers compute in
         return self.expected_q_values(values), list(state)
 
-    def _duelled(self, features: Tensor) -> Tensor:
+    def _combine_streams(self, features: Tensor) -> Tensor:
         assert self.advantages is not None and self.state_value is not None
         better = self.advantages(features).unflatten(1, (self.num_actions, self.atoms))
         return dueling_q_values(self.state_value(features), better).flatten(1)

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from lightning_rl.models.delegating import Delegating
 from lightning_rl.models.layers import ActionHead, ValueHead
 from lightning_rl.models.model import LastForward, Model
+from lightning_rl.models.model_wrapper import ModelWrapper
 from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values
 
 __all__ = ["PreviousSteps", "RecurrentModel", "RecurrentNetwork", "Wrapper"]
@@ -101,7 +101,7 @@ class PreviousSteps(nn.Module):
         return torch.cat(hot, dim=-1).reshape(rows, -1).to(torch.float32)
 
 
-class Wrapper(Delegating, RecurrentModel):
+class Wrapper(ModelWrapper, RecurrentModel):
     """Heads on something with memory that stands behind another model, whose outputs are its features.
 
     Args:

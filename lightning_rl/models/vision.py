@@ -12,7 +12,7 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError, short_repr
-from lightning_rl.models.encoded import EncodedModel
+from lightning_rl.models.encoder_model import EncoderModel
 from lightning_rl.models.layers import ACTIVATIONS, MLP, activation_named, initialise
 from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.models.residual import residual_stacks
@@ -164,9 +164,9 @@ class ImageEncoder(nn.Module):
                 "model.conv_filters and model.conv_residual_channels exclude each other: set one of them to null"
             )
         if conv_residual_channels is None:
-            layers, flat = _plain(shape, conv_filters, initializer)
+            layers, flat = _plain_convolutions(shape, conv_filters, initializer)
         else:
-            layers, flat = _residual(shape, conv_residual_channels, self.activation, initializer)
+            layers, flat = _residual_convolutions(shape, conv_residual_channels, self.activation, initializer)
         self.convolutions = nn.ModuleList(layers)
         hiddens = post_hiddens(shape, post_fcnet_hiddens, conv_filters, conv_residual_channels)
         behind = activation_named(post_fcnet_activation, "post_fcnet_activation")
@@ -195,7 +195,7 @@ class ImageEncoder(nn.Module):
         return self.post(x.flatten(1))
 
 
-class VisionNetwork(EncodedModel):
+class VisionNetwork(EncoderModel):
     """An `ImageEncoder` with heads for outputs and values; reads "obs" and never makes "obs_flat".
 
     Args:
@@ -204,7 +204,7 @@ class VisionNetwork(EncodedModel):
         conv_filters, conv_activation, conv_residual_channels, post_fcnet_hiddens, post_fcnet_activation, layer_norm: as
             `ImageEncoder`.
         fcnet_weights_initializer: as `initialise`.
-        heads: no_final_linear, vf_share_layers, free_columns and free_init of `EncodedModel`.
+        heads: no_final_linear, vf_share_layers, free_columns and free_init of `EncoderModel`.
     """
 
     forbids_actions = False
@@ -294,7 +294,7 @@ class SameConv2d(nn.Conv2d):
         return F.pad(images, edges)
 
 
-def _plain(shape: Sequence[int], given: Filters | None, initializer: str) -> tuple[list[nn.Module], int]:
+def _plain_convolutions(shape: Sequence[int], given: Filters | None, initializer: str) -> tuple[list[nn.Module], int]:
     """Convolutions without padding for images of `shape`, and how many numbers come out of the last."""
     height, width, channels = image_size(shape)
     filters = filters_for(height, width) if given is None else given
@@ -304,14 +304,14 @@ def _plain(shape: Sequence[int], given: Filters | None, initializer: str) -> tup
     for out_channels, kernel, stride, *padding in filters:
         kind = SameConv2d if padding == ["same"] else nn.Conv2d
         layer = kind(channels, out_channels, _pair(kernel), _pair(stride))
-        height, width = (_shrunk(side, layer, dim, shape, filters) for dim, side in enumerate((height, width)))
+        height, width = (_side_after(side, layer, dim, shape, filters) for dim, side in enumerate((height, width)))
         initialise(layer, initializer, math.sqrt(2) if initializer == "orthogonal" else 1.0)
         layers.append(layer)
         channels = out_channels
     return layers, channels * height * width
 
 
-def _residual(
+def _residual_convolutions(
     shape: Sequence[int], channels: Sequence[int], activation: str, initializer: str
 ) -> tuple[list[nn.Module], int]:
     """Residual stacks for images of `shape`, and how many numbers come out of the last: each halves the sides."""
@@ -328,7 +328,7 @@ def _pair(value: int | Sequence[int]) -> tuple[int, int]:
     return height, width
 
 
-def _shrunk(side: int, layer: nn.Conv2d, dim: int, shape: Sequence[int], filters: Filters) -> int:
+def _side_after(side: int, layer: nn.Conv2d, dim: int, shape: Sequence[int], filters: Filters) -> int:
     if isinstance(layer, SameConv2d):
         return -(-side // layer.stride[dim])
     left = (side - layer.kernel_size[dim]) // layer.stride[dim] + 1

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one
+from lightning_rl.replay.fragment_arrays import NEEDED, FragmentArrays
 from lightning_rl.replay.ring import SAMPLEABLE, Ring
-from lightning_rl.replay.ring_state import check_same, restored_ring, ring_for, ring_state
-from lightning_rl.replay.steps import NEEDED, Steps
+from lightning_rl.replay.ring_state import check_same, restore_ring, ring_for, ring_state
 from lightning_rl.replay.storage import Allocator
 from lightning_rl.replay.transitions import OF_STEPS, transitions
 from lightning_rl.sample_batch import SampleBatch
@@ -104,17 +104,17 @@ class ReplayBuffer:
             ConfigError: it is no fragment, has other environments, columns, shapes or types than the first one had, or
                 images that stopped being stacks of frames; or the first one shows that there is no room for so many.
         """
-        steps = Steps.from_fragment(fragment, self.columns)
+        steps = FragmentArrays.from_fragment(fragment, self.columns)
         if self.ring is None:
             self.ring = self._new_ring(steps)
         ring = self.ring
         check_same(ring, steps)
         for start in range(0, len(steps.valid), ring.longest):
-            vanished, appeared = self._changes(*ring.add(steps.slice(start, start + ring.longest)))
+            vanished, appeared = self._drawable_changes(*ring.add(steps.slice(start, start + ring.longest)))
             if len(vanished):
-                self._vanished(vanished)
+                self._on_undrawable(vanished)
             if len(appeared):
-                self._appeared(appeared)
+                self._on_drawable(appeared)
         self.added += int(np.count_nonzero(steps.valid))
 
     def mark_discontinuity(self) -> None:
@@ -122,18 +122,18 @@ class ReplayBuffer:
         if self.ring is not None:
             self.ring.mark_discontinuity()
 
-    def _new_ring(self, steps: Steps) -> Ring:
+    def _new_ring(self, steps: FragmentArrays) -> Ring:
         return ring_for(steps, self.capacity, self.allocate, self.obs_frames)
 
-    def _changes(self, vanished: np.ndarray, appeared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _drawable_changes(self, vanished: np.ndarray, appeared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Hook: what can no longer be drawn and what can be from now on, given the rows of which that holds."""
         return vanished, appeared
 
-    def _appeared(self, slots: np.ndarray) -> None:
+    def _on_drawable(self, slots: np.ndarray) -> None:
         """Hook: these slots (int64 `[K]`, each once) can be drawn from now on."""
 
-    def _vanished(self, slots: np.ndarray) -> None:
-        """Hook: these slots can no longer be drawn. Comes before `_appeared` of the rows that replace them."""
+    def _on_undrawable(self, slots: np.ndarray) -> None:
+        """Hook: these slots can no longer be drawn. Comes before `_on_drawable` of the rows that replace them."""
 
     # -- drawing ------------------------------------------------------------------------------------------------------
     def sample(self, batch_size: int, generator: np.random.Generator | None = None) -> SampleBatch:
@@ -212,7 +212,7 @@ class ReplayBuffer:
         if state["ring"] is not None:
             # Its own part alone: buffers beside it may have taken theirs already.
             allocate = Allocator(self.allocate.storage, self.capacity)
-            self.ring = restored_ring(state["ring"], allocate, self.ring)
+            self.ring = restore_ring(state["ring"], allocate, self.ring)
         self.added = int(state["added"])
         self._generator.bit_generator.state = json.loads(state["generator"])
 

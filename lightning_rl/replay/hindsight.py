@@ -78,7 +78,7 @@ class HindsightReplayBuffer(ReplayBuffer):
             )
         super().add(fragment)
 
-    def _appeared(self, slots: np.ndarray) -> None:
+    def _on_drawable(self, slots: np.ndarray) -> None:
         if self._episodes is None:
             self._episodes = Episodes(self._ring())
         self._episodes.note(slots)
@@ -116,7 +116,7 @@ class HindsightReplayBuffer(ReplayBuffer):
         assert self._episodes is not None
         ring, slots, rows = self._ring(), batch.batch_indexes.numpy()[chosen] % self.slots, torch.from_numpy(chosen)
         achieved = ring.columns.leaves["obs", "achieved_goal"]
-        goals = achieved.read(ring.after(self._episodes.drawn(slots, self.strategy, generator)))
+        goals = achieved.read(ring.after(self._episodes.draw_goals(slots, self.strategy, generator)))
         for name in ("obs", "next_obs", "step_next_obs"):
             if name not in batch:
                 continue
@@ -205,7 +205,7 @@ class Episodes:
         self.current[env] = np.where(ended, -1, number)
         self.newest[env] = position
 
-    def drawn(self, slots: np.ndarray, strategy: str, generator: np.random.Generator) -> np.ndarray:
+    def draw_goals(self, slots: np.ndarray, strategy: str, generator: np.random.Generator) -> np.ndarray:
         """For each row the slot of one of the same episode."""
         ring, env, position = self.ring, slots % self.ring.num_envs, self.ring.positions(slots)
         last = self.last[self.of[slots]]

@@ -128,7 +128,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._drawn = batch.batch_indexes, self._drawn[1], self._ring().heads
         return batch
 
-    def _appeared(self, slots: np.ndarray) -> None:
+    def _on_drawable(self, slots: np.ndarray) -> None:
         ring = self._ring()
         if "priorities" not in ring.columns:
             self._priorities.new(self.tree, slots)
@@ -136,7 +136,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         errors = ring.columns.array("priorities").take(slots).astype(np.float64)
         self._priorities.update(self.tree, slots, errors)
 
-    def _vanished(self, slots: np.ndarray) -> None:
+    def _on_undrawable(self, slots: np.ndarray) -> None:
         self._priorities.forget(self.tree, slots)
 
     def _draw(self, batch_size: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray | None]:

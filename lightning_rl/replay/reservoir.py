@@ -11,9 +11,9 @@ from torch import Tensor
 
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.columns import Columns, Layout, leaves_of
+from lightning_rl.replay.fragment_arrays import FragmentArrays
 from lightning_rl.replay.ring import Ring
 from lightning_rl.replay.ring_state import ring_for
-from lightning_rl.replay.steps import Steps
 from lightning_rl.replay.storage import Allocator
 from lightning_rl.replay.transitions import run_lengths
 from lightning_rl.sample_batch import SampleBatch
@@ -72,13 +72,13 @@ class ReservoirReplayBuffer(ReplayBuffer):
         return self._transitions(places)
 
     # -- from the ring into the reservoir -----------------------------------------------------------------------------
-    def _new_ring(self, steps: Steps) -> Ring:
+    def _new_ring(self, steps: FragmentArrays) -> Ring:
         return ring_for(steps, 2 * (STAGE + self.n_step) * steps.num_envs, self.allocate, 0)
 
-    def _vanished(self, slots: np.ndarray) -> None:
+    def _on_undrawable(self, slots: np.ndarray) -> None:
         self._waiting = self._waiting[~np.isin(self._waiting, slots)]
 
-    def _appeared(self, slots: np.ndarray) -> None:
+    def _on_drawable(self, slots: np.ndarray) -> None:
         ring = self._ring()
         waiting = np.concatenate((self._waiting, slots))
         complete = run_lengths(ring, waiting, self.n_step)[1]

@@ -14,8 +14,8 @@ import numpy as np
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.replay.columns import Columns, Path
+from lightning_rl.replay.fragment_arrays import FragmentArrays
 from lightning_rl.replay.frames import FramesColumn
-from lightning_rl.replay.steps import Steps
 from lightning_rl.sample_batch import STEP_INPUTS
 
 __all__ = ["ENDED", "MASKED", "ROW", "SAMPLEABLE", "TERMINATED", "TRUNCATED", "Ring"]
@@ -105,7 +105,7 @@ class Ring:
         """Steps that can be added at once: they fill no slot twice, and leave the newest half of what is stored."""
         return max(1, self.length // (2 + 2 * self.history) - 1)
 
-    def add(self, steps: Steps) -> tuple[np.ndarray, np.ndarray]:
+    def add(self, steps: FragmentArrays) -> tuple[np.ndarray, np.ndarray]:
         """Store at most `longest` steps of every environment.
 
         Returns:
@@ -143,7 +143,7 @@ class Ring:
         self.move_heads(heads)
         return vanished, self._now_sampleable(slots[is_row], waiting)
 
-    def _add_block(self, steps: Steps, start: int) -> tuple[np.ndarray, np.ndarray]:
+    def _add_block(self, steps: FragmentArrays, start: int) -> tuple[np.ndarray, np.ndarray]:
         """`add` where all environments go on in step, from row `start`: slots are whole stretches of memory."""
         count, num_envs = steps.valid.shape
         heads, first = self.heads + count, (start + 1 + self.history) % self.length
@@ -165,7 +165,7 @@ class Ring:
         self.move_heads(heads)
         return vanished, np.arange(rows.start, rows.stop)
 
-    def _follows(self, steps: Steps) -> dict[Path, np.ndarray]:
+    def _follows(self, steps: FragmentArrays) -> dict[Path, np.ndarray]:
         """For stacked images: whether the stack after each row is that of the row, moved on; bool `[T, B]`."""
         found: dict[Path, np.ndarray] = {}
         for path, frames in self.columns.frames.items():
@@ -184,7 +184,7 @@ class Ring:
                 self.history = self.columns.history
         return found
 
-    def _same_obs(self, steps: Steps) -> np.ndarray:
+    def _same_obs(self, steps: FragmentArrays) -> np.ndarray:
         """Whether each environment's first observation is its newest stored one; bool `[B]`."""
         same = self.heads >= 0
         if same.any():
@@ -195,7 +195,12 @@ class Ring:
         return same
 
     def _place(
-        self, steps: Steps, env: np.ndarray, step: np.ndarray, goes_on: np.ndarray, follows: dict[Path, np.ndarray]
+        self,
+        steps: FragmentArrays,
+        env: np.ndarray,
+        step: np.ndarray,
+        goes_on: np.ndarray,
+        follows: dict[Path, np.ndarray],
     ) -> tuple[np.ndarray, np.ndarray]:
         """The position of each entry, and whether its older frames are not in the slots before it."""
         first = np.ones(len(env), bool)
@@ -216,7 +221,7 @@ class Ring:
         elsewhere = (total - advance)[first]
         return self.heads[env] + total - elsewhere[np.cumsum(first) - 1], moved
 
-    def _take_late_masks(self, steps: Steps, same: np.ndarray) -> np.ndarray:
+    def _take_late_masks(self, steps: FragmentArrays, same: np.ndarray) -> np.ndarray:
         """Masks of final observations that come with the reset row; returns the newest steps, which wait for masks."""
         late = same & ~steps.valid[0] & (self.due == -1)
         masks = steps.leaves["action_mask",][0][late]
@@ -237,7 +242,7 @@ class Ring:
         return vanished
 
     def _write(
-        self, steps: Steps, slots: np.ndarray, source: np.ndarray, is_row: np.ndarray, moved: np.ndarray
+        self, steps: FragmentArrays, slots: np.ndarray, source: np.ndarray, is_row: np.ndarray, moved: np.ndarray
     ) -> None:
         """Put entry `source[i]` (row · B + environment) of the fragment into `slots[i]`."""
         row_slots, rows, inside = slots[is_row], source[is_row], source < steps.valid.size
@@ -270,7 +275,7 @@ class Ring:
         return rows
 
 
-def _ends(steps: Steps) -> np.ndarray:
+def _ends(steps: FragmentArrays) -> np.ndarray:
     """Flags of how each step ended, uint8 `[T, B]`."""
     return steps.terminated.view(np.uint8) * TERMINATED | steps.truncated.view(np.uint8) * TRUNCATED
 

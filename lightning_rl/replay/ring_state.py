@@ -9,15 +9,15 @@ import torch
 
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.replay.columns import Columns, Layout
+from lightning_rl.replay.fragment_arrays import FragmentArrays
 from lightning_rl.replay.frames import FramesColumn, Stack, find_stack
 from lightning_rl.replay.ring import Ring
-from lightning_rl.replay.steps import Steps
 from lightning_rl.replay.storage import Allocator
 
-__all__ = ["check_same", "restored_ring", "ring_for", "ring_state"]
+__all__ = ["check_same", "restore_ring", "ring_for", "ring_state"]
 
 
-def ring_for(steps: Steps, capacity: int, allocate: Allocator, obs_frames: int | str) -> Ring:
+def ring_for(steps: FragmentArrays, capacity: int, allocate: Allocator, obs_frames: int | str) -> Ring:
     """An empty ring for fragments like this one.
 
     Args:
@@ -48,7 +48,7 @@ def ring_for(steps: Steps, capacity: int, allocate: Allocator, obs_frames: int |
     return ring
 
 
-def check_same(ring: Ring, steps: Steps) -> None:
+def check_same(ring: Ring, steps: FragmentArrays) -> None:
     """Refuse a fragment that does not fit.
 
     Raises:
@@ -64,8 +64,8 @@ def check_same(ring: Ring, steps: Steps) -> None:
             return
     found = [Layout(path, leaf.shape[2:], leaf.dtype.name) for path, leaf in leaves.items()]
     raise ConfigError(
-        f"the replay buffer holds {_written(ring.num_envs, ring.columns.layouts())}; this fragment has "
-        f"{_written(steps.num_envs, found)}: a buffer takes fragments of one set of environments only"
+        f"the replay buffer holds {_describe_stored(ring.num_envs, ring.columns.layouts())}; this fragment has "
+        f"{_describe_stored(steps.num_envs, found)}: a buffer takes fragments of one set of environments only"
     )
 
 
@@ -95,7 +95,7 @@ def ring_state(ring: Ring) -> dict[str, Any]:
     }
 
 
-def restored_ring(state: Mapping[str, Any], allocate: Allocator, present: Ring | None) -> Ring:
+def restore_ring(state: Mapping[str, Any], allocate: Allocator, present: Ring | None) -> Ring:
     """The ring of `ring_state`.
 
     Args:
@@ -109,12 +109,12 @@ def restored_ring(state: Mapping[str, Any], allocate: Allocator, present: Ring |
     """
     layouts = [_layout(column) for column in state["columns"]]
     if present is not None:
-        there, here = _plain(layouts), _plain(present.columns.layouts())
+        there, here = _layout_names(layouts), _layout_names(present.columns.layouts())
         if (there, state["num_envs"]) != (here, present.num_envs):
             raise CheckpointError(
-                f"the checkpoint's replay buffer holds {_written(state['num_envs'], layouts)}, this one "
-                f"{_written(present.num_envs, present.columns.layouts())}: use the environment and the workers of the "
-                "run that wrote it, or start without the buffer"
+                f"the checkpoint's replay buffer holds {_describe_stored(state['num_envs'], layouts)}, this one "
+                f"{_describe_stored(present.num_envs, present.columns.layouts())}: use the environment and the workers "
+                "of the run that wrote it, or start without the buffer"
             )
     ring = Ring(Columns(layouts, state["length"], state["num_envs"], allocate), state["length"])
     for column, saved in zip(ring.columns.leaves.values(), state["columns"], strict=True):
@@ -135,9 +135,9 @@ def _layout(saved: Mapping[str, Any]) -> Layout:
     return Layout(tuple(saved["path"]), shape, saved["dtype"], stack)
 
 
-def _plain(layouts: Sequence[Layout]) -> set[str]:
+def _layout_names(layouts: Sequence[Layout]) -> set[str]:
     return {str(layout) for layout in layouts}
 
 
-def _written(num_envs: int, layouts: Sequence[Layout]) -> str:
+def _describe_stored(num_envs: int, layouts: Sequence[Layout]) -> str:
     return f"{num_envs} environments with {', '.join(map(str, layouts))}"

@@ -73,7 +73,7 @@ class SequenceReplayBuffer(ReplayBuffer):
         """Sequences that can be drawn."""
         return self._count
 
-    def _changes(self, vanished: np.ndarray, appeared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _drawable_changes(self, vanished: np.ndarray, appeared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         ring = self._ring()
         if "t" not in ring.columns:
             raise ConfigError("fragments have no column 't', the step within the episode; sequence replay needs it")
@@ -102,7 +102,7 @@ class SequenceReplayBuffer(ReplayBuffer):
         super().load_state_dict(state)
         self._starts, self._growing, self._count = np.zeros(0, np.uint8), np.zeros(0, np.int64), 0
         if self.ring is not None:
-            self._changes(self._growing, np.flatnonzero(self.ring.flags >= SAMPLEABLE))
+            self._drawable_changes(self._growing, np.flatnonzero(self.ring.flags >= SAMPLEABLE))
 
     # -- a batch of sequences -----------------------------------------------------------------------------------------
     def _transitions(self, slots: np.ndarray) -> SampleBatch:

@@ -10,10 +10,10 @@ import yaml
 
 from lightning_rl.errors import ConfigError, SaveError
 from lightning_rl.run_directory.atomic import write_atomically
-from lightning_rl.run_directory.owner import now
+from lightning_rl.run_directory.process_identity import now
 from lightning_rl.trust import check_bounded
 
-__all__ = ["CONFIG_FILE", "HISTORY_FILE", "read_config", "relocated", "write_config"]
+__all__ = ["CONFIG_FILE", "HISTORY_FILE", "read_config", "relocate", "write_config"]
 
 CONFIG_FILE = "config.yaml"
 HISTORY_FILE = "config_history.yaml"
@@ -69,10 +69,10 @@ def read_config(run_dir: Path) -> dict[str, Any]:
         raise ConfigError(f"{file} is damaged (it has no {missing[0] if missing else 'run_dir'}): {remedy}")
     if text.startswith(HEAD) and not text.endswith("\n...\n"):
         raise ConfigError(f"{file} is damaged (its end is missing): {remedy}")
-    return relocated(config, run_dir)
+    return relocate(config, run_dir)
 
 
-def relocated(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
+def relocate(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
     """The config with its run directory, and every path inside it, where the run is now."""
     before = config["run_dir"]
 
@@ -127,7 +127,7 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any], run_dir: Path) 
     A value of a key that one of them does not have is "(absent)".
     """
     moved = {} if before["run_dir"] == after["run_dir"] else {"run_dir": [before["run_dir"], after["run_dir"]]}
-    old, new = dict(_leaves(relocated(before, run_dir))), dict(_leaves(relocated(after, run_dir)))
+    old, new = dict(_leaves(relocate(before, run_dir))), dict(_leaves(relocate(after, run_dir)))
     pairs = {key: [old.get(key, ABSENT), new.get(key, ABSENT)] for key in dict.fromkeys([*old, *new])}
     return moved | {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 

@@ -11,7 +11,7 @@ from typing import Any
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.config_file import CONFIG_FILE
 from lightning_rl.run_directory.lock import LOCK_FILE, live_owner
-from lightning_rl.run_directory.owner import SILENT_SECONDS, age, is_alive
+from lightning_rl.run_directory.process_identity import SILENT_SECONDS, age, is_alive
 from lightning_rl.run_directory.status import STATUS_FILE, read_status
 
 __all__ = ["runs_below", "state_of"]

@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from lightning_rl.errors import ConfigError, SaveError, printable
-from lightning_rl.run_directory.owner import SILENT_SECONDS, Heartbeat, is_alive, is_elsewhere, now, this_process
+from lightning_rl.run_directory.process_identity import (
+    SILENT_SECONDS,
+    Heartbeat,
+    is_alive,
+    is_elsewhere,
+    now,
+    this_process,
+)
 
 __all__ = ["LOCK_FILE", "RunLock", "current_run_directory", "live_owner", "read_lock", "refuse_live_run"]
 

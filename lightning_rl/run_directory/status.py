@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.atomic import write_atomically
-from lightning_rl.run_directory.owner import now, this_process
+from lightning_rl.run_directory.process_identity import now, this_process
 
 __all__ = ["FIELDS", "STATUS_FILE", "read_status", "read_status_or_empty", "unwritten_status", "write_status"]
 

@@ -1,1 +1,1 @@
-"""From a resolved config to a finished run: Trainer, precision, launchers, and the ranks that learn together."""
+"""Runs a resolved config: builds the Trainer, chooses devices and precision, and starts the other ranks."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from lightning_rl.config.ranks import ranks_of
 from lightning_rl.ranges import Count, NonNegative
 from lightning_rl.run_directory.config_file import write_config
-from lightning_rl.runs.ranks import is_first_rank, local_ranks, meeting
+from lightning_rl.runs.ranks import is_first_rank, local_ranks, start_ranks
 from lightning_rl.signatures import check_keywords
 
 __all__ = ["LocalLauncher", "RayTrainLauncher"]
@@ -34,7 +34,7 @@ class LocalLauncher:
         from lightning_rl.runs.run import build, fit
 
         run_dir = Path(config["run_dir"]).absolute()
-        with StopSignals() as signals, meeting(local_ranks(config), run_dir) as launch:
+        with StopSignals() as signals, start_ranks(local_ranks(config), run_dir) as launch:
             built = build(config, signals)
             if is_first_rank():
                 write_config(config, run_dir, env_steps_of(ckpt_path))

@@ -1,4 +1,4 @@
-"""The program that each rank but the first runs: it takes the resolved config from the first one and trains."""
+"""The program of every rank but the first: reads the resolved config that the first rank sends, and trains."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 import yaml
 
 from lightning_rl.callbacks import StopSignals
-from lightning_rl.runs.other_ranks import report_failure
+from lightning_rl.runs.rank_processes import report_failure
+from lightning_rl.runs.rank_watch import RankWatch
 from lightning_rl.runs.rendezvous import Store, store_of_the_run
 from lightning_rl.runs.run import build, fit
-from lightning_rl.runs.watch import Watch
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    """`python -m lightning_rl.runs.rank_process [CHECKPOINT]`: one rank, with its config on standard input.
+    """Train as one rank: `python -m lightning_rl.runs.rank_process [CHECKPOINT]`, with the config on standard input.
 
-    The config comes from the first rank, which has looked at what it names (`trust.py`), and not from a file.
+    The first rank sends the config after checking the names in it (`trust.py`); no file is read.
     """
     config = yaml.safe_load(sys.stdin.buffer.read())
     rank, first, run_dir = int(os.environ["LOCAL_RANK"]), os.getppid(), Path(config["run_dir"])
@@ -35,7 +35,7 @@ def main() -> None:
         if rank == 1:  # in place of the first one
             report_failure(run_dir, found)
 
-    watch = Watch(gone, report)
+    watch = RankWatch(gone, report)
     try:
         with StopSignals() as signals, watch:
             built = build(config, signals)
@@ -46,11 +46,11 @@ def main() -> None:
             print(f"error: {found}", file=sys.stderr)
             report(found)
         else:  # the first rank says it
-            tell(store, rank, error)
+            report_to_first_rank(store, rank, error)
         raise SystemExit(1) from error
 
 
-def tell(store: Store, rank: int, error: Exception) -> None:
+def report_to_first_rank(store: Store, rank: int, error: Exception) -> None:
     """Leave in the store what went wrong, unless another rank, which failed before, has done so."""
     text = "".join(traceback.format_exception(error))
     told = {"rank": rank, "error": type(error).__name__, "message": str(error), "traceback": text}

@@ -14,11 +14,11 @@ from typing import Any
 
 from lightning_rl.config.ranks import devices_of
 from lightning_rl.errors import ConfigError
-from lightning_rl.runs.other_ranks import OtherRanks
+from lightning_rl.runs.rank_processes import RankProcesses
+from lightning_rl.runs.rank_watch import RankWatch
 from lightning_rl.runs.rendezvous import environment, leave_group, loopback_store
-from lightning_rl.runs.watch import Watch
 
-__all__ = ["Launch", "is_first_rank", "local_ranks", "meeting"]
+__all__ = ["Launch", "is_first_rank", "local_ranks", "start_ranks"]
 
 Launch = Callable[[Mapping[str, Any], Path | None], None]
 
@@ -50,7 +50,7 @@ def is_first_rank() -> bool:
 
 
 @contextmanager
-def meeting(ranks: int, run_dir: Path) -> Iterator[Launch]:
+def start_ranks(ranks: int, run_dir: Path) -> Iterator[Launch]:
     """Make this process rank 0 of `ranks` (1 changes nothing): a Trainer built inside waits for the others to join.
 
     Args:
@@ -68,15 +68,15 @@ def meeting(ranks: int, run_dir: Path) -> Iterator[Launch]:
     if ranks == 1:
         yield lambda config, ckpt_path: None
         return
-    others = OtherRanks(ranks, run_dir)
+    others = RankProcesses(ranks, run_dir)
     with loopback_store() as store, environment(WORLD_SIZE=str(ranks), LOCAL_RANK="0"):
-        watch = Watch(lambda: others.gone(store), others.last_words)
+        watch = RankWatch(lambda: others.find_failure(store), others.report_and_end)
         try:
             with watch:
                 yield lambda config, ckpt_path: others.start(config, ckpt_path, store)
             others.wait()
         except Exception as error:
-            others.blame(error, store, watch)
+            others.raise_original(error, store, watch)
             raise
         finally:
             leave_group()  # closes the connections: a rank that waits for this one hears of it

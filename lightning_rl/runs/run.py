@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_rl.config.keys import dotted, value_at
+from lightning_rl.config.run_fractions import fractions_to_env_steps
 from lightning_rl.config.schema import RunKeys
-from lightning_rl.config.shares import in_env_steps_of_run
 from lightning_rl.errors import (
     CheckpointError,
     ConfigError,
@@ -39,7 +39,7 @@ from lightning_rl.run_directory.status import (
     write_status,
 )
 from lightning_rl.runs.ranks import is_first_rank
-from lightning_rl.runs.trainer import made_trainer
+from lightning_rl.runs.trainer import make_trainer
 from lightning_rl.signatures import coerce, hints_of
 from lightning_rl.trust import FileTrust, trust_names
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.policies import Policy
 
-__all__ = ["AFRESH", "RESUMABLE", "build", "fit", "recorded", "resumed_config", "train"]
+__all__ = ["AFRESH", "RESUMABLE", "build", "fit", "record_outcome", "resumed_config", "train"]
 
 log = logging.getLogger(__name__)
 
@@ -103,29 +103,29 @@ def build(
     import torch
     from lightning.pytorch import seed_everything
 
-    from lightning_rl.callbacks import KeepConfig, quiet_lightning
+    from lightning_rl.callbacks import ConfigInCheckpoint, filter_lightning_messages
     from lightning_rl.callbacks.hooks import worker_hooks
     from lightning_rl.envs.creator import EnvCreator
 
-    quiet_lightning()
-    asked, config = config, in_env_steps_of_run(config)
+    filter_lightning_messages()
+    asked, config = config, fractions_to_env_steps(config)
     torch.set_num_threads(config["torch_threads"])
     seed_everything(config["seed"], verbose=False)  # for users' code; the package's own randomness is derived
     env = EnvCreator(**config["env"])
     observation_space, action_space = env.spaces()
-    policy = made(config["policy"], "_target_", observation_space, action_space)
-    users = [made(entry, "callback") for entry in config["callbacks"]]
+    policy = instantiate(config["policy"], "_target_", observation_space, action_space)
+    users = [instantiate(entry, "callback") for entry in config["callbacks"]]
     data = {**config["data"], "seed": config["seed"], "callbacks": worker_hooks(users)}
-    datamodule: RolloutDataModule = made(data, "_target_", env, config["workers"], config["evaluation"])
+    datamodule: RolloutDataModule = instantiate(data, "_target_", env, config["workers"], config["evaluation"])
     if config["workers"]["vectorization"] == "native":
         env.make(1, "native").close()  # refuse here what would fail when training has begun
-    trainer = made_trainer(
+    trainer = make_trainer(
         config,
         policy,
         place or {},
         max_epochs=-1,  # StopCallback counts env steps
         logger=loggers(config) or False,
-        callbacks=[KeepConfig(asked), *callbacks(config, env, users, signals)],
+        callbacks=[ConfigInCheckpoint(asked), *callbacks(config, env, users, signals)],
         default_root_dir=config["run_dir"],
         limit_val_batches=None if config["evaluation"]["every_env_steps"] else 0,
         log_every_n_steps=1,  # MetricsCallback logs; this only keeps Lightning from advising about it
@@ -136,7 +136,7 @@ def build(
     return policy, datamodule, trainer
 
 
-def made(entry: Any, key: str, *arguments: Any) -> Any:
+def instantiate(entry: Any, key: str, *arguments: Any) -> Any:
     """An object from its config: an import path, a class, an object, or a mapping with `key` and keywords."""
     keywords = dict(entry) if isinstance(entry, Mapping) else {key: entry}
     target = keywords.pop(key, None) or keywords.pop("_target_", None)
@@ -161,7 +161,7 @@ def loggers(config: Mapping[str, Any]) -> list[Logger]:
     found = []
     for name, entry in config["logger"].items():
         try:
-            found.append(made(entry, "_target_"))
+            found.append(instantiate(entry, "_target_"))
         except ModuleNotFoundError as error:
             raise ConfigError(f"logger.{name} needs a package that is not installed: {error}") from error
     return found
@@ -175,8 +175,8 @@ def callbacks(
         MetricsCallback,
         ParallelEvaluation,
         ProgressBar,
+        RankConfigCheck,
         RLCheckpoint,
-        SameConfig,
         StatusCallback,
         StopCallback,
     )
@@ -194,7 +194,7 @@ def callbacks(
     shown = config["trainer"].get("enable_progress_bar", True)
     progress = [ProgressBar(metrics, config["total_env_steps"])] if shown else []
     beside = [ParallelEvaluation(metrics, stop, checkpoint)] if config["evaluation"].get("parallel") else []
-    return [SameConfig(config), metrics, *users, stop, *beside, checkpoint, status, *progress]
+    return [RankConfigCheck(config), metrics, *users, stop, *beside, checkpoint, status, *progress]
 
 
 def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str, Any]:
@@ -220,8 +220,8 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str,
             raise ConfigError(
                 f"run_dir={run_dir} holds a run: continue it with `lightning-rl resume`, or choose another"
             )
-        with recorded(run_dir):
-            made(config["launcher"], "_target_").launch(config, ckpt_path)
+        with record_outcome(run_dir):
+            instantiate(config["launcher"], "_target_").launch(config, ckpt_path)
         return final_status(run_dir / STATUS_FILE)
 
 
@@ -283,7 +283,7 @@ def restoring(trainer: Trainer, ckpt_path: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def recorded(run_dir: str | Path) -> Iterator[None]:
+def record_outcome(run_dir: str | Path) -> Iterator[None]:
     """Leave in RUN_DIR how a run ended that could not write it itself.
 
     Of an error, the traceback is added to train.log, and status.json says "failed"; of an interrupt before training,
@@ -390,7 +390,7 @@ def standing_still(config: Mapping[str, Any], env_steps: int) -> list[str]:
     """
     from lightning_rl.schedules import schedule_span
 
-    policy, total = in_env_steps_of_run(config)["policy"], config["total_env_steps"]
+    policy, total = fractions_to_env_steps(config)["policy"], config["total_env_steps"]
     effects = {"lr": "nothing is learned", "clip": "the policy does not move"}
     return [
         f"policy.{key} is 0 from {env_steps:,} env steps to the end, so {effect}: resume with policy.{key}=…"

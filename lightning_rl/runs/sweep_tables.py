@@ -86,7 +86,7 @@ def mean_and_half(numbers: Sequence[float | None]) -> tuple[float | None, float 
     return sum(known) / len(known), (high - low) / 2 if math.isfinite(high) else None
 
 
-def shown(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def format_value(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rows as people read them: "mean ± half" in one cell, no column that is empty throughout, no ±0."""
     told = []
     for each in rows:
@@ -130,7 +130,7 @@ def write_tables(directory: Path, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     writer.writeheader()
     writer.writerows(rows)
     (directory / "sweep.csv").write_text(text.getvalue(), encoding="utf-8")
-    told = shown(rows)
+    told = format_value(rows)
     (directory / "sweep.md").write_text(markdown(told, failures(jobs)), encoding="utf-8")
     return told
 

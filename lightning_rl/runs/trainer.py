@@ -13,13 +13,13 @@ from lightning_rl.errors import ConfigError, first_line, short_repr
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
-__all__ = ["made_trainer"]
+__all__ = ["make_trainer"]
 
 LONGEST = 300  # characters of a value, or of what Lightning says, in a message
 SETTINGS = ("accelerator", "devices", "strategy", "precision")  # that Lightning may refuse
 
 
-def made_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any], **keywords: Any) -> Trainer:
+def make_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any], **keywords: Any) -> Trainer:
     """The Trainer of a run.
 
     Args:
@@ -44,7 +44,7 @@ def made_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any
     if precision is not None:
         del options["precision"]  # Lightning takes a name or a plugin
     plugins = [
-        AtomicCheckpointIO(written_to(config, **keywords)),
+        AtomicCheckpointIO(write_places(config, **keywords)),
         *options.pop("plugins", ()),
         *([precision] if precision else []),
     ]
@@ -58,7 +58,7 @@ def made_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any
         raise ConfigError(f"Lightning's Trainer refuses {settings}: {plain_text(first_line(error))}") from error
 
 
-def written_to(
+def write_places(
     config: Mapping[str, Any], callbacks: Sequence[Any] = (), logger: Any = (), **keywords: Any
 ) -> list[str | Path]:
     """The directories that checkpoints may be written to: the run's, and those that callbacks and loggers name.

@@ -1,9 +1,9 @@
 """Gymnasium spaces: their structure, which are supported, how they are written down, how actions cross the border."""
 
 from lightning_rl.spaces.actions import ActionTransform, squash, unsquash
-from lightning_rl.spaces.structure import leaf_spaces, leaf_values, packed
+from lightning_rl.spaces.serialization import space_difference, space_from_json, space_to_json
+from lightning_rl.spaces.structure import leaf_spaces, leaf_values, pack_leaves
 from lightning_rl.spaces.support import check_supported, choices_of, is_bounded_box
-from lightning_rl.spaces.written import space_difference, space_from_json, space_to_json
 
 __all__ = [
     "ActionTransform",
@@ -12,7 +12,7 @@ __all__ = [
     "is_bounded_box",
     "leaf_spaces",
     "leaf_values",
-    "packed",
+    "pack_leaves",
     "space_difference",
     "space_from_json",
     "space_to_json",

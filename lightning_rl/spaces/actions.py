@@ -14,7 +14,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from lightning_rl.spaces.structure import children, leaf_spaces, leaf_values, packed
+from lightning_rl.spaces.structure import children, leaf_spaces, leaf_values, pack_leaves
 from lightning_rl.spaces.support import check_supported, choices_of
 
 __all__ = ["ActionTransform", "squash", "unsquash"]
@@ -57,14 +57,14 @@ class ActionTransform:
         if self._only is not None:
             return self._only.to_env(actions)
         values = leaf_values(self.action_space, actions)
-        return packed(
+        return pack_leaves(
             self.action_space, iter([leaf.to_env(value) for leaf, value in zip(self._leaves, values, strict=True)])
         )
 
     def from_env(self, actions: Any) -> Any:
         """Environment actions `[B, …]` as policy-space tensors; the inverse of `to_env` inside the bounds."""
         values = leaf_values(self.action_space, actions)
-        return packed(
+        return pack_leaves(
             self.action_space, iter([leaf.from_env(value) for leaf, value in zip(self._leaves, values, strict=True)])
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gymnasium import Space, spaces
 
-__all__ = ["children", "leaf_spaces", "leaf_values", "packed"]
+__all__ = ["children", "leaf_spaces", "leaf_values", "pack_leaves"]
 
 
 def leaf_spaces(space: Space[Any], path: str = "") -> Iterator[tuple[str, Space[Any]]]:
@@ -35,12 +35,12 @@ def leaf_values(space: Space[Any], value: Any) -> list[Any]:
     return found
 
 
-def packed(space: Space[Any], leaves: Iterator[Any]) -> Any:
+def pack_leaves(space: Space[Any], leaves: Iterator[Any]) -> Any:
     """The inverse of `leaf_values`: dicts and tuples as `space` nests them, filled from `leaves` in order."""
     if isinstance(space, spaces.Dict):
-        return {name: packed(child, leaves) for name, child in children(space)}
+        return {name: pack_leaves(child, leaves) for name, child in children(space)}
     if isinstance(space, spaces.Tuple):
-        return tuple(packed(child, leaves) for _, child in children(space))
+        return tuple(pack_leaves(child, leaves) for _, child in children(space))
     return next(leaves)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from lightning_rl.callbacks import MetricsCallback, StatusCallback, StopCallback
-from lightning_rl.run_directory import owner
-from lightning_rl.run_directory.owner import age, this_process
+from lightning_rl.run_directory import process_identity
+from lightning_rl.run_directory.process_identity import age, this_process
 from tests.callbacks.small_run import At, SmallData, SmallPolicy, small_trainer
 
 
@@ -43,7 +43,7 @@ def test_a_run_that_ended_has_its_numbers(tmp_path: Path):
 
 def test_the_status_is_renewed_while_an_iteration_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Iteration 2 waits until a heartbeat has been written since it began; `running` is never written after the end."""
-    monkeypatch.setattr(owner, "HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(process_identity, "HEARTBEAT_SECONDS", 0.02)
     file, seen = tmp_path / "status.json", []
 
     def wait(trainer: object) -> None:

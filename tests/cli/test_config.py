@@ -12,7 +12,7 @@ import yaml
 
 from lightning_rl.callbacks import RLCheckpoint
 from lightning_rl.config.check import NOT_DATA, check_config
-from lightning_rl.config.compose import compose_config, parsed_overrides
+from lightning_rl.config.compose import compose_config, parse_overrides
 from lightning_rl.config.groups import group_options, shipped_conf
 from lightning_rl.config.sweeps import sweep_jobs
 from lightning_rl.data.evaluator import EVALUATION, EVALUATION_DEFAULTS
@@ -228,7 +228,7 @@ def test_sweep_jobs_are_all_combinations():
 
 
 def test_overrides_of_a_composed_config_are_read_as_hydra_reads_them():
-    assert parsed_overrides(["total_env_steps=5000", "stop.seconds=1e2"]) == {
+    assert parse_overrides(["total_env_steps=5000", "stop.seconds=1e2"]) == {
         "total_env_steps": 5000,
         "stop.seconds": 100.0,
     }

@@ -135,7 +135,7 @@ def test_a_log_that_cannot_be_written_does_not_hide_why_the_run_failed(
 def test_the_error_of_a_resumed_run_replaces_the_one_it_failed_with_before(out: Path):
     config = run.resumed_config(out, {"total_env_steps": 512})
     run.write_status(out / "status.json", "failed", error="OSError: long ago")
-    with pytest.raises(ValueError, match="of today"), run.recorded(config["run_dir"]):
+    with pytest.raises(ValueError, match="of today"), run.record_outcome(config["run_dir"]):
         raise ValueError("of today")
     assert json.loads((out / "status.json").read_text())["error"] == "ValueError: of today"
 
@@ -296,7 +296,7 @@ def test_the_last_state_of_a_run_is_known_though_its_file_cannot_be_written(out:
 
 
 def test_a_run_that_fails_while_its_status_is_unreadable_says_why_it_failed(out: Path):
-    with pytest.raises(ValueError, match="of today"), run.recorded(out):
+    with pytest.raises(ValueError, match="of today"), run.record_outcome(out):
         (out / "status.json").write_text("{")
         raise ValueError("of today")
     assert json.loads((out / "status.json").read_text())["error"] == "ValueError: of today"

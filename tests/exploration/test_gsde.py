@@ -16,7 +16,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import GSDE, Actor
 from lightning_rl.models import FullyConnectedNetwork, Model
-from lightning_rl.models.state_dependent import StateDependentHead
+from lightning_rl.models.gsde_head import StateDependentHead
 from lightning_rl.policies import A2C, PPO, SAC, TD3, TQC, Policy
 from lightning_rl.rollouts import RolloutWorker, WorkerSet
 

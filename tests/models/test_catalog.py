@@ -12,7 +12,7 @@ from torch import nn
 from lightning_rl.errors import ConfigError
 from lightning_rl.models import MODEL_DEFAULTS, Model, ModelCatalog, Preprocessor, VisionNetwork
 from lightning_rl.models.distributions import Categorical, Deterministic
-from lightning_rl.models.wrapping import MemoryConfig
+from lightning_rl.models.memory import MemoryConfig
 from lightning_rl.spaces import ActionTransform
 
 OBS, ACTION = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)

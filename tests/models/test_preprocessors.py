@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.sample_batch import to_nested_batch
-from lightning_rl.spaces import leaf_values, packed
+from lightning_rl.spaces import leaf_values, pack_leaves
 from tests.test_spaces import NESTED, SUPPORTED
 
 
@@ -23,7 +23,7 @@ def sampled(space: Space[Any], count: int) -> tuple[list[Any], Any]:
     singles = [space.sample() for _ in range(count)]
     rows = [leaf_values(space, single) for single in singles]
     leaves = [torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True)]
-    return singles, packed(space, iter(leaves))
+    return singles, pack_leaves(space, iter(leaves))
 
 
 def test_one_hot_counts_from_start():

@@ -13,7 +13,7 @@ import yaml
 from lightning_rl.errors import ConfigError, SaveError
 from lightning_rl.run_directory import config_file
 from lightning_rl.run_directory.config_file import read_config, write_config
-from lightning_rl.run_directory.owner import age
+from lightning_rl.run_directory.process_identity import age
 
 
 def config(run_dir: Path, **changed: Any) -> dict[str, Any]:

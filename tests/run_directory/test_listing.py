@@ -13,7 +13,7 @@ import pytest
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.listing import runs_below
 from lightning_rl.run_directory.lock import LOCK_FILE, RunLock
-from lightning_rl.run_directory.owner import SILENT_SECONDS, this_process
+from lightning_rl.run_directory.process_identity import SILENT_SECONDS, this_process
 from lightning_rl.run_directory.status import read_status, write_status
 
 SILENT = (datetime.now(UTC) - timedelta(seconds=SILENT_SECONDS + 60)).isoformat()

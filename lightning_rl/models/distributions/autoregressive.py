@@ -11,7 +11,7 @@ from gymnasium import Space
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, fitting_mask, sampled
+from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, fitting_mask, require_sample
 from lightning_rl.models.distributions.chain import AutoregressiveHeads, Chain
 from lightning_rl.models.distributions.nested import total
 
@@ -101,7 +101,7 @@ class AutoregressiveDistribution(ActionDistribution):
         for part in range(len(chain.parts)):
             child = self._child(part, self._outputs(chosen)[part])
             actions = choice(child)
-            slots[part].copy_(chain.encoded(part, actions))
+            slots[part].copy_(chain.encode(part, actions))
             self._last.append(actions)
             logps.append(child.sampled_action_logp())
         self._last_logp = total(logps)
@@ -114,35 +114,35 @@ class AutoregressiveDistribution(ActionDistribution):
         mask = self._masks[part] if self.chain.masks[part] else None
         return self.chain.parts[part].factory(outputs, self.model, mask)
 
-    def _given(self, actions: Sequence[Tensor]) -> list[ActionDistribution]:
+    def _conditionals(self, actions: Sequence[Tensor]) -> list[ActionDistribution]:
         """The distribution of every part, given the parts before it in `actions`: one pass."""
-        encoded = [self.chain.encoded(part, taken) for part, taken in enumerate(actions)]
+        encoded = [self.chain.encode(part, taken) for part, taken in enumerate(actions)]
         return [self._child(part, outputs) for part, outputs in enumerate(self._outputs(torch.cat(encoded, dim=1)))]
 
     # -- scoring ------------------------------------------------------------------------------------------------------
     def logp(self, actions: Any) -> Tensor:
         """Log π(a|s), `[N]`: the sum over the parts, in one pass."""
         parts = self.chain.split(actions)
-        return total([child.logp(taken) for child, taken in zip(self._given(parts), parts, strict=True)])
+        return total([child.logp(taken) for child, taken in zip(self._conditionals(parts), parts, strict=True)])
 
     def sampled_action_logp(self) -> Tensor:
         """Log π of the last sample, `[N]`."""
         if torch.is_grad_enabled() and self._last is not None:
             return self.logp(self.chain.join(self._last))
-        return sampled(self._last_logp)
+        return require_sample(self._last_logp)
 
     def entropy(self, generator: torch.Generator | None = None) -> Tensor:
         """Σ H(aᵢ | a₁ … aᵢ₋₁) of sampled actions, `[N]`: unbiased."""
         parts = self._fresh(generator)
-        children = self._given(parts)
-        return total(list(_unbiased(children, parts, [child.entropy() for child in children])))
+        children = self._conditionals(parts)
+        return total(list(_score_function_terms(children, parts, [child.entropy() for child in children])))
 
     def kl(self, other: AutoregressiveDistribution, generator: torch.Generator | None = None) -> Tensor:
         """Σ KL(aᵢ | a₁ … aᵢ₋₁) of actions sampled from this one, `[N]`: unbiased."""
         parts = self._fresh(generator)
-        children = self._given(parts)
-        kls = [child.kl(theirs) for child, theirs in zip(children, other._given(parts), strict=True)]
-        return total(list(_unbiased(children, parts, kls)))
+        children = self._conditionals(parts)
+        kls = [child.kl(theirs) for child, theirs in zip(children, other._conditionals(parts), strict=True)]
+        return total(list(_score_function_terms(children, parts, kls)))
 
     def _fresh(self, generator: torch.Generator | None) -> list[Tensor]:
         kept = self._last, self._last_logp
@@ -151,7 +151,7 @@ class AutoregressiveDistribution(ActionDistribution):
         return parts
 
 
-def _unbiased(
+def _score_function_terms(
     children: Sequence[ActionDistribution], parts: Sequence[Tensor], terms: Sequence[Tensor]
 ) -> Iterator[Tensor]:
     """The terms, with the gradient that they have through which parts were sampled before them (score function)."""

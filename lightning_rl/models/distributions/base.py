@@ -18,7 +18,7 @@ from lightning_rl.errors import UnsupportedSpaceError
 if TYPE_CHECKING:
     from lightning_rl.models.model import Model
 
-__all__ = ["ActionDistribution", "DistFactory", "fitting_mask", "sampled"]
+__all__ = ["ActionDistribution", "DistFactory", "fitting_mask", "require_sample"]
 
 DistFactory = Callable[..., "ActionDistribution"]
 
@@ -137,7 +137,7 @@ class ActionDistribution:
         raise NotImplementedError  # abstract
 
 
-def sampled(last: Tensor | None) -> Tensor:
+def require_sample(last: Tensor | None) -> Tensor:
     """What `sample` kept; a clear error when it was not called."""
     if last is None:
         raise RuntimeError(

@@ -10,7 +10,7 @@ import torch
 from gymnasium import Space
 from torch import Tensor
 
-from lightning_rl.models.distributions.base import sampled
+from lightning_rl.models.distributions.base import require_sample
 from lightning_rl.models.distributions.bounds import Bound, Bounded, log_volume, span
 from lightning_rl.models.distributions.continuous import DiagGaussian
 
@@ -71,13 +71,13 @@ class Beta(Bounded):
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
         """Actions `[N, *shape]`, differentiated implicitly. Figurnov et al. 2018, arXiv:1805.08498."""
         first, second = (standard_gamma(rate, generator) for rate in (self.alpha, self.beta))
-        return self._stretched(first / (first + second))
+        return self._stretch(first / (first + second))
 
     def deterministic_sample(self) -> Tensor:
         """The modes (α − 1) / (α + β − 2), `[N, *shape]`."""
-        return self._stretched(self.mode)
+        return self._stretch(self.mode)
 
-    def _stretched(self, fractions: Tensor) -> Tensor:
+    def _stretch(self, fractions: Tensor) -> Tensor:
         low, width, _ = span(self.low, self.high, fractions.device)
         actions = low + fractions.clamp(EDGE, 1.0 - EDGE) * width
         actions = actions if self.shape is None else actions.view(len(actions), *self.shape)
@@ -94,7 +94,7 @@ class Beta(Bounded):
 
     def sampled_action_logp(self) -> Tensor:
         """Log density of the last sample, `[N]`."""
-        return self.logp(sampled(self._last))
+        return self.logp(require_sample(self._last))
 
     def entropy(self) -> Tensor:
         """Σ (log B(α, β) − (α−1) ψ(α) − (β−1) ψ(β) + (α+β−2) ψ(α+β) + log(high − low)), `[N]`."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.models.distributions.nested import Part, parts_of
 from lightning_rl.models.layers import MLP, ActionHead
-from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, packed
+from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, pack_leaves
 
 __all__ = ["AutoregressiveHeads", "Chain"]
 
@@ -59,10 +59,10 @@ class Chain:
     def join(self, parts: Sequence[Tensor]) -> Any:
         """The inverse of `split`."""
         if self.nested:
-            return packed(self.space, iter(parts))
+            return pack_leaves(self.space, iter(parts))
         return torch.stack(list(parts), dim=1).view(len(parts[0]), *(self.shape or ())).to(self.dtype)
 
-    def encoded(self, part: int, actions: Tensor) -> Tensor:
+    def encode(self, part: int, actions: Tensor) -> Tensor:
         """`[N, width]` of the vector for the actions of one part."""
         if not self.choices[part]:
             return actions.reshape(len(actions), -1).float()

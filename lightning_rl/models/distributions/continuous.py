@@ -12,7 +12,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from lightning_rl.errors import UnsupportedSpaceError
-from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, sampled
+from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, require_sample
 
 __all__ = ["Deterministic", "DiagGaussian"]
 
@@ -57,7 +57,7 @@ class DiagGaussian(ActionDistribution):
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Actions `[N, *shape]`; the gradient flows through them."""
         self._noise = torch.empty_like(self.mean).normal_(generator=generator)
-        return self._shaped(torch.addcmul(self.mean, self.log_std.exp(), self._noise))
+        return self._reshape(torch.addcmul(self.mean, self.log_std.exp(), self._noise))
 
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
         """As `sample`."""
@@ -66,14 +66,14 @@ class DiagGaussian(ActionDistribution):
     def sample_with(self, noise: Tensor) -> Tensor:
         """The actions `[N, *shape]` that come of noise `[N, A]` drawn elsewhere, with the deviations of this one."""
         self._noise = noise * (-self.log_std).exp()
-        return self._shaped(self.mean + noise)
+        return self._reshape(self.mean + noise)
 
     def deterministic_sample(self) -> Tensor:
         """The means `[N, *shape]`."""
         self._noise = torch.zeros_like(self.mean)
-        return self._shaped(self.mean)
+        return self._reshape(self.mean)
 
-    def _shaped(self, actions: Tensor) -> Tensor:
+    def _reshape(self, actions: Tensor) -> Tensor:
         return actions if self.shape is None else actions.view(len(actions), *self.shape)
 
     def _density(self, standardised: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class DiagGaussian(ActionDistribution):
 
     def sampled_action_logp(self) -> Tensor:
         """Log density of the last sample, `[N]`."""
-        return self._density(sampled(self._noise))
+        return self._density(require_sample(self._noise))
 
     def entropy(self) -> Tensor:
         """Σ (log σ + log(2πe)/2), `[N]`."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.models.distributions.base import ActionDistribution, DistFactory
 
-__all__ = ["ClassicDistribution", "adapted"]
+__all__ = ["ClassicDistribution", "adapt"]
 
 
 class ClassicDistribution(ActionDistribution):
@@ -84,7 +84,7 @@ class ClassicDistribution(ActionDistribution):
         return self.dist.kl(other.dist)
 
 
-def adapted(dist_class: type[ActionDistribution], factory: DistFactory) -> DistFactory:
+def adapt(dist_class: type[ActionDistribution], factory: DistFactory) -> DistFactory:
     """`factory`, made by `dist_class.for_space`, to be called with `(inputs, model, mask)` whatever its class takes."""
     takes_mask = _takes(dist_class.__init__, 4, "mask")
     takes_generator = _takes(dist_class.sample, 2, "generator")

@@ -11,7 +11,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, fitting_mask, sampled
+from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, fitting_mask, require_sample
 from lightning_rl.spaces import choices_of
 
 __all__ = ["Bernoulli", "Categorical", "GumbelSoftmax", "MultiCategorical"]
@@ -39,8 +39,8 @@ class Categorical(ActionDistribution):
         self, inputs: Tensor, model: Any = None, mask: Tensor | None = None, *, temperature: float = 1.0
     ) -> None:
         super().__init__(inputs, model, mask)
-        logits = self._arranged(inputs if temperature == 1.0 else inputs / temperature, None)
-        self.logits = logits if mask is None else self._masked(logits, mask)
+        logits = self._arrange(inputs if temperature == 1.0 else inputs / temperature, None)
+        self.logits = logits if mask is None else self._mask_logits(logits, mask)
         self._log_probs: Tensor | None = None
         self._last: Tensor | None = None
 
@@ -54,15 +54,15 @@ class Categorical(ActionDistribution):
         """Discrete ones."""
         return isinstance(leaf, spaces.Discrete)
 
-    def _masked(self, logits: Tensor, mask: Tensor) -> Tensor:
-        allowed = self._arranged(fitting_mask(mask, len(logits), self._mask_width()), False)
+    def _mask_logits(self, logits: Tensor, mask: Tensor) -> Tensor:
+        allowed = self._arrange(fitting_mask(mask, len(logits), self._mask_width()), False)
         allowed = allowed | ~allowed.any(-1, keepdim=True)  # a choice that allows nothing has no mask
         return logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
 
     def _mask_width(self) -> int:
         return self.inputs.shape[1]
 
-    def _arranged(self, values: Tensor, missing: Any) -> Tensor:
+    def _arrange(self, values: Tensor, missing: Any) -> Tensor:
         """Logits or mask `[N, K]` with the alternatives of a choice in the last dimension."""
         return values
 
@@ -106,7 +106,7 @@ class Categorical(ActionDistribution):
 
     def sampled_action_logp(self) -> Tensor:
         """Log π of the last sample, `[N]`."""
-        return self.logp(sampled(self._last))
+        return self.logp(require_sample(self._last))
 
     def entropy(self) -> Tensor:
         """−Σ p log p, `[N]`."""
@@ -157,7 +157,7 @@ class MultiCategorical(Categorical):
         """MultiDiscrete and integer Boxes."""
         return isinstance(leaf, spaces.MultiDiscrete) or (isinstance(leaf, spaces.Box) and leaf.dtype.kind != "f")
 
-    def _arranged(self, values: Tensor, missing: Any) -> Tensor:
+    def _arrange(self, values: Tensor, missing: Any) -> Tensor:
         rows, entries, width = len(values), len(self.choices), max(self.choices)
         if min(self.choices) != width:
             # A choice that an entry does not have is a masked one.
@@ -205,7 +205,7 @@ class Bernoulli(MultiCategorical):
     def _mask_width(self) -> int:
         return 2 * len(self.choices)
 
-    def _arranged(self, values: Tensor, missing: Any) -> Tensor:
+    def _arrange(self, values: Tensor, missing: Any) -> Tensor:
         if missing is None:
             return torch.nn.functional.pad(values.unsqueeze(-1), (1, 0))  # the logit of "0" is 0
         return values.view(len(values), len(self.choices), 2)

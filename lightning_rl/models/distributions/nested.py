@@ -13,9 +13,9 @@ from torch import Tensor
 
 from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, fitting_mask
 from lightning_rl.models.distributions.continuous import DiagGaussian
-from lightning_rl.models.distributions.custom import adapted
+from lightning_rl.models.distributions.custom import adapt
 from lightning_rl.models.distributions.discrete import Bernoulli, Categorical, MultiCategorical
-from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, packed
+from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, pack_leaves
 
 __all__ = [
     "MultiActionDistribution",
@@ -76,15 +76,15 @@ class MultiActionDistribution(ActionDistribution):
 
     def sample(self, generator: torch.Generator | None = None) -> Any:
         """Actions nested as the space is, leaves `[N, …]`."""
-        return packed(self.space, iter([child.sample(generator) for child in self.children]))
+        return pack_leaves(self.space, iter([child.sample(generator) for child in self.children]))
 
     def rsample(self, generator: torch.Generator | None = None) -> Any:
         """Reparametrised actions, nested; refused when a leaf has none."""
-        return packed(self.space, iter([child.rsample(generator) for child in self.children]))
+        return pack_leaves(self.space, iter([child.rsample(generator) for child in self.children]))
 
     def deterministic_sample(self) -> Any:
         """The likeliest actions, nested."""
-        return packed(self.space, iter([child.deterministic_sample() for child in self.children]))
+        return pack_leaves(self.space, iter([child.deterministic_sample() for child in self.children]))
 
     def logp(self, actions: Any) -> Tensor:
         """Sum over the leaves, `[N]`; actions are dicts, tuples or nested batches."""
@@ -148,7 +148,7 @@ def action_dist(
         return whole, sum(part.inputs for part in parts)
     dist_class = distribution_class(action_space) if named is None else named
     dist_class.check_space(action_space)
-    factory = adapted(dist_class, dist_class.for_space(policy_space))
+    factory = adapt(dist_class, dist_class.for_space(policy_space))
     return factory, int(dist_class.required_model_output_shape(action_space, config))
 
 
@@ -174,7 +174,7 @@ def parts_of(
         cls = leaf_class(leaf, named)
         mask = int(choices_of(leaf).sum()) if cls.maskable else 0
         size = int(cls.required_model_output_shape(leaf, config))
-        parts.append(Part(adapted(cls, cls.for_space(leaf)), size, mask, cls.maskable))
+        parts.append(Part(adapt(cls, cls.for_space(leaf)), size, mask, cls.maskable))
     return tuple(parts)
 
 

@@ -13,7 +13,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from lightning_rl.errors import UnsupportedSpaceError
-from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, sampled
+from lightning_rl.models.distributions.base import ActionDistribution, DistFactory, require_sample
 from lightning_rl.models.distributions.beta import standard_gamma
 
 __all__ = ["Dirichlet"]
@@ -85,11 +85,11 @@ class Dirichlet(ActionDistribution):
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
         """Actions `[N, A]`, differentiated implicitly. Figurnov et al. 2018, arXiv:1805.08498."""
         gammas = standard_gamma(self.alpha, generator)
-        return self._stretched(gammas / gammas.sum(1, keepdim=True))
+        return self._stretch(gammas / gammas.sum(1, keepdim=True))
 
     def deterministic_sample(self) -> Tensor:
         """The modes (α − 1) / Σ (α − 1), `[N, A]`."""
-        return self._stretched(self.mode)
+        return self._stretch(self.mode)
 
     def uniform_sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Uniform over all shares, a Dirichlet with every α = 1; its density is (A − 1)! over the volume."""
@@ -97,7 +97,7 @@ class Dirichlet(ActionDistribution):
         actions = self.low + waits / waits.sum(1, keepdim=True) * (self.high - self.low)
         return actions, actions.new_full((len(actions),), math.lgamma(actions.shape[1]) - self._log_volume())
 
-    def _stretched(self, shares: Tensor) -> Tensor:
+    def _stretch(self, shares: Tensor) -> Tensor:
         self._last = self.low + shares * (self.high - self.low)
         return self._last
 
@@ -110,7 +110,7 @@ class Dirichlet(ActionDistribution):
 
     def sampled_action_logp(self) -> Tensor:
         """Log density of the last sample, `[N]`."""
-        return self.logp(sampled(self._last))
+        return self.logp(require_sample(self._last))
 
     def entropy(self) -> Tensor:
         """Log B(α) + (Σα − A) ψ(Σα) − Σ (α−1) ψ(α) + (A − 1) log(high − low), `[N]`."""

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lightning_rl.models.distributions.base import sampled
+from lightning_rl.models.distributions.base import require_sample
 from lightning_rl.models.distributions.bounds import Bound, Bounded, log_volume, span
 from lightning_rl.models.distributions.continuous import LOG_2PI, Deterministic, DiagGaussian
 
@@ -55,31 +55,31 @@ class SquashedGaussian(Bounded, DiagGaussian):
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Actions `[N, *shape]`."""
         noise = torch.empty_like(self.mean).normal_(generator=generator)
-        return self._squashed(torch.addcmul(self.mean, self.log_std.exp(), noise))
+        return self._squash(torch.addcmul(self.mean, self.log_std.exp(), noise))
 
     def sample_with(self, noise: Tensor) -> Tensor:
         """Actions `[N, *shape]` that come of noise `[N, A]` before tanh."""
-        return self._squashed(self.mean + noise)
+        return self._squash(self.mean + noise)
 
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
         """Actions `[N, *shape]` with a gradient that does not end where they saturate."""
         self._noise = torch.empty_like(self.mean).normal_(generator=generator)
         self._raw, self._last = torch.addcmul(self.mean, self.log_std.exp(), self._noise), None
-        return self._stretched(self._raw.tanh())
+        return self._stretch(self._raw.tanh())
 
     def deterministic_sample(self) -> Tensor:
         """Tanh of the means, which is the median of every entry, `[N, *shape]`."""
-        return self._squashed(self.mean)
+        return self._squash(self.mean)
 
-    def _squashed(self, raw: Tensor) -> Tensor:
-        self._last = self._stretched(raw.tanh().clamp(-INSIDE, INSIDE))
+    def _squash(self, raw: Tensor) -> Tensor:
+        self._last = self._stretch(raw.tanh().clamp(-INSIDE, INSIDE))
         return self._last
 
-    def _stretched(self, squashed: Tensor) -> Tensor:
+    def _stretch(self, squashed: Tensor) -> Tensor:
         if self.low != -1.0 or self.high != 1.0:
             low, width, _ = span(self.low, self.high, squashed.device)
             squashed = low + (squashed + 1.0) * 0.5 * width
-        return self._shaped(squashed)
+        return self._reshape(squashed)
 
     def _log_half_widths(self) -> float:
         """Σ log((high − low) / 2), by which the stretching thins the density out."""
@@ -107,7 +107,7 @@ class SquashedGaussian(Bounded, DiagGaussian):
         """Log density of the last sample, `[N]`."""
         if self._last is not None:
             return self.logp(self._last)
-        return self._density_at(sampled(self._raw), sampled(self._noise))
+        return self._density_at(require_sample(self._raw), require_sample(self._noise))
 
     def entropy(self) -> Tensor:
         """H of the Gaussian + Σ E[log(1 − tanh² u)] + Σ log((high − low) / 2), `[N]`.

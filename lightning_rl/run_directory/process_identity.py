@@ -1,4 +1,4 @@
-"""The process that works in a run directory: how a file names it, and whether it still lives."""
+"""Identifies the process that works in a run directory, and finds out whether it is still alive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HEARTBEAT_SECONDS", "SILENT_SECONDS", "Heartbeat", "age", "is_alive", "is_elsewhere", "now", "this_process"]
+__all__ = [
+    "HEARTBEAT_SECONDS",
+    "SILENT_SECONDS",
+    "Heartbeat",
+    "age",
+    "is_alive",
+    "is_elsewhere",
+    "now",
+    "this_process",
+]
 
 HEARTBEAT_SECONDS = 15.0
 SILENT_SECONDS = 120.0  # a process of another machine or container that wrote nothing for so long is taken for dead
@@ -36,10 +45,10 @@ def this_process() -> dict[str, Any]:
     `born` tells it from a later one of the same number; `boot` and `pid_namespace` from one of the same number on
     another machine, or in another container, that has the same name. Both are `None` where there is no /proc.
     """
-    return {"pid": os.getpid(), "born": _birth(os.getpid()), **where_numbers_count()}
+    return {"pid": os.getpid(), "born": _birth(os.getpid()), **pid_scope()}
 
 
-def where_numbers_count() -> dict[str, str | None]:
+def pid_scope() -> dict[str, str | None]:
     """The machine, its boot and the namespace in which a process's number means this process."""
     boot = namespace = None
     with suppress(OSError):
@@ -50,8 +59,8 @@ def where_numbers_count() -> dict[str, str | None]:
 
 
 def is_elsewhere(owner: Mapping[str, Any]) -> bool:
-    """Whether the process that `this_process` described is of another machine or container, or of an earlier boot."""
-    here = where_numbers_count()
+    """Whether `this_process` described a process of another machine, container or boot."""
+    here = pid_scope()
     return owner.get("host") != here["host"] or any(
         None not in (owner.get(name), here[name]) and owner[name] != here[name] for name in ("boot", "pid_namespace")
     )

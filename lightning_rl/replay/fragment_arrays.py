@@ -11,14 +11,14 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.replay.columns import Path, leaves_of
 from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch, is_fragment
 
-__all__ = ["NEEDED", "Steps"]
+__all__ = ["NEEDED", "FragmentArrays"]
 
 NEEDED = ("obs", "actions", "rewards", "terminated", "truncated", "valid")
 IN_FLAGS = NEEDED[3:]
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class FragmentArrays:
     """A fragment as arrays.
 
     Args:
@@ -34,7 +34,7 @@ class Steps:
     t: np.ndarray | None = None
 
     @classmethod
-    def from_fragment(cls, fragment: SampleBatch, names: Iterable[str]) -> Steps:
+    def from_fragment(cls, fragment: SampleBatch, names: Iterable[str]) -> FragmentArrays:
         """The named columns of a fragment, as far as it has them.
 
         Raises:
@@ -62,11 +62,11 @@ class Steps:
         """`B`."""
         return self.valid.shape[1]
 
-    def slice(self, start: int, stop: int) -> Steps:
+    def slice(self, start: int, stop: int) -> FragmentArrays:
         """Rows from `start` to `stop`, with the observation after them."""
         if start == 0 and stop >= len(self.valid):
             return self
         leaves = {path: leaf[start : stop + (path[0] in STEP_INPUTS)] for path, leaf in self.leaves.items()}
         rows = slice(start, stop)
         t = None if self.t is None else self.t[rows]
-        return Steps(leaves, self.valid[rows], self.terminated[rows], self.truncated[rows], t)
+        return FragmentArrays(leaves, self.valid[rows], self.terminated[rows], self.truncated[rows], t)

@@ -9,10 +9,10 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_rl.errors import import_path
 
-__all__ = ["KeepConfig"]
+__all__ = ["ConfigInCheckpoint"]
 
 
-class KeepConfig(Callback):
+class ConfigInCheckpoint(Callback):
     """Writes the configuration into every checkpoint, under "config".
 
     Args:
@@ -24,14 +24,14 @@ class KeepConfig(Callback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Plain data only; a class or function that cannot be imported again becomes `None`."""
-        checkpoint["config"] = _plain(self.config)
+        checkpoint["config"] = _to_plain(self.config)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _plain(child) for key, child in value.items()}
+        return {str(key): _to_plain(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(child) for child in value]
+        return [_to_plain(child) for child in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if not hasattr(value, "__qualname__") or "<" in value.__qualname__ or value.__module__ == "__main__":

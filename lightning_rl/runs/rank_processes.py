@@ -18,10 +18,10 @@ import yaml
 from lightning_rl import errors
 from lightning_rl.errors import RankError
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty, write_status
+from lightning_rl.runs.rank_watch import RankWatch, describe_exit
 from lightning_rl.runs.rendezvous import Store
-from lightning_rl.runs.watch import Watch, ended
 
-__all__ = ["OtherRanks", "report_failure"]
+__all__ = ["RankProcesses", "report_failure"]
 
 RANK_PROGRAM = "lightning_rl.runs.rank_process"
 GRACE_SECONDS = 120.0  # for a rank to end after the first one has: Ray sessions may take long on a busy machine
@@ -34,7 +34,7 @@ TOLD_AS_THEY_ARE = {  # of another rank, for they are the user's to mend
 }
 
 
-class OtherRanks:
+class RankProcesses:
     """The processes of all ranks but the first.
 
     Args:
@@ -69,23 +69,23 @@ class OtherRanks:
                 pipe.write(text)
         # Here and not in the collective operations that follow: those cannot be interrupted when a rank dies.
         while not store.check([f"ready/{rank}" for rank in self.processes]):
-            if found := self.gone(store):
+            if found := self.find_failure(store):
                 raise RankError(found)
             time.sleep(0.05)
 
-    def gone(self, store: Store) -> str | None:
+    def find_failure(self, store: Store) -> str | None:
         """Which rank has failed or died, and of what."""
         codes = {rank: process.poll() for rank, process in self.processes.items()}
         failed = {rank: code for rank, code in codes.items() if code}
         if not failed:
             return None
-        told = self.told(store)
+        told = self.reported_failure(store)
         if told is not None and failed.get(told["rank"], 0) > 0:
             return f"rank {told['rank']} failed: {told['error']}: {told['message']}"
         rank = min(failed, key=lambda rank: (failed[rank], rank))  # one that was killed is not the echo of another
-        return f"{ended(rank, self.processes[rank].pid, failed[rank])}, so the run ends{self.advice()}"
+        return f"{describe_exit(rank, self.processes[rank].pid, failed[rank])}, so the run ends{self.advice()}"
 
-    def told(self, store: Store) -> dict[str, Any] | None:
+    def reported_failure(self, store: Store) -> dict[str, Any] | None:
         """What the first rank that failed by itself left behind."""
         return json.loads(store.get("failure")) if store.check(["failure"]) else None
 
@@ -94,7 +94,7 @@ class OtherRanks:
         last = self.run_dir / "checkpoints" / "last.ckpt"
         return f": continue it with `lightning-rl resume {self.run_dir}`" if last.exists() else ""
 
-    def blame(self, error: Exception, store: Store, watch: Watch) -> None:
+    def raise_original(self, error: Exception, store: Store, watch: RankWatch) -> None:
         """Raise the failure of another rank that `error` is only the echo of, if there is one.
 
         Raises:
@@ -104,7 +104,7 @@ class OtherRanks:
             return
         if (found := watch.look(within=ECHO_SECONDS)) is None:
             return
-        told = self.told(store)
+        told = self.reported_failure(store)
         if told is None or "failed: " not in found:
             raise RankError(found) from error
         mended = TOLD_AS_THEY_ARE.get(told["error"])
@@ -126,9 +126,9 @@ class OtherRanks:
                     f"rank {rank} (process {process.pid}) has not ended {GRACE_SECONDS:g} s later"
                 ) from error
             if code:
-                raise RankError(f"{ended(rank, process.pid, code)} when the run was over")
+                raise RankError(f"{describe_exit(rank, process.pid, code)} when the run was over")
 
-    def last_words(self, found: str) -> None:
+    def report_and_end(self, found: str) -> None:
         """This process is about to be ended without another chance to say what happened."""
         report_failure(self.run_dir, found)
         self.end()

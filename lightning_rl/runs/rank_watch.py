@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from lightning_rl.errors import RankError
 
-__all__ = ["Watch", "ended"]
+__all__ = ["RankWatch", "describe_exit"]
 
 POLL_SECONDS = 0.25
 UNWIND_SECONDS = 3.0  # a collective operation fails by itself as soon as a rank is gone; then nothing has to be done
@@ -23,7 +23,7 @@ HARD_SECONDS = 7.0  # after that, for a process that waits for something that no
 WAKE = signal.SIGUSR2
 
 
-class Watch:
+class RankWatch:
     """Looks, while it is entered, whether another rank is gone; then the main thread gets a `RankError`.
 
     A rank that waits for others in a collective operation hears of their death from its sockets. One that acts in a
@@ -87,7 +87,7 @@ class Watch:
         os._exit(1)
 
 
-def ended(rank: int, pid: int, code: int) -> str:
+def describe_exit(rank: int, pid: int, code: int) -> str:
     """How a rank came to its end, from its exit code."""
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     return f"rank {rank} (process {pid}) {how}"

@@ -13,10 +13,10 @@ from lightning_rl.errors import import_object
 from lightning_rl.schedules import to_env_steps
 from lightning_rl.signatures import hints_of, may_be_share
 
-__all__ = ["in_env_steps_of_run", "resolved"]
+__all__ = ["fractions_to_env_steps", "section_to_env_steps"]
 
 
-def in_env_steps_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
+def fractions_to_env_steps(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config with numbers where it has shares of `total_env_steps`.
 
     What may be one is said by annotations: keywords that are a `Schedule` or `EnvSteps` in the constructor of the
@@ -32,26 +32,26 @@ def in_env_steps_of_run(config: Mapping[str, Any]) -> dict[str, Any]:
     for section in ("policy", "data"):
         target = own[section]["_target_"]
         hints = hints_of(import_object(target) if isinstance(target, str) else target)
-        own[section] = resolved(own[section], hints, total)
+        own[section] = section_to_env_steps(own[section], hints, total)
     if isinstance(own["policy"].get("exploration"), Mapping):
-        own["policy"]["exploration"] = _explored(own["policy"]["exploration"], total)
-    own["checkpoint"] = resolved(own["checkpoint"], hints_of(RLCheckpoint), total)
-    own["evaluation"] = resolved(own["evaluation"], EVALUATION.hints, total)
+        own["policy"]["exploration"] = _exploration_to_env_steps(own["policy"]["exploration"], total)
+    own["checkpoint"] = section_to_env_steps(own["checkpoint"], hints_of(RLCheckpoint), total)
+    own["evaluation"] = section_to_env_steps(own["evaluation"], EVALUATION.hints, total)
     own["report_every_env_steps"] = to_env_steps(own["report_every_env_steps"], total)
     return own
 
 
-def _explored(exploration: Mapping[str, Any], total: int) -> dict[str, Any]:
+def _exploration_to_env_steps(exploration: Mapping[str, Any], total: int) -> dict[str, Any]:
     from lightning_rl.exploration.catalog import strategy_class
 
     hints = hints_of(strategy_class(exploration.get("type", "stochastic_sampling")))
-    own = resolved(exploration, hints, total)
+    own = section_to_env_steps(exploration, hints, total)
     if isinstance(own.get("sub_exploration"), Mapping):
-        own["sub_exploration"] = _explored(own["sub_exploration"], total)
+        own["sub_exploration"] = _exploration_to_env_steps(own["sub_exploration"], total)
     return own
 
 
-def resolved(values: Mapping[str, Any], hints: Mapping[str, Any], total: int) -> dict[str, Any]:
+def section_to_env_steps(values: Mapping[str, Any], hints: Mapping[str, Any], total: int) -> dict[str, Any]:
     """The values of a section, with env steps where its hints allow shares and there are some."""
     return {
         key: to_env_steps(value, total) if may_be_share(value, hints.get(key)) else value

@@ -10,13 +10,13 @@ import textwrap
 import warnings
 from pathlib import Path
 
-from lightning_rl.callbacks import quiet_lightning
+from lightning_rl.callbacks import filter_lightning_messages
 
 PROGRAM = """
     from pathlib import Path
     from lightning_rl.callbacks import *
     from tests.callbacks.small_run import SmallData, SmallPolicy, small_trainer
-    quiet_lightning()
+    filter_lightning_messages()
     for total, resume in ((600, None), (1000, "checkpoints/last.ckpt")):
         metrics, rule = MetricsCallback({"seed": 1}), StopCallback(total)
         callbacks = [metrics, rule, StatusCallback("status.json", metrics, rule), RLCheckpoint("checkpoints")]
@@ -36,7 +36,7 @@ def test_a_run_and_its_resume_are_silent(tmp_path: Path):
 
 def test_other_messages_are_shown(caplog):
     with warnings.catch_warnings():
-        quiet_lightning()
+        filter_lightning_messages()
     logger = logging.getLogger("lightning.pytorch.utilities.rank_zero")
     with caplog.at_level(logging.INFO, logger.name):
         logger.info("GPU available: False, used: False")

@@ -9,10 +9,10 @@ from torch import Tensor
 from lightning_rl.models.model import Model
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["Delegating"]
+__all__ = ["ModelWrapper"]
 
 
-class Delegating:
+class ModelWrapper:
     """Mixed into a `Model` that keeps another one as `wrapped`.
 
     Attributes:

@@ -59,11 +59,9 @@ def space_from_json(written: Mapping[str, Any]) -> Space[Any]:
     if kind == "Discrete":
         return spaces.Discrete(written["n"], start=written["start"], dtype=dtype.type)
     if kind == "MultiDiscrete":
-        nvec, start = (_expanded(written[name], shape, dtype) for name in ("nvec", "start"))
+        nvec, start = (_expand(written[name], shape, dtype) for name in ("nvec", "start"))
         return spaces.MultiDiscrete(nvec, dtype=dtype.type, start=start)
-    return spaces.Box(
-        _expanded(written["low"], shape, dtype), _expanded(written["high"], shape, dtype), shape, dtype.type
-    )
+    return spaces.Box(_expand(written["low"], shape, dtype), _expand(written["high"], shape, dtype), shape, dtype.type)
 
 
 def _compact(values: np.ndarray) -> Any:
@@ -72,7 +70,7 @@ def _compact(values: np.ndarray) -> Any:
     return flat[0] if flat and all(value == flat[0] for value in flat) else flat
 
 
-def _expanded(values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+def _expand(values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     if math.prod(shape) > MOST_ENTRIES:
         raise UnsupportedSpaceError(f"written-down space has shape {list(shape)}: more than {MOST_ENTRIES} entries")
     return np.full(shape, values, dtype) if np.isscalar(values) else np.array(values, dtype).reshape(shape)

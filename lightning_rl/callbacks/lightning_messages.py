@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 
-__all__ = ["quiet_lightning"]
+__all__ = ["filter_lightning_messages"]
 
 # Each filter names one message and why it does not apply.
 WARNINGS = (
@@ -35,7 +35,7 @@ class Unwanted(logging.Filter):
         return not any(message in text for message in MESSAGES)
 
 
-def quiet_lightning() -> None:
+def filter_lightning_messages() -> None:
     """Silence exactly the messages listed above; safe to call again."""
     for message in WARNINGS:
         warnings.filterwarnings("ignore", message=message)

@@ -15,13 +15,13 @@ from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError
 from lightning_rl.version import __version__
 
-__all__ = ["SameConfig", "differences"]
+__all__ = ["RankConfigCheck", "differences"]
 
 VERSIONS = {"lightning_rl": __version__, "lightning": lightning.__version__, "torch": str(torch.__version__)}
 SHOWN = 5  # differing keys in the message
 
 
-class SameConfig(Callback):
+class RankConfigCheck(Callback):
     """Compares a digest of the configuration, and of the packages' versions, over all ranks before anything is learned.
 
     Args:

@@ -12,7 +12,7 @@ from lightning_rl.models.model import Model
 from lightning_rl.models.recurrent import PreviousSteps, RecurrentModel, RecurrentNetwork
 from lightning_rl.ranges import Range, Width
 
-__all__ = ["MemoryConfig", "memory_of", "with_memory"]
+__all__ = ["MemoryConfig", "add_memory", "memory_kind"]
 
 Cells = Annotated[int, Range(1, 8192)]
 Steps = Annotated[int, Range(0, 65_536)]
@@ -42,7 +42,7 @@ class MemoryConfig:
     attention_use_n_prev_rewards: Steps = 0
 
 
-def memory_of(config: Mapping[str, Any]) -> str | None:
+def memory_kind(config: Mapping[str, Any]) -> str | None:
     """Which memory a config asks for: "lstm", "gru", "attention" or `None`.
 
     Raises:
@@ -54,7 +54,7 @@ def memory_of(config: Mapping[str, Any]) -> str | None:
     return asked[0].removeprefix("use_") if asked else None
 
 
-def with_memory(config: Mapping[str, Any], wrapped: Model, num_outputs: int, free: Mapping[str, Any]) -> Model:
+def add_memory(config: Mapping[str, Any], wrapped: Model, num_outputs: int, free: Mapping[str, Any]) -> Model:
     """The memory that `config` asks for behind `wrapped`, whose outputs are its features.
 
     Args:
@@ -66,7 +66,7 @@ def with_memory(config: Mapping[str, Any], wrapped: Model, num_outputs: int, fre
     Raises:
         ConfigError: the wrapped model has state.
     """
-    kind = memory_of(config)
+    kind = memory_kind(config)
     if isinstance(wrapped, RecurrentModel) or wrapped.get_initial_state():
         raise ConfigError(
             f"model.use_{kind}=true puts memory behind {type(wrapped).__name__}, which has its own: set it to false"

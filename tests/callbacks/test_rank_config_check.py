@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightning_rl.callbacks.same_config import differences, leaves
+from lightning_rl.callbacks.rank_config_check import differences, leaves
 
 
 def test_only_the_keys_that_differ_are_named_with_the_ranks_of_each_value() -> None:

@@ -13,10 +13,10 @@ from lightning_rl.models.layers import ActionHead, ValueHead
 from lightning_rl.models.model import LastForward, Model
 from lightning_rl.models.preprocessors import Preprocessor
 
-__all__ = ["EncodedModel"]
+__all__ = ["EncoderModel"]
 
 
-class EncodedModel(Model):
+class EncoderModel(Model):
     """An encoder with heads for outputs and values; a subclass says in `encoder_inputs` what the encoder reads.
 
     Args:

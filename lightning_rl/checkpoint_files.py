@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from lightning_rl.errors import CheckpointError
+from lightning_rl.renamed_paths import current_path, with_current_paths
 from lightning_rl.trust import check_bounded
 from lightning_rl.version import __version__
 
@@ -185,6 +186,7 @@ def migrate_checkpoint(checkpoint: dict[str, Any], path: Any) -> dict[str, Any]:
     _check_lightning(checkpoint.get("pytorch-lightning_version"), path)
     for older in range(schema, SCHEMA):
         MIGRATIONS[older](checkpoint)
+    _rename_paths(checkpoint)
     checkpoint.update(version_entry())
     return checkpoint
 
@@ -201,6 +203,18 @@ def _check_lightning(version: Any, path: Any) -> None:
             f"checkpoint {path} was written with Lightning {version}; this version of lightning_rl restores those of "
             f"Lightning {oldest} up to {LIGHTNINGS}.x: load it with the versions that wrote it"
         )
+
+
+def _rename_paths(checkpoint: dict[str, Any]) -> None:
+    """Replace import paths of earlier versions in the config and in the description of the policy, in place."""
+    if isinstance(checkpoint.get("config"), Mapping):
+        checkpoint["config"] = with_current_paths(checkpoint["config"])
+    policy = checkpoint.get("policy")
+    if isinstance(policy, dict):
+        if isinstance(policy.get("class"), str):
+            policy["class"] = current_path(policy["class"])
+        if isinstance(policy.get("kwargs"), Mapping):
+            policy["kwargs"] = with_current_paths(policy["kwargs"], "policy")
 
 
 def _from_0(checkpoint: dict[str, Any]) -> None:

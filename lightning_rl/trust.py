@@ -23,7 +23,16 @@ from typing import Any
 
 from lightning_rl.errors import ConfigError, looked_at_first, named_here, note_name, object_at
 
-__all__ = ["PLACES", "VARIABLE", "FileTrust", "check_bounded", "packages_named", "trust_names", "trusted_prefixes"]
+__all__ = [
+    "PLACES",
+    "VARIABLE",
+    "FileTrust",
+    "check_bounded",
+    "names_code",
+    "packages_named",
+    "trust_names",
+    "trusted_prefixes",
+]
 
 VARIABLE = "LIGHTNING_RL_TRUST"
 
@@ -302,6 +311,11 @@ def packages_named(content: Mapping[str, Any]) -> list[str]:
     named = [(path, _kind_at(key)) for key, path in _leaves(content) if isinstance(path, str)]
     strange = {_top(path) for path, kind in named if kind and _is_path(path, kind) and not _under(path, kind.homes)}
     return sorted(strange - sys.stdlib_module_names)
+
+
+def names_code(key: str) -> bool:
+    """Whether the value at a dotted key of a config is the name of a class or function."""
+    return _kind_at(key) is not None
 
 
 def trust_names(value: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from lightning_rl.errors import ConfigError, SaveError
+from lightning_rl.renamed_paths import with_current_paths
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now
 from lightning_rl.trust import check_bounded
@@ -69,7 +70,7 @@ def read_config(run_dir: Path) -> dict[str, Any]:
         raise ConfigError(f"{file} is damaged (it has no {missing[0] if missing else 'run_dir'}): {remedy}")
     if text.startswith(HEAD) and not text.endswith("\n...\n"):
         raise ConfigError(f"{file} is damaged (its end is missing): {remedy}")
-    return relocate(config, run_dir)
+    return relocate(with_current_paths(config), run_dir)
 
 
 def relocate(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
@@ -109,7 +110,7 @@ def write_config(config: Mapping[str, Any], run_dir: Path, env_steps: int = 0) -
     file = run_dir / CONFIG_FILE
     try:
         if file.exists():
-            before = yaml.safe_load(file.read_text(encoding="utf-8"))
+            before = with_current_paths(yaml.safe_load(file.read_text(encoding="utf-8")))
             if before == yaml.safe_load(text):
                 return
             _record(run_dir / HISTORY_FILE, changes(before, config, run_dir), env_steps)

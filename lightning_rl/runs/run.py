@@ -27,6 +27,7 @@ from lightning_rl.errors import (
     import_object,
     no_such_key,
 )
+from lightning_rl.renamed_paths import with_current_paths
 from lightning_rl.run_directory.checkpoints import has_checkpoint
 from lightning_rl.run_directory.config_file import CONFIG_FILE, changes, read_config
 from lightning_rl.run_directory.lock import LOCK_FILE, RunLock, refuse_live_run
@@ -425,7 +426,7 @@ def check_same_run(
             f"--checkpoint {checkpoint} is no file of {run_dir / 'checkpoints'}: resume the run that wrote it, or take "
             "it all the same with --force"
         )
-    theirs = content.get("config") if isinstance(content, dict) else None
+    theirs = with_current_paths(content.get("config")) if isinstance(content, dict) else None
     if not isinstance(theirs, dict) or not isinstance(theirs.get("run_dir"), str):
         return  # of the time when checkpoints held no config
     told = tuple(prefix for key in ("run_dir", *typed) for prefix in (key, f"policy.{key}"))

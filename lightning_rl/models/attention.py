@@ -18,7 +18,7 @@ __all__ = ["GRUGate", "RelativeAttention", "TransformerNetwork", "TransformerUni
 
 
 class TransformerNetwork(Wrapper):
-    """Gated transformer units behind another model; what each unit read before is its memory.
+    """Gated transformer units behind another model; the inputs that each unit read in earlier steps are its memory.
 
     Every step attends to itself and to at most `memory` steps before it, in acting and in learning alike, so both give
     the same outputs; steps before the episode's start are masked. Memories carry no gradient.
@@ -28,8 +28,8 @@ class TransformerNetwork(Wrapper):
         num_units: gated units one behind the other.
         dim: width between the units.
         num_heads, head_dim: of the attention in each unit.
-        memory_inference: how many steps back a step of acting sees.
-        memory_training: how many in learning; with another number the two see different things.
+        memory_inference: number of earlier steps that acting attends to.
+        memory_training: the same for learning; another number than for acting gives other outputs.
         mlp_dim: hidden width of the position-wise MLP.
         gate_bias: first bias of the gates, > 0: a unit starts as (nearly) the identity.
     """
@@ -101,7 +101,7 @@ class TransformerUnit(nn.Module):
         self.attention_gate, self.mlp_gate = GRUGate(dim, gate_bias), GRUGate(dim, gate_bias)
 
     def forward(self, x: Tensor, memory: Tensor, distance: Tensor, visible: Tensor) -> Tensor:
-        """`x [S, L, dim]` and its memory `[S, M, dim]` → `[S, L, dim]`; the rest as `RelativeAttention`."""
+        """`x [S, L, dim]`, memory `[S, M, dim]` → `[S, L, dim]`; `distance` and `visible` as in `RelativeAttention`."""
         keys = self.attention_norm(torch.cat([memory, x], dim=1))
         queries = keys[:, memory.shape[1] :]
         x = self.attention_gate(x, self.attention(queries, keys, distance, visible).relu())
@@ -109,7 +109,7 @@ class TransformerUnit(nn.Module):
 
 
 class RelativeAttention(nn.Module):
-    """Multi-head attention that knows how far back a key is. Dai et al. 2019, arXiv:1901.02860, section 3.3.
+    """Multi-head attention with relative positions. Dai et al. 2019, arXiv:1901.02860, section 3.3.
 
     Args:
         dim: width of queries and keys.
@@ -126,7 +126,7 @@ class RelativeAttention(nn.Module):
         self.position_bias = nn.Parameter(torch.zeros(num_heads, head_dim))  # and v
 
     def forward(self, queries: Tensor, keys: Tensor, distance: Tensor, visible: Tensor) -> Tensor:
-        """What each query reads from the keys.
+        """The attention output of each query.
 
         Args:
             queries: `[S, L, dim]`.
@@ -153,7 +153,7 @@ class RelativeAttention(nn.Module):
 
 
 class GRUGate(nn.Module):
-    """Joins a branch to the stream as a GRU joins its input to its state (section 3.2 of the GTrXL paper).
+    """Combines a branch with the stream by the equations of a GRU (section 3.2 of the GTrXL paper).
 
     Args:
         dim: width of both.

@@ -1,4 +1,4 @@
-"""From spaces and a model config to the preprocessor, the action distribution and the model: once, never per step."""
+"""Chooses the preprocessor, the action distribution and the model for given spaces and a model config."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class ModelConfig(MemoryConfig):
     fcnet_hiddens: Hiddens = (64, 64)
     fcnet_activation: Activation | None = "tanh"
     fcnet_weights_initializer: Literal["orthogonal", "normc", "default"] = "orthogonal"
-    conv_filters: ConvFilters | None = None  # [[out_channels, kernel, stride], …]; None: found for the image size
+    conv_filters: ConvFilters | None = None  # [[out_channels, kernel, stride], …]; None: chosen by image size
     conv_activation: Activation | None = "relu"
     conv_residual_channels: Sequence[Channels] | None = None  # widths of IMPALA's residual stacks
-    post_fcnet_hiddens: Hiddens | None = None  # None: 128 to 512 behind found convolutions, 256 behind a Dict's parts
+    post_fcnet_hiddens: Hiddens | None = None  # None: 128 to 512 behind default convolutions, 256 behind a Dict's parts
     post_fcnet_activation: Activation | None = "relu"
-    free_log_std: bool = False  # log σ of Gaussian actions: parameters instead of functions of the observation
-    log_std_init: LogStd = 0.0  # their first value
+    free_log_std: bool = False  # log σ of Gaussian actions are parameters, not functions of the observation
+    log_std_init: LogStd = 0.0  # initial value of log σ
     log_std_clip_param: Positive = 20.0  # log σ stays within ± this
     no_final_linear: bool = False
     layer_norm: bool = False  # before the activation of every fully connected hidden layer
@@ -82,7 +82,7 @@ VISION_KEYS = (*SHARED_KEYS, "conv_filters", "conv_activation", "conv_residual_c
 
 
 def model_config(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """`MODEL_DEFAULTS` with the `given` keys put in.
+    """`MODEL_DEFAULTS`, updated with the `given` keys.
 
     Raises:
         ConfigError: a key is unknown, or its value does not fit.
@@ -91,7 +91,10 @@ def model_config(given: Mapping[str, Any] | None = None) -> dict[str, Any]:
 
 
 class ModelCatalog:
-    """Built-in and registered models, action distributions and preprocessors."""
+    """Registers and looks up models, action distributions and preprocessors.
+
+    `register_…` gives a custom class a name; `get_…` builds the custom or built-in object for given spaces.
+    """
 
     _models: ClassVar[dict[str, Any]] = {}
     _dists: ClassVar[dict[str, Any]] = {
@@ -109,29 +112,29 @@ class ModelCatalog:
     # -- registration ------------------------------------------------------------------------------------------------
     @classmethod
     def register_custom_model(cls, name: str, model_class: type[Model]) -> None:
-        """Let `custom_model: name` mean this class, here and in the processes of workers."""
+        """Register a model under a name for `custom_model`, in this process and in those of workers."""
         cls._models[name] = check_class(model_class, Model, "custom_model", name, ("forward",))
 
     @classmethod
     def register_custom_action_dist(cls, name: str, dist_class: type[ActionDistribution]) -> None:
-        """Let `custom_action_dist: name` mean this class, here and in the processes of workers."""
+        """Register an action distribution under a name for `custom_action_dist`, here and in worker processes."""
         cls._dists[name] = check_class(dist_class, ActionDistribution, "custom_action_dist", name, DIST_METHODS)
 
     @classmethod
     def register_custom_preprocessor(cls, name: str, preprocessor_class: type[Preprocessor]) -> None:
-        """Let `custom_preprocessor: name` mean this class, here and in the processes of workers."""
+        """Register a preprocessor under a name for `custom_preprocessor`, here and in the processes of workers."""
         cls._preprocessors[name] = check_class(
             preprocessor_class, Preprocessor, "custom_preprocessor", name, ("_init_shape",)
         )
 
     @classmethod
     def registered_classes(cls) -> dict[str, dict[str, Any]]:
-        """Everything that has a name here, for `register_all` in another process."""
+        """All registered classes, as `register_all` takes them in another process."""
         return {"models": dict(cls._models), "dists": dict(cls._dists), "preprocessors": dict(cls._preprocessors)}
 
     @classmethod
     def register_all(cls, names: Mapping[str, Mapping[str, Any]]) -> None:
-        """Take over what `registered_classes` gave in another process."""
+        """Register the classes that `registered_classes` returned in another process."""
         cls._models.update(names["models"])
         cls._dists.update(names["dists"])
         cls._preprocessors.update(names["preprocessors"])
@@ -139,11 +142,11 @@ class ModelCatalog:
     # -- look-up -----------------------------------------------------------------------------------------------------
     @classmethod
     def get_preprocessor(cls, obs_space: Space[Any], config: Mapping[str, Any] | None = None) -> Preprocessor:
-        """The preprocessor of a space: the built-in one, or `custom_preprocessor`.
+        """Build the preprocessor of an observation space: `custom_preprocessor`, or the built-in one.
 
         Raises:
             UnsupportedSpaceError: no built-in one takes the space.
-            ConfigError: the custom one is not there, or breaks its contract.
+            ConfigError: the custom one does not exist, or breaks its contract.
         """
         config = model_config(config)
         custom = config["custom_preprocessor"]
@@ -161,16 +164,16 @@ class ModelCatalog:
         config: Mapping[str, Any] | None = None,
         policy_space: Space[Any] | None = None,
     ) -> tuple[DistFactory, int]:
-        """What makes the distribution, called with `(inputs, model, mask)`, and how many inputs per row it takes.
+        """A factory of the action distribution, called with `(inputs, model, mask)`, and the number of inputs per row.
 
         Args:
             action_space: of one environment.
             config: of the model.
-            policy_space: that the policy acts in (`ActionTransform.policy_space`); `None`: the environment's.
+            policy_space: space of the policy's actions (`ActionTransform.policy_space`); `None`: the environment's.
 
         Raises:
             UnsupportedSpaceError: no built-in distribution takes the space, or the custom one does not.
-            ConfigError: the custom one is not there, or breaks its contract.
+            ConfigError: the custom one does not exist, or breaks its contract.
         """
         config = model_config(config)
         named = cls._named_dist(config)
@@ -190,19 +193,21 @@ class ModelCatalog:
     def get_model(
         cls, obs_space: Space[Any], action_space: Space[Any], num_outputs: int, config: Mapping[str, Any] | None = None
     ) -> Model:
-        """The model: `custom_model`, or the built-in one for the observations.
+        """Build the model: `custom_model`, or the built-in one for the observations.
 
-        That is `VisionNetwork` for an image, `ComplexInputNetwork` for a Dict or Tuple that holds one and
+        The built-in one is `VisionNetwork` for an image, `ComplexInputNetwork` for a Dict or Tuple that contains one,
+        and
         `FullyConnectedNetwork` for everything else.
 
-        With `use_lstm`, `use_gru` or `use_attention` that model makes features (a custom one as many as the last of
-        `fcnet_hiddens` says), and the memory stands between them and the heads.
+        With `use_lstm`, `use_gru` or `use_attention` the model computes features (a custom model as many as the last
+        entry
+        of `fcnet_hiddens`), and a recurrent model or transformer between them and the heads computes the outputs.
 
-        `num_outputs=0` makes features without heads, as many as the model's `num_outputs` then says.
+        With `num_outputs=0` the model has no heads and returns features; its `num_outputs` is then their number.
 
         Raises:
             UnsupportedSpaceError: no built-in model takes the observations.
-            ConfigError: a setting does not fit, or the custom model is not there or breaks its contract.
+            ConfigError: a setting does not fit, or the custom model does not exist or breaks its contract.
         """
         config = model_config(config)
         preprocessor = cls.get_preprocessor(obs_space, config) if config["custom_preprocessor"] is not None else None

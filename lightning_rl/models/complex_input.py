@@ -22,20 +22,22 @@ PARTS_POST_HIDDENS = (256,)
 
 
 class ComplexInputNetwork(EncoderModel):
-    """Each part of the observation through an encoder of its own, their features side by side, then shared layers.
+    """Encodes each part of the observation by itself, concatenates the features, and applies shared layers.
 
-    Images come from "obs" and stay as they are until they are on the device; everything else comes from "obs_flat",
-    which here is made of the other parts only. So an observation filter normalises vectors and never meets a pixel.
+    Images are read from "obs" and keep their dtype until they are on the device; all other parts are read from
+    "obs_flat",
+    which contains no images here. So an observation filter normalises vectors only, never pixels.
 
     Args:
         obs_space, action_space, num_outputs: as `Model`; `num_outputs=0` makes a feature extractor.
         fcnet_hiddens: widths of the layers of each part that is no image (discrete parts are one-hot vectors).
         fcnet_activation: of these layers.
         fcnet_weights_initializer: as `initialise`.
-        conv_filters, conv_activation, conv_residual_channels: as `ImageEncoder`, for each image; behind found filters
+        conv_filters, conv_activation, conv_residual_channels: as `ImageEncoder`, for each image; behind default filters
             and residual stacks each image has its own fully connected layer, with `conv_activation`.
-        post_fcnet_hiddens: widths of the layers behind all parts; `None`: 256. Without any, outputs are sums of what
-            each part says alone.
+        post_fcnet_hiddens: widths of the layers behind all parts; `None`: 256. With an empty list the outputs are sums
+            of
+            one linear function per part.
         post_fcnet_activation: of these.
         layer_norm: as `MLP`, in all fully connected layers.
         heads: no_final_linear, vf_share_layers, free_columns and free_init of `EncoderModel`.
@@ -109,11 +111,11 @@ class ComplexInputNetwork(EncoderModel):
 
 
 class PartsEncoder(nn.Module):
-    """Encoders side by side, and layers behind them.
+    """Encoders side by side, and layers on their concatenated features.
 
     Args:
         parts: one encoder per part of the observation.
-        post: what reads their concatenated features.
+        post: the layers on the concatenated features.
     """
 
     def __init__(self, parts: Sequence[ImageEncoder | MLP], post: MLP) -> None:

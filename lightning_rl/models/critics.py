@@ -1,4 +1,4 @@
-"""Several Q-functions as one: what SAC, TD3 and their relatives judge actions with."""
+"""Ensembles of Q-functions, with which SAC, TD3 and related algorithms evaluate actions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["CriticEnsemble", "ParallelMLP"]
 
 
 class ParallelMLP(FastAttributes):
-    """`count` MLPs of one shape side by side: a layer of all of them is one batched matrix product.
+    """`count` MLPs of the same shape, computed together: each layer is one batched matrix product.
 
     Args:
         count: K, how many.
@@ -31,7 +31,7 @@ class ParallelMLP(FastAttributes):
         outputs: width of the output.
         activation: of the hidden layers; one of `ACTIVATIONS`.
         initializer: as in `initialise`; each network draws its own first weights.
-        layer_norm: normalise what each hidden layer makes, before its activation.
+        layer_norm: normalise the output of each hidden layer, before its activation.
         dropout: chance of a hidden unit to be left out in train mode.
     """
 
@@ -62,7 +62,7 @@ class ParallelMLP(FastAttributes):
         self.norms = nn.ParameterList()  # scale and shift of each hidden layer
         for width in hiddens if layer_norm else ():
             self.norms.append(nn.Parameter(torch.stack([torch.ones(count, 1, width), torch.zeros(count, 1, width)])))
-        # Beside the lists, from which taking a parameter costs as much as a small product.
+        # Kept outside the ParameterLists too: looking up a parameter there costs as much as a small matrix product.
         self._layers = list(zip(self.weights, self.biases, strict=True))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -90,8 +90,8 @@ class CriticEnsemble(FastAttributes):
         obs_space, action_space: of one environment.
         config: of the model, as the policy's own; `fcnet_hiddens` are the MLPs' hidden layers.
         count: K.
-        action_size: width A of the actions that are judged; 0: the Q-values of all discrete actions come out.
-        outputs: numbers for each state and action.
+        action_size: width A of the actions; 0: the critic returns the Q-values of all discrete actions.
+        outputs: numbers per state and action.
         dropout: as `ParallelMLP`.
     """
 
@@ -129,7 +129,7 @@ class CriticEnsemble(FastAttributes):
         )
 
     def forward(self, input_dict: Mapping[str, Any], actions: Tensor | None = None) -> Tensor:
-        """Q-values `[K, N]`, or `[K, N, outputs]` where an ensemble gives several.
+        """Q-values `[K, N]`, or `[K, N, outputs]` with several `outputs`.
 
         Args:
             input_dict: as a model's.

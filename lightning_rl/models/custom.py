@@ -1,4 +1,4 @@
-"""Checks what users plug into the catalog, so that a broken contract is one clear error before training starts."""
+"""Resolves and checks custom classes of a model config, so that a broken contract fails before training starts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def custom_model(
     arguments: tuple[Any, ...],
     preprocessor: Preprocessor | None,
 ) -> Model:
-    """The model that `config` names, made and tried once.
+    """Build the custom model that `config` names, and try it on two rows.
 
     Args:
         registry: registered models by name.
@@ -46,7 +46,8 @@ def custom_model(
         preprocessor: the custom one, if there is one.
 
     Raises:
-        ConfigError: it is not there, does not take the keywords, or gives back something else than the contract says.
+        ConfigError: the class does not exist, does not take the keywords, or returns something else than the contract
+            says.
     """
     named = config["custom_model"]
     key = "model.custom_model"
@@ -62,7 +63,7 @@ def custom_model(
     try:
         model = model_class(*arguments, **keywords)
     except TypeError as error:
-        if any(f"unexpected keyword argument {name!r}" in str(error) for name in keywords):  # a base refused it
+        if any(f"unexpected keyword argument {name!r}" in str(error) for name in keywords):  # a base class refused it
             raise ConfigError(_refusal(model_class, keywords, error)) from error
         raise
     if preprocessor is not None and getattr(model, "preprocessor", None) is not preprocessor:
@@ -82,9 +83,9 @@ def _refusal(model_class: type, keywords: Mapping[str, Any], error: TypeError) -
 
 
 def _with_model_config(model_class: Any, config: Mapping[str, Any], keywords: dict[str, Any]) -> dict[str, Any]:
-    """The keywords, and the whole config for a class that asks for `model_config` (and `name`).
+    """The keywords for a custom model; a class with a `model_config` (and `name`) parameter gets the whole config, too.
 
-    As the config holds "custom_model_config" too, such a class need not take these keywords one by one.
+    "custom_model_config" is part of that config, so such a class need not take these keywords one by one.
     """
     takes = inspect.signature(model_class).parameters
     if "model_config" not in takes or "model_config" in keywords:
@@ -98,7 +99,7 @@ def _with_model_config(model_class: Any, config: Mapping[str, Any], keywords: di
 
 
 def _check_forward(model: Model) -> None:
-    """Two rows through a custom model, so that a broken contract is named before training starts."""
+    """Run two rows through a custom model, so that a broken contract is found before training starts."""
     name, training = f"custom_model {type(model).__name__}", model.training
     model.eval()
     obs = pack_leaves(model.obs_space, iter([_two_rows(leaf) for _, leaf in leaf_spaces(model.obs_space)]))
@@ -136,7 +137,7 @@ def _two_rows(leaf: Space[Any]) -> Tensor:
 
 
 def resolve_class(named: Any, registry: Mapping[str, Any], key: str) -> Any:
-    """What `named` (a registered name, an import path, or the class itself) means.
+    """The class for `named`, which is a registered name, an import path, or the class itself.
 
     Raises:
         ConfigError: neither registered nor importable; `key` is the config key that named it.
@@ -155,17 +156,17 @@ def resolve_class(named: Any, registry: Mapping[str, Any], key: str) -> Any:
 
 
 def is_model(found: Any) -> bool:
-    """Whether a class has all that a `Model` has without being one (mixed from a module and something else)."""
+    """Whether a class has all methods of a `Model` without deriving from it (an `nn.Module` with a mixin)."""
     return issubclass(found, nn.Module) and all(
         hasattr(found, name) for name in (*vars(Model), *Model.__annotations__) if not name.startswith("_")
     )
 
 
 def check_class(found: Any, base: type[Any], key: str, named: Any, methods: tuple[str, ...]) -> Any:
-    """`found`, when it is a subclass of `base` that defines `methods`.
+    """Return `found` if it is a subclass of `base` that defines `methods`.
 
     Raises:
-        ConfigError: it is not; names the config `key`, what was `named` there, and what is missing.
+        ConfigError: it is not; names the config `key`, its value `named`, and what is missing.
     """
     if not (isinstance(found, type) and (issubclass(found, base) or (base is Model and is_model(found)))):
         raise ConfigError(

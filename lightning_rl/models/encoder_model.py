@@ -1,4 +1,4 @@
-"""What models with an encoder of their own have in common: the heads, and whether the value shares the encoder."""
+"""Base class of models with an encoder: adds heads for outputs and values, with a shared or a second encoder."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ __all__ = ["EncoderModel"]
 
 
 class EncoderModel(Model):
-    """An encoder with heads for outputs and values; a subclass says in `encoder_inputs` what the encoder reads.
+    """An encoder with heads for outputs and values; a subclass defines the encoder's input in `encoder_inputs`.
 
     Args:
-        obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor, whose
-            outputs are what the encoder makes (`num_outputs` then is its width), without values.
-        make_encoder: makes a module with a `size`, the width of its output, whose last layers have the given widths.
-        post_fcnet_hiddens: these widths.
+        obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor that
+            returns the encoder's output (`num_outputs` is then its width) and has no values.
+        make_encoder: called with widths; returns a module whose last layers have these widths, with its output width as
+            `size`.
+        post_fcnet_hiddens: the widths.
         initializer: of the heads, see `initialise`.
         no_final_linear: the last of these layers is the output, with its activation: its width becomes `num_outputs`.
         vf_share_layers: one encoder for policy and value, instead of one each.
         free_columns, free_init: as `ActionHead`.
 
     Raises:
-        ConfigError: `no_final_linear` without a layer that could be the output.
+        ConfigError: `no_final_linear` with no layer that could be the output.
     """
 
     def __init__(
@@ -70,13 +71,13 @@ class EncoderModel(Model):
         self._last = LastForward()
 
     def encoder_inputs(self, input_dict: Mapping[str, Any]) -> Any:
-        """What the encoder reads."""
+        """The input of the encoder."""
         raise NotImplementedError  # abstract
 
     def forward(
         self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Outputs `[N, num_outputs]`; the value's own encoder runs when it is asked for."""
+        """Outputs `[N, num_outputs]`; a separate encoder for values runs only in `value_function`."""
         read = self.encoder_inputs(input_dict)
         features = self.encoder(read)
         self._last.features = features if self.value_encoder is None else read
@@ -85,7 +86,7 @@ class EncoderModel(Model):
     def value_function(self) -> Tensor:
         """Values `[N]` of the last forward."""
         if self.value_head is None:
-            return super().value_function()  # an error: it makes features
+            return super().value_function()  # an error: a feature extractor has no values
         last = self._last.get()
         return self.value_head(last if self.value_encoder is None else self.value_encoder(last))
 

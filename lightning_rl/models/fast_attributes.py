@@ -1,4 +1,4 @@
-"""Submodules that are found as quickly as other attributes."""
+"""A module class with fast access to its submodules."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ NUMBERS = (int, float, bool)
 class FastAttributes(nn.Module):
     """A module whose submodules also are ordinary attributes.
 
-    `nn.Module` finds them by `__getattr__`, after everything else has failed: 0.7 µs each time, which is a tenth of
-    what acting in one environment costs. Whoever swaps submodules by assignment, as one does, notices nothing; the
-    dictionary `_modules` must not be written to directly (dynamic quantisation does so: assign its modules anew). A
-    number that takes a number's place is set at once, too: `nn.Module` first asks five times what it might be.
+    `nn.Module` finds submodules in `__getattr__`, after everything else has failed: 0.7 µs each time, a tenth of the
+    cost
+    of acting in one environment. Replacing a submodule by assignment works as usual; writing to the dictionary
+    `_modules`
+    directly (as dynamic quantisation does) is not noticed: assign such modules again. Replacing a number by a number is
+    fast, too: `nn.Module` would first test five times for other types.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -26,7 +28,7 @@ class FastAttributes(nn.Module):
             own[name] = value
             return
         super().__setattr__(name, value)
-        if name in own.get("_modules", ()):  # also where `None` takes a module's place
+        if name in own.get("_modules", ()):  # also if `None` replaces a module
             own[name] = value
 
     def add_module(self, name: str, module: nn.Module | None) -> None:

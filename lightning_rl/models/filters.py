@@ -1,7 +1,8 @@
-"""Running statistics of observations and returns, exact, mergeable, and saved with the policy.
+"""Running statistics of observations and returns: exact, mergeable over processes, and saved with the policy.
 
-What is recorded is raw: filters belong to the policy, so a replayed, loaded or exported policy never meets old
-statistics. Statistics are frozen while a rollout is collected and learned from, and updated once per iteration.
+Observations and rewards are recorded raw. Filters belong to the policy, so replayed or loaded data are always filtered
+by its current statistics. Statistics stay frozen during a rollout and the learning on it, and change once per
+iteration.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class RunningMoments(nn.Module):
         size: entries per vector.
 
     Attributes:
-        news: `None`, or a list that whatever is merged is added to, for a copy elsewhere.
+        news: `None`, or a list to which all merged moments are appended, for a copy in another process.
     """
 
     count: Tensor
@@ -57,15 +58,15 @@ class RunningMoments(nn.Module):
 
     @property
     def variance(self) -> Tensor:
-        """Population variance `[size]`; 1 until two rows were seen."""
+        """Population variance `[size]`; 1 for fewer than two rows."""
         return self.m2 / self.count if float(self.count) > 1 else torch.ones_like(self.m2)
 
     @torch.no_grad()
     def update(self, batch: Tensor) -> None:
-        """Add the rows `[N, size]`; under `torch.distributed` those of every rank, in rank order, so that all agree.
+        """Add the rows `[N, size]`; under `torch.distributed` those of all ranks, in rank order, with equal results.
 
         Raises:
-            NonFiniteError: a row is NaN or infinite; the statistics are as before.
+            NonFiniteError: a row is NaN or infinite; the statistics are unchanged.
         """
         rows = batch.detach().to(torch.float64).reshape(-1, len(self.mean))
         finite = torch.isfinite(rows).all(1)
@@ -92,7 +93,7 @@ class RunningMoments(nn.Module):
         self.count.copy_(total)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RunningMoments:
-        """Move between devices, but stay float64 when a policy is turned into half precision."""
+        """Move between devices, but keep float64 if a policy is converted to half precision."""
         for name, buffer in list(self._buffers.items()):
             assert buffer is not None
             moved = fn(buffer)
@@ -108,7 +109,7 @@ def moments(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def gather_moments(count: Tensor, mean: Tensor, m2: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """The moments of every rank in rank order, so that their sum is the same on all; alone, the own ones."""
+    """The moments of all ranks in rank order, so that all ranks add them up alike; without ranks only the own ones."""
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
         return [(count, mean, m2)]
@@ -119,7 +120,7 @@ def gather_moments(count: Tensor, mean: Tensor, m2: Tensor) -> list[tuple[Tensor
 
 
 class NoFilter(nn.Module):
-    """Observations as they are."""
+    """The identity filter."""
 
     def forward(self, x: Tensor) -> Tensor:
         """`x`."""
@@ -127,7 +128,7 @@ class NoFilter(nn.Module):
 
 
 class MeanStdFilter(nn.Module):
-    """Normalises to mean 0 and deviation 1 by frozen running statistics; the identity until the first update.
+    """Normalises to mean 0 and deviation 1 by frozen running statistics; the identity before the first update.
 
     Args:
         size: entries per vector.
@@ -144,7 +145,7 @@ class MeanStdFilter(nn.Module):
         super().__init__()
         self.clip, self.std_floor = clip, std_floor
         self.moments = RunningMoments(size)
-        # What acting reads, in its own precision: two operations and a clamp.
+        # Used in acting, stored in float32: two operations and a clamp.
         self.register_buffer("shift", torch.zeros(size))
         self.register_buffer("scale", torch.ones(size))
         self.register_buffer("low", torch.tensor(-torch.inf))
@@ -159,19 +160,19 @@ class MeanStdFilter(nn.Module):
         """Add the rows of `x [N, size]` where `mask [N]` is True, and freeze the new statistics.
 
         Raises:
-            NonFiniteError: a row is NaN or infinite; nothing has changed.
+            NonFiniteError: a row is NaN or infinite; the statistics are unchanged.
         """
         self.moments.update(x if mask is None else x[mask])
         self.freeze()
 
     @torch.no_grad()
     def merge(self, count: float, mean: Tensor, m2: Tensor) -> None:
-        """Add another's moments (see `RunningMoments.merge`), and freeze the new statistics."""
+        """Add moments from elsewhere (see `RunningMoments.merge`), and freeze the new statistics."""
         self.moments.merge(count, mean, m2)
         self.freeze()
 
     def freeze(self) -> None:
-        """Normalise by the running statistics as they are now."""
+        """From now on normalise by the current running statistics."""
         if float(self.moments.count) == 0:
             return
         self.shift.copy_(self.moments.mean)
@@ -183,11 +184,11 @@ class MeanStdFilter(nn.Module):
 def make_observation_filter(
     name: str, observation_space: Space[Any], preprocessor: Preprocessor
 ) -> NoFilter | MeanStdFilter:
-    """The filter that "obs_flat" goes through: "none" or "mean_std".
+    """The filter for "obs_flat": "none" or "mean_std".
 
     Raises:
         ConfigError: `name` is unknown.
-        UnsupportedSpaceError: "mean_std", but "obs_flat" holds an image, or nothing: pixels are scaled by the models.
+        UnsupportedSpaceError: "mean_std" where "obs_flat" holds an image or is empty: models scale pixels themselves.
     """
     if name == "none":
         return NoFilter()
@@ -212,16 +213,17 @@ def make_observation_filter(
 
 
 def _preprocessed_space(preprocessor: Preprocessor) -> Space[Any]:
-    """What a preprocessor's numbers are: a flattened image still is one."""
+    """The space whose values a preprocessor's numbers are: a flattened image still consists of pixels."""
     flattened = isinstance(preprocessor, FlattenPreprocessor)
     return preprocessor.obs_space if flattened else preprocessor.observation_space
 
 
 class RunningReturns:
-    """Discounted returns of the steps so far of an episode, in environments side by side.
+    """Discounted returns of the current episode up to each step, for several environments.
 
-    Fragments must continue each other: the same environments in the same order. What is remembered is no part of any
-    state: an environment that was cut starts its next episode at 0 anyway.
+    Each fragment must continue the last one: the same environments in the same order. The running values are not part
+        of
+    any saved state: after a resume, environments start new episodes at 0 anyway.
 
     Args:
         gamma: discount per step, in [0, 1].
@@ -232,11 +234,11 @@ class RunningReturns:
         self._running = np.zeros(0)
 
     def update(self, rewards: Tensor, valid: Tensor, t: Tensor) -> Tensor:
-        """The next fragment's, `[T, B]`, float64; `t == 0` starts an episode, other rows go on from the last fragment.
+        """Running returns of the next fragment, `[T, B]`, float64; they restart at rows with `t == 0`.
 
         Args:
             rewards: `[T, B]`, raw.
-            valid: bool `[T, B]`; other rows are skipped, and have the return of the row before.
+            valid: bool `[T, B]`; invalid rows repeat the return of the row before.
             t: `[T, B]`, step within the episode.
         """
         lived = valid.cpu().numpy()
@@ -247,13 +249,13 @@ class RunningReturns:
         for step in range(len(gains)):
             running = keep[step] * running + gains[step]
             returns[step] = running
-        if np.isfinite(running).all():  # else the caller refuses this fragment, and the next one shall not suffer
+        if np.isfinite(running).all():  # else the caller refuses this fragment; the last finite values stay
             self._running = running
         return torch.from_numpy(returns)
 
 
 class ReturnNormaliser(nn.Module):
-    """Divides rewards by the running deviation of the discounted return (they are not centred), as SB3's VecNormalize.
+    """Divides rewards by the running deviation of the discounted return, without centring, as SB3's VecNormalize.
 
     Args:
         gamma: discount per step, in [0, 1].
@@ -272,17 +274,17 @@ class ReturnNormaliser(nn.Module):
 
         Args:
             rewards, valid, t: as `RunningReturns.update`.
-            running_returns: `[T, B]` as a rollout worker recorded them; `None`: this fragment continues the last one.
+            running_returns: `[T, B]` recorded by a rollout worker; `None` computes them, continuing the last fragment.
 
         Raises:
-            NonFiniteError: a reward is NaN or infinite; nothing has changed.
+            NonFiniteError: a reward is NaN or infinite; the statistics are unchanged.
         """
         returns = self._returns.update(rewards, valid, t) if running_returns is None else running_returns
         device = self.moments.mean.device
         self.moments.update(returns.to(device)[valid.to(device)].unsqueeze(1))
 
     def forward(self, rewards: Tensor) -> Tensor:
-        """Rewards of any shape, scaled; as they are until two were seen."""
+        """Rewards of any shape, scaled; unchanged before two returns were counted."""
         return (rewards * float(self.moments.variance.clamp(min=1e-8).rsqrt())).clamp_(-self.clip, self.clip)
 
 
@@ -290,7 +292,7 @@ RewardFilterName = Literal["none", "sign", "clip", "return_std"]
 
 
 class RewardFilter(nn.Module):
-    """Rewards as the learner shall see them.
+    """Transforms rewards before learning: by sign, clipping, or the deviation of returns.
 
     Args:
         name: "none", "sign", "clip" (to ±1) or "return_std" (`ReturnNormaliser`).
@@ -312,17 +314,17 @@ class RewardFilter(nn.Module):
         self.normaliser = ReturnNormaliser(gamma) if name == "return_std" else None
 
     def forward(self, fragment: SampleBatch) -> Tensor:
-        """Filtered rewards `[T, B]` of a fragment; running statistics take it in first."""
+        """Update running statistics with a fragment, and return its filtered rewards `[T, B]`."""
         self.update(fragment)
         return self.filter_rewards(fragment.rewards)
 
     def update(self, fragment: SampleBatch) -> None:
-        """Let running statistics take a fragment in."""
+        """Update running statistics with a fragment."""
         if self.normaliser is not None:
             self.normaliser.update(fragment.rewards, is_new(fragment), fragment.t, fragment.get("running_returns"))
 
     def filter_rewards(self, rewards: Tensor) -> Tensor:
-        """Rewards of any shape by the statistics of now."""
+        """Filter rewards of any shape by the current statistics, without an update."""
         if self.normaliser is not None:
             return self.normaliser(rewards)
         return rewards.sign() if self.name == "sign" else rewards.clamp(-1.0, 1.0) if self.name == "clip" else rewards

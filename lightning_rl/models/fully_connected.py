@@ -19,13 +19,13 @@ class FullyConnectedNetwork(Model):
     """An MLP from "obs_flat" to outputs and values.
 
     Args:
-        obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor, whose
-            outputs are the last layer (`num_outputs` then is its width), without values.
+        obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor that
+            returns the last hidden layer (`num_outputs` is then its width) and has no values.
         fcnet_hiddens: widths of the hidden layers.
         fcnet_activation: of these layers; one of `ACTIVATIONS`.
         fcnet_weights_initializer: "orthogonal" (gain √2, heads 0.01 and 1), "normc" (1, heads 0.01), or "default"
             (PyTorch's).
-        post_fcnet_hiddens: more layers, with an activation of their own.
+        post_fcnet_hiddens: widths of more layers, with another activation.
         post_fcnet_activation: of these.
         no_final_linear: the last hidden layer is the output, with its activation: its width becomes `num_outputs`.
         vf_share_layers: the value is a linear function of the policy's last hidden layer, instead of a network of its
@@ -80,7 +80,7 @@ class FullyConnectedNetwork(Model):
     def forward(
         self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Outputs `[N, num_outputs]` of "obs_flat"; the value's own network runs when it is asked for."""
+        """Outputs `[N, num_outputs]` from "obs_flat"; a separate value network runs only in `value_function`."""
         obs_flat = input_dict["obs_flat"]
         features = self.trunk(obs_flat)
         self._last.features = features if self.value_trunk is None else obs_flat
@@ -89,6 +89,6 @@ class FullyConnectedNetwork(Model):
     def value_function(self) -> Tensor:
         """Values `[N]` of the last forward."""
         if self.value_head is None:
-            return super().value_function()  # an error: it makes features
+            return super().value_function()  # an error: a feature extractor has no values
         last = self._last.get()
         return self.value_head(last if self.value_trunk is None else self.value_trunk(last))

@@ -1,4 +1,4 @@
-"""The head of generalised state-dependent exploration: how far actions may stray is a function of the features."""
+"""Output layer for generalised state-dependent exploration (gSDE): the noise scale is a function of the features."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from lightning_rl.models.model import LastForward
 
 __all__ = ["StateDependentHead"]
 
-FLOOR = 1e-6  # added to the variance, so that features of zero leave a density
+FLOOR = 1e-6  # added to the variance, so that the density exists for features of zero
 
 
 class StateDependentHead(nn.Module):
-    """Means and log σ of a `DiagGaussian` over A actions, whose noise would be θ · z(s) with θᵢⱼ ~ N(0, σᵢⱼ²).
+    """Computes means and log σ(s) of a `DiagGaussian` over A actions; gSDE noise is θ · z(s) with θᵢⱼ ~ N(0, σᵢⱼ²).
 
     z are the features that the head reads, and σⱼ(s)² = Σᵢ zᵢ(s)² σᵢⱼ². Raffin, Kober & Stulp 2022, arXiv:2005.05719,
     section 3.
 
     Args:
-        head: of a `DiagGaussian`, whose place this one takes; the means are those that it gives.
-        log_std_init: first log σᵢⱼ.
+        head: head of a `DiagGaussian` that this one replaces; the weights of its means are copied.
+        log_std_init: initial log σᵢⱼ.
         full_std: a σ for each feature and action, instead of one for each feature.
         use_expln: σ = 1 + log(1 + x) instead of exp x for parameters x > 0: it grows slowly there.
         learn_features: whether the gradient of σ(s) reaches the features.
@@ -68,5 +68,5 @@ class StateDependentHead(nn.Module):
         return torch.cat([lean_linear(self.mean, features), log_std.expand(-1, self.actions)], dim=1)
 
     def noise(self, standard: Tensor) -> Tensor:
-        """θ · z(s) `[N, A]` in the features of the last forward, with θ = σ · `standard [N, L, A]`."""
+        """Noise θ · z(s), `[N, A]`, for the features of the last forward, with θ = σ · `standard [N, L, A]`."""
         return torch.einsum("nl,nla->na", self.last.get(), self.stddev() * standard)

@@ -1,4 +1,4 @@
-"""The layers that the built-in models share: an MLP, the heads for actions and values, and their first weights."""
+"""Layers that the built-in models share: an MLP, heads for actions and values, and weight initialisation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from lightning_rl.signatures import OneOf
 __all__ = ["ACTIVATIONS", "MLP", "ActionHead", "Activation", "ValueHead", "activation_named", "initialise"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    # In place where the gradient allows it: the input is the fresh output of a linear layer or convolution, which
-    # nobody else reads.
+    # In place where the gradient allows it: the input is the fresh output of a linear layer or convolution, used
+    # nowhere
+    # else.
     "tanh": torch.tanh_,
     "relu": torch.relu_,
     "silu": F.silu,
@@ -35,10 +36,10 @@ MOST_WEIGHTS = 2**28  # of one MLP: 1 GiB, and as much for its gradient, twice a
 
 
 def activation_named(name: str | None, key: str = "activation") -> str:
-    """`name` in lower case ("linear" for `None`), known to be one of `ACTIVATIONS`.
+    """Check the name of an activation, one of `ACTIVATIONS`; returns it in lower case ("linear" for `None`).
 
     Raises:
-        ConfigError: it is not; the message names `key`.
+        ConfigError: there is no such activation; the message names `key`.
     """
     found = "linear" if name is None else str(name).lower()
     if found not in ACTIVATIONS:
@@ -49,10 +50,10 @@ def activation_named(name: str | None, key: str = "activation") -> str:
 
 
 def initialise(layer: nn.Linear | nn.Conv2d, initializer: str, gain: float) -> None:
-    """Set first weights and, unless "default", zero biases.
+    """Set the initial weights of a layer, and its biases to zero (except with "default").
 
     Args:
-        layer: whose weights are set in place.
+        layer: the layer, changed in place.
         initializer: "orthogonal" (Saxe et al. 2013, arXiv:1312.6120), "normc" (columns of norm `gain`, as in OpenAI
             baselines and RLlib), or "default" (PyTorch's own; `gain` is not used).
         gain: scale of the weights.
@@ -80,7 +81,7 @@ def initialise(layer: nn.Linear | nn.Conv2d, initializer: str, gain: float) -> N
 
 
 def lean_linear(layer: nn.Module, x: Tensor) -> Tensor:
-    """`layer(x)` of an `nn.Linear`; at 8 rows, calling it and finding its weights costs as much as the arithmetic."""
+    """`layer(x)` for an `nn.Linear` without the cost of the call, which at 8 rows equals that of the arithmetic."""
     own = layer._parameters
     try:
         return F.linear(x, own["weight"], own["bias"])  # type: ignore[arg-type]
@@ -96,7 +97,7 @@ class MLP(nn.Module):
         hiddens: widths of the layers; none gives the identity.
         activations: name of one for all layers, or one for each.
         initializer: as in `initialise`, with gain √2 for "orthogonal" and 1 for "normc".
-        layer_norm: normalise what each layer makes, before its activation (Ba et al. 2016, arXiv:1607.06450).
+        layer_norm: normalise the output of each layer, before its activation (Ba et al. 2016, arXiv:1607.06450).
 
     Raises:
         ConfigError: the layers would have more than 2²⁸ weights.
@@ -140,15 +141,15 @@ class MLP(nn.Module):
 
 
 class ActionHead(nn.Module):
-    """The last layer, whose outputs parametrise an action distribution.
+    """The last layer, which computes the parameters of an action distribution.
 
     Args:
         size: width of the input.
         num_outputs: width of the output.
         initializer: as in `initialise`, with gain 0.01: the first policy is nearly uniform.
-        free_columns: outputs that are learned numbers of their own instead of functions of the input (`free_log_std`).
-        free_init: their first value.
-        linear: False passes the input on, with the free columns put in (`no_final_linear`).
+        free_columns: outputs that are learned parameters instead of functions of the input (`free_log_std`).
+        free_init: initial value of these.
+        linear: False returns the input, with the free columns inserted (`no_final_linear`).
     """
 
     def __init__(

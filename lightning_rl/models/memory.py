@@ -1,4 +1,4 @@
-"""Which memory goes behind a model: the `use_lstm`, `use_gru` and `use_attention` keys of a model config."""
+"""Adds memory behind a model: the `use_lstm`, `use_gru` and `use_attention` keys of a model config."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class MemoryConfig:
     """The keys of a model config that put memory behind a model."""
 
     use_lstm: bool = False  # an LSTM behind the model, custom ones too
-    use_gru: bool = False  # the same with a GRU; the lstm_ keys hold for both
-    max_seq_len: Width = 20  # longest sequence in learning: how far back a gradient reaches
+    use_gru: bool = False  # a GRU behind the model; the lstm_ keys apply to it, too
+    max_seq_len: Width = 20  # length of sequences in learning: the number of steps a gradient flows back
     lstm_cell_size: Cells = 256
-    lstm_use_prev_action: bool = False  # read the action of the step before (one-hot if discrete)
+    lstm_use_prev_action: bool = False  # input the previous action (one-hot if discrete)
     lstm_use_prev_reward: bool = False
     _time_major: bool = False  # recurrent models get [L, S, F] instead of [S, L, F]
     use_attention: bool = False  # GTrXL behind the model
@@ -34,8 +34,8 @@ class MemoryConfig:
     attention_dim: Cells = 64
     attention_num_heads: Annotated[int, Range(1, 256)] = 1
     attention_head_dim: Cells = 32
-    attention_memory_inference: Steps = 50  # steps back that acting sees
-    attention_memory_training: Steps = 50  # and learning
+    attention_memory_inference: Steps = 50  # earlier steps that acting attends to
+    attention_memory_training: Steps = 50  # the same for learning
     attention_position_wise_mlp_dim: Cells = 32
     attention_init_gru_gate_bias: float = 2.0
     attention_use_n_prev_actions: Steps = 0
@@ -43,7 +43,7 @@ class MemoryConfig:
 
 
 def memory_kind(config: Mapping[str, Any]) -> str | None:
-    """Which memory a config asks for: "lstm", "gru", "attention" or `None`.
+    """The memory that a model config chooses: "lstm", "gru", "attention" or `None`.
 
     Raises:
         ConfigError: more than one.
@@ -55,12 +55,12 @@ def memory_kind(config: Mapping[str, Any]) -> str | None:
 
 
 def add_memory(config: Mapping[str, Any], wrapped: Model, num_outputs: int, free: Mapping[str, Any]) -> Model:
-    """The memory that `config` asks for behind `wrapped`, whose outputs are its features.
+    """Build the memory that `config` chooses, behind `wrapped`, whose outputs are the features.
 
     Args:
         config: a whole model config.
         wrapped: the model in front, without memory of its own.
-        num_outputs: what the action distribution needs.
+        num_outputs: number of inputs of the action distribution.
         free: "free_columns" and "free_init" of `ActionHead`, or nothing.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The contract of every model: what a policy gives it and what it must give back."""
+"""The interface of models: inputs that a policy passes, and outputs that it expects."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Model(FastAttributes):
         obs_space: of one environment, as the environment has it.
         action_space: of one environment.
         num_outputs: width K of the outputs that the action distribution needs.
-        preprocessor: makes "obs_flat"; `None` takes the one for the space.
+        preprocessor: computes "obs_flat"; `None` takes the built-in one for the space.
 
     Attributes:
         preprocessor: its `size` is the width of "obs_flat".
-        forbids_actions: whether outputs may say that a discrete action is not allowed (−∞, or −1e30 and less), as those
-            of a custom model may that looks at a mask. Each class says so for itself; where it does not, they may.
+        forbids_actions: whether outputs may mark a discrete action as not allowed (−∞, or −1e30 and less), as a custom
+            model that reads an action mask does. Each class sets this itself; `True` if it does not.
         log_std_clip: log standard deviations are kept within ± this by the Gaussian distributions
             (`log_std_clip_param`).
-        values_are_cheap: whether `value_function` costs next to nothing after a forward (shared layers), so that it is
+        values_are_cheap: whether `value_function` costs almost nothing after a forward (shared layers); values are then
             recorded while acting.
-        prev_actions, prev_rewards: of how many steps before the model reads the actions and the rewards; workers
-            remember them for it.
+        prev_actions, prev_rewards: numbers of previous actions and rewards that the model reads; workers keep them for
+            each environment.
     """
 
     forbids_actions: bool = True
@@ -65,17 +65,21 @@ class Model(FastAttributes):
     def forward(
         self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Outputs `[N, num_outputs]` and the state after.
+        """Compute outputs `[N, num_outputs]` and the recurrent state after the rows.
 
         Args:
             input_dict: "obs" (nested and typed as the environment's, tensors of `[N, *]`), "obs_flat" (float32 `[N,
-                preprocessor.size]`, filtered; made when asked for), "prev_actions" and "prev_rewards" (in the policy's
-                action space; `[N, *]`, or `[N, n, *]` of n steps, the oldest first; −1 for a discrete action and 0
-                for a number where there was no step yet), "is_training".
+                preprocessor.size]`, filtered; computed on first access), "prev_actions" and "prev_rewards" (in the
+                policy's
+                action space; `[N, *]`, or `[N, n, *]` of n steps, the oldest first; before the first step −1 for a
+                discrete
+                action and 0 for a number), "is_training".
             state: recurrent state, `[S, …]` each; empty for feed-forward models.
-            seq_lens: lengths `[S]` of the sequences that the rows are, in learning with a recurrent model: the rows are
-                `[S · L]`, L the longest, sequence after sequence, what is behind the end of a shorter one is padding.
-                `None` in acting: each row is a sequence of its own.
+            seq_lens: in learning with a recurrent model, lengths `[S]` of the sequences; the rows are then `[S · L]`,
+                one
+                sequence after the other, padded to the length L of the longest. `None` in acting: each row is a
+                sequence of
+                length 1.
         """
         raise ConfigError(
             f"{type(self).__name__} does not define forward(input_dict, state, seq_lens) -> (outputs [N, K], state)"
@@ -89,11 +93,11 @@ class Model(FastAttributes):
         )
 
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
-        """The loss to descend on instead of `policy_loss` (a list is summed); `loss_inputs` are the rows it is of."""
+        """Return the loss to minimise instead of `policy_loss` (a list is summed), computed from rows `loss_inputs`."""
         return policy_loss
 
     def metrics(self) -> dict[str, Tensor | float]:
-        """Numbers worth a curve, read after each loss."""
+        """Numbers to log, read after each loss."""
         return {}
 
     def get_initial_state(self) -> list[Tensor]:
@@ -102,9 +106,9 @@ class Model(FastAttributes):
 
 
 class LastForward:
-    """Keeps what `value_function` needs of the last forward; a holder, because setting attributes of modules is slow.
+    """Stores tensors of the last forward for `value_function`; setting attributes of a module itself is slow.
 
-    Copies and pickles are empty: the activations still hang on their graph, which cannot be copied.
+    Copies and pickles are empty, for the tensors belong to an autograd graph, which cannot be copied.
     """
 
     __slots__ = ("features",)
@@ -116,10 +120,10 @@ class LastForward:
         return LastForward, ()
 
     def get(self) -> Any:
-        """What the model kept there: features, or the inputs of the value's own network.
+        """What the model stored: features, or the inputs of a separate value network.
 
         Raises:
-            RuntimeError: the model did not run yet.
+            RuntimeError: the model has not run yet.
         """
         if self.features is None:
             raise RuntimeError("value_function() gives the values of the last forward; call the model first")

@@ -1,4 +1,4 @@
-"""For models around another model: what the inner one defines counts as theirs."""
+"""Base class of models around another model: the wrapped model's losses, metrics and attributes are used."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["ModelWrapper"]
 
 
 class ModelWrapper:
-    """Mixed into a `Model` that keeps another one as `wrapped`.
+    """Mixin for a `Model` that contains another one as `wrapped`.
 
     Attributes:
-        wrapped: whose custom loss, metrics and attributes count as this one's.
+        wrapped: the inner model, which provides custom loss, metrics, and attributes that this one lacks.
     """
 
     wrapped: Model
@@ -24,16 +24,16 @@ class ModelWrapper:
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)  # type: ignore[misc]
-        except AttributeError:  # losses and action distributions look for what the custom model defines
+        except AttributeError:  # losses and action distributions use attributes of the custom model
             wrapped = self.__dict__.get("_modules", {}).get("wrapped")
             if wrapped is None or name.startswith("__"):
                 raise
             return getattr(wrapped, name)
 
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
-        """The wrapped model's."""
+        """The wrapped model's custom loss."""
         return self.wrapped.custom_loss(policy_loss, loss_inputs)
 
     def metrics(self) -> dict[str, Tensor | float]:
-        """The wrapped model's."""
+        """The wrapped model's metrics."""
         return self.wrapped.metrics()

@@ -1,4 +1,4 @@
-"""Linear layers whose weights carry learned noise, so that a network explores by itself."""
+"""Linear layers with learned noise on their weights, by which a network explores (NoisyNet)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ __all__ = ["NoisyLinear", "resample_noise", "with_noise"]
 class NoisyLinear(nn.Module):
     """y = (μ_w + σ_w ⊙ f(ε_out) f(ε_in)ᵀ) x + μ_b + σ_b ⊙ f(ε_out), with f(ε) = sign(ε) √|ε| and ε ~ N(0, 1).
 
-    Fortunato et al. 2018, arXiv:1706.10295, eq. 9 to 11 (factorised noise). The noise is drawn when the layer is made
-    and whenever `resample` is called, never by `forward`: a loss and its targets see one network. In eval mode the
-    means act alone, unless inside `with_noise`.
+    Fortunato et al. 2018, arXiv:1706.10295, eq. 9 to 11 (factorised noise). The noise is drawn when the layer is
+    created
+    and by `resample`, never by `forward`: a loss and its targets use the same network. In eval mode only the means are
+    used, except inside `with_noise`.
 
     Args:
         in_features: width of the input.
         out_features: width of the output.
-        bias: whether there is one.
-        sigma: σ₀; the first σ are σ₀ / √in_features.
+        bias: whether the layer has a bias.
+        sigma: σ₀; σ starts at σ₀ / √in_features.
     """
 
     noise_in: Tensor
@@ -37,7 +38,7 @@ class NoisyLinear(nn.Module):
         self.weight_sigma = nn.Parameter(torch.empty(out_features, in_features))
         self.bias_mean = nn.Parameter(torch.empty(out_features)) if bias else None
         self.bias_sigma = nn.Parameter(torch.empty(out_features)) if bias else None
-        # No part of the weights: an actor that takes the learner's keeps its own noise.
+        # Not part of the weights: an actor that receives the learner's weights keeps its own noise.
         self.register_buffer("noise_in", torch.empty(in_features), persistent=False)
         self.register_buffer("noise_out", torch.empty(out_features), persistent=False)
         self.noisy_in_eval = False
@@ -46,7 +47,7 @@ class NoisyLinear(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """First values: μ uniform within ± 1/√in_features, σ = σ₀/√in_features."""
+        """Set initial values: μ uniform within ± 1/√in_features, σ = σ₀/√in_features."""
         bound = 1.0 / math.sqrt(self.in_features)
         for mean in (self.weight_mean, self.bias_mean):
             if mean is not None:
@@ -57,7 +58,7 @@ class NoisyLinear(nn.Module):
 
     @torch.no_grad()
     def resample(self, generator: torch.Generator | None = None) -> None:
-        """Draw new noise: first that of the inputs, then that of the outputs.
+        """Draw new noise: first for the inputs, then for the outputs.
 
         Args:
             generator: on the layer's device; `None` draws from the global one.
@@ -89,7 +90,7 @@ def resample_noise(module: nn.Module, generator: torch.Generator | None = None) 
 
 @contextmanager
 def with_noise(module: nn.Module) -> Iterator[None]:
-    """Inside, the noise acts in eval mode too: policies act in eval mode, and exploring ones need it."""
+    """Context in which noise is also used in eval mode, in which policies act."""
     layers = [layer for layer in module.modules() if isinstance(layer, NoisyLinear)]
     before = [layer.noisy_in_eval for layer in layers]
     for layer in layers:

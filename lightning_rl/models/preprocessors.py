@@ -1,4 +1,4 @@
-"""From the environment's observations to the flat float32 vector that fully connected models read."""
+"""Turns observations into the flat float32 vectors that fully connected models read."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Preprocessor:
 
 
 class NoPreprocessor(Preprocessor):
-    """A float Box vector, as it is."""
+    """Passes a float Box vector on unchanged."""
 
     def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
         return obs_space.shape or ()
@@ -85,7 +85,7 @@ class NoPreprocessor(Preprocessor):
 
 
 class FlattenPreprocessor(Preprocessor):
-    """A Box or MultiBinary of any shape and dtype, flattened; values keep their units (a uint8 pixel stays 0 … 255)."""
+    """Flattens a Box or MultiBinary of any shape and dtype; values keep their units (a uint8 pixel stays 0 … 255)."""
 
     def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
         return (int(np.prod(obs_space.shape or ())),)
@@ -96,15 +96,14 @@ class FlattenPreprocessor(Preprocessor):
 
 
 class OneHotPreprocessor(Preprocessor):
-    """Discrete and MultiDiscrete (of any shape): the one-hot vectors of all components, concatenated."""
+    """Concatenates the one-hot vectors of all components of a Discrete or MultiDiscrete (of any shape)."""
 
     def __init__(self, obs_space: Space[Any], options: Mapping[str, Any] | None = None) -> None:
         choices = choices_of(obs_space)
         super().__init__(obs_space, options)
         start = np.asarray(getattr(obs_space, "start", 0), dtype=np.int64).ravel()
-        self.columns = torch.from_numpy(
-            np.cumsum(choices) - choices - start
-        )  # [components], where the value 0 would stand
+        # Output index of the value 0 of each component, [components].
+        self.columns = torch.from_numpy(np.cumsum(choices) - choices - start)
 
     def _init_shape(self, obs_space: Space[Any], options: dict[str, Any]) -> tuple[int, ...]:
         return (int(choices_of(obs_space).sum()),)
@@ -118,11 +117,11 @@ class OneHotPreprocessor(Preprocessor):
 
 
 class NestedPreprocessor(Preprocessor):
-    """Dict and Tuple: the leaves' vectors concatenated in the space's own order, looked up by name.
+    """Concatenates the vectors of all leaves of a Dict or Tuple, in the space's own order, looked up by name.
 
     Args:
         obs_space, options: as `Preprocessor`.
-        skipped: paths of leaves that are left out ("camera", "sensors.0"): images that a model reads from "obs".
+        skipped: paths of leaves to leave out ("camera", "sensors.0"): images that a model reads from "obs".
 
     Attributes:
         parts: path → preprocessor of each leaf that is not left out.
@@ -151,7 +150,7 @@ def make_preprocessor(obs_space: Space[Any], options: Mapping[str, Any] | None =
     """The built-in preprocessor of a space.
 
     Raises:
-        UnsupportedSpaceError: there is none; the message names what would work.
+        UnsupportedSpaceError: no preprocessor supports the space; the message names the supported ones.
     """
     check_supported(obs_space, "observation")
     if isinstance(obs_space, spaces.Dict | spaces.Tuple):

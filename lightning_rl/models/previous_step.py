@@ -1,4 +1,4 @@
-"""What a model with `prev_actions` or `prev_rewards` reads where there was no step yet."""
+"""Previous actions and rewards that a model reads at an episode's first step, before there are any."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["initial_previous_actions", "initial_previous_step"]
 
 
 def initial_previous_step(model: Model, space: Space[Any], batch_size: int, device: torch.device) -> dict[str, Any]:
-    """The "prev_actions" and "prev_rewards" that the model reads at an episode's start.
+    """The "prev_actions" and "prev_rewards" at an episode's start, for a model that reads them.
 
     Args:
-        model: tells of how many steps before it reads them.
+        model: its `prev_actions` and `prev_rewards` are the numbers of steps.
         space: of the policy's actions.
-        batch_size: rows.
+        batch_size: number of rows.
         device: of the tensors.
     """
     actions, rewards = model.prev_actions, model.prev_rewards
@@ -34,7 +34,7 @@ def initial_previous_step(model: Model, space: Space[Any], batch_size: int, devi
 
 
 def initial_previous_actions(space: Space[Any], leading: tuple[int, ...], device: torch.device) -> Any:
-    """What stands for the action before an episode's first step, `[*leading, *]`: −1 for discrete leaves, else 0."""
+    """Placeholder for actions before an episode's first step, `[*leading, *]`: −1 for discrete leaves, else 0."""
     leaves = []
     for _, leaf in leaf_spaces(space):
         number = isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f"

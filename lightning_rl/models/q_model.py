@@ -1,4 +1,4 @@
-"""Q-values of discrete actions, with every form that the DQN family gives them."""
+"""Q-networks for discrete actions: plain, dueling, distributional and noisy, as the DQN family uses them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["QModel", "QStream"]
 
 
 class QStream(nn.Module):
-    """Hidden layers and a linear one: `[N, size]` → `[N, outputs]`.
+    """Hidden layers and a linear layer: `[N, size]` → `[N, outputs]`.
 
     Args:
         size: width of the features.
@@ -50,15 +50,15 @@ class QStream(nn.Module):
 
 
 class QModel(ModelWrapper, Model):
-    """Q-values `[N, A]` from the features of another model, whose custom loss, metrics and state are this one's.
+    """Q-values `[N, A]` from the features of another model; its custom loss, metrics and state are used.
 
     Args:
-        wrapped: makes features; without a head (`hiddens=None`) its outputs are the Q-values.
+        wrapped: computes features; without a head (`hiddens=None`) its outputs are the Q-values.
         num_actions: A.
         hiddens: widths of the head's hidden layers; `None`: no head.
-        dueling: two heads, one for V(s) and one for what each action is better (Wang et al. 2016, arXiv:1511.06581).
+        dueling: two heads, for the value V(s) and the advantage of each action (Wang et al. 2016, arXiv:1511.06581).
         atoms: numbers per action, Z: logits over `support`, or quantiles without it; 1: the Q-value itself.
-        support: `[Z]`, the returns that the atoms stand for (C51).
+        support: `[Z]`, the return of each atom (C51).
         sigma: `None`; or noisy heads with this σ₀.
         initializer: as in `initialise`.
     """
@@ -92,13 +92,13 @@ class QModel(ModelWrapper, Model):
     def forward(
         self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Q-values `[N, A]`: for a distribution of returns, its mean."""
+        """Q-values `[N, A]`: the means, for distributions of returns."""
         values, state = self.wrapped(input_dict, state, seq_lens)
         if self.advantages is not None:
             values = self.advantages(values) if self.state_value is None else self._combine_streams(values)
         if self.atoms > 1:
             values = values.unflatten(1, (self.num_actions, self.atoms))
-        self._last.features = values = values.float()  # whatever precision the layers compute in
+        self._last.features = values = values.float()  # float32 in any precision of the layers
         return self.expected_q_values(values), list(state)
 
     def _combine_streams(self, features: Tensor) -> Tensor:
@@ -107,18 +107,18 @@ class QModel(ModelWrapper, Model):
         return dueling_q_values(self.state_value(features), better).flatten(1)
 
     def expected_q_values(self, values: Tensor) -> Tensor:
-        """The Q-values `[N, A]` of what `head_outputs` gave."""
+        """The Q-values `[N, A]` for values in the form of `head_outputs`."""
         if self.atoms == 1:
             return values
         return values.mean(-1) if self.support is None else values.softmax(-1) @ self.support
 
     @property
     def forbids_actions(self) -> bool:  # type: ignore[override]
-        """As the wrapped model."""
+        """Whether the wrapped model's outputs may forbid actions."""
         return self.wrapped.forbids_actions
 
     def head_outputs(self) -> Tensor:
-        """Of the last forward: logits or quantiles `[N, A, Z]`, or the Q-values `[N, A]` themselves."""
+        """Outputs of the last forward: logits or quantiles `[N, A, Z]`, or Q-values `[N, A]`."""
         return self._last.get()
 
     def value_function(self) -> Tensor:
@@ -126,5 +126,5 @@ class QModel(ModelWrapper, Model):
         return self.expected_q_values(self.head_outputs()).amax(1)
 
     def get_initial_state(self) -> list[Tensor]:
-        """The wrapped model's."""
+        """The wrapped model's initial state."""
         return self.wrapped.get_initial_state()

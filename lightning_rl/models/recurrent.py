@@ -1,4 +1,4 @@
-"""Models with memory: the contract for custom ones, and the LSTM or GRU that goes behind any other model."""
+"""Models with memory: the interface for custom ones, and an LSTM or GRU behind any other model."""
 
 from __future__ import annotations
 
@@ -33,21 +33,22 @@ class RecurrentModel(Model):
         """Outputs `[S, L, num_outputs]` and the state after the last step, `[S, …]` each.
 
         Args:
-            inputs: `[S, L, F]`, S sequences of L steps; what `features` makes of the observations.
+            inputs: `[S, L, F]`, S sequences of L steps; as `features` computes them from the observations.
             state: before the first step, `[S, …]` each.
-            seq_lens: int64 `[S]`, true lengths: steps behind them are zeros, whose outputs nobody reads. `None`: one
-                step of acting, L is 1.
+            seq_lens: int64 `[S]`, true lengths: steps behind them are zeros, whose outputs are ignored. `None`: one
+                step of
+                acting, L is 1.
         """
         raise NotImplementedError  # abstract
 
     def features(self, input_dict: Mapping[str, Any]) -> Tensor:
-        """What `forward_rnn` reads of each row, `[N, F]`: the flat observation, unless a subclass says otherwise."""
+        """Inputs of `forward_rnn` for each row, `[N, F]`: the flat observation, unless a subclass overrides this."""
         return input_dict["obs_flat"]
 
     def forward(
         self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Outputs `[S · L, num_outputs]`, sequence after sequence, and the state after."""
+        """Outputs `[S · L, num_outputs]`, one sequence after the other, and the state after the last step."""
         rows = self.features(input_dict)
         inputs = rows.unflatten(0, (len(rows) if seq_lens is None else len(seq_lens), -1))
         if seq_lens is not None:
@@ -58,13 +59,13 @@ class RecurrentModel(Model):
 
 
 class PreviousSteps(nn.Module):
-    """Actions and rewards of the steps before as numbers: `[N, size]`.
+    """Previous actions and rewards as one vector per row: `[N, size]`.
 
     Discrete actions become one-hot vectors, and "no action yet" (−1) the zero vector, which no action has.
 
     Args:
         action_space: of the environment; a policy's actions count from 0.
-        actions, rewards: of how many steps before.
+        actions, rewards: numbers of previous steps.
     """
 
     def __init__(self, action_space: Space[Any], actions: int, rewards: int) -> None:
@@ -82,7 +83,7 @@ class PreviousSteps(nn.Module):
         """Width of the output."""
 
     def forward(self, input_dict: Mapping[str, Any]) -> list[Tensor]:
-        """The parts, each `[N, …]`, to be put behind the features."""
+        """The parts, each `[N, …]`, to concatenate with the features."""
         parts: list[Tensor] = []
         if self.actions:
             leaves = leaf_values(self.action_space, input_dict["prev_actions"])
@@ -96,20 +97,20 @@ class PreviousSteps(nn.Module):
         rows = len(actions)
         if choices is None:
             return actions.reshape(rows, -1).to(torch.float32)
-        entries = actions.reshape(rows, self.actions, len(choices)).long() + 1  # 0: none yet
+        entries = actions.reshape(rows, self.actions, len(choices)).long() + 1  # 0: no action yet
         hot = [F.one_hot(entries[..., i], count + 1)[..., 1:] for i, count in enumerate(choices)]
         return torch.cat(hot, dim=-1).reshape(rows, -1).to(torch.float32)
 
 
 class Wrapper(ModelWrapper, RecurrentModel):
-    """Heads on something with memory that stands behind another model, whose outputs are its features.
+    """Base of models with memory behind another model: its outputs are the features, heads follow the memory.
 
     Args:
         wrapped: the model in front, of any kind; its custom loss, metrics and attributes count as this one's.
-        num_outputs: width of the outputs for the action distribution; 0 makes a feature extractor, whose outputs are
-            what `forward_rnn` makes.
-        size: width of what `forward_rnn` makes.
-        previous: what else is read beside the features.
+        num_outputs: width of the outputs for the action distribution; 0 makes a feature extractor that returns the
+            output of `forward_rnn`.
+        size: width of the output of `forward_rnn`.
+        previous: previous actions and rewards to read beside the features.
         initializer: of the heads, see `initialise`.
         free_columns, free_init: as `ActionHead`.
     """
@@ -135,21 +136,21 @@ class Wrapper(ModelWrapper, RecurrentModel):
         self._last = LastForward()
 
     def features(self, input_dict: Mapping[str, Any]) -> Tensor:
-        """The wrapped model's outputs, and the steps before."""
+        """The wrapped model's outputs, concatenated with previous actions and rewards."""
         outputs, _ = self.wrapped(input_dict, (), None)
         return torch.cat([outputs, *self.previous(input_dict)], dim=1) if self.previous.size else outputs
 
     def forward(
         self, input_dict: Mapping[str, Any], state: Sequence[Tensor] = (), seq_lens: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """Outputs `[S · L, num_outputs]`, and the state after."""
+        """Outputs `[S · L, num_outputs]`, and the state after the last step."""
         self._last.features, state = super().forward(input_dict, state, seq_lens)
         return (self._last.features if self.head is None else self.head(self._last.features)), state
 
     def value_function(self) -> Tensor:
         """Values `[S · L]` of the last forward."""
         if self.value_head is None:
-            return super().value_function()  # an error: it makes features
+            return super().value_function()  # an error: a feature extractor has no values
         return self.value_head(self._last.get())
 
 
@@ -193,7 +194,7 @@ class RecurrentNetwork(Wrapper):
     def forward_rnn(
         self, inputs: Tensor, state: Sequence[Tensor], seq_lens: Tensor | None
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Hidden states of every step, and the state after the last."""
+        """Hidden states of all steps, and the state after the last."""
         before = [part.unsqueeze(0).contiguous() for part in state]
         hidden, after = self.rnn(inputs, tuple(before) if self.parts == 2 else before[0])
         return hidden, [part.squeeze(0) for part in (after if self.parts == 2 else (after,))]

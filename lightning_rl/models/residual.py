@@ -14,7 +14,7 @@ from lightning_rl.models.layers import ACTIVATIONS, initialise
 __all__ = ["ResidualStack", "residual_stacks"]
 
 BLOCKS = 2  # per stack
-# Of fresh tensors the activations of `layers` write in place; here the input is needed once more.
+# Activations of `layers` may write to their input in place; here the input is needed again.
 KEEPING_INPUT = {**ACTIVATIONS, "tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
 
 
@@ -28,7 +28,8 @@ class ResidualStack(nn.Module):
         out_channels: of the output.
         activation: before each convolution of a block; one of `ACTIVATIONS`.
         initializer: as in `initialise`.
-        branch_scale: of the first weights at the end of each block, so that many blocks do not add up to large outputs.
+        branch_scale: factor on the initial weights at the end of each block, so that the outputs of many blocks stay
+            small.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class ResidualStack(nn.Module):
         super().__init__()
         self.keeping, self.in_place = KEEPING_INPUT[activation], ACTIVATIONS[activation]
         gain = math.sqrt(2) if initializer == "orthogonal" else 1.0
-        self.first = _same_size(channels, out_channels, initializer, 1.0)  # no activation stands before it
+        self.first = _same_size(channels, out_channels, initializer, 1.0)  # no activation comes before it
         self.blocks = nn.ModuleList(
             _same_size(out_channels, out_channels, initializer, scale)
             for _ in range(BLOCKS)
@@ -53,7 +54,7 @@ class ResidualStack(nn.Module):
 
 
 def residual_stacks(channels: int, widths: Sequence[int], activation: str, initializer: str) -> list[ResidualStack]:
-    """One stack for each of `widths`, behind `channels`."""
+    """One residual stack for each of `widths`; the input has `channels` channels."""
     branch_scale = 1.0 / math.sqrt(BLOCKS * len(widths))
     before = [channels, *widths[:-1]]
     return [

@@ -1,4 +1,4 @@
-"""Convolutional networks for images; uint8 pixels stay uint8 until they are on the network's device."""
+"""Convolutional networks for images; uint8 pixels are converted to floats on the network's device only."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ __all__ = ["NATURE_FILTERS", "Filters", "ImageEncoder", "VisionNetwork", "filter
 Filters = Sequence[Sequence[Any]]
 
 NATURE_FILTERS: Filters = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih et al. 2015, doi:10.1038/nature14236
-# From this smaller side of an image on → filters, and the width of the layer behind them, which reads at least as many
-# numbers as it has units.
+# Smallest side of an image → filters, and the width of the layer behind them, which has no more units than inputs.
 NETWORKS_BY_SIDE: tuple[tuple[int, Filters, int], ...] = (
     (8, ((16, 3, 1),), 128),  # MinAtar's, for 10 × 10: Young and Tian 2019, arXiv:1903.03176
     (12, ((16, 4, 2), (32, 3, 1)), 128),
@@ -39,10 +38,10 @@ RESIDUAL_POST_HIDDENS = (256,)  # IMPALA's
 
 
 class FilterList:
-    """`[[out channels, kernel, stride], …]`; a kernel or stride may be a pair, and a fourth entry "same" pads."""
+    """Hint for `[[out channels, kernel, stride], …]`: a kernel or stride may be a pair, a fourth entry "same" pads."""
 
     def coerce(self, key: str, value: Any) -> Filters:
-        """The filters, with integers where floats were whole.
+        """Check the filters and return them, with integers in place of whole floats.
 
         Raises:
             ConfigError: an entry has another form, or a number is out of range.
@@ -67,22 +66,22 @@ class FilterList:
 
 
 Channels = Annotated[int, Range(1, 8192)]
-Side = Annotated[int, Range(1, 1024)]  # of a kernel, or a stride
+Side = Annotated[int, Range(1, 1024)]  # side of a kernel, or a stride
 ConvFilters = Annotated[Sequence[Any], FilterList()]
 
 
 def is_image(space: Space[Any]) -> bool:
-    """Whether the default model sees a picture: a Box of 3 dimensions, both sides at least 8 pixels."""
+    """Whether the default model treats a space as an image: a Box of 3 dimensions, both sides at least 8 pixels."""
     return isinstance(space, spaces.Box) and len(space.shape) == 3 and min(image_size(space.shape)[:2]) >= SMALLEST_SIDE
 
 
 def image_paths(space: Space[Any], convolutions_given: bool = False) -> list[str]:
-    """Paths of the parts that are images, "" for a space that is one itself.
+    """Paths of the parts of a space that are images; "" if the space itself is one.
 
     Args:
         space: of the observations.
-        convolutions_given: whether the config names convolutions; then, where nothing is a picture by `is_image`, every
-            part of 3 dimensions is taken for one.
+        convolutions_given: whether the config has convolutions; if no part is an image by `is_image`, all parts of 3
+            dimensions then count as images.
     """
     leaves = list(leaf_spaces(space))
     found = [path for path, leaf in leaves if is_image(leaf)]
@@ -92,19 +91,19 @@ def image_paths(space: Space[Any], convolutions_given: bool = False) -> list[str
 
 
 def channels_first(shape: Sequence[int]) -> bool:
-    """Whether the channels come first: two equal sides are the picture's, else the shorter end is the channels."""
+    """Whether an image shape has its channels first: if not two equal sides tell, the shorter end is the channels."""
     if (shape[0] == shape[1]) != (shape[1] == shape[2]):
         return shape[1] == shape[2]
     return shape[0] < shape[2]
 
 
 def image_size(shape: Sequence[int]) -> tuple[int, int, int]:
-    """(height, width, channels) of an image shape, whichever way round it is."""
+    """(height, width, channels) of an image shape with the channels first or last."""
     return (shape[1], shape[2], shape[0]) if channels_first(shape) else (shape[0], shape[1], shape[2])
 
 
 def filters_for(height: int, width: int) -> Filters:
-    """`[out channels, kernel, stride]` of each convolution for an image of that size.
+    """Default convolutions `[out channels, kernel, stride]` for an image of that size.
 
     Raises:
         ConfigError: none fit; the message says what to do.
@@ -113,7 +112,7 @@ def filters_for(height: int, width: int) -> Filters:
 
 
 def _network_for(height: int, width: int) -> tuple[Filters, int]:
-    """Filters for an image of that size, and the width of the fully connected layer behind them."""
+    """Default filters for an image of that size, and the width of the fully connected layer behind them."""
     side = min(height, width)
     if side < SMALLEST_SIDE or max(height, width) > LARGEST_SIDE:
         raise ConfigError(
@@ -125,16 +124,16 @@ def _network_for(height: int, width: int) -> tuple[Filters, int]:
 
 
 class ImageEncoder(nn.Module):
-    """Convolutions and fully connected layers: an image in, a feature vector out.
+    """Convolutions and fully connected layers: computes a feature vector from an image.
 
     Args:
         shape: of one image, `[H, W, C]` or `[C, H, W]`.
         conv_filters: `[out channels, kernel, stride]` of each convolution (without padding; a fourth entry "same" pads,
-            `SameConv2d`); `None` finds them for the size.
+            `SameConv2d`); `None` chooses them by the size.
         conv_activation: of the convolutions; one of `ACTIVATIONS`.
-        post_fcnet_hiddens: widths of the layers after them; `None`: one as wide as found filters need (128 to 512), 256
-            behind residual stacks, none behind given filters.
-        post_fcnet_activation: of these.
+        post_fcnet_hiddens: widths of the layers after them; `None`: one layer, 128 to 512 wide behind default filters,
+            256 behind residual stacks, none behind given filters.
+        post_fcnet_activation: of these layers.
         initializer: as in `initialise`.
         conv_residual_channels: widths of residual stacks instead of `conv_filters`; they take images of any size.
         layer_norm: as `MLP`, in the layers after the convolutions.
@@ -176,7 +175,7 @@ class ImageEncoder(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """`[N, *shape]`, uint8 in 0 … 255 or floats used as they are → `[N, size]`."""
-        # Channels last in memory is what convolutions like best, on a CPU by 1.8 ×; a permuted [N, H, W, C] is so.
+        # Convolutions are fastest with channels last in memory, on a CPU by 1.8 ×; a permuted [N, H, W, C] is so.
         last = torch.channels_last if images.device.type == "cpu" else torch.preserve_format
         x = images if self.channels_first else images.permute(0, 3, 1, 2)
         x = x.to(next(self.parameters()).dtype, memory_format=last)
@@ -196,11 +195,11 @@ class ImageEncoder(nn.Module):
 
 
 class VisionNetwork(EncoderModel):
-    """An `ImageEncoder` with heads for outputs and values; reads "obs" and never makes "obs_flat".
+    """An `ImageEncoder` with heads for outputs and values; reads "obs" and never computes "obs_flat".
 
     Args:
         obs_space, action_space, num_outputs, preprocessor: as `Model`; `num_outputs=0` makes a feature extractor. With
-            a custom preprocessor the images are what it makes, of its `shape`.
+            a custom preprocessor the images are its outputs, of its `shape`.
         conv_filters, conv_activation, conv_residual_channels, post_fcnet_hiddens, post_fcnet_activation, layer_norm: as
             `ImageEncoder`.
         fcnet_weights_initializer: as `initialise`.
@@ -257,7 +256,7 @@ class VisionNetwork(EncoderModel):
         self.preprocessed, self.image_shape = preprocessor is not None, image_shape
 
     def encoder_inputs(self, input_dict: Mapping[str, Any]) -> Tensor:
-        """Images `[N, *]`, as the environment has them."""
+        """Images `[N, *]`, in the environment's format."""
         return input_dict["obs_flat"].view(-1, *self.image_shape) if self.preprocessed else input_dict["obs"]
 
 
@@ -267,7 +266,7 @@ def post_hiddens(
     conv_filters: Filters | None,
     conv_residual_channels: Sequence[int] | None,
 ) -> Sequence[int]:
-    """Widths of the layers behind convolutions of images: the given ones, else what these are known with."""
+    """Widths of the layers behind convolutions: the given ones, else the usual ones for these convolutions."""
     if given is not None:
         return given
     if conv_residual_channels is not None:
@@ -279,15 +278,15 @@ def post_hiddens(
 
 
 class SameConv2d(nn.Conv2d):
-    """A convolution padded with zeros, so that a side becomes side / stride, rounded up; the far edge gets the odd one.
+    """A convolution with zero padding, so that a side becomes side / stride, rounded up; odd zeros go to the far edge.
 
-    What RLlib does with all but the last of its `conv_filters`.
+    RLlib pads all but the last of its `conv_filters` in this way.
     """
 
     def padded(self, images: Tensor) -> Tensor:
-        """`[N, C, H, W]` with the zeros around them."""
+        """Pad images `[N, C, H, W]` with zeros."""
         edges: list[int] = []
-        for dim in (1, 0):  # the width first, as `pad` wants it
+        for dim in (1, 0):  # `pad` takes the width first
             side, kernel, stride = images.shape[2 + dim], self.kernel_size[dim], self.stride[dim]
             missing = max((-(-side // stride) - 1) * stride + kernel - side, 0)
             edges += [missing // 2, missing - missing // 2]
@@ -295,7 +294,7 @@ class SameConv2d(nn.Conv2d):
 
 
 def _plain_convolutions(shape: Sequence[int], given: Filters | None, initializer: str) -> tuple[list[nn.Module], int]:
-    """Convolutions without padding for images of `shape`, and how many numbers come out of the last."""
+    """Convolutions without padding for images of `shape`, and the number of outputs of the last."""
     height, width, channels = image_size(shape)
     filters = filters_for(height, width) if given is None else given
     if not filters:
@@ -314,7 +313,7 @@ def _plain_convolutions(shape: Sequence[int], given: Filters | None, initializer
 def _residual_convolutions(
     shape: Sequence[int], channels: Sequence[int], activation: str, initializer: str
 ) -> tuple[list[nn.Module], int]:
-    """Residual stacks for images of `shape`, and how many numbers come out of the last: each halves the sides."""
+    """Residual stacks for images of `shape`, and the number of outputs of the last; each halves the sides."""
     if not channels:
         raise ConfigError("model.conv_residual_channels=[] has no stack: give widths, such as [16, 32, 32], or null")
     height, width, first = image_size(shape)

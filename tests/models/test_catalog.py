@@ -52,7 +52,7 @@ class Doubled(Preprocessor):
 class Cold(Categorical):
     """A custom distribution: half the temperature."""
 
-    def _arranged(self, values, missing):
+    def _arrange(self, values, missing):
         return values * 2 if missing is None else values
 
 

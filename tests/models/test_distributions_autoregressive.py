@@ -92,7 +92,7 @@ def test_frequencies_of_samples_are_the_probabilities() -> None:
 def test_the_best_of_each_part_follows_from_the_best_before() -> None:
     dist = dist_of(heads(), context())
     best = dist.deterministic_sample()
-    expected = dist._given(best)
+    expected = dist._conditionals(best)
     for child, taken in zip(expected, best, strict=True):
         assert torch.equal(child.deterministic_sample(), taken)
 

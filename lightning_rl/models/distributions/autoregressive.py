@@ -1,4 +1,4 @@
-"""Actions of several parts, each chosen in the light of those before it."""
+"""Actions of several parts, each sampled given the parts before it."""
 
 from __future__ import annotations
 
@@ -24,22 +24,24 @@ __all__ = ["AutoregressiveDistribution"]
 class AutoregressiveDistribution(ActionDistribution):
     """P(a₁|s) P(a₂|a₁, s) … over the parts of a Dict, Tuple, MultiDiscrete or MultiBinary action.
 
-    The model's outputs are a context, which its `action_model` turns into the parameters of every part:
-    `model.action_model(context [N, K], chosen [N, E]) -> [N, sum of the parts' inputs]` (or a list of one tensor for
-    each part). `chosen` is the vector of `Chain`, zeros where nothing is chosen yet; the parameters of a part may
-    depend on the parts before it only, which is tried once when training starts. A model without an `action_model`
-    gets `AutoregressiveHeads`, so the distribution goes with built-in models, too. N parts take N passes through
-    `action_model` to sample, one to score.
+    The model's outputs are a context, from which its `action_model` computes the parameters of every part:
+    `model.action_model(context [N, K], chosen [N, E]) -> [N, sum of the parts' inputs]` (or a list with one tensor per
+    part). `chosen` is the encoding of `Chain`, zeros for parts not chosen yet; the parameters of a part may depend only
+    on the parts before it, which is tested once when training starts. A model without an `action_model` gets
+    `AutoregressiveHeads`, so the distribution works with built-in models, too. For N parts, sampling takes N passes
+    through `action_model`, scoring takes one.
 
-    Logp is exact. `entropy` and `kl` are unbiased estimates, as are their gradients: a sum over the parts, of which
-    each is exact given the parts before, and those are sampled (anew in every call, unless a generator is given from
-    torch's global one, which `Policy` seeds in each iteration). `deterministic_sample` takes the best of each part
-    given the best before, which need not be the best whole. `kl` compares contexts and action models; to a
-    distribution that was rebuilt from a recorded context, with weights of today, it counts only how the context moved.
+    Logp is exact. `entropy` and `kl` are unbiased estimates, and so are their gradients: sums over the parts, where
+    each
+    term is exact given the parts before it, and those are sampled (again in every call; without a generator from
+    torch's global one, which `Policy` seeds in each iteration). `deterministic_sample` takes the best value of each
+    part
+    given the best ones before it, which need not be the best action overall. `kl` compares contexts and action models;
+    against a distribution rebuilt from a recorded context with current weights, it counts only the change of context.
 
     Args:
         inputs: `[N, K]`, contexts.
-        model: that has `action_model`.
+        model: model with an `action_model`.
         mask: as `ActionDistribution`, of the discrete parts in order. A mask that depends on the parts before belongs
             into the `action_model`: logits of −∞.
         chain: of the action space.
@@ -58,26 +60,26 @@ class AutoregressiveDistribution(ActionDistribution):
 
     @staticmethod
     def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:
-        """Width of the context: that of the last of `fcnet_hiddens`, 64 without."""
+        """Width of the context: the last entry of `fcnet_hiddens`, or 64 if there is none."""
         hiddens = (model_config or {}).get("fcnet_hiddens") or [64]
         return int(hiddens[-1])
 
     @classmethod
     def for_space(cls, action_space: Space[Any]) -> DistFactory:
-        """With the parts of that space."""
+        """A factory with the parts of that space."""
         return partial(cls, chain=Chain(action_space))
 
     @classmethod
     def check_space(cls, action_space: Space[Any]) -> None:
-        """Only spaces of several parts."""
+        """Refuse spaces of a single part."""
         Chain(action_space)
 
     @classmethod
     def prepare_model(cls, model: Model) -> None:
-        """Give the model an `action_model`, or try the one that it has.
+        """Give the model an `action_model`, or test the one that it has.
 
         Raises:
-            ConfigError: it gives another shape, or a part reads itself or what comes after.
+            ConfigError: `action_model` returns another shape, or a part depends on itself or on a later part.
         """
         if not hasattr(model, "action_model"):
             model.action_model = AutoregressiveHeads(model.action_space, model.num_outputs)
@@ -89,7 +91,7 @@ class AutoregressiveDistribution(ActionDistribution):
         return self._choose(lambda child: child.sample(generator))
 
     def deterministic_sample(self) -> Any:
-        """The likeliest of each part, given the likeliest before."""
+        """The likeliest value of each part, given the likeliest ones before it."""
         return self._choose(lambda child: child.deterministic_sample())
 
     @torch.no_grad()
@@ -115,7 +117,7 @@ class AutoregressiveDistribution(ActionDistribution):
         return self.chain.parts[part].factory(outputs, self.model, mask)
 
     def _conditionals(self, actions: Sequence[Tensor]) -> list[ActionDistribution]:
-        """The distribution of every part, given the parts before it in `actions`: one pass."""
+        """The distribution of every part, given the parts before it in `actions`, in one pass."""
         encoded = [self.chain.encode(part, taken) for part, taken in enumerate(actions)]
         return [self._child(part, outputs) for part, outputs in enumerate(self._outputs(torch.cat(encoded, dim=1)))]
 
@@ -154,7 +156,7 @@ class AutoregressiveDistribution(ActionDistribution):
 def _score_function_terms(
     children: Sequence[ActionDistribution], parts: Sequence[Tensor], terms: Sequence[Tensor]
 ) -> Iterator[Tensor]:
-    """The terms, with the gradient that they have through which parts were sampled before them (score function)."""
+    """The terms, plus a zero with the gradient through the sampling of earlier parts (score function)."""
     yield terms[0]
     before = torch.zeros_like(terms[0])  # log P of the parts before, `[N]`
     for child, taken, term in zip(children[:-1], parts[:-1], terms[1:], strict=True):
@@ -175,7 +177,7 @@ def _parameters(model: Any, context: Tensor, chosen: Tensor, chain: Chain) -> tu
 
 @torch.no_grad()
 def _try_action_model(model: Any, chain: Chain) -> None:
-    """Change each part and see that neither its own parameters nor those of the parts before it move."""
+    """Change each part, and check that neither its own parameters nor those of earlier parts change."""
     training = model.training
     model.eval()
     context, chosen = torch.ones(2, model.num_outputs), torch.zeros(2, sum(chain.widths))

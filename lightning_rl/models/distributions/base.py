@@ -1,7 +1,8 @@
-"""The contract of every action distribution.
+"""Base class of the action distributions.
 
-A few fused tensor operations each, because acting in 8 environments costs what its operations count. Sampling takes an
-explicit generator, and nothing changes its inputs. `N` rows, `K` inputs per row, `A` action entries.
+Methods are a few fused tensor operations each, because the number of operations is the cost of acting in 8
+environments. Sampling takes an explicit generator; inputs are never changed. `N` rows, `K` inputs per row, `A` action
+entries.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ DistFactory = Callable[..., "ActionDistribution"]
 
 
 class ActionDistribution:
-    """π(·|s) of `N` rows.
+    """The action distribution π(·|s) of `N` rows.
 
     Args:
         inputs: `[N, K]`, the model's outputs.
-        model: that made them; autoregressive distributions call it again.
+        model: the model that computed the inputs; autoregressive distributions call it again.
         mask: bool `[N, sum of choices]`, which discrete actions are allowed, components side by side in the space's
-            order. A choice that allows nothing (after an episode's end, or where the info held no mask) is not masked.
+            order. A mask that allows nothing (after an episode's end, or without a mask in the info) is ignored.
 
     Raises:
         UnsupportedSpaceError: a mask for actions that are not discrete.
@@ -48,16 +49,17 @@ class ActionDistribution:
 
     @staticmethod
     def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:
-        """K, how many numbers per row the model has to give."""
+        """K, the number of inputs per row that the model has to compute."""
         raise NotImplementedError  # abstract
 
     @classmethod
     def for_space(cls, action_space: Space[Any]) -> DistFactory:
-        """What makes this distribution, called with `(inputs, model, mask)`; sizes and bounds are found here, once.
+        """A factory of this distribution, called with `(inputs, model, mask)`, with sizes and bounds computed once.
 
         Args:
-            action_space: that the policy acts in (`ActionTransform.policy_space`): integers from 0, Boxes in [−1, 1]
-                when they are normalised.
+            action_space: space of the policy's actions (`ActionTransform.policy_space`): integers from 0, Boxes in [−1,
+                1]
+                if they are normalised.
         """
         return cls
 
@@ -65,14 +67,15 @@ class ActionDistribution:
     def serves(cls, leaf: Space[Any]) -> bool:
         """Whether this is a distribution for single leaves of that kind.
 
-        If so, and it is chosen for a Dict or Tuple, it takes the place of the built-in one of each such leaf. Otherwise
-        it gets the whole space.
+        If so, and it is chosen for a Dict or Tuple, it replaces the built-in distribution of each such leaf. Otherwise
+        it
+        gets the whole space.
         """
         return False
 
     @classmethod
     def check_space(cls, action_space: Space[Any]) -> None:
-        """Raise `UnsupportedSpaceError` for an environment's action space (or leaf) that this cannot act in."""
+        """Raise `UnsupportedSpaceError` if this does not support the environment's action space (or a leaf of it)."""
         for_leaves = cls.serves.__func__ is not ActionDistribution.serves.__func__
         if for_leaves and not cls.serves(action_space):
             raise UnsupportedSpaceError(
@@ -82,19 +85,19 @@ class ActionDistribution:
 
     @classmethod
     def prepare_model(cls, model: Model) -> None:
-        """Add to a new model what this distribution needs of it beside the outputs; called once, by the catalog."""
+        """Add layers to a new model that this distribution needs beside the outputs; the catalog calls this once."""
 
     def sample(self, generator: torch.Generator | None = None) -> Any:
         """Actions in the policy's space, `[N, …]`."""
         raise NotImplementedError  # abstract
 
     def rsample(self, generator: torch.Generator | None = None) -> Any:
-        """Actions through which the gradient flows (reparametrised), for losses that differentiate a critic, as SAC.
+        """Reparametrised samples, through which a gradient flows, for losses that differentiate a critic, as SAC's.
 
         `sampled_action_logp` then carries the gradient, too. Discrete actions come as one-hot vectors `[N, n]`.
 
         Raises:
-            UnsupportedSpaceError: this distribution has no such form.
+            UnsupportedSpaceError: this distribution is not reparametrised.
         """
         raise UnsupportedSpaceError(
             f"{type(self).__name__} has no reparametrised sample, which this algorithm needs: set "
@@ -105,7 +108,7 @@ class ActionDistribution:
         """Log π of every action, `[N, n]`, for losses that take expectations over them, as discrete SAC.
 
         Raises:
-            UnsupportedSpaceError: this distribution does not say.
+            UnsupportedSpaceError: this distribution does not provide them.
         """
         raise UnsupportedSpaceError(
             f"{type(self).__name__} does not give the probabilities of all actions, which this algorithm needs: leave "
@@ -113,7 +116,7 @@ class ActionDistribution:
         )
 
     def uniform_sample(self, generator: torch.Generator | None = None) -> tuple[Any, Tensor] | None:
-        """Uniform actions `[N, …]` and their log density `[N]`; `None` where all of the action space is possible."""
+        """Uniform actions `[N, …]` and their log density `[N]`; `None` if the whole action space is allowed."""
         return None
 
     def deterministic_sample(self) -> Any:
@@ -125,7 +128,7 @@ class ActionDistribution:
         raise NotImplementedError  # abstract
 
     def sampled_action_logp(self) -> Tensor:
-        """Log π, `[N]`, of the actions that `sample` or `deterministic_sample` gave last."""
+        """Log π, `[N]`, of the actions that `sample` or `deterministic_sample` returned last."""
         raise NotImplementedError  # abstract
 
     def entropy(self) -> Tensor:
@@ -138,7 +141,7 @@ class ActionDistribution:
 
 
 def require_sample(last: Tensor | None) -> Tensor:
-    """What `sample` kept; a clear error when it was not called."""
+    """The stored last sample; raises an error if `sample` was not called."""
     if last is None:
         raise RuntimeError(
             "sampled_action_logp: nothing was sampled yet; call sample() or deterministic_sample() first"
@@ -147,10 +150,10 @@ def require_sample(last: Tensor | None) -> Tensor:
 
 
 def fitting_mask(mask: Tensor, rows: int, width: int) -> Tensor:
-    """The mask, if it has a bool for each alternative of every choice.
+    """Check that a mask has a bool for each alternative of every choice, and return it.
 
     Raises:
-        ValueError: it does not: `[N, 1]` would be spread over all alternatives without a word.
+        ValueError: it has another shape: `[N, 1]` would silently be broadcast to all alternatives.
     """
     if tuple(mask.shape) != (rows, width):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Beta distributions: bounded without a squashing function, and without its bias towards the bounds."""
+"""Beta distributions: bounded without a squashing function, so without its bias towards the bounds."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from lightning_rl.models.distributions.continuous import DiagGaussian
 
 __all__ = ["Beta", "standard_gamma"]
 
-EDGE = 1e-6  # samples in [0, 1] stay so far inside, where their density is finite
-MAX_LOG = 9.2  # of the concentration, 10⁴: a deviation of 0.5 % of the range; samples get coarse beyond
+EDGE = 1e-6  # samples in [0, 1] keep this distance from the ends, so that their density is finite
+MAX_LOG = 9.2  # log of the largest concentration, 10⁴: a deviation of 0.5 % of the range
 
 
 class Beta(Bounded):
@@ -28,7 +28,7 @@ class Beta(Bounded):
 
     The inputs are A logits of the modes m and then A logarithms of the concentrations κ: α = 1 + κ m and
     β = 1 + κ (1 − m), so there is always one mode, inside. The paper's α = 1 + softplus(x) has the same distributions,
-    but there the mode moves with the width, which grows only linearly, and α near 1 has no gradient to come back with.
+    but there the mode moves with the width, which grows only linearly, and near α = 1 the gradient vanishes.
 
     Args:
         inputs, model, mask: as `ActionDistribution`.
@@ -60,7 +60,7 @@ class Beta(Bounded):
 
     @classmethod
     def serves(cls, leaf: Space[Any]) -> bool:
-        """Float Boxes."""
+        """True for float Boxes."""
         return DiagGaussian.serves(leaf)
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
@@ -85,7 +85,7 @@ class Beta(Bounded):
         return actions
 
     def logp(self, actions: Tensor) -> Tensor:
-        """Log density, `[N]`, of `[N, *shape]`; at the very bounds that of a millionth of the range inside."""
+        """Log density, `[N]`, of `[N, *shape]`; at a bound, the density a millionth of the range inside it."""
         low, _, divisor = span(self.low, self.high, actions.device)
         fractions = ((actions.reshape(self.alpha.shape) - low) / divisor).clamp(EDGE, 1.0 - EDGE)
         alpha, beta = self.alpha.double(), self.beta.double()  # differences of large numbers
@@ -104,7 +104,7 @@ class Beta(Bounded):
         return (terms.sum(1) + self._log_volume()).to(self.alpha.dtype)
 
     def kl(self, other: Beta) -> Tensor:
-        """KL(self‖other) in closed form, `[N]`; stretching leaves it as it is."""
+        """KL(self‖other) in closed form, `[N]`; stretching does not change it."""
         alpha, beta, theirs = self.alpha.double(), self.beta.double(), (other.alpha.double(), other.beta.double())
         above, below = alpha - theirs[0], beta - theirs[1]
         means = above * alpha.digamma() + below * beta.digamma() - (above + below) * (alpha + beta).digamma()

@@ -1,4 +1,4 @@
-"""The bounds of a Box, as distributions between them use them."""
+"""Bounds of a Box, for distributions over bounded actions."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Bound = float | tuple[float, ...]  # the same for all entries, or one for each
 
 
 class Bounded(ActionDistribution):
-    """Mixed in before a distribution whose constructor takes `low` and `high`."""
+    """Mixin for a distribution whose constructor takes `low` and `high`; put it first among the bases."""
 
     @classmethod
     def for_space(cls, action_space: Space[Any]) -> DistFactory:
-        """With the bounds and the shape of its actions."""
+        """A factory with the bounds and the shape of the space's actions."""
         return partial(cls, **bounds_of(action_space))
 
     @classmethod
     def check_space(cls, action_space: Space[Any]) -> None:
-        """Only float Boxes with finite bounds."""
+        """Refuse spaces other than float Boxes with finite bounds."""
         if not is_bounded_box(action_space):
             raise UnsupportedSpaceError(
                 f"{cls.__name__} acts between bounds; {action_space} needs to be a float Box with finite low and high: "
@@ -48,7 +48,7 @@ def bounds_of(action_space: Space[Any]) -> dict[str, Any]:
 
 
 def span(low: Bound, high: Bound, device: torch.device) -> tuple[Any, Any, Any]:
-    """`low`, the width, and what to divide by to undo it (1 for a width of 0); numbers if all entries agree."""
+    """`low`, the width, and the divisor that undoes the scaling (1 for a width of 0); numbers if all entries agree."""
     if isinstance(low, float) and isinstance(high, float):
         return low, high - low, high - low or 1.0
     return _tensors(low, high, device)
@@ -56,7 +56,7 @@ def span(low: Bound, high: Bound, device: torch.device) -> tuple[Any, Any, Any]:
 
 @lru_cache(maxsize=64)
 def _tensors(low: Bound, high: Bound, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    with torch.inference_mode(False):  # made during evaluation, they could not be used in training
+    with torch.inference_mode(False):  # inference tensors, created during evaluation, could not be used in training
         lows, highs = (torch.tensor(bound, device=device) for bound in (low, high))
         width = highs - lows
         return lows, width, torch.where(width == 0, 1.0, width)

@@ -1,4 +1,4 @@
-"""The order in which the parts of an action are chosen, and networks that give each part its parameters."""
+"""The order in which the parts of an action are sampled, and networks that compute each part's parameters."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["AutoregressiveHeads", "Chain"]
 
 
 class Chain:
-    """The parts of an action space in the order in which they are chosen, and the vector that tells of those chosen.
+    """The parts of an action space in sampling order, and their encoding as one vector.
 
-    The parts are the leaves of a Dict or Tuple, or the entries of a MultiDiscrete, MultiBinary or integer Box. In the
-    vector a discrete part is one-hot (one vector for each of its entries), a Box is as it is.
+    The parts are the leaves of a Dict or Tuple, or the entries of a MultiDiscrete, MultiBinary or integer Box. The
+    encoding of a discrete part is one-hot (one vector for each of its entries), that of a Box is its values.
 
     Args:
-        action_space: of one environment, or that its policy acts in.
+        action_space: of one environment, or of its policy's actions.
 
     Raises:
         UnsupportedSpaceError: the space has one part only.
@@ -63,7 +63,7 @@ class Chain:
         return torch.stack(list(parts), dim=1).view(len(parts[0]), *(self.shape or ())).to(self.dtype)
 
     def encode(self, part: int, actions: Tensor) -> Tensor:
-        """`[N, width]` of the vector for the actions of one part."""
+        """The encoding of one part's actions, `[N, width]`."""
         if not self.choices[part]:
             return actions.reshape(len(actions), -1).float()
         entries = actions.reshape(len(actions), -1).long()
@@ -72,7 +72,7 @@ class Chain:
 
 
 class AutoregressiveHeads(nn.Module):
-    """A small network for each part of an action, which reads the context and the parts before.
+    """A small network for each part of an action; its inputs are the context and the parts before.
 
     Args:
         action_space: of one environment.
@@ -100,7 +100,7 @@ class AutoregressiveHeads(nn.Module):
         )
 
     def forward(self, context: Tensor, chosen: Tensor) -> Tensor:
-        """As `AutoregressiveDistribution` asks of an `action_model`."""
+        """Parameters of all parts, as `AutoregressiveDistribution` requires of an `action_model`."""
         nets = zip(self.trunks, self.heads, self.before, strict=True)
         return torch.cat(
             [head(trunk(torch.cat([context, chosen[:, :width]], dim=1))) for trunk, head, width in nets], dim=1
@@ -108,5 +108,5 @@ class AutoregressiveHeads(nn.Module):
 
 
 def _choices(leaf: Space[Any]) -> list[int]:
-    """Numbers of values of a discrete leaf's entries; none for a float Box."""
+    """Number of values of each entry of a discrete leaf; empty for a float Box."""
     return [] if isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f" else choices_of(leaf).tolist()

@@ -46,12 +46,12 @@ class DiagGaussian(ActionDistribution):
 
     @classmethod
     def for_space(cls, action_space: Space[Any]) -> DistFactory:
-        """With the shape of its actions, unless they are vectors."""
+        """A factory with the shape of the space's actions, unless they are vectors."""
         return cls if len(action_space.shape or ()) == 1 else partial(cls, shape=action_space.shape)
 
     @classmethod
     def serves(cls, leaf: Space[Any]) -> bool:
-        """Float Boxes."""
+        """True for float Boxes."""
         return isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f"
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
@@ -64,7 +64,7 @@ class DiagGaussian(ActionDistribution):
         return self.sample(generator)
 
     def sample_with(self, noise: Tensor) -> Tensor:
-        """The actions `[N, *shape]` that come of noise `[N, A]` drawn elsewhere, with the deviations of this one."""
+        """The actions `[N, *shape]` for given standard normal noise `[N, A]`: means plus deviations times noise."""
         self._noise = noise * (-self.log_std).exp()
         return self._reshape(self.mean + noise)
 
@@ -101,7 +101,7 @@ class DiagGaussian(ActionDistribution):
 
 
 class Deterministic(ActionDistribution):
-    """The inputs are the actions, for algorithms that add their own noise (DDPG, TD3).
+    """A point mass at the inputs, for algorithms that add noise to actions themselves (DDPG, TD3).
 
     `shape` is that of one action; `None`: `(A,)`.
     """
@@ -123,12 +123,12 @@ class Deterministic(ActionDistribution):
 
     @classmethod
     def for_space(cls, action_space: Space[Any]) -> DistFactory:
-        """With the shape of its actions, unless they are vectors."""
+        """A factory with the shape of the space's actions, unless they are vectors."""
         return cls if len(action_space.shape or ()) == 1 else partial(cls, shape=action_space.shape)
 
     @classmethod
     def serves(cls, leaf: Space[Any]) -> bool:
-        """Float Boxes."""
+        """True for float Boxes."""
         return isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f"
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
@@ -152,11 +152,11 @@ class Deterministic(ActionDistribution):
         raise self._no_density()
 
     def entropy(self) -> Tensor:
-        """Raises, as `logp`."""
+        """Raises `UnsupportedSpaceError`, as `logp`."""
         raise self._no_density()
 
     def kl(self, other: ActionDistribution) -> Tensor:
-        """Raises, as `logp`."""
+        """Raises `UnsupportedSpaceError`, as `logp`."""
         raise self._no_density()
 
     @staticmethod

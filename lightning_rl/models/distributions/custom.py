@@ -1,4 +1,4 @@
-"""Custom distributions in RLlib's form: `__init__(inputs, model)` and `sample()`, without mask and generator."""
+"""Adapts custom distributions in RLlib's form: `__init__(inputs, model)` and `sample()`, no mask, no generator."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ __all__ = ["ClassicDistribution", "adapt"]
 
 
 class ClassicDistribution(ActionDistribution):
-    """Gives a distribution of RLlib's form what it lacks.
+    """Wraps a distribution in RLlib's form, so that it takes a generator and can be seeded.
 
-    Its `sample()` draws from torch's global generators; they are seeded from the explicit one around the call and put
-    back after it, so that acting can be repeated and disturbs nobody.
+    Its `sample()` draws from torch's global generators; around the call they are seeded from the explicit generator,
+    and
+    restored after it. So acting is reproducible and does not change other random streams.
 
     Args:
         inputs, model, mask: as `ActionDistribution`.
-        factory: makes the distribution.
+        factory: builds the distribution.
         takes_mask: whether `factory` is called with three arguments instead of two.
         takes_generator: whether its `sample` takes the generator.
 
     Raises:
-        UnsupportedSpaceError: there is a mask, which it does not take.
+        UnsupportedSpaceError: a mask is given, which the distribution does not take.
     """
 
     maskable = True
@@ -64,7 +65,7 @@ class ClassicDistribution(ActionDistribution):
             return self.dist.sample()
 
     def deterministic_sample(self) -> Any:
-        """As the distribution does it, like everything below."""
+        """Calls the wrapped distribution, as all methods below do."""
         return self.dist.deterministic_sample()
 
     def logp(self, actions: Any) -> Tensor:
@@ -85,7 +86,7 @@ class ClassicDistribution(ActionDistribution):
 
 
 def adapt(dist_class: type[ActionDistribution], factory: DistFactory) -> DistFactory:
-    """`factory`, made by `dist_class.for_space`, to be called with `(inputs, model, mask)` whatever its class takes."""
+    """Adapt a factory of `dist_class.for_space` so that it takes `(inputs, model, mask)`, whatever its class takes."""
     takes_mask = _takes(dist_class.__init__, 4, "mask")
     takes_generator = _takes(dist_class.sample, 2, "generator")
     if takes_mask and takes_generator:
@@ -93,9 +94,9 @@ def adapt(dist_class: type[ActionDistribution], factory: DistFactory) -> DistFac
     return partial(ClassicDistribution, factory=factory, takes_mask=takes_mask, takes_generator=takes_generator)
 
 
-@lru_cache(maxsize=256)  # random actions ask at every step
+@lru_cache(maxsize=256)  # called at every step for random actions
 def _takes(function: Any, positional: int, name: str) -> bool:
-    """Whether a method takes so many positional arguments, self among them, or a keyword of that name."""
+    """Whether a method takes that many positional arguments, including self, or a keyword of that name."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_POSITIONAL or parameter.name == name for parameter in parameters):
         return True

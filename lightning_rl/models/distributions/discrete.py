@@ -1,4 +1,4 @@
-"""Distributions over integers: all are categoricals over the last dimension of their logits, so one mask serves all."""
+"""Distributions over integers; all are categoricals over the last dimension of logits and handle masks in one way."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from lightning_rl.spaces import choices_of
 
 __all__ = ["Bernoulli", "Categorical", "GumbelSoftmax", "MultiCategorical"]
 
-IMPOSSIBLE = -1e30  # a logit below this means never: −∞, or the smallest number with something added
+IMPOSSIBLE = -1e30  # a lower logit means probability 0: −∞, or a sum with the smallest number
 
 
 class Categorical(ActionDistribution):
-    """One of n actions, by logits.
+    """A choice among n actions, with probabilities softmax(logits).
 
     Masked logits become the smallest finite number: such actions have probability exactly 0, and logp, entropy, KL and
-    gradients of the others are those of a distribution without them. Logits of −∞ from a model mean the same.
+    gradients equal those of a distribution without them. Logits of −∞ from a model have the same effect.
 
     Args:
         inputs, model, mask: as `ActionDistribution`.
         temperature: > 0, divides the logits: above 1 nearer to uniform, below 1 nearer to the best action.
 
     Raises:
-        ValueError: the mask has another shape than one bool for each alternative.
+        ValueError: the mask does not have one bool for each alternative.
     """
 
     maskable = True
@@ -51,19 +51,19 @@ class Categorical(ActionDistribution):
 
     @classmethod
     def serves(cls, leaf: Space[Any]) -> bool:
-        """Discrete ones."""
+        """True for Discrete spaces."""
         return isinstance(leaf, spaces.Discrete)
 
     def _mask_logits(self, logits: Tensor, mask: Tensor) -> Tensor:
         allowed = self._arrange(fitting_mask(mask, len(logits), self._mask_width()), False)
-        allowed = allowed | ~allowed.any(-1, keepdim=True)  # a choice that allows nothing has no mask
+        allowed = allowed | ~allowed.any(-1, keepdim=True)  # a mask that allows nothing is ignored
         return logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
 
     def _mask_width(self) -> int:
         return self.inputs.shape[1]
 
     def _arrange(self, values: Tensor, missing: Any) -> Tensor:
-        """Logits or mask `[N, K]` with the alternatives of a choice in the last dimension."""
+        """Reshape logits or mask `[N, K]` so that the alternatives of a choice are the last dimension."""
         return values
 
     def log_probs(self) -> Tensor:
@@ -86,7 +86,7 @@ class Categorical(ActionDistribution):
         return self._last
 
     def uniform_sample(self, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor] | None:
-        """Uniform over the actions that neither a mask nor the model forbids; `None` where all are allowed."""
+        """Uniform over the actions that neither a mask nor the model forbids; `None` if all are allowed."""
         if not self.restricted:
             return None
         possible = self.logits > IMPOSSIBLE
@@ -114,7 +114,7 @@ class Categorical(ActionDistribution):
         return -(log_probs.exp() * log_probs).sum(-1)
 
     def kl(self, other: Categorical) -> Tensor:
-        """Σ p (log p − log q), `[N]`; huge where `other` masks what `self` allows."""
+        """Σ p (log p − log q), `[N]`; very large if `other` masks an action that `self` allows."""
         log_probs = self._finite_log_probs()
         return (log_probs.exp() * (log_probs - other._finite_log_probs())).sum(-1)
 
@@ -149,18 +149,18 @@ class MultiCategorical(Categorical):
 
     @classmethod
     def for_space(cls, action_space: Space[Any]) -> DistFactory:
-        """With the numbers of choices of that space."""
+        """A factory with the numbers of choices of that space."""
         return partial(cls, choices=tuple(choices_of(action_space).tolist()), shape=action_space.shape)
 
     @classmethod
     def serves(cls, leaf: Space[Any]) -> bool:
-        """MultiDiscrete and integer Boxes."""
+        """True for MultiDiscrete and integer Boxes."""
         return isinstance(leaf, spaces.MultiDiscrete) or (isinstance(leaf, spaces.Box) and leaf.dtype.kind != "f")
 
     def _arrange(self, values: Tensor, missing: Any) -> Tensor:
         rows, entries, width = len(values), len(self.choices), max(self.choices)
         if min(self.choices) != width:
-            # A choice that an entry does not have is a masked one.
+            # Padded choices are masked.
             fill = torch.finfo(values.dtype).min if missing is None else missing
             columns = _columns(self.choices, values.device)
             values = values.new_full((rows, entries * width), fill).index_copy(1, columns, values)
@@ -199,7 +199,7 @@ class Bernoulli(MultiCategorical):
 
     @classmethod
     def serves(cls, leaf: Space[Any]) -> bool:
-        """MultiBinary."""
+        """True for MultiBinary spaces."""
         return isinstance(leaf, spaces.MultiBinary)
 
     def _mask_width(self) -> int:
@@ -215,20 +215,21 @@ class Bernoulli(MultiCategorical):
         return super().sample(generator).to(torch.int8)
 
     def deterministic_sample(self) -> Tensor:
-        """The likelier bits `[N, *shape]`, int8."""
+        """The more likely bits `[N, *shape]`, int8."""
         return super().deterministic_sample().to(torch.int8)
 
 
 class GumbelSoftmax(Categorical):
-    """A categorical whose samples can be differentiated.
+    """A categorical distribution with differentiable samples.
 
     Jang et al. 2017, arXiv:1611.01144; Maddison et al. 2017, arXiv:1611.00712.
 
-    `sample` gives integers with the probabilities, entropy and KL of `Categorical`, so every algorithm can act with it;
-    `rsample` gives one-hot vectors whose gradient is that of the relaxed sample softmax((log π + g) / τ), g ~ Gumbel.
+    `sample` returns integers with the probabilities, entropy and KL of `Categorical`, so every algorithm can act with
+    it;
+    `rsample` returns one-hot vectors with the gradient of the relaxed sample softmax((log π + g) / τ), g ~ Gumbel.
 
     Attributes:
-        relaxation: τ > 0: small is nearer to one-hot, large has less noise in its gradient.
+        relaxation: τ > 0: small values are closer to one-hot, large ones have less gradient noise.
         straight_through: whether the vectors are exactly one-hot (else relaxed, entries in (0, 1)).
     """
 
@@ -249,9 +250,9 @@ class GumbelSoftmax(Categorical):
 
 @lru_cache(maxsize=64)
 def _columns(choices: tuple[int, ...], device: torch.device) -> Tensor:
-    """Where each of the concatenated logits goes when every entry gets `max(choices)` columns."""
+    """Column of each concatenated logit if every entry gets `max(choices)` columns."""
     width = max(choices)
-    with torch.inference_mode(False):  # made during evaluation, it could not be used in training
+    with torch.inference_mode(False):  # an inference tensor, created during evaluation, could not be used in training
         return torch.tensor(
             [entry * width + choice for entry, count in enumerate(choices) for choice in range(count)], device=device
         )

@@ -1,4 +1,4 @@
-"""Actions of several parts, and which distribution a space gets."""
+"""Distributions over nested actions, and the choice of the distribution for a space."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One leaf of a nested action: what makes its distribution, and how many inputs and mask columns it takes."""
+    """One leaf of a nested action: a factory of its distribution, and its numbers of inputs and mask columns."""
 
     factory: DistFactory
     inputs: int
@@ -39,7 +39,7 @@ class Part:
 
 
 class MultiActionDistribution(ActionDistribution):
-    """Independent distributions for the leaves of a Dict or Tuple; actions are nested as the space is.
+    """Independent distributions for the leaves of a Dict or Tuple; actions have the nesting of the space.
 
     Args:
         inputs, model, mask: as `ActionDistribution`; a mask covers the discrete leaves, in order.
@@ -71,15 +71,15 @@ class MultiActionDistribution(ActionDistribution):
 
     @classmethod
     def for_space(cls, action_space: Space[Any]) -> DistFactory:
-        """With the leaves of that space."""
+        """A factory with the leaves of that space."""
         return partial(cls, space=action_space, parts=parts_of(action_space))
 
     def sample(self, generator: torch.Generator | None = None) -> Any:
-        """Actions nested as the space is, leaves `[N, …]`."""
+        """Actions with the nesting of the space, leaves `[N, …]`."""
         return pack_leaves(self.space, iter([child.sample(generator) for child in self.children]))
 
     def rsample(self, generator: torch.Generator | None = None) -> Any:
-        """Reparametrised actions, nested; refused when a leaf has none."""
+        """Reparametrised actions, nested; raises an error if a leaf is not reparametrised."""
         return pack_leaves(self.space, iter([child.rsample(generator) for child in self.children]))
 
     def deterministic_sample(self) -> Any:
@@ -116,7 +116,7 @@ def distribution_class(action_space: Space[Any]) -> type[ActionDistribution]:
 
 
 def leaf_class(leaf: Space[Any], named: type[ActionDistribution] | None = None) -> type[ActionDistribution]:
-    """The distribution of one leaf: the `named` one if it is for leaves of that kind, else the built-in one."""
+    """The distribution of one leaf: `named` if it supports leaves of that kind, else the built-in one."""
     return named if named is not None and named.serves(leaf) else distribution_class(leaf)
 
 
@@ -126,16 +126,16 @@ def action_dist(
     policy_space: Space[Any],
     config: Mapping[str, Any] | None = None,
 ) -> tuple[DistFactory, int]:
-    """What makes the distribution of a space, and how many inputs per row it takes.
+    """A factory of the distribution of a space, and the number of inputs per row.
 
     Args:
-        named: the one that a user chose; `None` takes the built-in one.
-        action_space: of one environment; it is what `required_model_output_shape` and `check_space` are asked about.
-        policy_space: that the policy acts in, as `ActionDistribution.for_space`.
+        named: the distribution that a user chose; `None` takes the built-in one.
+        action_space: of one environment; passed to `required_model_output_shape` and `check_space`.
+        policy_space: space of the policy's actions, as `ActionDistribution.for_space`.
         config: of the model.
 
     Raises:
-        UnsupportedSpaceError: `named` cannot act in the space, or in a leaf of it.
+        UnsupportedSpaceError: `named` does not support the space, or a leaf of it.
     """
     leaves = [leaf for _, leaf in leaf_spaces(action_space)]
     nested = isinstance(action_space, spaces.Dict | spaces.Tuple)
@@ -153,7 +153,7 @@ def action_dist(
 
 
 def log_std_columns(action_space: Space[Any], named: type[ActionDistribution] | None = None) -> list[int]:
-    """Which of the model's outputs are logarithms of deviations: those that `free_log_std` makes parameters."""
+    """The columns of the model's outputs that are logarithms of deviations; `free_log_std` makes them parameters."""
     columns, start = [], 0
     for _, leaf in leaf_spaces(action_space):
         cls = leaf_class(leaf, named)
@@ -168,7 +168,7 @@ def parts_of(
     named: type[ActionDistribution] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> tuple[Part, ...]:
-    """One `Part` for each leaf of a space, in its order; `named` and `config` as `action_dist`."""
+    """One `Part` per leaf of a space, in the space's order; `named` and `config` as in `action_dist`."""
     parts = []
     for _, leaf in leaf_spaces(action_space):
         cls = leaf_class(leaf, named)
@@ -179,7 +179,7 @@ def parts_of(
 
 
 def total(terms: Sequence[Tensor]) -> Tensor:
-    """The sum of some `[N]`."""
+    """The sum of several tensors `[N]`."""
     result = terms[0]
     for term in terms[1:]:
         result = result + term

@@ -1,4 +1,4 @@
-"""A distribution over shares of a whole: portfolios, mixtures, budgets."""
+"""A distribution over shares that sum to a fixed total, such as portfolios, mixtures and budgets."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from lightning_rl.models.distributions.beta import standard_gamma
 
 __all__ = ["Dirichlet"]
 
-SMALLEST = 1e-7  # share, so that its logarithm is finite
-MAX_LOG = 9.2  # of the concentration: 10⁴
+SMALLEST = 1e-7  # smallest share, so that its logarithm is finite
+MAX_LOG = 9.2  # log of the largest concentration, 10⁴
 
 
 class Dirichlet(ActionDistribution):
-    """Shares x of a whole, for a Box(0, high, (A,)) with A ≥ 2: the environment gets actions whose sum is `high`.
+    """Shares x of a whole, for a Box(0, high, (A,)) with A ≥ 2: the actions for the environment sum to `high`.
 
-    Densities are those of the first A − 1 entries, since the last one follows. The inputs are A logits, whose softmax
-    is the mode m, and the logarithm of the concentration κ: α = 1 + κ m, so that there is always one mode and the
-    network moves it without the width.
+    Densities are those of the first A − 1 entries, which determine the last. The inputs are A logits, whose softmax is
+    the mode m, and the logarithm of the concentration κ: α = 1 + κ m, so there is always one mode, and it can move
+    without a change of the concentration.
 
     Args:
         inputs, model, mask: as `ActionDistribution`.
-        low, high: what the policy's space has for shares of 0 and of 1 (−1 and 1 when actions are normalised).
+        low, high: values in the policy's space for shares of 0 and of 1 (−1 and 1 if actions are normalised).
     """
 
     def __init__(
@@ -56,18 +56,18 @@ class Dirichlet(ActionDistribution):
 
     @classmethod
     def for_space(cls, action_space: Space[Any]) -> DistFactory:
-        """With the bounds of its actions."""
+        """A factory with the bounds of the space's actions."""
         assert isinstance(action_space, spaces.Box)
         return partial(cls, low=float(action_space.low[0]), high=float(action_space.high[0]))
 
     @classmethod
     def serves(cls, leaf: Space[Any]) -> bool:
-        """Float Boxes."""
+        """True for float Boxes."""
         return isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f"
 
     @classmethod
     def check_space(cls, action_space: Space[Any]) -> None:
-        """Only vectors of at least two entries that all go from 0 to the same number."""
+        """Refuse spaces other than vectors of at least two entries that all range from 0 to the same number."""
         if isinstance(action_space, spaces.Box) and cls.serves(action_space) and len(action_space.shape) == 1:
             low, high = action_space.low, action_space.high
             if len(low) > 1 and np.all(low == 0) and np.all(high == high[0]) and 0 < high[0] < np.inf:

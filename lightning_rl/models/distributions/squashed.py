@@ -1,4 +1,4 @@
-"""A Gaussian between bounds, for algorithms that differentiate through their actions."""
+"""Gaussians between bounds, for algorithms that differentiate through their actions."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from lightning_rl.models.distributions.continuous import LOG_2PI, Deterministic,
 
 __all__ = ["SquashedDeterministic", "SquashedGaussian"]
 
-INSIDE = 1.0 - 1e-6  # tanh of samples: nearer to ±1, float32 could not tell them apart
+INSIDE = 1.0 - 1e-6  # largest |tanh| of a sample: closer to ±1, float32 cannot resolve it
 QUADRATURE = 24  # points of the entropy's quadrature
 
 
 class SquashedGaussian(Bounded, DiagGaussian):
     """Tanh of a `DiagGaussian`, stretched to the bounds. Haarnoja et al. 2018, arXiv:1812.05905, appendix C.
 
-    `sample` gives actions to record: they stop a millionth short of the bounds, and their density is that of the
-    rounded number that is recorded, so a loss computes the same again and a first importance ratio is 1. `rsample`
-    gives actions for a loss: they go all the way, and their density comes from before tanh, which is never inverted.
+    `sample` returns actions to record: they stay a millionth inside the bounds, and their density is computed from the
+    rounded number that is recorded, so a loss computes the same value again and the first importance ratio is 1.
+    `rsample` returns actions for a loss: they reach the bounds, and their density is computed before tanh.
 
     Args:
         inputs, model, mask, shape: as `DiagGaussian`, of the Gaussian before tanh; log σ is at most 2, as in SB3 and
@@ -58,17 +58,17 @@ class SquashedGaussian(Bounded, DiagGaussian):
         return self._squash(torch.addcmul(self.mean, self.log_std.exp(), noise))
 
     def sample_with(self, noise: Tensor) -> Tensor:
-        """Actions `[N, *shape]` that come of noise `[N, A]` before tanh."""
+        """Actions `[N, *shape]` for given noise `[N, A]` before tanh."""
         return self._squash(self.mean + noise)
 
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Actions `[N, *shape]` with a gradient that does not end where they saturate."""
+        """Actions `[N, *shape]` with a gradient that does not vanish where they saturate."""
         self._noise = torch.empty_like(self.mean).normal_(generator=generator)
         self._raw, self._last = torch.addcmul(self.mean, self.log_std.exp(), self._noise), None
         return self._stretch(self._raw.tanh())
 
     def deterministic_sample(self) -> Tensor:
-        """Tanh of the means, which is the median of every entry, `[N, *shape]`."""
+        """Tanh of the means, the median of every entry, `[N, *shape]`."""
         return self._squash(self.mean)
 
     def _squash(self, raw: Tensor) -> Tensor:
@@ -82,20 +82,20 @@ class SquashedGaussian(Bounded, DiagGaussian):
         return self._reshape(squashed)
 
     def _log_half_widths(self) -> float:
-        """Σ log((high − low) / 2), by which the stretching thins the density out."""
+        """Σ log((high − low) / 2): stretching lowers the log density by this."""
         if self.low == -1.0 and self.high == 1.0:
             return 0.0
         return log_volume(self.low, self.high, self.mean.shape[1]) - self.mean.shape[1] * math.log(2.0)
 
     def _density_at(self, raw: Tensor, standardised: Tensor) -> Tensor:
-        # `_density` − Σ `_log_slope` as one sum: on small batches the number of operations is what they cost.
+        # `_density` − Σ `_log_slope` as one sum: on small batches the cost is the number of operations.
         exponent = torch.addcmul(self.log_std, standardised, standardised, value=0.5).sub(raw, alpha=2.0)
         exponent = exponent.add(F.softplus(raw, beta=-2.0), alpha=4.0).sum(1)
         constant = (0.5 * LOG_2PI + math.log(4.0)) * raw.shape[1] + self._log_half_widths()
         return torch.rsub(exponent, -constant)
 
     def logp(self, actions: Tensor) -> Tensor:
-        """Log density, `[N]`, of `[N, *shape]`; beyond what `sample` gives it is that of the nearest such action."""
+        """Log density, `[N]`, of `[N, *shape]`; beyond the range of `sample`, that of the nearest sample."""
         squashed = actions.reshape(self.mean.shape)
         if self.low != -1.0 or self.high != 1.0:
             low, _, divisor = span(self.low, self.high, actions.device)
@@ -112,15 +112,15 @@ class SquashedGaussian(Bounded, DiagGaussian):
     def entropy(self) -> Tensor:
         """H of the Gaussian + Σ E[log(1 − tanh² u)] + Σ log((high − low) / 2), `[N]`.
 
-        The expectation has no closed form; Gauss-Hermite quadrature gives it without noise, and so its gradient: within
-        1e-3 nats an entry for σ ≤ 2, and within 3 % above, where actions are at the bounds most of the time.
+        The expectation has no closed form; Gauss-Hermite quadrature computes it and its gradient without noise: within
+        1e-3 nats per entry for σ ≤ 2, and within 3 % above, where most actions are at the bounds.
         """
         points, weights = _quadrature(self.mean.device)
         raw = self.mean.unsqueeze(-1) + self.log_std.exp().unsqueeze(-1) * points
         slopes = (_log_slope(raw) * weights).sum((1, 2))
         return super().entropy() + slopes + self._log_half_widths()
 
-    # kl is inherited: both sides are squashed by the same function, which leaves KL as it is.
+    # kl is inherited: both sides are squashed by the same function, which does not change KL.
 
 
 class SquashedDeterministic(Bounded, Deterministic):
@@ -145,7 +145,7 @@ class SquashedDeterministic(Bounded, Deterministic):
         self.low, self.high = low, high
 
     def deterministic_sample(self) -> Tensor:
-        """`[N, *shape]`."""
+        """The actions `[N, *shape]`."""
         squashed = self.inputs.tanh()
         if self.low != -1.0 or self.high != 1.0:
             low, width, _ = span(self.low, self.high, squashed.device)

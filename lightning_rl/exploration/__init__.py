@@ -1,4 +1,4 @@
-"""Exploration strategies: how an action distribution becomes actions while training. One file per strategy."""
+"""Exploration strategies: how actions are chosen from an action distribution in training. One file per strategy."""
 
 from lightning_rl.exploration.catalog import STRATEGIES, make_exploration, strategy_class
 from lightning_rl.exploration.curiosity import Curiosity

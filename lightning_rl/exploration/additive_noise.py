@@ -1,4 +1,4 @@
-"""What strategies that add noise to continuous actions have in common."""
+"""Base class of strategies that add noise to continuous actions."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class AdditiveNoise(Exploration):
     Args:
         action_space: float Boxes, or nested of them.
         random_timesteps: before this many environment steps, actions are uniformly random instead.
-        scale: what the noise is multiplied with, a schedule over environment steps.
+        scale: factor of the noise, a schedule over environment steps.
 
     Attributes:
-        low, high: bounds of all action entries, `[A]`, in the order of the space's leaves; infinite where there is
-            none.
+        low, high: bounds of all action entries, `[A]`, in the order of the space's leaves; infinite for unbounded
+            entries.
 
     Raises:
         UnsupportedSpaceError: a part of the actions is discrete.
@@ -57,13 +57,13 @@ class AdditiveNoise(Exploration):
         raise NotImplementedError  # abstract
 
     def scale(self, timestep: int) -> float:
-        """What the noise is multiplied with after `timestep` environment steps."""
+        """Factor of the noise after `timestep` environment steps."""
         return schedule_value(self.scale_schedule, timestep)
 
     def get_exploration_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
     ) -> tuple[Any, Tensor]:
-        """Noisy actions with the log density of their noise before clipping; 0 where the scale leaves none."""
+        """Noisy actions, with the log density of their noise before clipping; 0 if the scale is 0."""
         best = dist.deterministic_sample()
         if not explore:
             return best, dist.sampled_action_logp()
@@ -78,12 +78,12 @@ class AdditiveNoise(Exploration):
         return pack_leaves(self.action_space, iter(shaped)), logp
 
     def info(self, timestep: int) -> dict[str, float]:
-        """The scale."""
+        """The scale, for logging."""
         return {"scale": self.scale(timestep)}
 
 
 def normal_logp(standardised: Tensor, deviation: Tensor) -> Tensor:
-    """Σ log N(z σ; 0, σ²) over the entries, `[N]`; 0 for entries whose σ is 0 (nothing was drawn).
+    """Σ log N(z σ; 0, σ²) over the entries, `[N]`; 0 for entries with σ = 0, for which no noise was drawn.
 
     Args:
         standardised: z, `[N, A]`.

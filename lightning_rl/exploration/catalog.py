@@ -1,4 +1,4 @@
-"""From a config to a strategy."""
+"""Builds exploration strategies from a config."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ STRATEGIES: dict[str, str] = {
     "curiosity": f"{ROOM}.curiosity:Curiosity",
     "rnd": f"{ROOM}.rnd:RND",
 }
-SPACES = ("action_space", "observation_space")  # arguments that no config gives
+SPACES = ("action_space", "observation_space")  # arguments that do not come from a config
 
 
 def make_exploration(
     exploration: Mapping[str, Any] | None, action_space: Space[Any], observation_space: Space[Any] | None = None
 ) -> Exploration:
-    """The strategy that a config names.
+    """Build the strategy that a config describes.
 
     Args:
         exploration: `{type: name, import path or class, **keywords}`; `None` samples from the action distribution.
@@ -70,7 +70,7 @@ def make_exploration(
 
 
 def strategy_class(named: Any, key: str = "exploration") -> type[Exploration]:
-    """The class that a name ("epsilon_greedy", or RLlib's "EpsilonGreedy"), an import path or the class itself means.
+    """The class for a name ("epsilon_greedy", or RLlib's "EpsilonGreedy"), an import path, or the class itself.
 
     Args:
         named: one of these.
@@ -99,6 +99,6 @@ def strategy_class(named: Any, key: str = "exploration") -> type[Exploration]:
 
 
 def _takes_all(strategy: type[Exploration]) -> bool:
-    """Whether the constructor itself takes any keyword and does not hand it to this package's base class."""
+    """Whether the constructor takes any keyword without passing it to this package's base class."""
     parameters = inspect.signature(strategy).parameters.values()
     return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)

@@ -1,4 +1,4 @@
-"""Curiosity: rewards for consequences that one could not predict."""
+"""Curiosity: rewards for transitions that a learned model predicts badly."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ __all__ = ["Curiosity"]
 class Curiosity(IntrinsicReward):
     """The intrinsic curiosity module (ICM): r = η/2 ‖φ̂(s') − φ(s')‖². Pathak et al. 2017, arXiv:1705.05363.
 
-    φ learns what is needed to tell the action between two observations (the inverse model), so that it holds what the
-    agent can influence; the forward model predicts φ(s') from φ(s) and the action, and its error is the reward. Only
-    the inverse model shapes φ, which has mean 0 and deviation 1: a forward model could else make itself right by making
-    φ small, and errors would grow as the inverse model stretches it.
+    φ is trained to predict the action between two observations (the inverse model), so it encodes what the agent can
+    influence. The forward model predicts φ(s') from φ(s) and the action; its error is the reward. Only the inverse
+    model
+    trains φ, which is normalised to mean 0 and deviation 1: otherwise the forward model could reduce its error by
+        making
+    φ small, and errors would grow as the inverse model makes φ larger.
 
     Args:
         action_space: any.
@@ -34,14 +36,14 @@ class Curiosity(IntrinsicReward):
         eta: η, a number or a schedule over environment steps.
         beta: weight of the forward model's loss, and 1 − beta of the inverse model's, in [0, 1] (eq. 7).
         feature_dim: entries of φ.
-        feature_net_config: keys of the model config for φ; `None`: its defaults, as the space asks for.
+        feature_net_config: keys of the model config for φ; `None`: its defaults for the space.
         inverse_net_hiddens: widths of the inverse model's hidden layers.
         inverse_net_activation: of these.
         forward_net_hiddens: widths of the forward model's hidden layers.
         forward_net_activation: of these.
         normalize: divide by the running deviation of the discounted sum of these rewards (Burda et al. 2019,
-            arXiv:1808.04355, section 2.2); False pays the paper's units.
-        observation_filter: what vectors go through before φ: "none", or "mean_std" (clipped to ±5).
+            arXiv:1808.04355, section 2.2); False keeps the paper's units.
+        observation_filter: filter of vectors before φ: "none", or "mean_std" (clipped to ±5).
         sub_exploration: `{type: …, **keywords}` of the strategy that chooses the actions; `None` samples from the
             action distribution.
 
@@ -76,7 +78,7 @@ class Curiosity(IntrinsicReward):
             sub_exploration=sub_exploration,
         )
         self.beta = beta
-        self.actions = make_preprocessor(action_space)  # one-hot where they are discrete
+        self.actions = make_preprocessor(action_space)  # one-hot for discrete actions
         self.guesses = ActionGuess(action_space)
         inverse = MLP(2 * feature_dim, inverse_net_hiddens, activation_named(inverse_net_activation))
         self.inverse_model = nn.Sequential(inverse, nn.Linear(inverse.size, self.guesses.size))
@@ -101,7 +103,7 @@ class Curiosity(IntrinsicReward):
 
 
 class ActionGuess:
-    """What an inverse model says about the action, for any action space: logits of discrete parts, values of others.
+    """Loss and size of an inverse model's prediction, for any action space: logits of discrete parts, else values.
 
     Args:
         action_space: of the policy.
@@ -116,7 +118,7 @@ class ActionGuess:
             for part, leaf in zip(self.parts, leaves, strict=True)
         ]
         self.size = sum(self.sizes)
-        """Numbers that a guess takes."""
+        """Number of outputs of the inverse model."""
 
     def loss(self, guesses: Tensor, actions: Any) -> Tensor:
         """Mean over the rows of −log p(action), or of half the squared distance for continuous parts.

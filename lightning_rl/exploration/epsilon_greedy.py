@@ -1,4 +1,4 @@
-"""The default of Q-learning: the best action, or now and then any."""
+"""ε-greedy, the default of Q-learning: the best action, or a random one with probability ε."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from lightning_rl.spaces import choices_of, leaf_spaces, leaf_values, pack_leave
 
 __all__ = ["EpsilonGreedy"]
 
-FEW = 64  # numbers that Python compares faster than torch does
+FEW = 64  # up to so many numbers, comparisons in Python are faster than in torch
 TENTH = Share("10%")
-BUILT_IN = (Categorical, MultiCategorical, Bernoulli)  # whose random actions are uniform over all of the space
+BUILT_IN = (Categorical, MultiCategorical, Bernoulli)  # their random actions are uniform over the whole space
 
 
 class EpsilonGreedy(Exploration):
@@ -35,9 +35,10 @@ class EpsilonGreedy(Exploration):
         initial_epsilon: ε until `warmup_timesteps`.
         final_epsilon: ε from `warmup_timesteps + epsilon_timesteps` on; linear between.
         warmup_timesteps: environment steps of the whole run before ε begins to fall.
-        epsilon_timesteps: environment steps over which it falls. Here and in the line before, a share such as "10%" is
-            one of a run's `total_env_steps`, and of 100,000 where there is no run.
-        epsilon_schedule: ε as any schedule over environment steps, instead of these four.
+        epsilon_timesteps: environment steps over which it falls. Here and in `warmup_timesteps`, a share such as "10%"
+            is
+            one of a run's `total_env_steps`, or of 100,000 outside of a run.
+        epsilon_schedule: any schedule for ε over environment steps, instead of these four.
 
     Raises:
         UnsupportedSpaceError: a part of the actions is continuous.
@@ -84,7 +85,7 @@ class EpsilonGreedy(Exploration):
         best = dist.deterministic_sample()
         free = isinstance(dist, Categorical) and type(dist) in BUILT_IN and not dist.restricted
         if free and draws.min().item() >= epsilon:
-            # Most steps of a small ε, at the price of acting greedily.
+            # The usual case for a small ε; it costs no more than acting greedily.
             return best, torch.full_like(draws, self._greedy_logp(epsilon))
         chosen = draws < epsilon
         if free and type(dist) is Categorical:
@@ -101,7 +102,7 @@ class EpsilonGreedy(Exploration):
         return pack_leaves(self.action_space, iter(leaves)), probability.log()
 
     def blind_action(self, rows: int, *, timestep: int, explore: bool, generator: torch.Generator) -> Tensor | None:
-        """Random actions where ε decides so for all rows: the same as `get_action` would give."""
+        """Random actions if ε decides so for all rows, equal to those of `get_action`; else `None`."""
         if not explore or not isinstance(self.action_space, spaces.Discrete):
             return None
         draws = torch.rand(rows, generator=generator, device=generator.device)
@@ -111,12 +112,12 @@ class EpsilonGreedy(Exploration):
         return None
 
     def begin_fragment(self, actor: Actor) -> None:
-        """As `Exploration`."""
+        """Switch to this actor's environments, and drop unused random numbers."""
         super().begin_fragment(actor)
-        self._drawn = None  # of a step that came to nothing
+        self._drawn = None  # drawn for a step that did not happen
 
     def _draws(self, dist: ActionDistribution, generator: torch.Generator | None) -> Tensor:
-        """A number in [0, 1) for each row: those of this step, if they were drawn already."""
+        """A number in [0, 1) per row; if they were drawn already for this step, the same ones."""
         drawn, self._drawn = self._drawn, None
         if drawn is not None and len(drawn) == len(dist.inputs):
             return drawn
@@ -125,7 +126,7 @@ class EpsilonGreedy(Exploration):
     def _one_choice(
         self, best: Tensor, chosen: Tensor, epsilon: float, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor]:
-        """The same for one Discrete action without a mask, which most tasks have, in a quarter of the time."""
+        """`get_exploration_action` for a Discrete action without a mask (the usual case), at a quarter of the cost."""
         random = torch.randint(int(self.choices), best.shape, generator=generator, device=best.device)
         actions = torch.where(chosen, random, best)
         return actions, torch.where(actions == best, self._greedy_logp(epsilon), self._chance_logp(epsilon))
@@ -133,7 +134,7 @@ class EpsilonGreedy(Exploration):
     def _few_choices(
         self, dist: ActionDistribution, draws: Tensor, epsilon: float, generator: torch.Generator | None
     ) -> tuple[list[int], list[int]] | None:
-        """The same of few numbers on a CPU, which cost less than a tensor operation: actions, and the best ones."""
+        """Actions and best actions, for few rows on a CPU, where Python numbers cost less than tensor operations."""
         if type(dist) is not Categorical or dist.mask is not None or dist.logits.numel() > FEW or not draws.is_cpu:
             return None
         scores = dist.logits.tolist()
@@ -147,13 +148,13 @@ class EpsilonGreedy(Exploration):
         return [r if draw < epsilon else b for r, b, draw in zip(random, best, numbers, strict=True)], best
 
     def _greedy_logp(self, epsilon: float) -> float:
-        """Of the best action, taken by choice or by chance."""
+        """Log-probability of the best action, taken by choice or at random."""
         return math.log1p(epsilon * (1.0 / self.choices - 1.0))
 
     def _chance_logp(self, epsilon: float) -> float:
-        """Of any other action."""
+        """Log-probability of any other action."""
         return math.log(max(epsilon / self.choices, 1e-38))
 
     def info(self, timestep: int) -> dict[str, float]:
-        """ε."""
+        """ε, for logging."""
         return {"epsilon": self.epsilon(timestep)}

@@ -1,4 +1,4 @@
-"""The contract of every exploration strategy."""
+"""Base class of the exploration strategies."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["Actor", "Exploration", "require_box_actions", "require_discrete_acti
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts: one worker of a run.
+    """The worker that acts: its index in the run and its environments.
 
     Attributes:
         worker_index: 0 … `num_workers` − 1.
-        num_workers: logical workers of the whole run, wherever they live.
-        num_envs: environments that this one steps together.
+        num_workers: logical workers of the whole run, in any process.
+        num_envs: environments that this worker steps together.
         stream: "rollout" or "evaluation"; workers of both may act with one policy object.
     """
 
@@ -41,24 +41,28 @@ class Actor:
 class Exploration(nn.Module):
     """Chooses actions from a distribution; a subclass defines `get_exploration_action`, the rest has defaults.
 
-    All randomness comes from the generator that is passed in, which is seeded afresh for every fragment. Schedules
-    follow `timestep`; what is learned or adapted is parameters and buffers, so checkpoints hold it; noise that runs on
-    from step to step is kept for each actor, and starts from nothing with an episode (environments are cut when a
-    checkpoint is written, so it is never part of one).
+    All randomness comes from the generator that is passed in, which is seeded for every fragment. Schedules follow
+    `timestep`; learned or adapted state is parameters and buffers, so checkpoints hold it; noise that is correlated
+    over
+    steps is stored per actor, and restarts with each episode (environments restart after a resume, so it is never
+    saved).
 
     Args:
-        action_space: that the policy acts in (`ActionTransform.policy_space`); noise is added and clipped there. A
-            strategy whose constructor names `observation_space` gets that of one environment too.
+        action_space: space of the policy's actions (`ActionTransform.policy_space`); noise is added and clipped there.
+            A
+            strategy whose constructor has a parameter `observation_space` also gets the observation space of one
+            environment.
 
     Attributes:
-        actor: who acts now.
+        actor: the worker that acts now.
     """
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
             cls.__init__ = check_keywords("exploration")(cls.__init__)
-        # A class that chooses in its own way has not the short ways to its parents' choices.
+        # Short cuts belong to the class that defines `get_exploration_action`; a subclass that overrides it must not
+        # inherit them.
         if "get_exploration_action" in vars(cls):
             for name in ("get_action", "blind_action"):
                 if name not in vars(cls):
@@ -70,16 +74,16 @@ class Exploration(nn.Module):
         self.actor = Actor()
 
     def prepare_policy(self, policy: Any) -> None:
-        """Change a new policy's model as this strategy needs it, or refuse it; called once, by its constructor."""
+        """Adapt a new policy's model to this strategy, or raise an error; the policy's constructor calls this once."""
 
     # -- acting -------------------------------------------------------------------------------------------------------
     def get_exploration_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
     ) -> tuple[Any, Tensor]:
-        """Actions `[N, …]` in the policy's space, and the log-probability (density) `[N]` they were chosen with.
+        """Choose actions `[N, …]` in the policy's space; returns them with their log-probability (density) `[N]`.
 
         Args:
-            dist: of the `N` rows; never changed.
+            dist: action distribution of the `N` rows; never changed.
             timestep: environment steps of the whole run so far.
             explore: False takes the best action, with its log-probability under `dist`.
             generator: on the distribution's device.
@@ -89,23 +93,24 @@ class Exploration(nn.Module):
     def get_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
     ) -> Any:
-        """The actions alone, where nobody asks how likely they were; the same as of `get_exploration_action`."""
+        """The actions of `get_exploration_action`, without log-probabilities, which may be cheaper."""
         return self.get_exploration_action(dist, timestep=timestep, explore=explore, generator=generator)[0]
 
     def blind_action(self, rows: int, *, timestep: int, explore: bool, generator: torch.Generator) -> Any:
-        """Actions `[N, …]` of a step that does not depend on what the model says; `None`: this one does.
+        """Actions `[N, …]` of a step that needs no outputs of the model; `None`: this step needs them.
 
-        It is asked before the model, if any of its actions are allowed and nobody reads anything else of it; and then
-        `get_action` only where this gave `None`.
+        Called before the model, if no action is masked and nothing else of the model's outputs is needed. `get_action`
+        is
+        called only if this returned `None`.
         """
         return None
 
     disturbs: bool = False
-    """Whether acting runs another network than the policy's own, so that its values are not the policy's."""
+    """Whether acting runs another network than the policy's own, so that recorded values are not the policy's."""
 
     reads_next_obs: bool = False
-    """Whether `loss` reads the observation after each row's own step, which a replay buffer then gives beside the one
-    that an n-step return is bootstrapped from."""
+    """Whether `loss` reads the observation after each row's own step. Replay buffers then return it beside the one that
+    an n-step return bootstraps from."""
 
     def model_outputs(
         self,
@@ -117,39 +122,39 @@ class Exploration(nn.Module):
         explore: bool,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """What `model(inputs, state, None)` gives while acting; strategies that disturb the network do it here."""
+        """Run `model(inputs, state, None)` while acting; strategies that perturb the network override this."""
         return model(inputs, state, None)
 
     def extra_action_out(self, outputs: Tensor) -> dict[str, Tensor]:
-        """More columns for the worker to record, which `postprocess_trajectory` wants; `outputs [N, K]` acted."""
+        """Further columns to record, for `postprocess_trajectory`; `outputs [N, K]` are the model's."""
         return {}
 
     def begin_fragment(self, actor: Actor) -> None:
-        """`actor` is about to act, after others perhaps; with a running episode or before `on_episode_start`."""
+        """Switch to `actor`, which acts next; its episodes continue unless `on_episode_start` follows."""
         self.actor = actor
 
     def on_episode_start(self, env_indices: Sequence[int]) -> None:
-        """Episodes begin with the next action in these environments of the actor."""
+        """Restart noise in these environments of the actor: episodes begin with the next action."""
 
     # -- learning -----------------------------------------------------------------------------------------------------
     def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
-        """The fragment `[T, B, …]` that the policy learns from, before its own `postprocess_trajectory`.
+        """Change a fragment `[T, B, …]` before learning, ahead of the policy's own `postprocess_trajectory`.
 
         The learner adds a column "intrinsic_rewards" `[T, B]` to the (filtered) rewards (`Learner.with_rewards`).
         """
         return batch
 
     def loss(self, policy: Any, batch: SampleBatch) -> tuple[Tensor, dict[str, Tensor]] | None:
-        """What this strategy's own parameters descend on the rows `[N, …]`, with metrics; `None`: nothing to learn."""
+        """Loss for this strategy's own parameters on rows `[N, …]`, with metrics; `None` if it learns nothing."""
         return None
 
     def info(self, timestep: int) -> dict[str, float]:
-        """Numbers worth a curve, such as the current ε: they are logged as `train/exploration/NAME`."""
+        """Numbers to log, such as the current ε, under `train/exploration/NAME`."""
         return {}
 
 
 def require_discrete_actions(strategy: str, action_space: Space[Any]) -> None:
-    """Refuse actions that cannot be counted.
+    """Raise an error if a part of the actions is continuous.
 
     Raises:
         UnsupportedSpaceError: names the part, and strategies that would work.
@@ -163,7 +168,7 @@ def require_discrete_actions(strategy: str, action_space: Space[Any]) -> None:
 
 
 def require_box_actions(strategy: str, action_space: Space[Any]) -> None:
-    """Refuse actions that noise cannot be added to.
+    """Raise an error if a part of the actions is not a float Box, so that noise cannot be added.
 
     Raises:
         UnsupportedSpaceError: names the part, and strategies that would work.

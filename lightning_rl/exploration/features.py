@@ -1,4 +1,4 @@
-"""Networks that read observations of any space and have nothing to do with actions."""
+"""Feature networks for observations of any space, independent of the policy's network."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["Features", "NetworkOptions"]
 
 NetworkOptions = Annotated[
     Mapping[str, Any], Section("", (ModelConfig,))
-]  # keys of a model config, under a key of theirs
+]  # keys of a model config, the value of a key of an exploration strategy
 
 
 class Features(nn.Module):
-    """A model of the catalog without heads, and a linear layer behind it: vectors of observations.
+    """A model of the catalog without heads, followed by a linear layer: a feature vector per observation.
 
     Args:
         observation_space: of one environment.
-        action_space: of the policy (models take one).
+        action_space: of the policy (models require one).
         size: entries of the vector.
-        network: keys of the model config, over its defaults.
+        network: keys of the model config that differ from its defaults.
         key: the config key that `network` came from, for messages.
-        normalize: give vectors of mean 0 and deviation 1, so that they keep one scale while they are learned.
+        normalize: normalise features to mean 0 and deviation 1, so that their scale stays constant during learning.
 
     Raises:
         ConfigError: a key is unknown, or the model has memory.
@@ -59,7 +59,7 @@ class Features(nn.Module):
         self.size, self.normalize = size, normalize
 
     def forward(self, inputs: Mapping[str, Any]) -> Tensor:
-        """`[N, size]` of a model's inputs."""
+        """Features `[N, size]` for a model's inputs."""
         features, _ = self.model(inputs, (), None)
         vectors = lean_linear(self.linear, features)
         return F.layer_norm(vectors, (self.size,)) if self.normalize else vectors

@@ -1,4 +1,4 @@
-"""TD3's exploration: independent normal noise on the action."""
+"""Independent normal noise on the actions, the exploration of TD3."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class GaussianNoise(AdditiveNoise):
         initial_scale: of the noise, at the beginning.
         final_scale: after `scale_timesteps` environment steps and later; linear between.
         scale_timesteps: environment steps over which it changes.
-        scale_schedule: the scale as any schedule over environment steps, instead of these three.
+        scale_schedule: any schedule for the scale over environment steps, instead of these three.
 
     Raises:
         UnsupportedSpaceError: a part of the actions is discrete.
@@ -47,12 +47,12 @@ class GaussianNoise(AdditiveNoise):
         self.stddev = stddev
 
     def noise(self, rows: int, scale: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Independent in every entry and step."""
+        """Normal noise, independent in every entry and step."""
         drawn = torch.empty(rows, len(self.low), device=self.low.device).normal_(generator=generator)
         deviation = torch.full_like(self.low, scale * self.stddev)
         return drawn * deviation, normal_logp(drawn, deviation)
 
 
 def falling(initial: float, final: float, steps: EnvSteps) -> Schedule:
-    """The linear schedule of RLlib's three keys."""
+    """The linear schedule for RLlib's three keys of a scale."""
     return {"type": "linear", "initial": initial, "final": final, "steps": max(1, to_env_steps(steps))}

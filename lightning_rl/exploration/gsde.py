@@ -1,4 +1,4 @@
-"""Exploration by a function of the state: the same noise in the same state, for some steps."""
+"""gSDE: exploration noise as a function of the state, constant in form for several steps."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ __all__ = ["GSDE"]
 class GSDE(Exploration):
     """Generalised state-dependent exploration: the mean action plus θ · z(s). Raffin et al. 2022, arXiv:2005.05719.
 
-    z(s) are the last features of the policy's network, and θ is a matrix drawn from N(0, σᵢⱼ²), one for each
-    environment, when an episode starts and after every `sample_freq` steps. In between the noise is a smooth function
-    of the state, so that actions do not shake. σ is learned: the policy's Gaussian gets the deviation that such noise
-    has in each state, √(Σᵢ zᵢ² σᵢⱼ²), instead of an output of the network for it, and everything that reads the
-    distribution (losses, entropy, KL, log-probabilities) stays as it is. A Gaussian before tanh works alike.
+    z(s) are the last features of the policy's network, and θ is a matrix with entries from N(0, σᵢⱼ²), drawn for each
+    environment at an episode's start and after every `sample_freq` steps. In between the noise is a smooth function of
+    the state, so actions do not jitter. σ is learned: the deviation of the policy's Gaussian becomes that of such noise
+    in each state, √(Σᵢ zᵢ² σᵢⱼ²), instead of an output of the network; losses, entropy, KL and log-probabilities use
+    the
+    distribution as usual. Squashed Gaussians are supported, too.
 
     Args:
         action_space: a float Box.
-        sample_freq: steps of an environment for which a matrix lasts; `None`: to the end of the episode.
-        log_std_init: first log σᵢⱼ; the deviation of an action is about √L times as large, for L features of size 1.
+        sample_freq: number of steps between new matrices; `None`: one matrix per episode.
+        log_std_init: initial log σᵢⱼ; the deviation of an action is about √L σ, for L features of size 1.
         full_std: a σ for each feature and action, instead of one for each feature.
         use_expln: σ = 1 + log(1 + x) instead of exp x for parameters x > 0: it grows slowly there.
         learn_features: whether the deviation's gradient reaches the features; `None`: for off-policy algorithms only,
@@ -67,14 +68,14 @@ class GSDE(Exploration):
         self.sample_freq, self.random_timesteps = sample_freq, to_env_steps(random_timesteps)
         self.log_std_init, self.full_std, self.use_expln = log_std_init, full_std, use_expln
         self.learn_features = learn_features
-        self._held: dict[tuple[str, int], HeldNoise] = {}  # of each actor
-        self._heads: tuple[StateDependentHead, ...] = ()  # the policy's, which saves and learns it
+        self._held: dict[tuple[str, int], HeldNoise] = {}  # noise of each actor
+        self._heads: tuple[StateDependentHead, ...] = ()  # the policy's heads; the policy saves and trains them
 
     def prepare_policy(self, policy: Any) -> None:
-        """Let the deviations be functions of the features.
+        """Replace the policy's action head, so that deviations become functions of the features.
 
         Raises:
-            ConfigError: the policy has no Gaussian whose deviations could be, or its network no head for it.
+            ConfigError: the policy has no Gaussian with learned deviations, or its network no head for it.
         """
         model = policy.model
         dist, head = policy.dist_class(torch.zeros(1, model.num_outputs), model, None), getattr(model, "head", None)
@@ -105,12 +106,12 @@ class GSDE(Exploration):
 
     @torch.no_grad()
     def info(self, timestep: int) -> dict[str, float]:
-        """The mean of all σᵢⱼ."""
+        """The mean of all σᵢⱼ, for logging."""
         return {"stddev": float(self._heads[0].stddev().mean())} if self._heads else {}
 
     # -- acting -------------------------------------------------------------------------------------------------------
     def on_episode_start(self, env_indices: Sequence[int]) -> None:
-        """A new matrix there."""
+        """Draw new matrices for these environments."""
         held = self._held.get((self.actor.stream, self.actor.worker_index))
         if held is not None:
             held.steps_left[list(env_indices)] = 0
@@ -118,7 +119,7 @@ class GSDE(Exploration):
     def get_exploration_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
     ) -> tuple[Any, Tensor]:
-        """The noisy action, and its log density when θ is drawn anew, which is what learning computes again."""
+        """The noisy action, with its log density over draws of θ, which learning computes again."""
         if explore and timestep < self.random_timesteps:
             return random_actions(self.action_space, dist, generator)
         actions = self.get_action(dist, timestep=timestep, explore=explore, generator=generator)
@@ -127,7 +128,7 @@ class GSDE(Exploration):
     def get_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
     ) -> Any:
-        """The same without its density."""
+        """The noisy action without its density."""
         if not explore:
             return dist.deterministic_sample()
         if timestep < self.random_timesteps:
@@ -135,7 +136,8 @@ class GSDE(Exploration):
         assert isinstance(dist, DiagGaussian)
         head: StateDependentHead = dist.model.head
         noise = head.noise(self._matrices(head, len(dist.inputs), generator))
-        clipped = dist.log_std - dist.inputs.chunk(2, dim=1)[1]  # by the distribution, which has the density
+        # The distribution clips log σ, and its density is that of the clipped noise.
+        clipped = dist.log_std - dist.inputs.chunk(2, dim=1)[1]
         return dist.sample_with(noise * clipped.exp())
 
     def _matrices(self, head: StateDependentHead, rows: int, generator: torch.Generator | None) -> Tensor:
@@ -156,12 +158,12 @@ class GSDE(Exploration):
 
 @dataclass(slots=True)
 class HeldNoise:
-    """The noise of one actor.
+    """The current noise matrices of one actor.
 
     Args:
         standard: `[B, L, A]`, matrices of standard normal numbers, one for each environment.
-        steps_left: int64 `[B]`, for how many steps each lasts; 0: the next step draws another; below: to the end of the
-            episode.
+        steps_left: int64 `[B]`, remaining steps of each matrix; 0: the next step draws another; negative: until the end
+            of the episode.
     """
 
     standard: Tensor

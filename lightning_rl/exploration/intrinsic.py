@@ -1,4 +1,4 @@
-"""What intrinsic rewards have in common: who computes them, how they are scaled, and where they enter learning."""
+"""Base class of strategies with intrinsic rewards: computes, scales and adds them before learning."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ __all__ = ["IntrinsicReward"]
 
 
 class IntrinsicReward(ExplorationWrapper):
-    """Pays for what is new; a subclass defines `novelty` and `own_loss`.
+    """Rewards novelty; a subclass defines `novelty` and `own_loss`.
 
-    The learner computes the novelty of a whole rollout with its present networks, and adds it to the (filtered) rewards
-    (`Learner.with_rewards`), for every algorithm and wherever its workers run. The networks are parameters of the
-    policy, so its optimizer trains them, with every minibatch that it learns from.
+    The learner computes the intrinsic rewards of a whole rollout with the current networks, and
+    `policy.normalised_rewards` adds them to the (filtered) rewards, so they reach every algorithm that uses these,
+    wherever its workers run. The networks are parameters of the policy; its optimizer trains them on every minibatch.
 
     Args:
         action_space, observation_space: as `Exploration`.
         encoder: reads observations; its preprocessor serves all networks of the strategy.
-        coefficient: what the (normalised) rewards are multiplied with, a schedule over environment steps.
+        coefficient: factor of the (normalised) rewards, a schedule over environment steps.
         normalize: divide by the running deviation of the discounted sum of these rewards (γ = 0.99).
-        observation_filter: what vectors go through before the networks: "none", or "mean_std" (clipped to ±5). Images
-            stay as they are.
+        observation_filter: filter of vectors before the networks: "none", or "mean_std" (clipped to ±5). Images are not
+            filtered.
         sub_exploration: `{type: …, **keywords}` of the strategy that chooses the actions; `None` samples.
     """
 
@@ -55,20 +55,20 @@ class IntrinsicReward(ExplorationWrapper):
         self.reads_vectors = not isinstance(encoder.model, VisionNetwork)
         filtered = observation_filter == "mean_std" and self.reads_vectors and self.preprocessor.size > 0
         self.observation_filter = MeanStdFilter(self.preprocessor.size, clip=5.0) if filtered else NoFilter()
-        self._mean = 0.0  # of the last rollout
+        self._mean = 0.0  # mean reward of the last rollout
 
     reads_next_obs = True
 
     def novelty(self, obs: dict[str, Any], actions: Any, next_obs: dict[str, Any]) -> Tensor:
-        """How new each transition is, `[N]`, ≥ 0; observations come as a model's inputs."""
+        """Novelty of each transition, `[N]`, ≥ 0; observations come as a model's inputs."""
         raise NotImplementedError  # abstract
 
     def own_loss(self, obs: dict[str, Any], actions: Any, next_obs: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """What the networks descend on these transitions, and its parts."""
+        """The loss of the strategy's networks on these transitions, and its parts for logging."""
         raise NotImplementedError  # abstract
 
     def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
-        """Add "next_obs", which the loss needs, and "intrinsic_rewards" `[T, B]`, 0 on rows that are no experience."""
+        """Add "next_obs", which the loss needs, and "intrinsic_rewards" `[T, B]`, 0 on invalid rows."""
         batch = super().postprocess_trajectory(policy, batch).copy()
         valid = batch.valid
         batch["next_obs"] = _each(lambda leaf: leaf[1:], batch.obs)
@@ -90,17 +90,17 @@ class IntrinsicReward(ExplorationWrapper):
         return batch
 
     def loss(self, policy: Any, batch: SampleBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """`own_loss` of the rows, and what the other strategy descends.
+        """`own_loss` of the rows, plus the loss of the wrapped strategy.
 
         Raises:
-            ConfigError: the rows were not made by `postprocess_trajectory`.
+            ConfigError: the rows lack the columns of `postprocess_trajectory`.
         """
         if "next_obs" not in batch:
             raise ConfigError(
                 f"{type(self).__name__} learns from rows with 'next_obs', and these have {', '.join(batch.columns)}: "
                 "learn from fragments, or from rows that this policy postprocessed"
             )
-        following = batch.get("step_next_obs", batch.next_obs)  # not the one that n rewards lead to
+        following = batch.get("step_next_obs", batch.next_obs)  # not the observation n steps later
         loss, metrics = self.own_loss(self._inputs(batch.obs), batch.actions, self._inputs(following))
         other = super().loss(policy, batch)
         return (loss, metrics) if other is None else (loss + other[0], {**other[1], **metrics})
@@ -110,7 +110,7 @@ class IntrinsicReward(ExplorationWrapper):
         return {**super().info(timestep), "intrinsic_reward": self._mean}
 
     def _inputs(self, obs: Any) -> dict[str, Any]:
-        """Observations `[N, *]` as the networks read them."""
+        """Inputs of the networks for observations `[N, *]`."""
         obs = from_nested_batch(self.observation_space, obs)
         inputs = {"obs": obs, "prev_actions": None, "prev_rewards": None, "is_training": self.training}
         if self.reads_vectors:

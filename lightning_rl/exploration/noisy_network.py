@@ -1,4 +1,4 @@
-"""Noise on the weights that are learned with it."""
+"""Exploration by a network with learned noise on its weights (NoisyNet)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ __all__ = ["NoisyNetwork", "require_noisy_layers"]
 
 
 class NoisyNetwork(Exploration):
-    """The best action of a network with `NoisyLinear` layers, whose noise is drawn anew for each step.
+    """The best action of a network with `NoisyLinear` layers, with new noise for each step.
 
-    Fortunato et al. 2018, arXiv:1706.10295. The network learns how much noise it needs, so there is nothing to
-    schedule.
+    Fortunato et al. 2018, arXiv:1706.10295. The network learns the amount of noise, so there is no schedule.
 
     Args:
         action_space: any that the network's distribution takes.
@@ -38,7 +37,7 @@ class NoisyNetwork(Exploration):
         explore: bool,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """What the model gives with fresh noise; without noise where it does not explore."""
+        """Run the model with new noise; without noise if `explore` is False."""
         if not explore:
             return model(inputs, state, None)
         resample_noise(model, generator)
@@ -48,12 +47,12 @@ class NoisyNetwork(Exploration):
     def get_exploration_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
     ) -> tuple[Any, Tensor]:
-        """The best action of what acted."""
+        """The best action for the noisy outputs."""
         return dist.deterministic_sample(), dist.sampled_action_logp()
 
 
 def require_noisy_layers(exploration: Exploration, model: nn.Module) -> None:
-    """Refuse to explore by the noise of a network that has none: its best action would be taken every time.
+    """Raise an error if the network has no noisy layers: it would act greedily at every step.
 
     Raises:
         ConfigError: names what to set.

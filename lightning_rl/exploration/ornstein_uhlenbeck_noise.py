@@ -1,4 +1,4 @@
-"""DDPG's exploration: noise that remembers where it was, so that inertia is pushed somewhere."""
+"""Ornstein-Uhlenbeck noise, the exploration of DDPG: noise that is correlated over steps."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ __all__ = ["OrnsteinUhlenbeckNoise"]
 class OrnsteinUhlenbeckNoise(AdditiveNoise):
     """The best action plus scale · base · (high − low) · x, with x ← x − θ x + σ N(0, 1).
 
-    Lillicrap et al. 2016, arXiv:1509.02971, section 3; with its θ and σ, x comes to a deviation of 0.38. Every
-    environment has an x of its own, which is 0 when an episode starts. (high − low) is 2 for bounded actions as the
-    policy has them, and 1 where there is no bound.
+    Lillicrap et al. 2016, arXiv:1509.02971, section 3; with its θ and σ, x reaches a deviation of 0.38. Every
+    environment has its own x, which is 0 at an episode's start. (high − low) is 2 for bounded actions in the policy's
+    space, and 1 for unbounded ones.
 
     Args:
         action_space: float Boxes, or nested of them.
         random_timesteps: before this many environment steps, actions are uniformly random instead.
         ou_theta: θ, how fast x returns to 0, in [0, 1].
-        ou_sigma: σ, what is added per step.
-        ou_base_noise: noise per x, as a share of the range; ½ adds x itself to actions in [−1, 1], as in the paper.
+        ou_sigma: σ, deviation of the noise added per step.
+        ou_base_noise: factor of x, as a share of the range; ½ adds x itself to actions in [−1, 1], as in the paper.
         initial_scale: of the noise, at the beginning.
         final_scale: after `scale_timesteps` environment steps and later; linear between.
         scale_timesteps: environment steps over which it changes.
-        scale_schedule: the scale as any schedule over environment steps, instead of these three.
+        scale_schedule: any schedule for the scale over environment steps, instead of these three.
 
     Raises:
         UnsupportedSpaceError: a part of the actions is discrete.
@@ -58,18 +58,18 @@ class OrnsteinUhlenbeckNoise(AdditiveNoise):
         self._states: dict[tuple[str, int], Tensor] = {}  # x of each actor's environments, [B, A]
 
     def begin_fragment(self, actor: Actor) -> None:
-        """Take up this actor's noise."""
+        """Switch to this actor's noise."""
         super().begin_fragment(actor)
         self._state(actor.num_envs)
 
     def on_episode_start(self, env_indices: Sequence[int]) -> None:
-        """From 0 again, there."""
+        """Reset x to 0 in these environments."""
         state = self._states.get((self.actor.stream, self.actor.worker_index))
         if state is not None:
             state[torch.as_tensor(list(env_indices), dtype=torch.int64, device=state.device)] = 0.0
 
     def noise(self, rows: int, scale: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """The next x of every environment, scaled; its density is the one given the x before."""
+        """The next x of every environment, scaled, and its density given the x before."""
         state = self._state(rows)
         drawn = torch.empty_like(state).normal_(generator=generator)
         state.mul_(1.0 - self.ou_theta).add_(drawn, alpha=self.ou_sigma)
@@ -78,7 +78,7 @@ class OrnsteinUhlenbeckNoise(AdditiveNoise):
         return state * unit, normal_logp(drawn, unit * self.ou_sigma)
 
     def _state(self, rows: int) -> Tensor:
-        """The x of the actor's environments; zeros when there is none yet, or for another number of rows."""
+        """State x of the actor's environments; zeros at first, or if the number of rows changed."""
         key = (self.actor.stream, self.actor.worker_index)
         state = self._states.get(key)
         if state is None or len(state) != rows or state.device != self.low.device:

@@ -1,4 +1,4 @@
-"""Noise in the weights instead of the actions: an episode long the policy acts consistently, and differently."""
+"""Parameter noise: perturbed weights for a whole episode, so that exploration is consistent within it."""
 
 from __future__ import annotations
 
@@ -24,34 +24,35 @@ if TYPE_CHECKING:
 
 __all__ = ["ParameterNoise", "row_distances"]
 
-ADAPTED_EVERY = 50  # rows, over which the distance is measured: Plappert et al. 2018, appendix C
-NORMALISING = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)  # their weights are not disturbed
+ADAPTED_EVERY = 50  # rows over which the distance is measured: Plappert et al. 2018, appendix C
+NORMALISING = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm)  # their weights get no noise
 
 
 class ParameterNoise(ExplorationWrapper):
     """Acts with weights θ + N(0, σ²), drawn for each environment when an episode starts and kept until it ends.
 
-    Plappert et al. 2018, arXiv:1706.01905. σ is adapted after every rollout of 50 steps or more, and after as many
-    shorter ones as have 50 (eq. 4): it grows by 1 % while the disturbed policy stays within `distance` of the
-    undisturbed one, and shrinks by 1 % else. The distance is that of the best continuous actions (root mean square, in
-    the policy's units), else the mean KL(undisturbed‖disturbed) in nats.
+    Plappert et al. 2018, arXiv:1706.01905. σ is adapted after every rollout of 50 steps or more, or after several
+    shorter ones with 50 in total (eq. 4): it grows by 1 % while the perturbed policy stays within `distance` of the
+    unperturbed one, and shrinks by 1 % otherwise. The distance is that of the best continuous actions (root mean
+    square,
+    in the policy's units), or else the mean KL(unperturbed‖perturbed) in nats.
     Layers are equally sensitive to one σ only if they are normalised: use it with `model.layer_norm=true`.
 
-    The weights themselves are never changed: every step of acting makes disturbed ones for itself, at the price of one
-    forward per environment. So checkpoints, learning and evaluation know undisturbed weights only.
+    The weights themselves are never changed: every step of acting computes perturbed copies, with one forward pass per
+    environment. So checkpoints, learning and evaluation only use unperturbed weights.
 
     Args:
         action_space: as `Exploration`.
         observation_space: of one environment.
-        initial_stddev: first σ.
-        distance: how far from the undisturbed policy σ is steered to, > 0.
+        initial_stddev: initial σ.
+        distance: distance from the unperturbed policy that σ is adapted to, > 0.
         random_timesteps: before this many environment steps, actions are uniformly random instead.
-        sub_exploration: `{type: …, **keywords}` of the strategy that chooses actions from what the disturbed network
-            says; `None` samples from its distribution (for Q-values use epsilon_greedy).
+        sub_exploration: `{type: …, **keywords}` of the strategy that chooses actions from the outputs of the perturbed
+            network; `None` samples from its distribution (for Q-values use epsilon_greedy).
     """
 
     stddev: Tensor
-    measured: Tensor  # since σ was last adapted: the sum of the rows' distances, and how many rows these are
+    measured: Tensor  # sum of the rows' distances since σ was adapted, and number of these rows
 
     def __init__(
         self,
@@ -67,14 +68,14 @@ class ParameterNoise(ExplorationWrapper):
         self.register_buffer("stddev", torch.tensor(float(initial_stddev)))
         self.register_buffer("measured", torch.zeros(2))
         self._real = isinstance(action_space, spaces.Box) and action_space.dtype.kind == "f"
-        # Of each actor, by environment: standard normal numbers for every weight; `None`: the next step draws them.
+        # For each actor and environment: standard normal numbers for every weight; `None`: the next step draws them.
         self._noise: dict[tuple[str, int], list[dict[str, Tensor] | None]] = {}
 
     def prepare_policy(self, policy: Any) -> None:
-        """As the other strategy needs it.
+        """Prepare the policy for the wrapped strategy.
 
         Raises:
-            ConfigError: that is gSDE, which reads the features of all rows at once.
+            ConfigError: the wrapped strategy is gSDE, which reads the features of all rows at once.
         """
         if any(isinstance(part, GSDE) for part in self.modules()):
             raise ConfigError(
@@ -85,12 +86,12 @@ class ParameterNoise(ExplorationWrapper):
 
     # -- acting -------------------------------------------------------------------------------------------------------
     def begin_fragment(self, actor: Actor) -> None:
-        """Take up this actor's noise."""
+        """Switch to this actor's noise."""
         super().begin_fragment(actor)
         self._actor_noise(actor.num_envs)
 
     def on_episode_start(self, env_indices: Sequence[int]) -> None:
-        """New noise there."""
+        """Draw new noise for these environments."""
         super().on_episode_start(env_indices)
         noise = self._noise.get((self.actor.stream, self.actor.worker_index))
         if noise is not None:
@@ -109,7 +110,7 @@ class ParameterNoise(ExplorationWrapper):
         explore: bool,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """Row by row with the disturbed weights of its environment; as it is without exploring."""
+        """Run the model row by row with the perturbed weights of its environment; unperturbed if `explore` is False."""
         if not explore or timestep < self.random_timesteps:
             return super().model_outputs(model, inputs, state, timestep=timestep, explore=explore, generator=generator)
         rows = _row_count(inputs["obs"])
@@ -132,13 +133,13 @@ class ParameterNoise(ExplorationWrapper):
     def get_exploration_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
     ) -> tuple[Any, Tensor]:
-        """What the other strategy chooses, after the random steps."""
+        """Random actions in the first steps, then those of the wrapped strategy."""
         if explore and timestep < self.random_timesteps:
             return random_actions(self.action_space, dist, generator)
         return super().get_exploration_action(dist, timestep=timestep, explore=explore, generator=generator)
 
     def extra_action_out(self, outputs: Tensor) -> dict[str, Tensor]:
-        """What the disturbed network said."""
+        """Record the outputs of the perturbed network."""
         return {**super().extra_action_out(outputs), "action_dist_inputs": outputs}
 
     def _actor_noise(self, rows: int) -> list[dict[str, Tensor] | None]:
@@ -150,17 +151,17 @@ class ParameterNoise(ExplorationWrapper):
 
     # -- learning -----------------------------------------------------------------------------------------------------
     def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
-        """Adapt σ to how far the disturbed policy was from the one that learns now, once enough rows tell."""
+        """Adapt σ to the distance between the perturbed and the current policy, once enough rows are measured."""
         if policy.env_steps > self.random_timesteps:
             self._measure(policy, batch)
         return super().postprocess_trajectory(policy, batch)
 
     @torch.no_grad()
     def _measure(self, policy: Any, batch: SampleBatch) -> None:
-        if self.measured[1] < 0:  # copies that learn on their own each took away what they had started from
+        if self.measured[1] < 0:  # workers that learn by themselves each subtracted their common start
             self.measured.zero_()
-        if bool(batch.valid.any()):  # a fragment of one step may be a reset alone
-            rows = policy.flatten_fragment(batch)
+        if bool(batch.valid.any()):  # a fragment of one step may consist of a reset
+            rows = policy.flattened(batch)
             undisturbed, disturbed = policy.distribution_of(rows), policy.acting_distribution(rows)
             distances = row_distances(undisturbed, disturbed, best_actions=self._real)
             self.measured += torch.stack((distances.sum(), distances.new_tensor(len(distances))))
@@ -174,16 +175,16 @@ class ParameterNoise(ExplorationWrapper):
         self.measured.zero_()
 
     def info(self, timestep: int) -> dict[str, float]:
-        """σ."""
+        """σ, for logging."""
         return {**super().info(timestep), "stddev": float(self.stddev)}
 
 
 def row_distances(undisturbed: ActionDistribution, disturbed: ActionDistribution, *, best_actions: bool) -> Tensor:
-    """How differently two policies act on each row, `[N]`: Plappert et al. 2018, appendix C.
+    """Difference between the actions of two policies on each row, `[N]`: Plappert et al. 2018, appendix C.
 
     Args:
-        undisturbed, disturbed: of the same rows.
-        best_actions: compare these, which are real numbers, by the mean square over their entries; else
+        undisturbed, disturbed: distributions of the same rows.
+        best_actions: compare the best actions, which are real numbers, by the mean square over their entries; else
             KL(undisturbed‖disturbed) in nats.
     """
     if best_actions:
@@ -192,13 +193,13 @@ def row_distances(undisturbed: ActionDistribution, disturbed: ActionDistribution
 
 
 def _disturbable(model: nn.Module) -> dict[str, Tensor]:
-    """The weights that get noise, by name: all but those of normalising layers."""
+    """The weights that get noise, by name: all except those of normalising layers."""
     kept = {id(p) for layer in model.modules() if isinstance(layer, NORMALISING) for p in layer.parameters()}
     return {name: p.detach() for name, p in model.named_parameters() if id(p) not in kept and p.is_floating_point()}
 
 
 class _Row(dict[str, Any]):
-    """One row of a model's inputs; "obs_flat" is cut when it is asked for, as the model's inputs make it then."""
+    """One row of a model's inputs; "obs_flat" is computed on first access, as in the model's inputs."""
 
     def __init__(self, inputs: Mapping[str, Any], row: int) -> None:
         super().__init__({name: _take_row(value, row) for name, value in inputs.items()})

@@ -1,4 +1,4 @@
-"""Ape-X: every worker has its own ε, and keeps it."""
+"""ε-greedy with a constant ε per worker, the exploration of Ape-X."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["PerWorkerEpsilonGreedy", "per_worker_scale"]
 
 
 def per_worker_scale(actor: Actor) -> float:
-    """0.4^(1 + 7 i / (N − 1)) for worker i of N: 0.4 for the first, 0.00066 for the last; 0.4 for one alone.
+    """0.4^(1 + 7 i / (N − 1)) for worker i of N: 0.4 for the first, 0.00066 for the last; 0.4 for a single worker.
 
     Horgan et al. 2018, arXiv:1803.00933, section 4.1.
     """
@@ -21,9 +21,9 @@ def per_worker_scale(actor: Actor) -> float:
 
 
 class PerWorkerEpsilonGreedy(EpsilonGreedy):
-    """`EpsilonGreedy` with a constant ε for each worker, 0.4^(1 + 7 i / (N − 1)): from bold to nearly greedy.
+    """`EpsilonGreedy` with a constant ε per worker, 0.4^(1 + 7 i / (N − 1)): from exploring to nearly greedy.
 
-    The workers are the logical ones (`workers.logical_workers`), so an ε does not depend on where its worker runs.
+    The workers are the logical ones (`workers.logical_workers`), so an ε does not depend on the process of its worker.
 
     Args:
         action_space: discrete, or nested of discrete parts.
@@ -33,9 +33,9 @@ class PerWorkerEpsilonGreedy(EpsilonGreedy):
         super().__init__(action_space)
 
     def epsilon(self, timestep: int) -> float:
-        """ε of the worker that acts."""
+        """ε of the acting worker."""
         return per_worker_scale(self.actor)
 
     def info(self, timestep: int) -> dict[str, float]:
-        """Nothing: no ε ever changes."""
+        """Nothing: every ε is constant."""
         return {}

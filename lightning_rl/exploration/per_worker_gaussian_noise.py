@@ -1,4 +1,4 @@
-"""Ape-X for continuous actions: every worker has its own amount of noise, and keeps it."""
+"""Gaussian noise with a constant scale per worker: Ape-X for continuous actions."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class PerWorkerGaussianNoise(GaussianNoise):
         super().__init__(action_space, random_timesteps, stddev)
 
     def scale(self, timestep: int) -> float:
-        """The scale of the worker that acts."""
+        """The scale of the acting worker."""
         return per_worker_scale(self.actor)
 
     def info(self, timestep: int) -> dict[str, float]:
-        """Nothing: no scale ever changes."""
+        """Nothing: every scale is constant."""
         return {}

@@ -1,4 +1,4 @@
-"""Uniformly random actions, allowed ones only."""
+"""Uniformly random actions among the allowed ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class Random(Exploration):
-    """Every action uniformly at random while exploring; the policy's best without."""
+    """Uniformly random actions; the policy's best actions with `explore=False`."""
 
     def get_exploration_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
@@ -35,8 +35,8 @@ def random_actions(
 ) -> tuple[Any, Tensor]:
     """Uniform actions `[N, …]` of a policy's action space, and log of their probability (density), `[N]`.
 
-    Discrete ones keep to the mask of `dist`. A Box entry with an infinite bound is sampled as Gymnasium does: from a
-    normal distribution, or an exponential one on the side that is open.
+    Discrete actions respect the mask of `dist`. A Box entry with an infinite bound is sampled as in Gymnasium: from a
+    normal distribution, or an exponential one if one side is bounded.
     """
     rows, device = len(dist.inputs), dist.inputs.device
     parts = parts_of(action_space)
@@ -45,10 +45,10 @@ def random_actions(
     dists = dist.children if isinstance(dist, MultiActionDistribution) else [dist]
     owns = [child.uniform_sample(generator) for child in dists] if len(dists) == len(parts) else [None] * len(parts)
     for (_, leaf), part, mask, own in zip(leaf_spaces(action_space), parts, masks, owns, strict=True):
-        if own is not None:  # not all of the space is possible
+        if own is not None:  # the distribution allows only a part of the space
             actions, leaf_logp = own
         elif part.maskable:
-            # Logits of zero are the uniform distribution over what the mask leaves.
+            # Logits of zero give the uniform distribution over the unmasked actions.
             uniform = part.factory(torch.zeros(rows, part.inputs, device=device), None, mask)
             actions, leaf_logp = uniform.sample(generator), uniform.sampled_action_logp()
         else:

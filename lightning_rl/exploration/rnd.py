@@ -1,4 +1,4 @@
-"""Random network distillation: rewards for observations that one has not learned yet."""
+"""Random network distillation (RND): rewards for observations that differ from those seen before."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["RND"]
 class RND(IntrinsicReward):
     """r = c ‖f̂(s') − f(s')‖²/d, f a random network that never learns. Burda et al. 2019, arXiv:1810.12894.
 
-    f̂ is trained to give what f gives: it does so for observations it has met. One critic learns the sum of both rewards
-    (the paper has one for each, whose intrinsic one looks across episodes).
+    f̂ is trained to predict f, and succeeds on observations like those it was trained on. One critic learns the sum of
+    both rewards (the paper has one critic for each, and the intrinsic one continues across episodes).
 
     Args:
         action_space: any.
         observation_space: of one environment, any.
         intrinsic_reward_coeff: c, a number or a schedule over environment steps.
-        embed_dim: d, entries of what the networks give.
-        distill_net_config: keys of the model config for both networks; `None`: its defaults, as the space asks for.
+        embed_dim: d, width of the networks' outputs.
+        distill_net_config: keys of the model config for both networks; `None`: its defaults for the space.
         normalize: divide by the running deviation of the discounted sum of these rewards (section 2.4).
-        observation_filter: what vectors go through before the networks: "none", or "mean_std" (clipped to ±5): f has to
-            see every entry at one scale, because it never learns.
+        observation_filter: filter of vectors before the networks: "none", or "mean_std" (clipped to ±5): as f never
+            learns, all entries need the same scale.
         sub_exploration: `{type: …, **keywords}` of the strategy that chooses the actions; `None` samples from the
             action distribution.
 
@@ -65,6 +65,6 @@ class RND(IntrinsicReward):
         return (self.encoder(next_obs) - self.target(next_obs)).square().mean(1)
 
     def own_loss(self, obs: dict[str, Any], actions: Any, next_obs: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-        """The mean of the same: what is learned is no longer new."""
+        """The mean novelty: training f̂ makes observations less novel."""
         loss = self.novelty(obs, actions, next_obs).mean()
         return loss, {"distill_loss": loss}

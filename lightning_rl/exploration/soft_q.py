@@ -1,4 +1,4 @@
-"""Boltzmann exploration: better actions more often."""
+"""Boltzmann exploration: samples actions with probabilities that grow with their Q-values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SoftQ(Exploration):
 
     Args:
         action_space: discrete, or nested of discrete parts.
-        temperature: > 0, in the units of the Q-values: towards 0 it is greedy, towards ∞ uniform; a number or a
+        temperature: > 0, in the units of the Q-values: greedy towards 0, uniform towards ∞; a number or a
             schedule over environment steps.
 
     Raises:
@@ -38,13 +38,13 @@ class SoftQ(Exploration):
     def get_exploration_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
     ) -> tuple[Any, Tensor]:
-        """A sample at the temperature of now; the best action with `explore=False`."""
+        """A sample at the current temperature; the best action with `explore=False`."""
         if not explore:
             return dist.deterministic_sample(), dist.sampled_action_logp()
-        # A new tensor: the caller's Q-values stay as they are.
+        # A new tensor: the caller's Q-values must not change.
         soft = self._distribution(dist.inputs / schedule_value(self.temperature, timestep), dist.model, dist.mask)
         return soft.sample(generator), soft.sampled_action_logp()
 
     def info(self, timestep: int) -> dict[str, float]:
-        """The temperature."""
+        """The temperature, for logging."""
         return {"temperature": schedule_value(self.temperature, timestep)}

@@ -1,4 +1,4 @@
-"""The default of on-policy algorithms: act as the policy says."""
+"""Samples actions from the policy's distribution, the default of on-policy algorithms."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StochasticSampling(Exploration):
     def get_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
     ) -> Any:
-        """The same; a density after tanh costs more than the sample itself."""
+        """The same without log-probabilities; a density after tanh costs more than the sample itself."""
         if explore and timestep < self.random_timesteps:
             return random_actions(self.action_space, dist, generator)[0]
         return dist.sample(generator) if explore else dist.deterministic_sample()

@@ -1,4 +1,4 @@
-"""What strategies have in common that change something and leave the choice of actions to another strategy."""
+"""Base class of strategies that wrap another strategy, which chooses the actions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ExplorationWrapper"]
 
 
 class ExplorationWrapper(Exploration):
-    """A strategy on top of another one: everything that a subclass does not define is the other one's.
+    """A strategy around another one: methods that a subclass does not override call the wrapped strategy.
 
     Args:
         action_space: as `Exploration`.
@@ -41,13 +41,13 @@ class ExplorationWrapper(Exploration):
         self.reads_next_obs = type(self).reads_next_obs or self.sub_exploration.reads_next_obs
 
     def prepare_policy(self, policy: Any) -> None:
-        """As the other strategy needs it."""
+        """Prepare the policy for the wrapped strategy."""
         self.sub_exploration.prepare_policy(policy)
 
     def get_exploration_action(
         self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
     ) -> tuple[Any, Tensor]:
-        """What the other strategy chooses."""
+        """The actions of the wrapped strategy."""
         return self.sub_exploration.get_exploration_action(
             dist, timestep=timestep, explore=explore, generator=generator
         )
@@ -62,32 +62,32 @@ class ExplorationWrapper(Exploration):
         explore: bool,
         generator: torch.Generator | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """As the other strategy runs the model."""
+        """The outputs of the model under the wrapped strategy."""
         return self.sub_exploration.model_outputs(
             model, inputs, state, timestep=timestep, explore=explore, generator=generator
         )
 
     def extra_action_out(self, outputs: Tensor) -> dict[str, Tensor]:
-        """The other strategy's columns."""
+        """The columns of the wrapped strategy."""
         return self.sub_exploration.extra_action_out(outputs)
 
     def begin_fragment(self, actor: Actor) -> None:
-        """Tell the other strategy too."""
+        """Switch the wrapped strategy to this actor, too."""
         super().begin_fragment(actor)
         self.sub_exploration.begin_fragment(actor)
 
     def on_episode_start(self, env_indices: Sequence[int]) -> None:
-        """Tell the other strategy too."""
+        """Restart the noise of the wrapped strategy, too."""
         self.sub_exploration.on_episode_start(env_indices)
 
     def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
-        """What the other strategy makes of the fragment."""
+        """The fragment as the wrapped strategy changes it."""
         return self.sub_exploration.postprocess_trajectory(policy, batch)
 
     def loss(self, policy: Any, batch: SampleBatch) -> tuple[Tensor, dict[str, Tensor]] | None:
-        """What the other strategy descends."""
+        """The loss of the wrapped strategy."""
         return self.sub_exploration.loss(policy, batch)
 
     def info(self, timestep: int) -> dict[str, float]:
-        """The other strategy's numbers."""
+        """The numbers of the wrapped strategy."""
         return self.sub_exploration.info(timestep)

@@ -93,7 +93,7 @@ def test_future_goals_are_uniform_over_the_rest_of_the_episode() -> None:
     buffer = walked(fragments=2, relabelled=1.0)
     assert buffer._episodes is not None and buffer.ring is not None
     first = buffer.ring.slot(np.zeros(4000, np.int64), np.zeros(4000, np.int64))
-    drawn = buffer._episodes.drawn(first, "future", np.random.default_rng(0))
+    drawn = buffer._episodes.draw_goals(first, "future", np.random.default_rng(0))
     counts = np.bincount(drawn // 3)
     assert len(counts) == 10 and np.abs(counts - 400).max() < 5 * np.sqrt(400 * 0.9)
 

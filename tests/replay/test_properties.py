@@ -24,11 +24,11 @@ class Watched(ReplayBuffer):
         super().__init__(*args, **keywords)
         self.present: set[int] = set()
 
-    def _appeared(self, slots: np.ndarray) -> None:
+    def _on_drawable(self, slots: np.ndarray) -> None:
         assert len(set(slots.tolist())) == len(slots) and not self.present & set(slots.tolist())
         self.present |= set(slots.tolist())
 
-    def _vanished(self, slots: np.ndarray) -> None:
+    def _on_undrawable(self, slots: np.ndarray) -> None:
         assert self.present >= set(slots.tolist())
         self.present -= set(slots.tolist())
 

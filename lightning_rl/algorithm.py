@@ -1,4 +1,4 @@
-"""The Python API: one object that trains, evaluates, acts, saves and restores; the loop is Lightning's Trainer."""
+"""The Python API: an object that trains, evaluates, acts, saves and restores; Lightning's Trainer runs the loop."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from lightning_rl.trust import FileTrust, trust_names
 
 __all__ = ["Algorithm", "policy_choice"]
 
-SHARED = ("model", "exploration", "seed")  # what a policy's YAML takes from the config around it
+SHARED = ("model", "exploration", "seed")  # config sections that a policy's YAML refers to
 
 
 class Algorithm:
-    """A policy, its environments and a Trainer, one iteration at a time.
+    """Trains a policy on its environments with a Trainer, one iteration at a time.
 
     Args:
         policy: a name ("ppo"), an import path ("my_pkg.policies:Mine") or a Policy class.
         env: a preset or Gymnasium id ("cartpole", "CartPole-v1"), an import path, an `Env` class or a function that
             returns an `Env`.
         overrides: as on the command line: ["policy.lr=1e-3", "workers.num_workers=2"].
-        config: nested keys put over that: {"policy": {"lr": 1e-3}}.
+        config: nested keys, applied after `overrides`: {"policy": {"lr": 1e-3}}.
 
     Attributes:
         config: the whole configuration, plain containers.
-        policy, datamodule, trainer: what it is made of.
+        policy, datamodule, trainer: the objects that the config describes.
 
     Raises:
         ConfigError: a key, value or combination cannot work.
@@ -67,7 +67,7 @@ class Algorithm:
         self._build(composed)
 
     def train(self) -> dict[str, Any]:
-        """One iteration: a rollout (or what the data pipeline gives) and the learning on it.
+        """Run one iteration: a rollout (or a batch from another data pipeline) and the learning on it.
 
         Returns:
             The newest value of every metric, and `training_iteration`, `env_steps`, `gradient_steps`.
@@ -76,7 +76,7 @@ class Algorithm:
         return {**self.metrics, **self._counters()}
 
     def evaluate(self) -> dict[str, float]:
-        """`evaluation.episodes` whole episodes on environments of their own: eval/ep_rew_mean, eval/ep_len_mean."""
+        """Play `evaluation.episodes` whole episodes in separate environments: eval/ep_rew_mean, eval/ep_len_mean."""
         (result,) = self.trainer.validate(self.policy, datamodule=self.datamodule, verbose=False)
         return {name: float(value) for name, value in result.items()}
 
@@ -95,7 +95,7 @@ class Algorithm:
             path: file to write; `None` takes RUN_DIR/checkpoints/last.ckpt.
 
         Raises:
-            ConfigError: a process trains in that RUN_DIR. An Algorithm itself holds no lock: it writes only here.
+            ConfigError: another process trains in that RUN_DIR. An Algorithm holds no lock, for it writes only here.
         """
         if path is None:
             refuse_live_run(Path(self.config["run_dir"]))
@@ -113,15 +113,16 @@ class Algorithm:
     def restore(cls, path: str | Path, *, policy: Any = None, env: Any = None, trust: str | Sequence[str] = ()) -> Self:
         """Continue from a checkpoint that `save` (or a run) wrote: weights, optimizer, filters, counters, workers.
 
-        What the restored one writes goes to the run directory that the file lies in. Of a file that lies elsewhere,
-        `run_dir` becomes a directory beside it with its name: models/ppo.ckpt has models/ppo.
+        The restored object writes to the run directory that contains the file. For a file outside of a run directory,
+        `run_dir` becomes a directory next to the file, with its name: models/ppo for models/ppo.ckpt.
 
         Args:
             path: the file.
-            policy, env: the class or function that were given as objects which cannot be imported, or are not trusted;
-                else they are found again.
-            trust: packages of your own (import prefixes) that the file may name, as `Policy.load`. What this process
-                has named or passed before need not be trusted again.
+                policy, env: the class or function, if it cannot be imported by name or is not trusted; otherwise it is
+                    found by
+                    the name in the file.
+                trust: packages of your own (import prefixes) that the file may name, as `Policy.load`. Names that this
+                    process has used before need not be trusted again.
 
         Raises:
             CheckpointError: the file is missing, damaged, of a newer version, or holds no configuration; or it names
@@ -173,7 +174,7 @@ class Algorithm:
         own["evaluation"] = {**config["evaluation"], "parallel": False}
         own["trainer"] = {**config["trainer"], "enable_progress_bar": False}
         self.policy, self.datamodule, self.trainer = run.build(own)
-        # Evaluation, checkpoints and the end come when they are asked for; an epoch is one iteration.
+        # Evaluation, checkpoints and the end happen in methods of this class; an epoch is one iteration.
         self.trainer.limit_train_batches, self.trainer.check_val_every_n_epoch = 1, 2**31
         self.trainer.limit_val_batches = 1.0
         unwanted = ("ConfigInCheckpoint", "RLCheckpoint", "StopCallback", "StatusCallback", "ProgressBar")
@@ -182,7 +183,7 @@ class Algorithm:
         self._resume_from: Path | None = None
 
     def _fit(self, iterations: int) -> None:
-        """Let the Trainer take this many more epochs, of one iteration each."""
+        """Run this many more epochs of the Trainer, of one iteration each."""
         self.trainer.fit_loop.max_epochs = self.trainer.current_epoch + iterations
         path, self._resume_from = self._resume_from, None
         if path is not None:
@@ -203,10 +204,10 @@ class Algorithm:
 
 
 def policy_choice(policy: Any) -> str:
-    """The override that chooses a policy by name, import path or class.
+    """The Hydra override that chooses a policy by name, import path or class.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: no policy has that name.
     """
     if isinstance(policy, type):
         path = import_path(policy)
@@ -224,7 +225,7 @@ def policy_choice(policy: Any) -> str:
 
 
 def _env_choice(env: Any) -> list[str]:
-    """The preset of that name or with that id; else the form without a preset, whose id is put in afterwards."""
+    """Overrides that choose the preset of that name or id; without one, an open preset whose id is filled in later."""
     if env is None:
         return []
     for preset in group_options("env"):
@@ -238,7 +239,7 @@ def _override(config: dict[str, Any], changes: Mapping[str, Any], prefix: str = 
         if prefix == "" and key not in config:
             raise ConfigError(f"no key {key!r}.{did_you_mean(key, config)} Known: {', '.join(config)}")
         mine = config.get(key)
-        # Of another type, none of the keywords there are still means anything.
+        # The keywords belong to the class in the config; they mean nothing to another one.
         if isinstance(value, Mapping) and isinstance(mine, dict) and value.get("type") in (None, mine.get("type")):
             _override(mine, value, f"{prefix}{key}.")
         else:

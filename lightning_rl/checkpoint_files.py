@@ -1,6 +1,6 @@
-"""Reads checkpoint files: nothing in them is ever run, and damage is found, not loaded.
+"""Reads checkpoint files without running any code in them, checks them for damage, and migrates old ones.
 
-Every checkpoint says by which version of the package it was written, and in which form (`SCHEMA`).
+Every checkpoint states the version of the package that wrote it, and the version of its format (`SCHEMA`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 SCHEMA = 1
-"""Form of the checkpoints that this version writes: raised when an older version could not read them any more."""
-WRITTEN_BY = "lightning_rl"  # the key under which a checkpoint says so
-OLDEST_LIGHTNING, LIGHTNINGS = (2, 6), 2  # whose loops' states can be restored: from this version on, of this major one
+"""Version of the checkpoint format that this package writes; raised if older packages could not read the files."""
+WRITTEN_BY = "lightning_rl"  # key of the entry with the writer's version
+OLDEST_LIGHTNING, LIGHTNINGS = (2, 6), 2  # restores loop states from this Lightning version on, of this major one
 
 
 def counters_in(path: str | os.PathLike[str]) -> dict[str, int]:
-    """How far the policy in a checkpoint file is: env_steps, iterations, gradient_steps; reads no tensor.
+    """The counters env_steps, iterations and gradient_steps of a checkpoint file; reads no tensor.
 
     Raises:
         CheckpointError: the file is missing, damaged or no checkpoint; names file, reason and next step.
@@ -52,25 +52,25 @@ def counters_in(path: str | os.PathLike[str]) -> dict[str, int]:
 
 
 def newest_checkpoint(directory: Path) -> tuple[Path, int] | None:
-    """The readable checkpoint of the most env steps in a directory, with these; of equals, last.ckpt."""
+    """The readable checkpoint with the most env steps in a directory, with its env steps; last.ckpt if several tie."""
     found = []
     for path in directory.glob("*.ckpt"):
         try:
             found.append((counters_in(path)["env_steps"], path.name == "last.ckpt", path))
-        except CheckpointError:  # a damaged one is none
+        except CheckpointError:  # a damaged file is skipped
             continue
     return (max(found)[2], max(found)[0]) if found else None
 
 
 def read_checkpoint_file(path: str | os.PathLike[str], *, checksums: bool = True) -> Any:
-    """What a checkpoint file holds, on the CPU.
+    """The content of a checkpoint file, with tensors on the CPU.
 
-    Tensors are read when they are looked at (a replay buffer need not be in the memory twice), and writing to one does
-    not change the file. Whoever keeps one keeps the whole file on the disk.
+    Tensors are mapped from the file and read on first access, so a replay buffer is not in memory twice. Writing to a
+    tensor does not change the file. As long as one tensor is in use, the whole file stays on the disk.
 
     Args:
         path: the file.
-        checksums: compare them with the content, which reads all of the file.
+        checksums: whether to compare checksums, which reads all of the file.
 
     Raises:
         CheckpointError: the file is missing, damaged or no checkpoint; names file, reason and next step.
@@ -85,7 +85,7 @@ def read_checkpoint_file(path: str | os.PathLike[str], *, checksums: bool = True
         return content
     except CheckpointError as error:
         raise CheckpointError(f"{error}; {_advice(path)}") from error.__cause__
-    except Exception as error:  # the unpickler of a damaged file stumbles in many ways, such as an IndexError
+    except Exception as error:  # the unpickler raises many kinds of errors for a damaged file, such as an IndexError
         reason = (str(error).splitlines() or [""])[0]
         raise CheckpointError(
             f"checkpoint {path} cannot be read ({type(error).__name__}: {reason}):"
@@ -99,11 +99,11 @@ def _advice(path: Path) -> str:
 
 
 def newest_whole(directory: Path, besides: Path | None = None) -> Path | None:
-    """The newest checkpoint of a directory that is not damaged, if there is one.
+    """The newest undamaged checkpoint of a directory, or `None`.
 
     Args:
-        directory: where to look.
-        besides: a file that is not asked for.
+        directory: directory with .ckpt files.
+        besides: a file to skip.
     """
     for path in sorted(directory.glob("*.ckpt"), key=_modification_time, reverse=True):
         if path.name.startswith(".") or (besides is not None and path.name == besides.name):
@@ -126,20 +126,20 @@ def _modification_time(path: Path) -> float:
 def _load_mapped(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except RuntimeError:  # a file system that maps no files; what else may be wrong is found again
+    except RuntimeError:  # a file system without memory maps; any other error is raised again here
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def check_whole(path: Path, *, checksums: bool = True) -> None:
-    """Compare the checksums in the file with its content: `torch.load` does not, and takes flipped bits for weights.
+    """Compare the file's checksums with its content: `torch.load` does not, and would load flipped bits as weights.
 
     Args:
         path: of the file.
-        checksums: read all of the file; else only what it says that it holds.
+        checksums: whether to read all of the file, or only its table of contents.
 
     Raises:
         CheckpointError: they differ, or the archive has entries that torch does not write.
-        zipfile.BadZipFile: it is no checkpoint, or not all of one.
+        zipfile.BadZipFile: the file is no checkpoint, or is incomplete.
     """
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
@@ -157,21 +157,21 @@ def check_whole(path: Path, *, checksums: bool = True) -> None:
 
 # -- versions --------------------------------------------------------------------------------------------------------
 def version_entry() -> dict[str, Any]:
-    """What a checkpoint says of its writer."""
+    """The entry of a checkpoint with the package version and format version of its writer."""
     return {WRITTEN_BY: {"version": __version__, "schema": SCHEMA}}
 
 
 def migrate_checkpoint(checkpoint: dict[str, Any], path: Any) -> dict[str, Any]:
-    """A checkpoint in the form of this version; changed in place.
+    """Convert a checkpoint to the current format, in place, and return it.
 
     Args:
-        checkpoint: as the file has it.
+        checkpoint: content of the file.
         path: of the file, for messages.
 
     Raises:
-        CheckpointError: a newer version wrote it, or it does not say in which form it is.
+        CheckpointError: a newer version wrote it, or its format version is invalid.
     """
-    # Files of the time before the field are of form 0.
+    # Files from before this entry existed have format 0.
     told = checkpoint.get(WRITTEN_BY, {"version": "0.1.0", "schema": 0})
     schema = told.get("schema") if isinstance(told, Mapping) else None
     version = told.get("version") if isinstance(told, Mapping) else told
@@ -192,8 +192,8 @@ def migrate_checkpoint(checkpoint: dict[str, Any], path: Any) -> dict[str, Any]:
 
 
 def _check_lightning(version: Any, path: Any) -> None:
-    """Lightning restores its loops from versions of its own, and says of a newer one no more than a warning."""
-    if version is None:  # weights alone
+    """Refuse a checkpoint of a Lightning version whose loop states cannot be restored; Lightning itself only warns."""
+    if version is None:  # a checkpoint of weights alone
         return
     found = re.match(r"(\d+)\.(\d+)", version) if isinstance(version, str) else None
     numbers = (int(found[1]), int(found[2])) if found else (0, 0)
@@ -218,7 +218,7 @@ def _rename_paths(checkpoint: dict[str, Any]) -> None:
 
 
 def _from_0(checkpoint: dict[str, Any]) -> None:
-    """Form 1 says by whom it was written, and its config counts evaluations in env steps, not in epochs."""
+    """Convert format 0 to 1: format 1 names its writer, and counts evaluations in env steps instead of epochs."""
     config = checkpoint.get("config")
     if isinstance(config, dict) and isinstance(config.get("evaluation"), dict) and "interval" in config["evaluation"]:
         evaluates = config["evaluation"].pop("interval")
@@ -228,4 +228,4 @@ def _from_0(checkpoint: dict[str, Any]) -> None:
 
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], None]] = {0: _from_0}
-"""By the form that is read: what makes the next one of it, in place."""
+"""Format version → function that converts a checkpoint of it to the next one, in place."""

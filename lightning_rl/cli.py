@@ -1,4 +1,4 @@
-"""The command line: one short function per verb. `python train.py …` is `lightning-rl train …`.
+"""The command line: one short function per verb. `python train.py …` is the same as `lightning-rl train …`.
 
 Exit codes: 0 done, 1 the run failed, 2 bad config or bad input, 130 ended by Ctrl-C or SIGTERM.
 """
@@ -44,7 +44,7 @@ from lightning_rl.version import __version__
 
 __all__ = ["main", "run_verb"]
 
-USER_ERRORS = (ConfigError, UnsupportedSpaceError, EnvError, CheckpointError, NonFiniteError)  # their message is enough
+USER_ERRORS = (ConfigError, UnsupportedSpaceError, EnvError, CheckpointError, NonFiniteError)  # reported in one line
 TRUST: dict[str, Any] = {
     "action": "append",
     "default": [],
@@ -64,7 +64,7 @@ LISTS = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as every other error here."""
+    """Argument parser that reports an error in one line, like all other errors of the command line."""
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage."""
@@ -82,10 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_verb(verb: str, arguments: Sequence[str]) -> int:
-    """Run one verb; every mistake of the user's becomes one line on stderr.
+    """Run one verb, and report every mistake of the user in one line on stderr.
 
     Returns:
-        The exit code. With LIGHTNING_RL_TRACEBACK=1 (or HYDRA_FULL_ERROR=1) the exception comes out instead.
+        The exit code. With LIGHTNING_RL_TRACEBACK=1 (or HYDRA_FULL_ERROR=1) the exception is raised instead.
     """
     interrupts = Interrupts()
     try:
@@ -96,11 +96,11 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
             return VERBS[verb](arguments)
     except KeyboardInterrupt as interrupt:
         return report_interrupt(interrupt)
-    except BrokenPipeError:  # the reader of a pipe (head, less) has seen enough
+    except BrokenPipeError:  # the reader of the pipe (head, less) closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES["ok"]
     except Exception as error:
-        if interrupts.received is not None:  # what a signal interrupted may say it in its own way
+        if interrupts.received is not None:  # the interrupted code may raise an error of its own
             return report_interrupt(error)
         if any(os.environ.get(name, "0") not in ("", "0") for name in ("LIGHTNING_RL_TRACEBACK", "HYDRA_FULL_ERROR")):
             raise
@@ -111,17 +111,17 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
 
 
 def report_interrupt(error: BaseException) -> int:
-    """Say that a signal ended the command, and what it left; the exit code."""
+    """Report that a signal ended the command, and what was saved; returns the exit code."""
     told = str(error) if isinstance(error, KeyboardInterrupt) else ""
     print(f"interrupted: {told or 'ended at once, nothing was saved by this'}", file=sys.stderr)
     return EXIT_CODES["interrupted"]
 
 
 def find_own_modules() -> None:
-    """Let `env.id=my_envs:MyEnv` find my_envs.py in the working directory, wherever the program itself lies.
+    """Put the working directory on the module path, so that `env.id=my_envs:MyEnv` finds my_envs.py there.
 
-    Behind the installed packages: a file there shall not take the place of one of them. Ray's processes and other ranks
-    have the working directory on their path anyway.
+    It comes after the installed packages, so that a file there cannot replace one of them. Ray's processes and other
+    ranks have the working directory on their path anyway.
     """
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
@@ -145,14 +145,14 @@ def train(arguments: Sequence[str]) -> int:
     if options.cfg:
         print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), end="")
         return 0
-    print(start_line(config), flush=True)  # what follows imports torch and Lightning, which may take seconds
+    print(start_line(config), flush=True)  # the imports of torch and Lightning that follow may take seconds
     with no_collection():
         check_config(config)  # imports what the run needs
     return report_outcome(run.train(config), config)
 
 
 def start_line(config: Mapping[str, Any]) -> str:
-    """What a run is going to be."""
+    """One line that describes the run before it starts."""
     policy = re.split(r"[.:]", config["policy"]["_target_"])[-1]
     steps = f"{config['total_env_steps']:,}" if isinstance(config["total_env_steps"], int) else "unlimited"
     return f"lightning_rl {__version__}: {policy} on {config['env']['id']}, {steps} env steps → {config['run_dir']}"
@@ -160,7 +160,7 @@ def start_line(config: Mapping[str, Any]) -> str:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Import without garbage collection: what torch and Lightning make lasts, and looking through it costs 0.5 s."""
+    """Context without garbage collection: torch and Lightning create lasting objects; collecting them costs 0.5 s."""
     gc.disable()
     try:
         yield
@@ -170,7 +170,7 @@ def no_collection() -> Iterator[None]:
 
 
 def report_outcome(status: Mapping[str, Any], config: Mapping[str, Any]) -> int:
-    """Say where the run is and what can be done with it; the exit code."""
+    """Print where the run is and which commands apply to it; returns the exit code."""
     run_dir = config["run_dir"]
     trusting = "".join(f" --trust {package}" for package in packages_named(config))  # those of the user's own
     print(f"{status['state']}: {run_dir}  (lightning-rl evaluate {run_dir}{trusting}, tensorboard --logdir {run_dir})")
@@ -179,7 +179,7 @@ def report_outcome(status: Mapping[str, Any], config: Mapping[str, Any]) -> int:
 
 
 def train_all(overrides: Sequence[str]) -> int:
-    """Every combination, one run directory each, and a table of what came out; 1 if a job failed."""
+    """Train every combination of a sweep in a run directory of its own, and print a table; 1 if a job failed."""
     for job in sweep_jobs(overrides):
         check_config(compose_config(job))
     directory = sweep(overrides, train_one)
@@ -190,7 +190,7 @@ def train_all(overrides: Sequence[str]) -> int:
 
 
 def train_one(config: dict[str, Any]) -> float:
-    """One job of a sweep: the return it reached. A failure is in its own train.log; the other jobs go on."""
+    """Train one job of a sweep and return its best evaluation; a failure goes to its train.log, other jobs go on."""
     print(f"\njob in {config['run_dir']}", flush=True)
     try:
         with run.record_outcome(config["run_dir"]):
@@ -231,7 +231,7 @@ def resume(arguments: Sequence[str]) -> int:
 
 
 def env_steps_in(checkpoint: Path) -> int:
-    """How far the policy in a checkpoint is."""
+    """The env steps that the policy in a checkpoint has taken."""
     from lightning_rl.checkpoint_files import counters_in  # torch
 
     return counters_in(checkpoint)["env_steps"]
@@ -263,7 +263,7 @@ def evaluate(arguments: Sequence[str]) -> int:
 
 
 def list_choices(arguments: Sequence[str]) -> int:
-    """Name what there is: list [policies|envs|experiments|models|explorations|data|loggers|metrics|runs [DIR]]."""
+    """List what can be chosen: list [policies|envs|experiments|models|explorations|data|loggers|metrics|runs [DIR]]."""
     parser = Parser(prog="lightning-rl list", description=list_choices.__doc__)
     parser.add_argument("kind", nargs="?", choices=[*LISTS, "metrics", "runs"])
     parser.add_argument("directory", nargs="?", type=Path, help="of runs, at any depth; default ./runs")
@@ -281,7 +281,7 @@ def list_choices(arguments: Sequence[str]) -> int:
 
 
 def list_runs(directory: Path, as_json: bool) -> int:
-    """The runs below a directory, newest first."""
+    """Print the runs below a directory, newest first."""
     rows = runs_below(directory)
     print(json.dumps({"runs": rows}) if as_json else descriptions.run_table(rows, directory))
     return 0
@@ -306,7 +306,7 @@ def benchmark(arguments: Sequence[str]) -> int:
 
 
 def one_line(error: BaseException) -> str:
-    """An error's message without line breaks; its type where it has none."""
+    """An error's message without line breaks, or the name of its type if it has no message."""
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     return text if isinstance(error, (*USER_ERRORS, RankError)) and text else f"{type(error).__name__}: {text}"
 

@@ -1,4 +1,4 @@
-"""What the processes of a run tell each other about their data; alone, each is all there is."""
+"""Collective operations over the ranks of a run; without `torch.distributed` each returns the process's own value."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 
 __all__ = ["all_gather_objects", "gather_objects_on_first", "mean_over_ranks", "moments_over_ranks", "sum_over_ranks"]
 
-_plain: tuple[Any, Any] | None = None  # the ranks' group, and one of the same ranks for what is in the CPU's memory
+_plain: tuple[Any, Any] | None = None  # the default group, and a group of the same ranks for CPU memory
 
 
 def all_gather_objects(value: Any) -> list[Any]:
-    """What every rank has, in the order of ranks; every rank has to ask."""
+    """The values of all ranks, in rank order; every rank has to call this."""
     if not _several():
         return [value]
     found: list[Any] = [None] * torch.distributed.get_world_size()
@@ -21,7 +21,7 @@ def all_gather_objects(value: Any) -> list[Any]:
 
 
 def gather_objects_on_first(value: Any) -> list[Any] | None:
-    """What every rank has, in the order of ranks, on the first one; `None` on the others."""
+    """The values of all ranks, in rank order, on the first rank; `None` on the others."""
     if not _several():
         return [value]
     first = torch.distributed.get_rank() == 0
@@ -31,7 +31,7 @@ def gather_objects_on_first(value: Any) -> list[Any] | None:
 
 
 def sum_over_ranks(number: int) -> int:
-    """The sum of what every rank has."""
+    """The sum of a number over all ranks."""
     if not _several():
         return number
     total = torch.tensor(number, dtype=torch.int64)
@@ -40,7 +40,7 @@ def sum_over_ranks(number: int) -> int:
 
 
 def mean_over_ranks(value: torch.Tensor) -> float:
-    """The mean of what every rank has, so that every rank takes the same decision."""
+    """The mean of a scalar over all ranks, so that every rank takes the same decision."""
     value = value.detach().clone()
     if _several():
         torch.distributed.all_reduce(value)
@@ -49,7 +49,7 @@ def mean_over_ranks(value: torch.Tensor) -> float:
 
 
 def moments_over_ranks(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Mean and deviation (the population's) of the values of all ranks together; `None`: these are all."""
+    """Mean and population deviation of the values of all ranks together; `None` if there is only one rank."""
     if not _several():
         return None
     exact = values.detach().double()
@@ -65,7 +65,7 @@ def _several() -> bool:
 
 
 def _objects() -> Any:
-    """A group that moves memory of CPUs: the ranks' own with gloo, else one beside it, made at the first call."""
+    """A group that transfers CPU memory: the default group with gloo, else a second one, created at the first call."""
     global _plain
     if torch.distributed.get_backend() == "gloo":
         return None

@@ -1,4 +1,4 @@
-"""The errors a user can meet, and what makes them helpful: the nearest known name, and a failed import explained."""
+"""Errors that users can meet, and helpers for their messages: the nearest known name, why an import failed."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ __all__ = [
 
 SHOWN = 100  # characters of a value in a message
 
-RENAMED = {  # what earlier versions called it → what it is now
+RENAMED = {  # key of an earlier version → its replacement
     "evaluation.interval": "evaluation.every_env_steps, a number of env steps or a share of the run such as 5%",
     "data.iterations_per_epoch": "evaluation.every_env_steps: an epoch lasts until the next evaluation is due",
 }
 
 
 named_here: set[str] = set()
-"""Dotted paths that this process's user has named, or of classes that were passed: files may name these, too."""
+"""Dotted import paths that the user has typed or passed as objects in this process: files may name these, too."""
 looked_at_first: ContextVar[Callable[[str], None] | None] = ContextVar("looked_at_first", default=None)
-"""Called with each path before it is imported, while objects are made that a file describes (`trust.py`)."""
+"""Called with each path before it is imported, while objects described by a file are built (`trust.py`)."""
 
-# What other libraries call it → the keys that mean it here; of several, the one that the config has.
+# Key of another library → the keys here that mean it; if there are several, the one that the config has.
 SYNONYMS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("learning_rate", "step_size", "stepsize", "alpha_lr"), ("policy.lr",)),
     **dict.fromkeys(("discount", "discount_factor"), ("policy.gamma",)),
@@ -100,23 +100,23 @@ class ConfigError(ValueError):
 
 
 class UnsupportedSpaceError(ValueError):
-    """A space (or a model) that the algorithm cannot take; the message names what would work."""
+    """A space (or a model) that the algorithm does not support; the message names what it supports."""
 
 
 class EnvError(RuntimeError):
-    """An environment that cannot be made, raises, or breaks the Gymnasium API."""
+    """An environment that cannot be created, raises, or breaks the Gymnasium API."""
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint that is missing, damaged, or of something else."""
+    """A checkpoint that is missing, damaged, or of something else than expected."""
 
 
 class SaveError(CheckpointError):
-    """Something of a run that could not be written; the message names the file, the reason and what there is."""
+    """A file of a run that could not be written; the message names it, the reason, and the files that exist."""
 
 
 class UntrustedError(CheckpointError):
-    """A checkpoint that names code which the user does not trust; another file of the run would name it, too."""
+    """A checkpoint that names code which the user does not trust. Other files of the run would name it, too."""
 
 
 class NonFiniteError(FloatingPointError):
@@ -124,7 +124,7 @@ class NonFiniteError(FloatingPointError):
 
 
 class RankError(RuntimeError):
-    """Another process of the run failed or is gone; the message names it."""
+    """Another process of the run failed or died; the message names it."""
 
 
 def check_at_least_one(prefix: str = "", **numbers: int) -> None:
@@ -139,10 +139,10 @@ def check_at_least_one(prefix: str = "", **numbers: int) -> None:
 
 
 def number_in_file(entry: str, value: Any) -> float:
-    """The value of an entry of a checkpoint, which is a number if no one has edited it.
+    """Check that an entry of a checkpoint is a number, and return it: the file may have been edited.
 
     Raises:
-        CheckpointError: it is none; names the entry.
+        CheckpointError: it is no number; names the entry.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise CheckpointError(
@@ -152,7 +152,7 @@ def number_in_file(entry: str, value: Any) -> float:
 
 
 def count_in_file(entry: str, value: Any) -> int:
-    """The value of an entry of a checkpoint that counts something.
+    """Check that an entry of a checkpoint is a count, and return it.
 
     Raises:
         CheckpointError: it is no whole number from 0 to 2⁵³; names the entry.
@@ -166,19 +166,19 @@ def count_in_file(entry: str, value: Any) -> int:
 
 
 def did_you_mean(word: str, known: Iterable[Any]) -> str:
-    """The sentence " Did you mean 'x'?" with the nearest known name, or "" where none is near."""
+    """The sentence " Did you mean 'x'?" with the nearest known name, or "" if none is near."""
     close = difflib.get_close_matches(str(word)[:SHOWN], [str(name) for name in known], n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def unknown_key(section: str, key: str, known: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    """What to say about a key that a section does not have: its full name, what it may mean, and all that there are.
+    """Message for a key that a section does not have: its full name, a suggestion, and the keys that exist.
 
     Args:
         section: dotted, or "" for a whole config.
         key: without the section.
         known: the section's keys.
-        elsewhere: dotted keys of the whole config, where they are at hand.
+        elsewhere: dotted keys of the whole config, if they are known.
     """
     prefix = f"{section}." if section else ""
     known = list(known)
@@ -196,12 +196,12 @@ def unknown_key(section: str, key: str, known: Iterable[str], elsewhere: Iterabl
 
 
 def no_such_key(key: str, known: Iterable[str], otherwise: str = "") -> str:
-    """What to say about a dotted key that a whole config does not have: what it may mean.
+    """Message for a dotted key that a whole config does not have, with a suggestion.
 
     Args:
         key: as the user wrote it; never suggested.
-        known: the dotted keys that there are.
-        otherwise: what to say where nothing is near.
+        known: all dotted keys of the config.
+        otherwise: text for a key without a similar one.
     """
     known = [other for other in known if other != key]
     section, _, name = key.rpartition(".")
@@ -215,38 +215,38 @@ def no_such_key(key: str, known: Iterable[str], otherwise: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """A text of a file or a name of one, without the characters by which it could command a terminal."""
+    """Text from a file without its control characters, which could command a terminal."""
     return "".join(character for character in text if character.isprintable())
 
 
 def short_repr(value: Any) -> str:
-    """A value on one line, cut where it is long."""
+    """`repr` of a value on one line, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 20]} … {text[-10:]} ({len(text)} characters)"
 
 
 def first_line(error: Exception) -> str:
-    """An error's message without what follows its first line."""
+    """The first line of an error's message."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def import_object(path: str) -> Any:
-    """What an import path names: "pkg.module:Name" or "pkg.module.Name"; after a colon, dots reach into the object.
+    """Import the object at a path: "pkg.module:Name" or "pkg.module.Name"; after a colon, dots reach into the object.
 
     Raises:
-        ConfigError: the path has another form, its module is not there, or has no such name. An exception that the
+        ConfigError: the path has another form, its module does not exist, or has no such name. An exception that the
             module's own code raises comes through as it is.
-        CheckpointError, ConfigError: a file has named it, and the user does not trust it.
+        CheckpointError, ConfigError: a file names the path, and the user does not trust it.
     """
     note_name(path)
     return object_at(path)
 
 
 def note_name(path: str) -> None:
-    """Note that the user has named this path; or refuse it, where a file has.
+    """Record that the user has named this path; while a file is loaded, check that the user trusts the path.
 
     Raises:
-        CheckpointError, ConfigError: a file has named it, and the user does not trust it.
+        CheckpointError, ConfigError: a file names the path, and the user does not trust it.
     """
     look = looked_at_first.get()
     if look is None:
@@ -256,7 +256,7 @@ def note_name(path: str) -> None:
 
 
 def object_at(path: str) -> Any:
-    """As `import_object`, whoever named the path.
+    """Import the object at a path without checking whether the path is trusted; else as `import_object`.
 
     Raises:
         ConfigError: as there.
@@ -269,7 +269,7 @@ def object_at(path: str) -> Any:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if not f"{module_name}.".startswith(f"{missing}."):
-            raise  # the module is there; something that it imports is not
+            raise  # the module exists; something that it imports does not
         raise ConfigError(f"{short_repr(path)}: {_no_module(missing)}") from error
     owner = f"module {module_name!r}"
     for name in attribute.split("."):
@@ -282,7 +282,7 @@ def object_at(path: str) -> Any:
 
 
 def import_path(found: Any) -> str:
-    """Where `import_object` finds a class or function: under its own name, else under the one its module gives it."""
+    """The path by which `import_object` finds a class or function: its own name, or else its name in its module."""
     names = vars(sys.modules[found.__module__]) if found.__module__ in sys.modules else {}
     name = found.__qualname__
     if "." not in name and names.get(name) is not found:
@@ -292,11 +292,11 @@ def import_path(found: Any) -> str:
 
 
 def _no_module(missing: str) -> str:
-    """Why `missing` cannot be imported, from the part of it that can."""
+    """Explain why the module `missing` cannot be imported, from the part of its path that can."""
     parent, _, name = missing.rpartition(".")
     if not parent:
         return f"there is no module {short_repr(missing)}; install its package, or put its folder on the Python path"
-    package = importlib.import_module(parent)  # already imported: Python went through it to find `name` missing
+    package = importlib.import_module(parent)  # already imported by Python while it looked for `name`
     if not hasattr(package, "__path__"):
         return f"there is no module {missing!r}: {parent!r} is a module, not a package; write '{parent}:{name}'"
     known = [module.name for module in pkgutil.iter_modules(package.__path__)]

@@ -1,6 +1,6 @@
-"""Which numbers fit: ranges that a constructor's annotations carry, and the names that the common ones go by.
+"""Ranges of numbers that a constructor's annotations carry, and names for the common ones.
 
-`gamma: Probability = 0.99` says type and range at once. `signatures.py` reads both, for configs and for constructors.
+`gamma: Probability = 0.99` gives type and range at once. `signatures.py` reads both, for configs and for constructors.
 Infinity and NaN are in no range, and fit no annotation.
 """
 
@@ -34,7 +34,7 @@ __all__ = [
     "Width",
 ]
 
-FLOAT32_MAX = (2 - 2**-23) * 2.0**127  # of the type in which networks and losses compute
+FLOAT32_MAX = (2 - 2**-23) * 2.0**127  # largest number of the dtype in which networks and losses compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Range:
 
     Args:
         low, high: the ends; infinite ones leave their side open.
-        above_low, below_high: whether the end itself is left out.
+        above_low, below_high: whether the end itself is excluded.
     """
 
     low: float = -math.inf
@@ -70,13 +70,13 @@ Positive = Annotated[float, Range(0, above_low=True)]
 
 Whole = Annotated[int, Range(0)]
 Count = Annotated[int, Range(1)]
-WholeEnvSteps = Annotated[EnvSteps, Range(0)]  # or a share of the run
+WholeEnvSteps = Annotated[EnvSteps, Range(0)]  # or a share of the run's env steps
 CountEnvSteps = Annotated[EnvSteps, Range(1)]
 Width = Annotated[int, Range(1, 65_536)]  # of a layer
 Atoms = Annotated[int, Range(1, 10_000)]  # of a distribution of returns, or quantiles
 Critics = Annotated[int, Range(1, 256)]
 LogStd = Annotated[float, Range(-20, 20)]  # logarithm of a deviation
-Seed = Annotated[int, Range(0, 2**32 - 1)]  # what NumPy and Lightning take
+Seed = Annotated[int, Range(0, 2**32 - 1)]  # the seeds that NumPy and Lightning accept
 
 ProbabilitySchedule = Annotated[Schedule, Range(0, 1)]
 NonNegativeSchedule = Annotated[Schedule, Range(0)]

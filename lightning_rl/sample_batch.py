@@ -1,12 +1,12 @@
 """The vocabulary of the package: named columns with shared leading dimensions.
 
-Workers, buffers and policies know nothing of each other; what they share are the field names annotated on
-`SampleBatch`. A rollout fragment holds what a policy reads before a step (`STEP_INPUTS`) as `[T+1, B, …]` and
-everything else as `[T, B, …]`; a training batch holds every column as `[N, …]`.
+Workers and replay buffers do not import policies, and policies do not import them; they share the field names that are
+annotated on `SampleBatch`. A rollout fragment holds what a policy reads before a step (`STEP_INPUTS`) as
+`[T+1, B, …]` and everything else as `[T, B, …]`; a training batch holds every column as `[N, …]`.
 
-For models with state the rows come in sequences, one after the other, with an entry a sequence in the columns of
-`PER_SEQUENCE`: `seq_lens [S]` and `state_in [S, …]`. Sequences are padded only while the model runs:
-losses read rows, so padding never reaches one.
+For models with state the rows of a training batch form sequences, one after the other, and the columns of
+`PER_SEQUENCE` have one entry per sequence: `seq_lens [S]` and `state_in [S, …]`. Sequences are padded only inside the
+model's forward pass: losses read rows without padding.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ __all__ = [
 
 ARRAYS = (Tensor, np.ndarray)
 STEP_INPUTS = ("obs", "state_in", "prev_actions", "prev_rewards")
-"""What a policy reads before a step: fragments have one row more of these, for the value after the last step."""
+"""What a policy reads before a step. Fragments have one row more of these: the value after the last step needs it."""
 PER_SEQUENCE = ("seq_lens", "state_in")
-"""Columns with one entry for each sequence of a training batch."""
+"""Columns with one entry per sequence of a training batch."""
 
 
 class SampleBatch:
@@ -66,7 +66,7 @@ class SampleBatch:
     obs: (
         Tensor | SampleBatch
     )  # as the environment gave them, dtype kept; [T+1, B, *] in a fragment, [N, *] in a training batch
-    next_obs: Tensor | SampleBatch  # off-policy rows: the observation after the step, the final one at an episode's end
+    next_obs: Tensor | SampleBatch  # off-policy rows: the observation after the step, at an episode's end the final one
     actions: Tensor | SampleBatch  # in the policy's space; the environment received the un-squashed or clipped ones
     rewards: Tensor  # float32, raw
     terminated: Tensor  # bool, the episode ended by itself: no value follows
@@ -75,30 +75,30 @@ class SampleBatch:
     t: Tensor  # int32, step within the episode, 0 at its start
     eps_id: Tensor  # int64, which episode a row belongs to
     action_logp: Tensor  # log-probability of `actions` under the policy that acted
-    action_dist_inputs: Tensor  # [N, K], what parametrised that distribution
+    action_dist_inputs: Tensor  # [N, K], parameters of the distribution that `actions` were sampled from
     action_mask: Tensor  # bool, which discrete actions were allowed
     vf_preds: Tensor  # value estimates of the policy that acted
     advantages: Tensor
     value_targets: Tensor
-    intrinsic_rewards: Tensor  # what the exploration pays for the step; of replayed rows summed as the rewards
+    intrinsic_rewards: Tensor  # bonus of the exploration strategy; replay sums it over n steps as the rewards
     running_returns: Tensor  # float32, discounted return so far of the episode, for policy.reward_filter=return_std
     step_rewards: Tensor  # [N, n], the rewards that an n-step sum is made of
-    step_next_obs: Tensor | SampleBatch  # of rows that sum n rewards: the observation after the row's own step
+    step_next_obs: Tensor | SampleBatch  # in rows with n-step rewards, the observation one step later
     weights: Tensor  # importance weights of a prioritised draw
     batch_indexes: Tensor  # where a replayed row lives in its buffer
     state_in: (
         SampleBatch  # recurrent state before the row, "0", "1", …; [S, …] before each sequence of a training batch
     )
     seq_lens: Tensor  # int64 [S], lengths of the sequences that the rows of a training batch are
-    following: SampleBatch  # [S, …], what the policy would read after each sequence's last row: `STEP_INPUTS`
-    replayed: Tensor  # bool, rows that were learned from before, where new and old fragments are mixed
-    prev_actions: Tensor | SampleBatch  # of the step before (or [N, n, *] of the n steps before); −1 or 0. where none
+    following: SampleBatch  # [S, …], `STEP_INPUTS` after each sequence's last row
+    replayed: Tensor  # bool, True on rows of an earlier iteration, where new and old fragments are mixed
+    prev_actions: Tensor | SampleBatch  # actions of the last step, or [N, n, *] of the last n; −1 or 0. if none
     prev_rewards: Tensor
-    policy_version: Tensor  # which weights acted
-    seeds: Tensor  # int64 [N], what perturbed the policies of a population
-    returns: Tensor  # float64 [N, 2], of the episodes with weights moved one way, and the other
-    perturbed: Tensor  # bool [N], False where the weights were not moved after all
-    steps: Tensor  # int64 [N], environment steps that a row stands for, where these are not one
+    policy_version: Tensor  # version of the weights that acted
+    seeds: Tensor  # int64 [N], seed of each perturbation of the weights (ES, ARS)
+    returns: Tensor  # float64 [N, 2], returns of the episodes with θ + σε and θ − σε (ES, ARS)
+    perturbed: Tensor  # bool [N], False where the weights were not perturbed
+    steps: Tensor  # int64 [N], environment steps per row, where a row is not one step
 
     __slots__ = ("_columns",)
 
@@ -210,7 +210,7 @@ class SampleBatch:
         return SampleBatch({name: column for name, column in self._columns.items() if name not in names})
 
     def minibatches(self, count: int, generator: torch.Generator | None = None) -> list[SampleBatch]:
-        """Shuffle the rows and cut them into `count` parts whose sizes differ by at most one row.
+        """Shuffle the rows and split them into `count` parts whose sizes differ by at most one row.
 
         One gather of every column and then views: cheaper than `count` gathers. Sequences stay whole.
 
@@ -225,7 +225,7 @@ class SampleBatch:
                 f"batch has {rows} rows; minibatches={count} needs at least {count}: collect more or lower it"
             )
         if count == 1:
-            return [self]  # a mean over all rows does not ask for their order
+            return [self]  # the order of rows does not change a mean over all of them
         shuffled = self[torch.randperm(rows, generator=generator)]
         edges = [rows * part // count for part in range(count + 1)]
         return [shuffled[start:stop] for start, stop in pairwise(edges)]
@@ -243,18 +243,18 @@ class SampleBatch:
         ]
 
     def split_by_episode(self) -> list[SampleBatch]:
-        """Rows of one environment after the other, cut behind every end of an episode, terminated or truncated."""
+        """The rows of one environment as one batch per episode, split after each end, terminated or truncated."""
         ends = (torch.as_tensor(self.terminated) | torch.as_tensor(self.truncated)).nonzero().flatten() + 1
         edges = sorted({0, *ends.tolist(), self.count})
         return [self[start:stop] for start, stop in pairwise(edges)]
 
     @staticmethod
     def concat_samples(batches: Sequence[SampleBatch], dim: int | None = None) -> SampleBatch:
-        """Join batches in the order given; see `concat_samples`."""
+        """Join batches in the given order; see the function `concat_samples`."""
         return concat_samples(batches, dim)
 
     def summary(self) -> str:
-        """One line a column: name, shape, dtype."""
+        """One line per column: name, shape, dtype."""
         lines = []
         for name, column in self._columns.items():
             if isinstance(column, SampleBatch):
@@ -278,7 +278,7 @@ class MultiAgentBatch:
 
     Args:
         policy_batches: policy id → its rows.
-        env_steps: how many environment steps they come from (agent steps are the sum of the rows).
+        env_steps: number of environment steps that produced them (agent steps are the sum of the rows).
     """
 
     __slots__ = ("env_steps", "policy_batches")
@@ -299,12 +299,13 @@ class MultiAgentBatch:
 
 
 def concat_samples(batches: Sequence[SampleBatch], dim: int | None = None) -> SampleBatch:
-    """Join batches in the order given.
+    """Join batches in the given order.
 
     Args:
         batches: with the same columns.
-        dim: along which; `None`: rows one after the other, rollout fragments side by side (shorter ones are padded
-            with rows that are not experience).
+            dim: dimension to join along; `None` joins rows one after the other, and rollout fragments along `B`
+                (shorter
+                ones are padded with `valid=False` rows).
 
     Raises:
         ValueError: nothing to join, or the batches do not have the same columns.
@@ -354,7 +355,7 @@ def env_steps(batch: SampleBatch) -> int:
 
 
 def count_new_env_steps(batch: SampleBatch) -> int:
-    """Environment steps of a fragment or of rows that were not learned from before."""
+    """Number of environment steps in a fragment or in rows, without those of an earlier iteration (`replayed`)."""
     if "steps" in batch:
         return int(batch["steps"].sum())
     if is_fragment(batch):
@@ -363,12 +364,12 @@ def count_new_env_steps(batch: SampleBatch) -> int:
 
 
 def is_new(fragment: SampleBatch) -> Any:
-    """Which rows `[T, B]` of a fragment are experience that was not learned from before."""
+    """Mask of the rows `[T, B]` of a fragment that are experience of this iteration: valid and not `replayed`."""
     return fragment.valid & ~fragment.replayed if "replayed" in fragment else fragment.valid
 
 
 def new_rows(rows: SampleBatch) -> SampleBatch:
-    """The rows `[N, …]`; where some were learned from before, the observations of the others."""
+    """The rows `[N, …]` without those of an earlier iteration; if there are some, only the observations remain."""
     return rows.select("obs")[~rows.replayed] if "replayed" in rows else rows
 
 
@@ -388,14 +389,14 @@ def flatten_fragment(fragment: SampleBatch, max_seq_len: int | None = None) -> S
 
 
 def action_mask_of(obs: Any, column: Any = None) -> Any:
-    """Which alternatives of discrete actions are allowed with these observations; `None`: all.
+    """Which discrete actions are allowed for these observations; `None`: all of them.
 
-    The one place that knows where a mask is: a column of its own (what the environment's info held), else the entry
-    "action_mask" of a Dict observation.
+    The only function that knows where an action mask is stored: in a column of its own (from the environment's info),
+    or in the entry "action_mask" of a Dict observation.
 
     Args:
         obs: nested as the environment's, or as a batch's.
-        column: "action_mask" beside the observations; `None` where there is none.
+        column: "action_mask" beside the observations; `None` if there is no such column.
     """
     if column is None and isinstance(obs, Mapping | SampleBatch):
         return obs.get("action_mask")
@@ -403,7 +404,7 @@ def action_mask_of(obs: Any, column: Any = None) -> Any:
 
 
 def to_nested_batch(value: Any) -> Any:
-    """Dicts and tuples of arrays as nested batches; arrays as they are."""
+    """Dicts and tuples of arrays as nested `SampleBatch`es; an array is returned unchanged."""
     if isinstance(value, Mapping):
         return SampleBatch({str(name): to_nested_batch(child) for name, child in value.items()})
     if isinstance(value, tuple):
@@ -412,7 +413,7 @@ def to_nested_batch(value: Any) -> Any:
 
 
 def from_nested_batch(space: spaces.Space, value: Any) -> Any:
-    """The inverse of `to_nested_batch`: the dicts and tuples that `space` has, with the arrays of `value` as leaves.
+    """The inverse of `to_nested_batch`: dicts and tuples nested like `space`, with the arrays of `value` as leaves.
 
     Children are looked up by name, in the space's own order, so the order of insertion never matters.
     """
@@ -426,14 +427,14 @@ def from_nested_batch(space: spaces.Space, value: Any) -> Any:
 
 # -- sequences for models with state ----------------------------------------------------------------------------------
 def to_sequences(fragment: SampleBatch, max_seq_len: int) -> SampleBatch:
-    """The experience of a fragment `[T, B, …]` as sequences, environment by environment.
+    """Split the experience of a fragment `[T, B, …]` into sequences, one environment after the other.
 
-    A sequence ends with its episode, with the fragment, or after `max_seq_len` rows; it starts from the state that was
-    recorded there.
+    A sequence ends with its episode, with the fragment, or after `max_seq_len` rows; its `state_in` is the recurrent
+    state recorded before its first row.
 
     Args:
-        fragment: with models with state `state_in [T+1, B, …]`, the state before each row.
-        max_seq_len: ≥ 1, how far back a gradient reaches.
+        fragment: for models with state it has `state_in [T+1, B, …]`, the state before each row.
+        max_seq_len: ≥ 1, the number of steps that a gradient flows back.
     """
     valid, ended = fragment.valid.t(), (fragment.terminated | fragment.truncated).t()  # [B, T]
     steps = valid.shape[1]
@@ -455,7 +456,7 @@ def to_sequences(fragment: SampleBatch, max_seq_len: int) -> SampleBatch:
 
 
 def sequence_minibatches(batch: SampleBatch, count: int, generator: torch.Generator | None) -> list[SampleBatch]:
-    """Shuffle the sequences, and deal them in `count` parts of nearly equally many; each row stays in its sequence.
+    """Shuffle whole sequences and split them into `count` minibatches with nearly equal numbers of sequences.
 
     Raises:
         ValueError: there are fewer sequences than parts.
@@ -484,11 +485,11 @@ def sequence_minibatches(batch: SampleBatch, count: int, generator: torch.Genera
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """How the rows of `S` sequences become `S · L` rows for a model, `L` the longest, and back.
+    """Index arrays that turn the rows of `S` sequences into `S · L` padded rows (`L`: the longest sequence) and back.
 
     Attributes:
-        rows: int64 `[S · L]`, the row at each place; places behind a sequence's end repeat its first row.
-        kept: int64 `[N]`, the places that are rows.
+        rows: int64 `[S · L]`, the row at each padded position; positions after a sequence's end repeat its first row.
+        kept: int64 `[N]`, the padded positions that hold rows.
     """
 
     rows: Tensor
@@ -496,7 +497,7 @@ class Padding:
 
 
 def padding(seq_lens: Tensor) -> Padding | None:
-    """The padding that sequences of these lengths need; `None` when all are equally long."""
+    """The padding for sequences of these lengths; `None` if all have the same length."""
     longest = int(seq_lens.max())
     inside = torch.arange(longest, device=seq_lens.device) < seq_lens.unsqueeze(1)  # [S, L]
     if bool(inside.all()):
@@ -507,9 +508,9 @@ def padding(seq_lens: Tensor) -> Padding | None:
 
 
 def pad_time(fragment: SampleBatch, length: int) -> SampleBatch:
-    """The fragment with `valid=False` rows appended up to `length` steps, to fit beside others.
+    """Append `valid=False` rows to a fragment until it has `length` steps, so that it can be joined with longer ones.
 
-    What a policy reads before a step, of which there is one row more, repeats its last row: real values for networks.
+    `STEP_INPUTS`, which have one row more, repeat their last row: networks then compute on real values.
     """
     steps = len(fragment.valid)
 

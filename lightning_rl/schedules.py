@@ -1,10 +1,10 @@
-"""Numbers that change with the env steps taken: constants, points joined by lines, and a few named curves.
+"""Schedules: numbers that change with the env steps taken. Constants, piecewise linear points, and named curves.
 
-In the config of a run, env steps may be written as a share of `total_env_steps`: "10%". Where the run is built, and
-nowhere else, `to_env_steps` makes numbers of them; so a resume to more steps makes other numbers of the same shares.
+In the config of a run, env steps may be written as a share of `total_env_steps`, such as "10%". `to_env_steps` turns
+shares into numbers once, when the run is built; so a run that is resumed with more steps has new numbers.
 
-A schedule is plain data and has no state: its value follows from the env steps, which every checkpoint holds. So a
-resumed run goes on exactly where the other stopped, and every worker has the value that belongs to its weights.
+A schedule is plain data and has no state: its value follows from the env steps, which every checkpoint holds. A
+resumed run continues exactly, and every worker uses the value that belongs to its weights.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ __all__ = [
 ]
 
 Share = NewType("Share", str)
-"""Text such as "10%": that share of a run's `total_env_steps`."""
+"""Text such as "10%": a share of a run's `total_env_steps`."""
 
 EnvSteps = int | Share
-"""A number of environment steps, or the share of the run's that it is."""
+"""A number of environment steps, or a share of the run's `total_env_steps`."""
 
 Schedule = float | Sequence[Sequence[float | Share]] | Mapping[str, Any]
 
 ASSUMED_ENV_STEPS = 100_000
-"""What a share is a share of where no run says how long it is: `total_env_steps` of conf/train.yaml."""
+"""The length of a run that shares refer to where no run gives one: `total_env_steps` of conf/train.yaml."""
 
-# How much of the way from `initial` to `final` is still to go, by the share of `steps` that is done.
+# The part of the way from `initial` to `final` that is left, as a function of the part of `steps` that is done.
 CURVES: dict[str, Callable[[float], float]] = {
     "linear": lambda done: 1.0 - done,
     "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),  # Loshchilov and Hutter, arXiv:1608.03983, eq. 5
 }
 CURVE_KEYS = ("initial", "final", "steps")
-SCHEDULES: dict[str, tuple[str, ...]] = {  # type → the keys that it needs; curves also take "start"
+SCHEDULES: dict[str, tuple[str, ...]] = {  # type → its required keys; curves also take "start"
     "constant": ("value",),
     "linear": CURVE_KEYS,
     "piecewise": ("points",),
@@ -84,7 +84,7 @@ def schedule_value(schedule: Schedule, env_steps: int) -> float:
 
 
 def schedule_points(schedule: Schedule) -> list[float]:
-    """The values that a (checked) schedule takes at its corners; all others lie between them."""
+    """The values of a (checked) schedule at its corners; all other values lie between them."""
     if isinstance(schedule, int | float):
         return [float(schedule)]
     if isinstance(schedule, Mapping):
@@ -95,19 +95,19 @@ def schedule_points(schedule: Schedule) -> list[float]:
 
 
 def schedule_span(schedule: Schedule, start: int, stop: int) -> list[float]:
-    """The values at `start`, at `stop` and at the corners between them; all others there lie between these."""
+    """The values at `start`, at `stop` and at the corners between them; all others in that range lie between these."""
     points: Any = schedule.get("points", ()) if isinstance(schedule, Mapping) else schedule
     corners = [int(point[0]) for point in points] if _is_list(points) else []
     return [schedule_value(schedule, step) for step in (start, *(c for c in corners if start < c < stop), stop)]
 
 
 def check_schedule(name: str, schedule: Any, low: float = -math.inf, high: float = math.inf) -> None:
-    """Refuse what is no schedule (`schedule_value` says what is one), or leaves its range.
+    """Raise an error if `schedule` is no schedule (see `schedule_value`) or leaves the range `low` to `high`.
 
     Args:
         name: the config key, for the message.
         schedule: what was given there.
-        low, high: what every value of it has to lie between.
+        low, high: bounds for every value of it.
 
     Raises:
         ConfigError: names the key, the value and what is expected.
@@ -168,13 +168,13 @@ def is_share(value: Any) -> bool:
 
 
 def to_env_steps(value: Any, total_env_steps: int = ASSUMED_ENV_STEPS) -> Any:
-    """A number of environment steps, or a schedule over them, for one with shares of a run; other values as they are.
+    """Replace shares of a run ("10%"), alone or inside a schedule, by numbers of env steps; keep other values.
 
-    A curve without `steps` gets those that are left after its `start`.
+    A curve without `steps` gets all steps after its `start`.
 
     Args:
         value: "10%", a schedule whose steps may be such shares, or anything else.
-        total_env_steps: of the run. Only "0%" is 0 of them; a smaller share than an env step is one.
+        total_env_steps: of the run. Only "0%" is 0 env steps; a share smaller than one env step is 1.
     """
     if is_share(value):
         share = _fraction(value)
@@ -189,7 +189,7 @@ def to_env_steps(value: Any, total_env_steps: int = ASSUMED_ENV_STEPS) -> Any:
         if SCHEDULES.get(str(own.get("type"))) == CURVE_KEYS and "steps" not in own and _is_number(own.get("start", 0)):
             own["steps"] = max(1, total_env_steps - own.get("start", 0))
         return own
-    if any(map(is_share, _steps_of(value))):  # not rounded: they have to rise, in the shortest run too
+    if any(map(is_share, _steps_of(value))):  # not rounded: points must increase even in the shortest run
         return [_point_in_env_steps(point, total_env_steps) for point in value]
     return value
 
@@ -201,7 +201,7 @@ def _point_in_env_steps(point: Any, total_env_steps: int) -> Any:
 
 
 def _steps_of(schedule: Any) -> list[Any]:
-    """What a schedule, or something like it, has where env steps belong."""
+    """The values of a schedule (or of something like it) that are numbers of env steps."""
     if isinstance(schedule, Mapping):
         return [*_steps_of(schedule.get("points")), schedule.get("start"), schedule.get("steps")]
     return [point[0] for point in schedule if _is_list(point) and point] if _is_list(schedule) else []

@@ -1,4 +1,4 @@
-"""Every random stream of a run is derived from its seed, by name and index; nothing draws from a shared generator."""
+"""Derives every random seed of a run from the run's seed, by stream name and index; no generator is shared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STREAMS = {"learner": 0, "rollout": 1, "evaluation": 2, "replay": 3, "init": 4, 
 
 
 def derive_seed(seed: int, stream: str, *indices: int) -> int:
-    """A 63-bit seed for `indices` (worker, fragment, environment, …) of a stream; other names give independent seeds.
+    """A 63-bit seed for `indices` (worker, fragment, …) of a stream; other names and indices give independent seeds.
 
     Raises:
         ValueError: `stream` is not one of `STREAMS`, or a number is negative.

@@ -1,7 +1,7 @@
-"""The constructor is the schema: which keywords a class takes, of which types and ranges, read from its signature.
+"""Reads from a constructor's signature which keywords it takes, with their types and ranges: the schema of a config.
 
-Configs are checked against it before anything starts, and constructors check themselves (`check_keywords`), so a
-value is refused in the same words wherever it comes from.
+Configs are checked against it before a run starts, and constructors check themselves (`check_keywords`), so a wrong
+value gives the same message on every way in.
 """
 
 from __future__ import annotations
@@ -75,22 +75,22 @@ WORDS = {
 
 
 class Form(Protocol):
-    """What `Annotated` may carry beside a `Range`: a form of values that no type says."""
+    """Metadata for `Annotated`, beside `Range`: a form of values that no type describes."""
 
     def coerce(self, key: str, value: Any) -> Any:
-        """The value; raises `ConfigError` where it has another form."""
+        """Check the value and return it; raises `ConfigError` if it has another form."""
         ...
 
 
 class OtherKindError(ConfigError):
-    """A value of another type; another type of a union may still take it."""
+    """A value of another type; in a union, another member may still accept it."""
 
 
 # -- keywords ----------------------------------------------------------------------------------------------------------
 def keywords_of(target: Any) -> dict[str, Keyword]:
-    """The keywords that a class or function takes, with their type hints resolved where that is possible.
+    """The keywords that a class or function takes, with resolved type hints where possible.
 
-    A constructor that ends in `**keywords` hands them to its base class, whose keywords follow, and so on.
+    A constructor with `**keywords` passes them to its base class, whose keywords follow, and so on.
     """
     found: dict[str, Keyword] = {}
     for function in _constructors(target):
@@ -111,7 +111,7 @@ def _constructors(target: Any) -> list[Any]:
 
 
 def _hints(function: Any) -> dict[str, Any]:
-    """Parameter → type hint; without those that name what is imported for type checkers only."""
+    """Parameter → type hint, without hints whose names are imported for type checkers only."""
     function = inspect.unwrap(function)
     try:
         return get_type_hints(function, include_extras=True)
@@ -157,9 +157,9 @@ def constructor_arguments(
 
 
 def check_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Let a constructor refuse arguments that its annotations do not allow, and take 1e5 where an integer belongs.
+    """Make a constructor check its arguments against its annotations; 1e5 is accepted where an integer belongs.
 
-    What has no annotation, or one that says nothing about numbers, text and lists, is passed on as it is.
+    Arguments without an annotation, or with one that says nothing about plain values, are not checked.
 
     Args:
         section: the config section whose keys the keywords are, for messages.
@@ -170,7 +170,7 @@ def check_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, No
             return constructor
         hints: dict[str, Any] = {}
         names: list[str] = []
-        placeable: list[str] = []  # names of arguments that may be given by place
+        placeable: list[str] = []  # names of arguments that may be passed by position
 
         @functools.wraps(constructor)
         def check(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -195,7 +195,7 @@ def check_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, No
 
 
 def check_fields(section: str) -> Callable[[type[T]], type[T]]:
-    """As `check_keywords`, for the constructor that a dataclass makes of its fields."""
+    """As `check_keywords`, for the constructor that a dataclass generates from its fields."""
 
     def decorated(cls: type[T]) -> type[T]:
         cls.__init__ = check_keywords(section)(cls.__init__)
@@ -206,14 +206,14 @@ def check_fields(section: str) -> Callable[[type[T]], type[T]]:
 
 # -- values ------------------------------------------------------------------------------------------------------------
 def coerce(key: str, value: Any, hint: Any) -> Any:
-    """The value as the type hint has it: itself, or the same number in another form; also in lists and mappings.
+    """Check a value against a type hint and return it, in the number type of the hint; also inside lists and mappings.
 
-    Whole floats become integers where these belong, integers beyond 64 bits floats.
+    Whole floats become integers if the hint is an integer; integers beyond 64 bits become floats.
 
     Args:
         key: the dotted config key, for messages.
         value: a plain config value, or an object where a constructor is called.
-        hint: a resolved annotation; anything fits one that says nothing about plain values.
+        hint: a resolved annotation; a hint that says nothing about plain values accepts anything.
 
     Raises:
         ConfigError: the value does not fit; names the key, the value and what is expected.
@@ -246,7 +246,7 @@ def coerce(key: str, value: Any, hint: Any) -> Any:
         return _coerce_list(key, value, arguments)
     if kind in (dict, Mapping) and isinstance(value, Mapping):
         return _coerce_mapping(key, value, dict.fromkeys(value, arguments[1])) if len(arguments) == 2 else value
-    # A text is a sequence, too, but never what a list keyword means.
+    # Text is a sequence, too, but no list.
     if not _is_a(value, kind) or kind is Sequence:
         raise _other_kind(key, value, hint)
     if isinstance(value, str) and "\0" in value:
@@ -255,7 +255,7 @@ def coerce(key: str, value: Any, hint: Any) -> Any:
 
 
 def _is_a(value: Any, kind: Any) -> bool:
-    """Whether a value is of a type; objects, which no config writes, are not second-guessed."""
+    """Whether a value is of a type; objects that no config can contain are accepted without a check."""
     if not isinstance(kind, type) or kind is Any or (kind not in WORDS and type(value) not in WORDS):
         return True
     try:
@@ -281,12 +281,12 @@ def _coerce_number(key: str, value: Any, kind: type, ranges: Sequence[Range]) ->
     if not all(number in each for each in ranges):
         above = "a number " if expected.startswith("above") else ""
         raise ConfigError(f"{key}={short_repr(value)}; expected {above}{expected}")
-    # torch takes no integer beyond 64 bits, where it takes the same number as a float.
+    # torch accepts no integer beyond 64 bits, but the same number as a float.
     return number if type(number) in (int, float) and not beyond_64_bits else kind(number)
 
 
 def _coerce_to_one_of(key: str, value: Any, hints: tuple[Any, ...], ranges: Sequence[Range]) -> Any:
-    """As one of a union's types; a schedule is one, too."""
+    """Coerce a value to the first type of a union that accepts it; a schedule is a union, too."""
     if set(hints) >= SCHEDULE:
         if value is None and type(None) in hints:
             return None
@@ -303,7 +303,7 @@ def _coerce_to_one_of(key: str, value: Any, hints: tuple[Any, ...], ranges: Sequ
             return coerce(key, value, Annotated[hint, *ranges] if ranges else hint)
         except OtherKindError:
             continue
-        except ConfigError as error:  # of this type, but not one of its values
+        except ConfigError as error:  # of this type, but out of its range
             refused = refused or error
     union = functools.reduce(operator.or_, hints)
     if isinstance(value, str) and any(get_origin(hint) is Literal for hint in hints):
@@ -331,7 +331,7 @@ def _coerce_mapping(key: str, values: Mapping[str, Any], hints: Mapping[str, Any
 
 
 def _coerce_entry(key: str, value: Any, hint: Any) -> Any:
-    """An entry of a list or mapping: if it is of another type, the list or mapping is still of the right one."""
+    """Coerce an entry of a list or mapping; a wrong entry does not make the container another type."""
     try:
         return coerce(key, value, hint)
     except OtherKindError as error:
@@ -339,13 +339,13 @@ def _coerce_entry(key: str, value: Any, hint: Any) -> Any:
 
 
 def coerce_keywords(section: str, values: Any, hints: Mapping[str, Any], elsewhere: Iterable[str] = ()) -> Any:
-    """A mapping of keywords, each as its type hint has it.
+    """Check a mapping of keywords, each against its type hint, and return it.
 
     Args:
         section: the dotted key of the mapping, "" for a whole config.
-        values: of the keywords that are given.
-        hints: keyword → type hint, of all that there are.
-        elsewhere: dotted keys of the whole config, which an unknown key may mean.
+        values: keyword → value.
+        hints: keyword → type hint, for all known keywords.
+        elsewhere: dotted keys of the whole config, to suggest for an unknown key.
 
     Raises:
         ConfigError: `values` is no mapping, a key is unknown, or a value does not fit.
@@ -359,22 +359,22 @@ def coerce_keywords(section: str, values: Any, hints: Mapping[str, Any], elsewhe
 
 
 def kinds_of(hint: Any) -> set[Any]:
-    """The types that a hint allows, without the ranges around them."""
+    """The types that a hint allows, without their ranges."""
     if get_origin(hint) is Annotated:
         return kinds_of(get_args(hint)[0])
     return set().union(*map(kinds_of, get_args(hint))) if get_origin(hint) in UNIONS else {hint}
 
 
 def may_be_share(value: Any, hint: Any) -> bool:
-    """Whether shares of a run mean env steps in this value: one itself, or those inside a schedule."""
+    """Whether a value may contain shares of a run ("10%") in place of env steps, alone or inside a schedule."""
     kinds = kinds_of(hint)
     return Share in kinds if isinstance(value, str) else value is not None and kinds >= SCHEDULE
 
 
 def hints_of(*targets: Any, without: Iterable[str] = ()) -> dict[str, Any]:
-    """Keyword → type hint of constructors, functions or `TypedDict`s, without some keywords.
+    """Keyword → type hint of constructors, functions or `TypedDict`s, except for the keywords in `without`.
 
-    Of a keyword that several have, the last one's hint counts.
+    If several targets have a keyword, the hint of the last one counts.
     """
     return {name: hint for target in targets for name, hint in _hints_of(target).items() if name not in without}
 
@@ -388,11 +388,11 @@ def _hints_of(target: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A mapping whose keys are keywords of a class, wherever it is passed: `model` of a policy is the section `model`.
+    """Hint for a mapping whose keys are keywords of a class: `model` of a policy is the section `model`.
 
     Args:
-        name: of the section; "": it has none, and is named after the keyword that it is given for.
-        targets: the class, or several; a `TypedDict` says of keys what a constructor says of keywords.
+        name: of the section; "": no section of its own; messages use the keyword's name.
+        targets: one or several classes; a `TypedDict` declares keys as a constructor declares keywords.
     """
 
     name: str
@@ -404,13 +404,13 @@ class Section:
         return hints_of(*self.targets)
 
     def coerce(self, key: str, value: Any) -> Any:
-        """The mapping, with values as the classes' annotations have them."""
+        """Check the mapping against the annotations of the classes, and return it."""
         return coerce_keywords(self.name or key, value, self.hints)
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A text that is one of some names, in upper or lower case.
+    """Hint for text that is one of some names, in upper or lower case.
 
     Args:
         names: in lower case.
@@ -419,7 +419,7 @@ class OneOf:
     names: tuple[str, ...]
 
     def coerce(self, key: str, value: Any) -> str:
-        """The text as it was given."""
+        """Check the text and return it unchanged."""
         if not isinstance(value, str):
             raise _other_kind(key, value, str)
         if value.lower() not in self.names:
@@ -429,10 +429,10 @@ class OneOf:
 
 
 class Importable:
-    """An import path of a class or function, or the class or function itself."""
+    """Hint for an import path of a class or function, or the class or function itself."""
 
     def coerce(self, key: str, value: Any) -> Any:
-        """The path, when it leads to something that can be called."""
+        """Check that the path leads to something callable, and return it."""
         if not isinstance(value, str) and not callable(value):
             raise _other_kind(key, value, str)
         try:
@@ -451,7 +451,7 @@ ImportPath = Annotated[Any, Importable()]
 
 # -- words -------------------------------------------------------------------------------------------------------------
 def spell_type(hint: Any) -> str:
-    """A type hint in the words of a config, as "number or list"; classes that no config can write are left out."""
+    """A type hint in the words of a config, such as "number or list", without classes that no config can contain."""
     if get_origin(hint) is Annotated:
         inner, *marks = get_args(hint)
         names = [name for mark in marks if isinstance(mark, OneOf) for name in mark.names]
@@ -475,7 +475,7 @@ def _ranges(marks: Iterable[Any]) -> list[Range]:
 
 
 def kind_of(value: Any) -> str:
-    """The type of a value, in the words of a config."""
+    """The type of a value in the words of a config."""
     return spell_type(type(value)) or type(value).__name__
 
 
@@ -485,7 +485,7 @@ def _other_kind(key: str, value: Any, hint: Any) -> OtherKindError:
 
 
 def call_with_accepted_args(function: Any, *arguments: Any) -> Any:
-    """What a user's function returns, given as many of the arguments as it takes."""
+    """Call a user's function with as many of the arguments as it takes."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return function(*arguments)

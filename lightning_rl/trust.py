@@ -1,13 +1,14 @@
-"""A file is data: what a checkpoint or a run's config.yaml names becomes code only where the user trusts it.
+"""Checks the names of code in a checkpoint or in a run's config.yaml: only code that the user trusts is imported.
 
-What is typed on a command line, or passed in Python, is the user's own. What a *file* names is looked at here before
-any of it is imported: `PLACES` says where a file may name code, and which kind of object belongs there. A name has to
-lie in a home of its kind (this package, torch's optimizers, Lightning's callbacks, Gymnasium's wrappers) or under a
-prefix that the user trusts; what it names has to be defined under one, too, and has to be of the kind, before it is
-called. A text at any other place names nothing.
+Names that the user types on the command line or passes in Python are trusted. Names in a *file* are checked before any
+of them is imported: `PLACES` lists the keys where a file may name code, and the kind of object that belongs there. A
+name must lie in a home of its kind (this package, torch's optimizers, Lightning's callbacks, Gymnasium's wrappers) or
+under a prefix that the user trusts. The object must also be defined under one of these, and be of the right kind,
+before it is called. Text at any other key is never taken for a name of code.
 
-While the objects of a file are made, `import_object` refuses as well what this module has not seen
-(`restrict_imports`), in case a class resolves names that `PLACES` does not know.
+While the objects described by a file are built, `import_object` also refuses paths outside of homes and trusted
+prefixes
+(`restrict_imports`), in case a class resolves names at keys that `PLACES` does not list.
 """
 
 from __future__ import annotations
@@ -39,14 +40,15 @@ VARIABLE = "LIGHTNING_RL_TRUST"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a file may name at some place.
+    """The kind of object that a file may name at some key.
 
     Args:
-        expected: in words, for the message.
+        expected: description for messages.
         homes: modules and classes that a file may name without being trusted.
-        base: import path of the class that a class has to derive from; "": any class or function will do.
-        functions: whether a function may stand there as well, in a package that the user trusts.
-        registries: import paths of mappings (or functions that give them) whose keys are names and no import paths.
+        base: import path of the class that a class has to derive from; "": any class or function is accepted.
+        functions: whether a function of a trusted package is accepted, too.
+        registries: import paths of mappings (or functions that give them) whose keys are registered names instead of
+            import paths.
     """
 
     expected: str
@@ -129,25 +131,25 @@ PLACES: dict[str, Kind] = {  # by dotted key, list indices as numbers
     r"logger\.[^.]+(\._target_)?": LOGGER,
     r"callbacks\.\d+(\.callback|\._target_)?": CALLBACK,
 }
-PARTLY = ("gymnasium", "lightning", "lightning_rl", "torch")  # packages of which a file may name some parts only
-HYDRA = ("_target_", "_partial_")  # keys by which Hydra's configs name code; at other places they are refused
-RELAYS = re.compile(r"(.*[:/])?GymV2[16]Environment(-v\d+)?")  # registered, and their keywords name what they import
+PARTLY = ("gymnasium", "lightning", "lightning_rl", "torch")  # packages in which only some parts are homes
+HYDRA = ("_target_", "_partial_")  # keys by which Hydra configs name code; refused anywhere else
+RELAYS = re.compile(r"(.*[:/])?GymV2[16]Environment(-v\d+)?")  # their keywords name other code to import
 
-# Keywords of `start_ray`, which hands what it does not know to `ray.init`: a runtime_env, say, is a command line.
+# Keywords of `start_ray`, which passes unknown ones to `ray.init`: a runtime_env, for example, is a command line.
 RAY_NUMBERS = ("placement", "placement_timeout_s", "resources", "num_cpus", "num_gpus", "object_store_memory")
 WANDB_KEYWORDS = ("project", "name", "save_dir", "offline", "version", "prefix")
-OWN_CLUSTERS = ("local", "auto")  # "auto" is what the user's machine or RAY_ADDRESS says
+OWN_CLUSTERS = ("local", "auto")  # "auto" follows the user's machine or RAY_ADDRESS
 
-WRITERS = re.compile(r"logger\.|callbacks\.|(evaluation\.)?env\.wrappers\.")  # whose keywords may be paths to write to
-MOST_REPEATED = 100_000  # entries of containers that stand at several places, at all but the first of them
-# In a name of files, as Lightning's ModelCheckpoint takes it. Attributes and items of a value give any text, and so do
-# a fill ("{step:.^3}") and a type that makes a character of a number ("{epoch:c}").
+WRITERS = re.compile(r"logger\.|callbacks\.|(evaluation\.)?env\.wrappers\.")  # whose keywords may be output paths
+MOST_REPEATED = 100_000  # entries of containers referenced again, from the second reference on
+# A field in a file name, as Lightning's ModelCheckpoint formats it. Attribute and item access could give any text, and
+# so could a fill ("{step:.^3}") and a type that turns a number into a character ("{epoch:c}").
 FIELD = re.compile(r"\{[\w/-]+(:0?\d{0,2}(\.\d{1,2})?[defg]?)?\}")
 PATH_KEY = re.compile(r"(.*\.)?\w*(dir|directory|path|folder)")
 
 
 def trusted_prefixes(given: str | Sequence[str] = ()) -> tuple[str, ...]:
-    """The prefixes that the user trusts: those given, and those of LIGHTNING_RL_TRUST.
+    """The import prefixes that the user trusts: the given ones and those of LIGHTNING_RL_TRUST.
 
     Raises:
         ConfigError: one is not a package or module, or is of Python's standard library, which holds no policy.
@@ -164,14 +166,15 @@ def trusted_prefixes(given: str | Sequence[str] = ()) -> tuple[str, ...]:
 
 
 class FileTrust:
-    """What one file names, against what it may name.
+    """Checks the names in one file against what the file may name.
 
     Args:
         file: for messages.
         trust: import prefixes that the user trusts ("my_pkg", "my_pkg.envs:MyEnv"), beside those of LIGHTNING_RL_TRUST;
             or the dotted key of a value that is no import path ("workers.ray.address").
         error: what is raised.
-        write_to: the directory that the file's loggers, callbacks and wrappers may write to; `None`: not looked at.
+        write_to: the directory that the file's loggers, callbacks and wrappers may write to; `None`: paths are not
+            checked.
     """
 
     def __init__(
@@ -185,13 +188,13 @@ class FileTrust:
         self.trust = trusted_prefixes(trust)
 
     def check(self, content: Mapping[str, Any]) -> None:
-        """Refuse what the file names and may not.
+        """Refuse content with a name of code, or a path, that the file may not contain.
 
         Args:
             content: sections of a config, plain containers within bounds (`check_bounded`).
 
         Raises:
-            Exception: `error`; names the file, the key, what stands there, and how to allow it.
+            Exception: `error`; names the file, the key, its value, and how to allow it.
         """
         for key, value in _leaves(content):
             kind = _kind_at(key)
@@ -208,7 +211,7 @@ class FileTrust:
 
     @contextmanager
     def restrict_imports(self) -> Iterator[None]:
-        """While this lasts, `import_object` refuses what lies neither in a home nor under a trusted prefix."""
+        """Context in which `import_object` refuses paths that lie neither in a home nor under a trusted prefix."""
         homes = {home for kind in PLACES.values() for home in kind.homes}
 
         def look(path: str) -> None:
@@ -226,7 +229,7 @@ class FileTrust:
         if kind is ENV and RELAYS.fullmatch(path) and not own and path not in self.trust:
             raise self.error(self._untrusted(key, path))
         if not _is_path(path, kind):
-            return  # the name of something registered, or of nothing
+            return  # a registered name, or an unknown one
         if self._is_registered(path, kind):
             return
         users = own or _under(path, self.trust)
@@ -248,7 +251,7 @@ class FileTrust:
             raise self.error(f"{self.file}: {key}={path!r} is {home}; expected {kind.expected}")
 
     def _is_own(self, path: str) -> bool:
-        """Whether this process's user, and no file, has named or passed this very object."""
+        """Whether the user of this process has typed this path, or passed this object."""
         return path.replace(":", ".") in named_here
 
     def _is_registered(self, name: str, kind: Kind) -> bool:
@@ -266,7 +269,7 @@ class FileTrust:
         )
 
     def _check_path(self, key: str, value: str) -> None:
-        """A file's loggers, callbacks and wrappers write to its run directory only."""
+        """Refuse a path outside of the run directory for the file's loggers, callbacks and wrappers."""
         if key not in self.trust and re.search(r"[{}]", FIELD.sub("", value)):
             raise self.error(
                 f"{self.file}: {key}={value!r} has a field that is more than a name and a width, as {{step:05d}} is; "
@@ -283,7 +286,7 @@ class FileTrust:
             )
 
     def _check_wandb(self, key: str, logger: Any) -> None:
-        """It hands most keywords to `wandb.init`, whose settings name programs; a file gives the harmless ones."""
+        """Allow only harmless keywords of WandbLogger: settings that it passes to `wandb.init` can run programs."""
         path = str(logger.get("_target_")) if isinstance(logger, Mapping) else ""
         if not re.search(r"[.:]WandbLogger$", path) or _under(path, self.trust):
             return
@@ -294,7 +297,7 @@ class FileTrust:
             )
 
     def _check_ray(self, content: Any, section: str, known: Iterable[str] | None) -> None:
-        """A file connects to no cluster of its choice, and sets nothing up there."""
+        """Refuse the address of a foreign cluster, and settings of Ray that a file may not choose."""
         for name in section.split("."):
             content = content.get(name) if isinstance(content, Mapping) else None
         for name, value in content.items() if isinstance(content, Mapping) else ():
@@ -307,7 +310,7 @@ class FileTrust:
 
 
 def packages_named(content: Mapping[str, Any]) -> list[str]:
-    """The packages that would have to be trusted to read this config from a file."""
+    """The packages that the user would have to trust in order to load this config from a file."""
     named = [(path, _kind_at(key)) for key, path in _leaves(content) if isinstance(path, str)]
     strange = {_top(path) for path, kind in named if kind and _is_path(path, kind) and not _under(path, kind.homes)}
     return sorted(strange - sys.stdlib_module_names)
@@ -319,22 +322,23 @@ def names_code(key: str) -> bool:
 
 
 def trust_names(value: Any) -> None:
-    """Take every text in a value that the user has given for a name of the user's own."""
+    """Register every text in a value that the user gave as a name of the user's own."""
     for _, name in _leaves({"": value}):
         if isinstance(name, str):
             note_name(name)
 
 
 def check_bounded(content: Any, deepest: int = 64) -> None:
-    """Refuse containers that make endless work of a small file for whatever walks them.
+    """Refuse nested or repeated containers that would make a small file endless work to walk through.
 
     Args:
-        content: plain containers. What stands there once is bounded by the file's size; one container may stand at
-            several places, and may even hold itself.
-        deepest: levels of containers in each other.
+            content: plain containers. A container referenced once is bounded by the file's size; it may also be
+                referenced
+                repeatedly, or contain itself.
+        deepest: allowed levels of nesting.
 
     Raises:
-        ValueError: it is deeper, or stands for far more entries than the file has.
+        ValueError: it is nested deeper, or repeats far more entries than the file has.
     """
     seen: set[int] = set()
     repeated, stack = 0, [(content, 0)]
@@ -353,9 +357,9 @@ def check_bounded(content: Any, deepest: int = 64) -> None:
 
 
 def _leaves(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted key → value of everything that is no container."""
+    """Pairs of dotted key and value for everything that is no container."""
     for name, child in content.items() if isinstance(content, Mapping) else enumerate(content):
-        name = str(name).replace(".", "\N{ONE DOT LEADER}")  # a key that looks like a place is none
+        name = str(name).replace(".", "\N{ONE DOT LEADER}")  # a key with dots must not look like one of `PLACES`
         inner = f"{place}.{name}" if place else name
         if isinstance(child, Mapping | list | tuple):
             yield from _leaves(child, inner)
@@ -376,7 +380,7 @@ def _top(path: str) -> str:
 
 
 def _under(path: str, prefixes: Iterable[str]) -> bool:
-    """Whether an import path is one of these, or inside one."""
+    """Whether an import path equals one of the prefixes or lies inside one."""
     path = path.replace(":", ".")
     return any(f"{path}.".startswith(f"{prefix.replace(':', '.')}.") for prefix in prefixes)
 

@@ -14,34 +14,23 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "lightning_rl"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-FLOORS = {
-    "checkpoint_files": 1,
-    "distributed": 1,
-    "envs": 1,
-    "errors": 1,
-    "replay": 2,
-    "losses": 1,
-    "models": 1,
-    "ranges": 1,
-    "exploration": 1,
-    "renamed_paths": 1,
-    "run_directory": 1,
-    "sample_batch": 1,
-    "schedules": 1,
-    "seeding": 1,
-    "signatures": 1,
-    "spaces": 1,
-    "trust": 1,
-    "version": 1,
-    "policies": 2,
-    "rollouts": 2,
-    "data": 3,
-    "callbacks": 3,
-    "config": 4,
-    "rllib": 4,
-    "runs": 4,
-    "algorithm": 4,
-    "cli": 4,
+FLOORS: dict[str, int] = {
+    room: floor
+    for floor, rooms in enumerate(
+        [
+            # 1: what every room may use
+            "checkpoint_files distributed errors losses ranges renamed_paths run_directory sample_batch schedules seeding "
+            "signatures spaces trust version",
+            "envs models",
+            "exploration learning replay",
+            "policies rollouts",
+            "callbacks data",
+            "config runs",
+            "algorithm cli rllib",
+        ],
+        start=1,
+    )
+    for room in rooms.split()
 }
 # Rooms of one floor that may not know each other, and arrows that point at a floor below but are forbidden.
 STRANGERS = {("policies", "rollouts"), ("rollouts", "policies"), ("data", "policies"), ("learning", "replay")}

@@ -34,8 +34,7 @@ class ParameterNoise(ExplorationWrapper):
     Plappert et al. 2018, arXiv:1706.01905. σ is adapted after every rollout of 50 steps or more, or after several
     shorter ones with 50 in total (eq. 4): it grows by 1 % while the perturbed policy stays within `distance` of the
     unperturbed one, and shrinks by 1 % otherwise. The distance is that of the best continuous actions (root mean
-    square,
-    in the policy's units), or else the mean KL(unperturbed‖perturbed) in nats.
+    square, in the policy's units), or else the mean KL(unperturbed‖perturbed) in nats.
     Layers are equally sensitive to one σ only if they are normalised: use it with `model.layer_norm=true`.
 
     The weights themselves are never changed: every step of acting computes perturbed copies, with one forward pass per
@@ -161,7 +160,7 @@ class ParameterNoise(ExplorationWrapper):
         if self.measured[1] < 0:  # workers that learn by themselves each subtracted their common start
             self.measured.zero_()
         if bool(batch.valid.any()):  # a fragment of one step may consist of a reset
-            rows = policy.flattened(batch)
+            rows = policy.flatten_fragment(batch)
             undisturbed, disturbed = policy.distribution_of(rows), policy.acting_distribution(rows)
             distances = row_distances(undisturbed, disturbed, best_actions=self._real)
             self.measured += torch.stack((distances.sum(), distances.new_tensor(len(distances))))

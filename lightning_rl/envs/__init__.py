@@ -1,4 +1,4 @@
-"""Environments: made from an id, an import path or a registered name, checked, and put side by side."""
+"""Environments: creation from an id, import path or registered name, checks, and vector environments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOMES = {"EnvContext": "registry", "EnvCreator": "creator", "register_env": "re
 
 
 def __getattr__(name: str) -> Any:
-    """Lazy, so that the processes of an asynchronous vector environment import no more than they need."""
+    """Import a name on first use, so that processes of an asynchronous vector environment import little."""
     if name in _HOMES:
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,11 @@
-"""Atari games as DeepMind's agents see them: Gymnasium's wrappers for one, `ale_py`'s threads for many, same steps.
+"""Atari games with DeepMind's preprocessing, by Gymnasium's wrappers (one game) or `ale_py`'s threads (many games).
 
-Mnih et al. 2015 (doi:10.1038/nature14236), "Methods": frames are skipped, the last two joined by their maximum, made
-grey, resized and stacked; a lost life ends the task for the learner while the game goes on. What neither Gymnasium
-nor `ale_py` does in that way is here: both reset the game after a life, so an agent would only ever see first lives.
+Mnih et al. 2015 (doi:10.1038/nature14236), "Methods": frames are skipped, the last two are joined by their maximum,
+converted to grey, resized and stacked; a lost life ends the learner's episode while the game continues. The wrappers
+for lives are here, because Gymnasium and `ale_py` both reset the game after a life: an agent would only see first
+lives.
 
-Rewards are the game's own points: clipping them is the learner's (`policy.reward_filter=sign`).
+Rewards are the game's own points; the learner clips them (`policy.reward_filter=sign`).
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from lightning_rl.errors import ConfigError, EnvError, did_you_mean
 __all__ = ["LIFE_LOST", "Atari", "is_atari", "register"]
 
 LIFE_LOST = "life_lost"
-"""Key of the info: bool, the end of this step is a life's and the game goes on. Statistics count whole games."""
+"""Key of the info: bool, whether a lost life ended this episode while the game continues. Statistics count games."""
 FRAMES = 108_000  # half an hour of play, ALE's own limit
-NOOP, FIRE = 0, 1  # their places in every action set that has them
+NOOP, FIRE = 0, 1  # their indices in every action set that has them
 
 
 def is_atari(name: Any) -> bool:
-    """Whether this is the id of an Atari game, such as "ALE/Pong-v5"."""
+    """Whether a name is the id of an Atari game, such as "ALE/Pong-v5"."""
     return isinstance(name, str) and name.startswith("ALE/")
 
 
 def register() -> bool:
-    """Make the games known to Gymnasium in this process; False where `ale_py` is not installed."""
+    """Register the games with Gymnasium in this process; False if `ale_py` is not installed."""
     if find_spec("ale_py") is None:
         return False
     import ale_py  # GPL-2.0, an extra; importing it registers the games
@@ -46,7 +47,7 @@ def register() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Atari:
-    """A game and its preprocessing; the keywords are `env.kwargs`.
+    """An Atari game and its preprocessing; the arguments are the keys of `env.kwargs`.
 
     Args:
         id: "ALE/…-v5".
@@ -55,14 +56,15 @@ class Atari:
         grayscale: one channel a frame; else three.
         zero_mean: float32 in [−1, 1) instead of uint8 in 0 … 255. Costs four times the memory, and the built-in models
             scale pixels by themselves.
-        frame_skip: frames that an action is held.
+        frame_skip: number of frames for which an action is repeated.
         noop_max: a game starts after a random number of frames without action, about up to this.
-        fire_reset: press FIRE where a game or a life starts, if the game has that button.
+        fire_reset: press FIRE at the start of a game or life, if the game has that action.
         terminal_on_life_loss: a lost life is `terminated`; the game goes on in the next episode.
-        repeat_action_probability: that the last action is repeated in a frame, in [0, 1]: 0.25 as Machado et al. 2018
-            advise (arXiv:1709.06009), 0 in older results.
-        full_action_space: all 18 actions instead of those that matter in the game.
-        mode, difficulty: of the game; `None` takes its first. (The native vector form has no others.)
+        repeat_action_probability: probability that the last action is repeated in a frame, in [0, 1]: 0.25 as Machado
+            et al. 2018
+            recommend (arXiv:1709.06009), 0 in older results.
+        full_action_space: all 18 actions instead of those with an effect in the game.
+        mode, difficulty: of the game; `None` takes its first. (The native vector form supports only these.)
         max_episode_steps: of a game; `None`: half an hour of play.
 
     Observations are `[C, dim, dim]` with `framestack` × 1 or 3 channels, oldest frame first.
@@ -85,10 +87,10 @@ class Atari:
 
     @classmethod
     def from_config(cls, id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None = None) -> Self:
-        """The game with the keywords of a config.
+        """Create the description of a game from the keywords of a config.
 
         Raises:
-            ConfigError: there is no such keyword, or its value cannot be.
+            ConfigError: a keyword is unknown, or its value is invalid.
             EnvError: the extra is not installed.
         """
         missing = [package for package in ("ale_py", "cv2") if find_spec(package) is None]
@@ -109,16 +111,16 @@ class Atari:
 
     @property
     def has_native(self) -> bool:
-        """Whether `ale_py`'s vector environment can play it so."""
+        """Whether `ale_py`'s vector environment supports these settings."""
         return self.mode is None and self.difficulty is None
 
     @property
     def steps(self) -> int:
-        """Longest game, in steps."""
+        """Length limit of a game, in steps."""
         return FRAMES // self.frame_skip if self.max_episode_steps is None else self.max_episode_steps
 
     def make(self, **extra: Any) -> gym.Env[Any, Any]:
-        """One game; `extra` goes to Gymnasium (render_mode)."""
+        """Create one game; `extra` is passed to Gymnasium (render_mode)."""
         chosen = {"repeat_action_probability": self.repeat_action_probability, "mode": self.mode}
         chosen |= {"full_action_space": self.full_action_space, "difficulty": self.difficulty}
         env = gym.make(
@@ -135,7 +137,7 @@ class Atari:
         return LifeEpisodes(env, FIRE if fire else NOOP) if self.terminal_on_life_loss else env
 
     def make_vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
-        """`num_envs` games in `ale_py`'s threads; NEXT_STEP autoreset."""
+        """Create `num_envs` games in `ale_py`'s threads; NEXT_STEP autoreset."""
         from ale_py.vector_env import AtariVectorEnv
 
         env: VectorEnv[Any, Any, Any] = AtariVectorEnv(
@@ -162,44 +164,44 @@ class Atari:
         return env
 
     def pictures(self, frames: np.ndarray) -> np.ndarray:
-        """Frames `[…, S, H, W]` or `[…, S, H, W, 3]` → channels first, `[…, C, H, W]`, scaled if asked for."""
+        """Frames `[…, S, H, W]` or `[…, S, H, W, 3]` → channels first, `[…, C, H, W]`, scaled with `zero_mean`."""
         if not self.grayscale:
             frames = np.moveaxis(frames, -1, -3)
             frames = frames.reshape(*frames.shape[:-4], -1, *frames.shape[-2:])
         return (frames.astype(np.float32) - 128) / 128 if self.zero_mean else frames
 
     def picture_space(self, frames: gym.Space[Any]) -> gym.spaces.Box:
-        """The space of `pictures`."""
+        """The space of `pictures`, for a space of frames."""
         assert isinstance(frames, gym.spaces.Box)
         low, high = self.pictures(frames.low), self.pictures(frames.high)
         return gym.spaces.Box(low, high, dtype=low.dtype.type)
 
 
 class FireReset(gym.Wrapper[Any, Any, Any, Any]):
-    """Presses FIRE for the first frame of a game, as `ale_py`'s vector environment does."""
+    """Presses FIRE at the first frame of a game, as `ale_py`'s vector environment does."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset and serve."""
+        """Reset, and press FIRE."""
         self.env.reset(seed=seed, options=options)
         obs, _, _, _, info = self.env.step(FIRE)
         return obs, info
 
 
 class LifeEpisodes(gym.Wrapper[Any, Any, Any, Any]):
-    """A lost life ends an episode; `reset` then serves the next ball, and starts a game only where one is over.
+    """Ends an episode at a lost life; `reset` then continues the game, or starts a new one if it is over.
 
     Args:
         env: a preprocessed game.
-        serve: the action of the step that a reset within a game takes.
+        serve: the action of the step by which a reset continues a game.
     """
 
     def __init__(self, env: gym.Env[Any, Any], serve: int) -> None:
         super().__init__(env)
         self.serve, self.lives, self.goes_on = serve, 0, False
-        self.owed = 0.0  # points of the step that a reset took: given with the next
+        self.owed = 0.0  # points of the step taken by a reset, added to the next reward
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """The next life; the next game where this one is over, or where a seed asks for a known start."""
+        """Continue with the next life; start a new game if this one is over or a seed is given."""
         goes_on, self.goes_on, self.owed = self.goes_on and seed is None, False, 0.0
         if goes_on:
             obs, reward, terminated, truncated, info = self.env.step(self.serve)
@@ -211,22 +213,22 @@ class LifeEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """As the game's, and `terminated` with `LIFE_LOST` in the info after a lost life."""
+        """Step the game; after a lost life, `terminated` is True and `LIFE_LOST` is in the info."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         reward, self.owed = float(reward) + self.owed, 0.0
         lives = info["lives"]
-        # At 0 lives some games (Q*bert) run a few frames more until they are over: that end is theirs.
+        # At 0 lives some games (Q*bert) continue for a few frames and then end by themselves.
         self.goes_on = 0 < lives < self.lives and not (terminated or truncated)
         self.lives = lives
         return obs, reward, terminated or self.goes_on, truncated, {**info, LIFE_LOST: self.goes_on}
 
 
 class LifeEpisodesVector(VectorWrapper):
-    """`LifeEpisodes` for `ale_py`'s vector environment: the row after a lost life is the serve, its action is ignored.
+    """`LifeEpisodes` for `ale_py`'s vector environment: the row after a lost life ignores its action, and serves.
 
     Args:
         env: NEXT_STEP autoreset, lives in the info.
-        serve: the action of that row.
+        serve: the action taken in that row.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], serve: int) -> None:
@@ -241,7 +243,7 @@ class LifeEpisodesVector(VectorWrapper):
         return obs, info
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """As the games', and `terminated` with `LIFE_LOST` in the info after lost lives."""
+        """Step the games; after a lost life, `terminated` is True and `LIFE_LOST` is in the info."""
         serving, starting = self.serving, self.over
         obs, rewards, terminated, truncated, info = self.env.step(np.where(serving, self.serve, actions))
         self.over = terminated | truncated
@@ -254,7 +256,7 @@ class LifeEpisodesVector(VectorWrapper):
 
 
 class PicturesVector(VectorObservationWrapper):
-    """`Atari.pictures` of all games."""
+    """Applies `Atari.pictures` to the observations of all games."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any], atari: Atari) -> None:
         super().__init__(env)

@@ -1,4 +1,4 @@
-"""Asks one environment, before anything starts, whether it keeps the Gymnasium API."""
+"""Checks one environment against the Gymnasium API before training starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["check_env"]
 
 
 def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
-    """Two equal-seeded resets and a few random steps; the first broken promise is the error.
+    """Check two resets with equal seeds and a few random steps; the first violation raises an error.
 
     Raises:
         EnvError: names the environment, what it returned, what is expected and what to change.
@@ -54,8 +54,8 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
 
 
 def _sample_allowed_action(space: gym.Space[Any], obs: Any, info: Mapping[str, Any]) -> Any:
-    """A random action; of a Discrete space one that the mask in the observation or the info allows."""
-    # As `sample_batch.action_mask_of`, whose module needs torch: a process that only has an environment does not.
+    """A random action; for a Discrete space, one that the mask in the observation or the info allows."""
+    # As `sample_batch.action_mask_of`, whose module imports torch; environment processes do not.
     mask = info.get("action_mask")
     mask = obs.get("action_mask") if mask is None and isinstance(obs, Mapping) else mask
     if mask is None or not isinstance(space, gym.spaces.Discrete) or not np.any(mask):

@@ -1,7 +1,7 @@
-"""Environments: an id or import path in, a vector environment out.
+"""Creates environments and vector environments from an id, an import path or a function.
 
-This file and `rollout_worker.py` are the only ones that know about autoreset modes; torch is not imported here, so
-that the processes of an asynchronous vector environment start quickly.
+Only this file and `rollout_worker.py` depend on autoreset modes. This file does not import torch, so that the processes
+of an asynchronous vector environment start quickly.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ VECTORIZATIONS = ("auto", "sync", "async", "native")
 
 
 class WrapperEntry:
-    """An entry of `wrappers`: an import path, a callable, or `{wrapper: path, **keywords}`."""
+    """Hint for an entry of `wrappers`: an import path, a callable, or `{wrapper: path, **keywords}`."""
 
     def coerce(self, key: str, value: Any) -> Any:
-        """The entry as it was given.
+        """Check the entry and return it unchanged.
 
         Raises:
             ConfigError: it names no wrapper.
@@ -49,18 +49,18 @@ class WrapperEntry:
 @check_fields("env")
 @dataclass(frozen=True, slots=True)
 class EnvCreator:
-    """How to make an environment, in a form that can be pickled, compared and written to a config.
+    """Describes how to create an environment; can be pickled, compared and written to a config.
 
     Args:
         id: a Gymnasium id ("CartPole-v1", "my_pkg:My-v0"), an import path ("my_pkg.envs:MyEnv"), a name given to
             `register_env`, an `Env` class or any function that returns an `Env` (it may take an `EnvContext`). "ALE/…"
             are Atari games with DeepMind's preprocessing (`atari.py`).
-        kwargs: keywords for the environment; of an Atari game, those of `Atari`.
+        kwargs: keywords for the environment; for an Atari game, those of `Atari`.
         wrappers: import paths or callables applied to each environment in order; a mapping `{wrapper: path,
             **keywords}` passes keywords.
         max_episode_steps: truncate episodes after this many steps; `None` keeps the environment's own limit.
-        check: look for broken API promises before training (`check.py`); off for hardware that cannot be reset at
-            will.
+        check: test the Gymnasium API before training (`check.py`); turn it off for hardware that cannot be reset
+            freely.
     """
 
     id: str | Callable[..., gym.Env[Any, Any]]
@@ -71,25 +71,25 @@ class EnvCreator:
 
     @classmethod
     def from_spec(cls, env: Any) -> EnvCreator:
-        """What an argument `env` means: an `EnvCreator`, its keywords, or its `id` alone."""
+        """The creator for an argument `env`: an `EnvCreator`, its keywords, or only its `id`."""
         if isinstance(env, cls):
             return env
         return cls(**env) if isinstance(env, Mapping) else cls(env)
 
     @property
     def name(self) -> str:
-        """What to call the environment in messages and file names."""
+        """Name of the environment in messages and file names."""
         return self.id if isinstance(self.id, str) else getattr(self.id, "__name__", repr(self.id))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A registered name travels with its creator: other processes have not registered it."""
+        """Pickle a registered name together with its creator function, which other processes have not registered."""
         return _unpickle, ({each.name: getattr(self, each.name) for each in fields(self)}, find_registered_env(self.id))
 
     def make_single(self, context: EnvContext | None = None, /, **extra: Any) -> gym.Env[Any, Any]:
-        """One environment, wrapped.
+        """Create one environment with its wrappers.
 
         Args:
-            context: which one of which worker, for creators that want to know; `None`: the first of the first.
+            context: index of the environment and its worker, for creators that take it; `None`: the first ones.
             extra: more keywords, such as `render_mode`.
 
         Raises:
@@ -110,7 +110,7 @@ class EnvCreator:
             for wrapper in self.wrappers:
                 env = _wrapper(wrapper)(env)
         except (ConfigError, EnvError):
-            raise  # an import path that names nothing, a keyword that is not there, an extra that is missing
+            raise  # a wrong import path, an unknown keyword, or a missing extra
         except gym.error.DependencyNotInstalled as error:
             raise EnvError(f"environment {self.name!r} needs a package that is not installed: {error}") from error
         except (gym.error.Error, ModuleNotFoundError) as error:
@@ -132,18 +132,19 @@ class EnvCreator:
         worker_index: int = 0,
         num_workers: int = 1,
     ) -> VectorEnv[Any, Any, Any]:
-        """`num_envs` environments stepped together.
+        """Create a vector environment of `num_envs` environments.
 
         Args:
-            num_envs: how many, ≥ 1.
+            num_envs: number of environments, ≥ 1.
             vectorization: "sync" (one process), "async" (a process each), "native" (the environment's own
-                `vector_entry_point`), or "auto": native where the environment has one, nothing has to be wrapped, and
-                there are enough environments for it to be faster; else sync.
-            mode: autoreset mode of sync and async environments; native ones bring their own.
-            worker_index, num_workers: for the `EnvContext` of creators that want one.
+                `vector_entry_point`), or "auto": native if the environment has one, needs no wrappers, and there are
+                enough
+                environments for it to be faster; else sync.
+            mode: autoreset mode of sync and async environments; native ones have their own.
+            worker_index, num_workers: for the `EnvContext` of creators that take one.
 
         Raises:
-            EnvError: as `make_single`; or `native` is asked for and the environment has none.
+            EnvError: as `make_single`; or `native` is chosen and the environment has none.
             ValueError: `vectorization` is unknown.
         """
         if vectorization not in VECTORIZATIONS:
@@ -169,7 +170,7 @@ class EnvCreator:
         return ResetEnded(env) if mode == AutoresetMode.DISABLED else env
 
     def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
-        """Observation and action space of one environment, which is made, checked and closed for the question.
+        """Observation and action space of one environment, which is created, checked and closed again.
 
         Raises:
             EnvError: as `make_single`; or the environment breaks the Gymnasium API.
@@ -184,7 +185,7 @@ class EnvCreator:
 
     @property
     def reward_threshold(self) -> float | None:
-        """The return at which Gymnasium calls the environment solved, if it says so."""
+        """The return at which Gymnasium considers the environment solved; `None` if it has no threshold."""
         spec = self._spec()
         return spec.reward_threshold if spec is not None else None
 
@@ -203,14 +204,14 @@ class EnvCreator:
         return f"{module}:{attribute}"
 
     def _spec(self) -> Any:
-        """What Gymnasium knows of the id, or `None`."""
+        """Gymnasium's specification of the id, or `None`."""
         return gym.registry.get(self.id) if isinstance(self.id, str) and find_registered_env(self.id) is None else None
 
     def _atari(self) -> Atari:
         return Atari.from_config(self.name, self.kwargs, self.max_episode_steps)
 
     def _native_pays(self) -> int:
-        """From how many environments on: one step of Gymnasium's CartPole costs 12 µs alone, and 32 µs as a vector."""
+        """Number of environments from which native is faster; a CartPole step costs 12 µs alone, 32 µs as a vector."""
         return 1 if is_atari(self.id) else 4
 
     def _has_native(self) -> bool:
@@ -240,14 +241,14 @@ class EnvCreator:
 
 
 class ResetEnded(gym.vector.VectorWrapper):
-    """Gives an environment without autoreset the SAME_STEP form: ended ones are reset, `final_obs` is in the info."""
+    """Adds SAME_STEP autoreset to a vector environment without autoreset; `final_obs` is in the info."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         super().__init__(env)
         self.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all, then reset the ended ones through `reset_mask`."""
+        """Step all environments, then reset the ended ones through `reset_mask`."""
         obs, rewards, terminated, truncated, info = self.env.step(actions)
         ended = terminated | truncated
         if ended.any():
@@ -266,10 +267,10 @@ def _unpickle(values: Mapping[str, Any], creator: Any) -> EnvCreator:
 
 
 def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    """What a vector environment does after an episode's end.
+    """The autoreset mode of a vector environment.
 
     Raises:
-        EnvError: it does not say.
+        EnvError: it does not declare one.
     """
     mode = env.metadata.get("autoreset_mode")
     try:
@@ -282,7 +283,7 @@ def autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
 
 
 def _row(obs: Any, index: int) -> Any:
-    """A copy of one environment's observation out of a (nested) vector observation."""
+    """A copy of one environment's observation from a (nested) vector observation."""
     if isinstance(obs, Mapping):
         return {name: _row(child, index) for name, child in obs.items()}
     if isinstance(obs, tuple):
@@ -297,7 +298,7 @@ def _wrapper(wrapper: Any) -> Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]:
     return import_object(wrapper) if isinstance(wrapper, str) else wrapper
 
 
-# What the ids of environments in packages that register them only when they are imported begin with.
+# Prefixes of ids whose packages register their environments only when they are imported.
 PLUG_INS = {
     "minigrid": ("MiniGrid-", "BabyAI-"),
     "gymnasium_robotics": (

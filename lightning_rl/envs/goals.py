@@ -1,8 +1,8 @@
-"""What can be asked of an environment with goals: the reward, and the end, that another goal would have given.
+"""Recomputes rewards and terminations of goal-conditioned environments for other goals than the actual one.
 
 Such an environment has the form of gymnasium-robotics: observations are a Dict of "observation", "achieved_goal" and
-"desired_goal", and `compute_reward(achieved_goal, desired_goal, info)` gives a step's reward; `compute_terminated` of
-the same arguments, where there is one, says whether the step ends the episode.
+"desired_goal", and `compute_reward(achieved_goal, desired_goal, info)` returns a step's reward; an optional
+`compute_terminated` of the same arguments returns whether the step ends the episode.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lightning_rl.errors import ConfigError, short_repr
 __all__ = ["GOAL_PARTS", "GoalFunctions"]
 
 GOAL_PARTS = ("observation", "achieved_goal", "desired_goal")
-TRIED = 7  # goals with which a function is tried
+TRIED = 7  # number of goals with which a function is tested
 STEPS = 20  # random steps whose rewards are compared
 
 log = logging.getLogger(__name__)
@@ -30,19 +30,20 @@ log = logging.getLogger(__name__)
 class GoalFunctions:
     """`compute_reward` and `compute_terminated` of an environment, for many goals at once.
 
-    An environment of its own is made for them, with its wrappers, and used for nothing else. A function that gives for
-    several rows at once what it gives for each alone is called once for all, any other row by row.
+    A separate environment is created for them, with its wrappers, and used for nothing else. A function that returns
+    the
+    same values for several rows at once as for each row alone is called once for all, any other function row by row.
 
     Args:
-        creator: makes the environment.
+        creator: creates the environment.
 
     Attributes:
-        env: the one that is open now.
-        terminates: whether there is a `compute_terminated`.
+        env: the open environment.
+        terminates: whether the environment has a `compute_terminated`.
 
     Raises:
-        ConfigError: the observations have no goals, or `compute_reward` is missing or cannot be asked about goals that
-            were not those of the step.
+        ConfigError: the observations have no goals, or `compute_reward` is missing or does not accept goals other than
+            those of the step.
         EnvError: as `EnvCreator.make_single`.
     """
 
@@ -69,15 +70,15 @@ class GoalFunctions:
             raise
 
     def compute_rewards(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
-        """The rewards `[N]` (float64) of steps that reached `achieved [N, *]` when `desired [N, *]` was the goal."""
+        """Rewards `[N]` (float64) of steps that reached `achieved [N, *]`, for the goals `desired [N, *]`."""
         return self._call("compute_reward", achieved, desired).astype(np.float64)
 
     def compute_terminated(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
-        """Whether these steps end the episode, bool `[N]`; only where it `terminates`."""
+        """Whether these steps end the episode, bool `[N]`; requires `terminates`."""
         return self._call("compute_terminated", achieved, desired).astype(bool)
 
     def close(self) -> None:
-        """Close the environment; the next question makes another one."""
+        """Close the environment; the next call creates another one."""
         if self.env is not None:
             self.env.close()
         self.env = None
@@ -85,7 +86,7 @@ class GoalFunctions:
     def _open(self) -> gym.Env[Any, Any]:
         self.env = env = self.creator.make_single()
         names = [name for name in ("compute_reward", "compute_terminated") if env.has_wrapper_attr(name)]
-        self._functions = {name: env.get_wrapper_attr(name) for name in names}  # of the outermost wrapper that has it
+        self._functions = {name: env.get_wrapper_attr(name) for name in names}  # from the outermost wrapper
         return env
 
     def _call(self, name: str, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
@@ -97,10 +98,10 @@ class GoalFunctions:
         return np.array([np.asarray(function(*goals, {})).item() for goals in zip(achieved, desired, strict=True)])
 
     def _works_at_once(self, name: str, achieved: np.ndarray, desired: np.ndarray) -> bool:
-        """Whether rows together give what each gives alone.
+        """Whether a function returns the same values for several rows together as for each row alone.
 
         Raises:
-            ConfigError: one row alone raises, or gives no number.
+            ConfigError: a single row raises an error, or returns no number.
         """
         function, alone = self._functions[name], []
         for row, (reached, wanted) in enumerate(zip(achieved, desired, strict=True)):
@@ -120,12 +121,12 @@ class GoalFunctions:
             alone.append(np.asarray(value).item())
         try:
             together = np.asarray(function(achieved, desired, {}))
-        except Exception:  # written for one row: it is asked row by row, and what it raises then is raised
+        except Exception:  # written for one row: it is called row by row, and its errors are raised then
             return False
         return together.shape == (len(achieved),) and bool(np.allclose(together, alone, equal_nan=True))
 
     def _compare_steps(self, env: gym.Env[Any, Any]) -> None:
-        """Say so where the rewards of steps are not those of `compute_reward`."""
+        """Warn if the rewards of steps differ from those of `compute_reward`."""
         env.action_space.seed(0)
         env.reset(seed=0)
         for _ in range(STEPS):
@@ -145,10 +146,10 @@ class GoalFunctions:
 
 
 def goal_space(env: gym.Env[Any, Any], name: str) -> spaces.Dict:
-    """The observation space, if it has goals that can stand for each other.
+    """The observation space, checked for achieved and desired goals of equal shape.
 
     Raises:
-        ConfigError: it has not.
+        ConfigError: the observations have no such goals.
     """
     space = env.observation_space
     if not isinstance(space, spaces.Dict) or any(part not in space.spaces for part in GOAL_PARTS):
@@ -166,7 +167,7 @@ def goal_space(env: gym.Env[Any, Any], name: str) -> spaces.Dict:
 
 
 def tried_goals(space: spaces.Dict) -> tuple[np.ndarray, np.ndarray]:
-    """Some achieved and desired goals of a space, `[TRIED, *]` each; every second desired one is the achieved one."""
+    """Achieved and desired goals to test with, `[TRIED, *]` each; every second desired goal equals the achieved one."""
     achieved, desired = space["achieved_goal"], space["desired_goal"]
     achieved.seed(0)
     desired.seed(1)

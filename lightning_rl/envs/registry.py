@@ -1,4 +1,4 @@
-"""Environments under names of the user's own, and what their creators are told."""
+"""Registers environments under names of the user's own, and passes creators their context."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lightning_rl.errors import ConfigError
 __all__ = ["EnvContext", "call_creator", "find_registered_env", "register_env", "registered_envs"]
 
 _CREATORS: dict[str, Callable[..., Any]] = {}
-CONTEXT_NAMES = ("config", "env_config", "context", "env_context", "cfg")  # what a class calls such an argument
+CONTEXT_NAMES = ("config", "env_config", "context", "env_context", "cfg")  # arguments that get the whole context
 
 
 class EnvContext(dict[str, Any]):
-    """The environment's keywords (`env.kwargs`), and which environment of which worker is being made.
+    """The environment's keywords (`env.kwargs`), with the index of the environment and of its worker.
 
     Args:
         config: the keywords.
@@ -38,10 +38,10 @@ class EnvContext(dict[str, Any]):
 
 
 def register_env(name: str, creator: Callable[..., Any]) -> None:
-    """Let `env.id=name` mean what `creator` returns, here and in the processes of workers.
+    """Register a creator function under a name for `env.id`, here and in the processes of workers.
 
     Args:
-        name: anything; it goes before a Gymnasium id of the same name.
+        name: any text; it takes precedence over a Gymnasium id of the same name.
         creator: function or class; called with an `EnvContext` if it takes an argument, else with nothing.
 
     Raises:
@@ -53,20 +53,20 @@ def register_env(name: str, creator: Callable[..., Any]) -> None:
 
 
 def find_registered_env(name: Any) -> Callable[..., Any] | None:
-    """The creator of that name, or `None`."""
+    """The creator registered under a name, or `None`."""
     return _CREATORS.get(name) if isinstance(name, str) else None
 
 
 def registered_envs() -> dict[str, Callable[..., Any]]:
-    """All names with their creators."""
+    """All registered names with their creators."""
     return dict(_CREATORS)
 
 
 def call_creator(creator: Callable[..., Any], context: EnvContext, extra: Mapping[str, Any]) -> Any:
-    """An environment from its class or function.
+    """Create an environment from its class or function.
 
-    The whole context is passed to a function with one argument that the keywords do not name, and to a class that
-    calls an argument `config` (or `env_config`, …); all others get the keywords.
+    The whole context is passed to a function with one argument that the keywords do not name, and to a class with an
+    argument called `config` (or `env_config`, …); all others receive the keywords.
     """
     parameters = _positional(creator)
     needed = [name for name, default in parameters.items() if default is inspect.Parameter.empty]

@@ -1,4 +1,4 @@
-"""Gymnasium's synchronous vector environment with a quicker step for spaces of plain arrays."""
+"""Gymnasium's synchronous vector environment with a faster step for spaces of plain arrays."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
 
 
 class SyncEnv(SyncVectorEnv):
-    """`SyncVectorEnv`: the same transitions and infos, in half the time where observations and actions are one array.
+    """`SyncVectorEnv` with equal transitions and infos, twice as fast if observations and actions are single arrays.
 
-    One environment's step in a loop is what off-policy learning waits for. Gymnasium walks nested spaces at each step,
-    and copies what it has just written. Here observations go straight to their place, and the next step writes over
-    them: the caller copies what it keeps. Other spaces and autoreset modes step as Gymnasium does.
+    Off-policy learning waits for one step of a few environments at a time. Gymnasium walks nested spaces at each step,
+    and
+    copies what it has just written. Here observations are written in place, and the next step overwrites them: the
+    caller
+    has to copy what it keeps. Other spaces and autoreset modes step as in Gymnasium.
 
     Args:
-        creators: make the environments.
+        creators: functions that create the environments.
         autoreset_mode: what happens after an episode's end.
     """
 
@@ -33,10 +35,10 @@ class SyncEnv(SyncVectorEnv):
         self._plain = plain and autoreset_mode == AutoresetMode.NEXT_STEP
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Step all of them, reset those whose episode had ended.
+        """Step all environments, and reset those whose episode ended in the last step.
 
         Raises:
-            ValueError: an observation has not the shape that its space promises, or there are not as many actions.
+            ValueError: an observation does not have the shape of its space, or the number of actions is wrong.
         """
         if not self._plain:
             return super().step(actions)
@@ -53,7 +55,7 @@ class SyncEnv(SyncVectorEnv):
                 obs, rewards[index], terminated[index], truncated[index], info = env.step(actions[index])
             self._env_obs[index] = obs  # for a reset of some environments
             place = observations[index : index + 1]
-            if np.shape(obs) != place.shape[1:]:  # it would be spread over its place without a word
+            if np.shape(obs) != place.shape[1:]:  # assigning it would broadcast it silently
                 raise ValueError(f"an observation of shape {np.shape(obs)}; the space has {place.shape[1:]}")
             np.copyto(place, obs, casting="same_kind")
             if info:

@@ -1,4 +1,4 @@
-"""Small tasks that need one thing each, such as memory: for presets, examples and tests, learned in minutes."""
+"""Small tasks that need one ability each, such as memory, for presets, examples and tests; learned in minutes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = [
 
 
 class StatelessCartPole(gym.ObservationWrapper[np.ndarray, int, np.ndarray]):
-    """CartPole that shows positions but no velocities: a policy has to remember where things were.
+    """CartPole that shows positions but no velocities: a policy needs memory.
 
     Args:
-        env: CartPole; `None` makes CartPole-v1.
+        env: CartPole; `None` creates CartPole-v1.
     """
 
     def __init__(self, env: gym.Env[np.ndarray, int] | None = None) -> None:
@@ -38,14 +38,14 @@ class StatelessCartPole(gym.ObservationWrapper[np.ndarray, int, np.ndarray]):
 
 
 class RepeatAfterMe(gym.Env[Any, Any]):
-    """Shows a random symbol each step; reward 1 for naming the one of `delay` steps ago, −1 for another.
+    """Shows a random symbol each step; reward 1 for repeating the one of `delay` steps ago, −1 for another.
 
     Guessing earns 2 · (1 / symbols) − 1 a step on average; the most is `length − delay`.
 
     Args:
-        delay: ≥ 0, how many steps back.
-        symbols: number of different ones.
-        length: steps of an episode; the last one truncates nothing, it ends.
+        delay: ≥ 0, number of steps back.
+        symbols: number of different symbols.
+        length: steps of an episode, which is then terminated, not truncated.
     """
 
     def __init__(self, delay: int = 2, symbols: int = 2, length: int = 100) -> None:
@@ -62,7 +62,7 @@ class RepeatAfterMe(gym.Env[Any, Any]):
         return self._next(), {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Reward for the symbol of `delay` steps ago, nothing before there is one; and the next symbol."""
+        """Reward for the symbol of `delay` steps ago, 0 if there is none yet; and the next symbol."""
         known = len(self.shown) > self.delay
         reward = (1.0 if action == self.shown[0] else -1.0) if known else 0.0
         self.steps += 1
@@ -80,11 +80,13 @@ class HiddenCoin(gym.Env[Any, Any]):
     A step pays [pointed to the coin] − [the opponent guessed the coin's hand] + ½, divided by `length`: the return is
     the mean pay. The opponent guesses the hand that held the coin more often so far in the episode.
 
-    Parts that do not see each other cannot do it. Without memory they hide with a fixed probability p in one hand and
-    point with a fixed probability q to it: right with pq + (1 − p)(1 − q) ≤ max(p, 1 − p). The opponent is right with
-    max(p, 1 − p) as soon as his count says which hand that is. What he loses until then is all that they can gain
-    above ½: at 100 steps never more than 0.027, whatever p and q. A second part that sees the first hides at random
-    and points to the coin: 1 − ½ + ½ = 1, which is the most without memory. (With memory, taking turns beats him.)
+    Independent parts cannot do it. Without memory they hide with a fixed probability p in one hand and point with a
+    fixed
+    probability q to it: right with pq + (1 − p)(1 − q) ≤ max(p, 1 − p). The opponent is right with max(p, 1 − p) as
+        soon
+    as its count shows which hand that is. Its losses until then are all that the parts can gain above ½: at 100 steps
+    never more than 0.027, whatever p and q. A second part that depends on the first hides at random and points to the
+    coin: 1 − ½ + ½ = 1, the maximum without memory. (With memory, alternating hands beats the opponent.)
 
     Args:
         length: steps of an episode.
@@ -95,16 +97,16 @@ class HiddenCoin(gym.Env[Any, Any]):
         self.action_space = spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2)))
         self.length = length
         self.hidden = [0, 0]
-        """How often each hand held the coin."""
+        """Number of times that each hand held the coin."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        """A new opponent."""
+        """Reset the opponent's counts."""
         super().reset(seed=seed)
         self.hidden = [0, 0]
         return 0, {}
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """The pay for (hand of the coin, hand pointed to)."""
+        """Reward for (hand of the coin, hand pointed to)."""
         coin, pointed = int(action[0]), int(action[1])
         left, right = self.hidden
         guess = int(self.np_random.integers(2)) if left == right else int(right > left)
@@ -114,13 +116,13 @@ class HiddenCoin(gym.Env[Any, Any]):
 
 
 class BitFlipping(gym.Env[Any, Any]):
-    """Make a row of bits equal to another one: an action flips one bit. Andrychowicz et al. 2017, section 3.1.
+    """Make a row of bits equal to a goal: each action flips one bit. Andrychowicz et al. 2017, section 3.1.
 
-    Every step costs 1, but for the one that reaches the goal and ends the episode. From 13 bits on, chance never finds
-    it. The form is gymnasium-robotics'.
+    Every step costs 1, except the one that reaches the goal and ends the episode. From 13 bits on, random actions never
+    reach it. The interface is that of gymnasium-robotics.
 
     Args:
-        bits: how many; also the steps of an episode, which is truncated then.
+        bits: number of bits, and of steps after which an episode is truncated.
     """
 
     def __init__(self, bits: int = 16) -> None:
@@ -131,7 +133,7 @@ class BitFlipping(gym.Env[Any, Any]):
         self.steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """A random row and a random goal, which differ."""
+        """A random row and a different random goal."""
         super().reset(seed=seed)
         self.steps = 0
         self.bits, self.goal = self.np_random.integers(2, size=(2, len(self.bits)), dtype=np.int8)
@@ -149,11 +151,11 @@ class BitFlipping(gym.Env[Any, Any]):
         return obs, float(reached) - 1.0, reached, truncated, {"is_success": reached}
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
-        """0 where the goal is reached, else −1; of one step or of many."""
+        """0 if the goal is reached, else −1; for one step or many."""
         return self.compute_terminated(achieved_goal, desired_goal, info) - np.float32(1.0)
 
     def compute_terminated(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
-        """Whether the goal is reached, of one step or of many."""
+        """Whether the goal is reached; for one step or many."""
         return (np.asarray(achieved_goal) == np.asarray(desired_goal)).all(-1)
 
     def _shown(self) -> dict[str, np.ndarray]:
@@ -161,16 +163,16 @@ class BitFlipping(gym.Env[Any, Any]):
 
 
 class PointReach(gym.Env[Any, np.ndarray]):
-    """Steer a mass in the unit square to a point and stay there: actions are forces, a step away from it costs 1.
+    """Move a mass in the unit square to a point and stay there: actions are forces; each step away from it costs 1.
 
-    Nothing ends an episode but its length. The form is gymnasium-robotics'.
+    Episodes end only by truncation. The interface is that of gymnasium-robotics.
 
     Args:
-        radius: how near counts as there.
-        length: steps of an episode, which is truncated then.
+        radius: distance within which the goal is reached.
+        length: steps after which an episode is truncated.
     """
 
-    FORCE, FRICTION = 0.02, 0.1  # velocity that a step adds at most, and the share of it that a step takes
+    FORCE, FRICTION = 0.02, 0.1  # largest velocity that a step adds, and the share of velocity that it removes
 
     def __init__(self, radius: float = 0.05, length: int = 50) -> None:
         place = spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -181,7 +183,7 @@ class PointReach(gym.Env[Any, np.ndarray]):
         self.place, self.velocity, self.goal = np.zeros((3, 2), np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """At rest anywhere, with a goal anywhere."""
+        """Start at rest at a random place, with a random goal."""
         super().reset(seed=seed)
         self.steps = 0
         self.place, self.goal = self.np_random.uniform(-1.0, 1.0, (2, 2)).astype(np.float32)
@@ -189,7 +191,7 @@ class PointReach(gym.Env[Any, np.ndarray]):
         return self._shown(), {"is_success": False}
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Push; walls stop the mass."""
+        """Apply the force; walls stop the mass."""
         force = self.FORCE * np.clip(action, -1.0, 1.0)
         self.velocity = ((1.0 - self.FRICTION) * self.velocity + force).astype(np.float32)
         wanted = self.place + self.velocity
@@ -201,7 +203,7 @@ class PointReach(gym.Env[Any, np.ndarray]):
         return obs, reward, False, self.steps >= self.length, {"is_success": reward == 0.0}
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
-        """0 within the radius, else −1; of one step or of many."""
+        """0 within the radius of the goal, else −1; for one step or many."""
         distance = np.linalg.norm(np.asarray(achieved_goal) - np.asarray(desired_goal), axis=-1)
         return -(distance > self.radius).astype(np.float32)
 
@@ -212,22 +214,24 @@ class PointReach(gym.Env[Any, np.ndarray]):
 
 
 class ParametricActionsCartPole(gym.Wrapper[Any, Any, Any, Any]):
-    """CartPole with `slots` actions, of which a few are legal, at each step others; an illegal one ends the episode.
+    """CartPole with `slots` actions, of which a changing subset is legal; an illegal one ends the episode.
 
     Observations: "cart" (CartPole's), "action_mask" `[slots]` (1: legal), "avail_actions" `[slots, 2]` (an embedding of
-    what a slot does; zeros: illegal).
+    each slot's direction; zeros: illegal).
 
     Args:
         slots: number of actions, at least 2.
-        varying: from 2 to all slots are legal, a new number at each step, instead of 2. Both directions always are.
-        embeddings: show "avail_actions", and let a slot mean another direction at each step. Without, even slots push
-            left and odd ones right.
+        varying: a random number of slots from 2 to all is legal at each step, instead of 2. Both directions are always
+            legal.
+        embeddings: show "avail_actions", and assign directions to slots anew at each step. Without, even slots push
+            left
+            and odd ones right.
         mask: show "action_mask".
-        env: CartPole; `None` makes CartPole-v1.
+        env: CartPole; `None` creates CartPole-v1.
     """
 
     EMBEDDINGS = np.array([[0.8, -0.6], [0.6, 0.8]], np.float32)
-    """Of left and right."""
+    """Embeddings of left and right."""
 
     def __init__(
         self,
@@ -247,16 +251,16 @@ class ParametricActionsCartPole(gym.Wrapper[Any, Any, Any, Any]):
             parts["avail_actions"] = spaces.Box(-1.0, 1.0, (slots, 2), np.float32)
         self.observation_space, self.action_space = spaces.Dict(parts), spaces.Discrete(slots)
         self.directions = np.arange(slots) % 2
-        """What each slot does now."""
+        """Direction of each slot in this step."""
         self.legal = np.zeros(slots, bool)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """CartPole's start, and the first legal actions."""
+        """Reset CartPole, and choose the first legal actions."""
         cart, info = self.env.reset(seed=seed, options=options)
         return self._shown(cart), info
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Push in the slot's direction; an illegal slot pushes too, pays 0 and ends the episode."""
+        """Push in the slot's direction; an illegal slot pushes too, has reward 0 and ends the episode."""
         legal = bool(self.legal[action])
         cart, reward, terminated, truncated, info = self.env.step(int(self.directions[action]))
         return self._shown(cart), float(reward) * legal, terminated or not legal, truncated, info

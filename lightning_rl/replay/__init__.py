@@ -1,4 +1,4 @@
-"""Replay buffers: experience is stored once and drawn as transitions or sequences, uniformly or by priority."""
+"""Replay buffers: experience is stored once and sampled as transitions or sequences, uniformly or by priority."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A replay buffer: fragments go in whole, transitions come out as tensors, drawn uniformly.
+"""A replay buffer: stores whole fragments, and samples transitions uniformly.
 
-What is drawn is put together when it is drawn: the next observation is in the next slot of the ring (`ring.py`), the
-n-step return is summed then, a stack of frames is gathered then. Nothing is stored twice.
+Transitions are assembled when they are sampled: the next observation is in the next slot of the ring (`ring.py`),
+    n-step
+returns are summed and frames are stacked at that time. Nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -25,27 +26,28 @@ from lightning_rl.sample_batch import SampleBatch
 __all__ = ["COLUMNS", "REPLAY_COLUMNS", "ReplayBuffer", "uniform"]
 
 REPLAY_COLUMNS = (*NEEDED, "action_mask", "priorities", "intrinsic_rewards")
-"""What is kept of a fragment, as far as it has them."""
+"""Columns of a fragment that are stored, if it has them."""
 COLUMNS = (*REPLAY_COLUMNS, *OF_STEPS)
 
 
 class ReplayBuffer:
-    """A ring of transitions with uniform draws.
+    """A ring buffer of transitions with uniform sampling.
 
-    The fragments that come in are `[T, B, …]` of one worker set: always the same environments in the same order. A
-    fragment that does not go on where the one before it stopped, because environments were cut, is noticed.
+    Fragments `[T, B, …]` come from one worker set: always the same environments in the same order. If a fragment does
+    not
+    continue the one before it, because environments were reset in between, the buffer detects that.
 
     Args:
         capacity: rows, ≥ 1; the oldest are overwritten.
-        n_step: rewards that are summed, ≥ 1, before the value of the observation after them stands for the rest.
+        n_step: number of rewards in an n-step return, ≥ 1, before it bootstraps from a value.
         gamma: discount per environment step, in [0, 1].
         storage: "memory", or a directory for files on its disk (`storage.py`).
-        columns: what is kept of a fragment, and given with every draw; rows that sum several rewards have those of
-            `OF_STEPS` that are among them.
-        obs_frames: frames in a stacked image, which are then stored once each; "auto" finds out from the first
-            fragment (uint8 images only), 0 keeps whole images.
-        seed: of the draws without a generator.
-        parts: buffers as large as this one, which share the memory or the disk.
+        columns: columns of a fragment to store and to return with every sample; rows with n-step returns have those of
+            `OF_STEPS` that are listed here.
+        obs_frames: frames in a stacked image, which are then stored once each; "auto" detects stacks in the first
+            fragment (uint8 images only), 0 stores whole images.
+        seed: seed of samples without a generator.
+        parts: number of buffers of this size that share the memory or the disk.
 
     Raises:
         ConfigError: a number is out of range.
@@ -73,27 +75,27 @@ class ReplayBuffer:
         self._of_steps = tuple(name for name in OF_STEPS if name in self.columns and n_step > 1)
         self.allocate = Allocator(storage, capacity * parts, parts)
         self.ring: Ring | None = None
-        self.added = 0  # rows ever
+        self.added = 0  # rows ever added
         self._generator = np.random.default_rng(seed)
         self._powers = gamma ** np.arange(n_step + 1)
 
-    # -- what is in it ------------------------------------------------------------------------------------------------
+    # -- content ------------------------------------------------------------------------------------------------
     def __len__(self) -> int:
-        """Rows that can be drawn."""
+        """Number of rows that can be sampled."""
         return 0 if self.ring is None else self.ring.rows
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all columns and of the book-keeping."""
+        """Bytes of all columns and of the bookkeeping."""
         return 0 if self.ring is None else self.ring.columns.nbytes + self.ring.flags.nbytes
 
     @property
     def slots(self) -> int:
-        """Places for rows, a few more than `capacity`; 0 before the first fragment tells how many environments."""
+        """Number of slots for rows, a few more than `capacity`; 0 before the first fragment."""
         return 0 if self.ring is None else self.ring.slots
 
     def stats(self) -> dict[str, float]:
-        """Numbers for people: rows that can be drawn, rows ever added, bytes."""
+        """Numbers for logging: rows that can be sampled, rows ever added, bytes."""
         return {"rows": float(len(self)), "added": float(self.added), "bytes": float(self.nbytes)}
 
     # -- adding -------------------------------------------------------------------------------------------------------
@@ -102,7 +104,7 @@ class ReplayBuffer:
 
         Raises:
             ConfigError: it is no fragment, has other environments, columns, shapes or types than the first one had, or
-                images that stopped being stacks of frames; or the first one shows that there is no room for so many.
+                images that stopped being stacks of frames; or the buffer does not fit into the memory or disk.
         """
         steps = FragmentArrays.from_fragment(fragment, self.columns)
         if self.ring is None:
@@ -118,7 +120,7 @@ class ReplayBuffer:
         self.added += int(np.count_nonzero(steps.valid))
 
     def mark_discontinuity(self) -> None:
-        """The next fragment is of other environments, whose observations may be those that are awaited."""
+        """Declare that the next fragment does not continue the last one, even if its observations look like it."""
         if self.ring is not None:
             self.ring.mark_discontinuity()
 
@@ -126,27 +128,29 @@ class ReplayBuffer:
         return ring_for(steps, self.capacity, self.allocate, self.obs_frames)
 
     def _drawable_changes(self, vanished: np.ndarray, appeared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Hook: what can no longer be drawn and what can be from now on, given the rows of which that holds."""
+        """Hook: slots that can no longer be drawn, and slots that can be from now on, given the rows that changed."""
         return vanished, appeared
 
     def _on_drawable(self, slots: np.ndarray) -> None:
-        """Hook: these slots (int64 `[K]`, each once) can be drawn from now on."""
+        """Hook: these slots (int64 `[K]`, without repeats) can be drawn from now on."""
 
     def _on_undrawable(self, slots: np.ndarray) -> None:
         """Hook: these slots can no longer be drawn. Comes before `_on_drawable` of the rows that replace them."""
 
     # -- drawing ------------------------------------------------------------------------------------------------------
     def sample(self, batch_size: int, generator: np.random.Generator | None = None) -> SampleBatch:
-        """Rows drawn uniformly, with replacement.
+        """Sample rows uniformly, with replacement.
 
         They have "obs", "actions", "rewards" (Σ γⁱ rᵢ over `n_step` rows, fewer before an episode's end or the newest
-        row), "next_obs" (after the last of these), "terminated" (whether the episode ended by itself there),
-        "discounts" (γ to the number of rows summed), "batch_indexes" (for `rows`), "next_action_mask" where masks are
-        recorded, "intrinsic_rewards" (summed as rewards are) where the exploration pays some, `OF_STEPS`, and the
-        further columns as they came.
+        row), "next_obs" (after the last of these), "terminated" (whether the episode terminated there), "discounts" (γ
+        to
+        the number of rows summed), "batch_indexes" (for `rows`), "next_action_mask" if masks are recorded,
+        "intrinsic_rewards" (summed like rewards) if the exploration strategy adds them, `OF_STEPS`, and the other
+        columns
+        as recorded.
 
         Args:
-            batch_size: rows, ≥ 1.
+            batch_size: number of rows, ≥ 1.
             generator: source of randomness; `None`: the buffer's own.
 
         Raises:
@@ -164,7 +168,7 @@ class ReplayBuffer:
         return batch
 
     def rows(self, indexes: Tensor | np.ndarray) -> SampleBatch:
-        """What `sample` gives, of the rows named by "batch_indexes" of earlier draws.
+        """The same as `sample`, for rows with given "batch_indexes" of earlier samples.
 
         Raises:
             ValueError: one of them has been overwritten.
@@ -176,33 +180,33 @@ class ReplayBuffer:
         return self._transitions(slots)
 
     def _draw(self, batch_size: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray | None]:
-        """Hook: slots of what is drawn (int64 `[N]`), and importance weights (float32); here uniform, and none."""
+        """Hook: slots to return (int64 `[N]`), and importance weights (float32) or `None`; here uniform, no weights."""
         return uniform(*self._drawable(), batch_size, generator), None
 
     def _drawable(self) -> tuple[np.ndarray, int, int]:
-        """Hook: flags by slot (uint8), from which value on a slot can be drawn, and how many can."""
+        """Hook: flags by slot (uint8), the least flag of a slot that can be drawn, and the number of such slots."""
         ring = self._ring()
         return ring.flags[: ring.limit], SAMPLEABLE, ring.rows
 
     def _transitions(self, slots: np.ndarray) -> SampleBatch:
-        """Hook: the training batch that was drawn."""
+        """Hook: the training batch for drawn slots."""
         return transitions(self._ring(), slots, self._powers, self._of_steps)
 
     # -- saving -------------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
-        """Everything that is stored, as plain containers and tensors; the tensors are the buffer's own memory.
+        """Everything that is stored, as plain containers and tensors that share the buffer's memory.
 
-        Like a module's, the state has to be written before the buffer changes again.
+        As with a module's, the state has to be written to a file before the buffer changes again.
         """
         ring = None if self.ring is None else ring_state(self.ring)
         generator = json.dumps(self._generator.bit_generator.state)
         return {"capacity": self.capacity, "added": self.added, "generator": generator, "ring": ring}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state`: the same draws of the same rows.
+        """Restore `state`: later samples equal those of the saved buffer.
 
         Raises:
-            CheckpointError: it is of a buffer of another size, or of other columns; names both.
+            CheckpointError: the state is from a buffer of another size or with other columns; names both.
         """
         if state["capacity"] != self.capacity:
             raise CheckpointError(
@@ -210,7 +214,7 @@ class ReplayBuffer:
                 "set data.capacity to the former, or start without the buffer"
             )
         if state["ring"] is not None:
-            # Its own part alone: buffers beside it may have taken theirs already.
+            # Without `parts`: other buffers may have taken their share already.
             allocate = Allocator(self.allocate.storage, self.capacity)
             self.ring = restore_ring(state["ring"], allocate, self.ring)
         self.added = int(state["added"])
@@ -223,15 +227,15 @@ class ReplayBuffer:
 
 
 def uniform(flags: np.ndarray, least: int, count: int, batch_size: int, generator: np.random.Generator) -> np.ndarray:
-    """Places drawn uniformly from those with `flags ≥ least`, with replacement.
+    """Draw indices uniformly from those with `flags ≥ least`, with replacement.
 
-    Blind draws over all places, of which the hits are kept, are uniform over the hits; most places are hits.
+    Indices drawn over all entries and filtered by their flag are uniform over the hits; most entries are hits.
 
     Args:
         flags: uint8 `[M]`.
-        least: what counts.
-        count: how many places do, ≥ 1.
-        batch_size: draws.
+        least: least flag of a hit.
+        count: number of hits, ≥ 1.
+        batch_size: number of indices.
         generator: source of randomness.
     """
     places = (generator.random(batch_size) * len(flags)).astype(np.int64)  # half the time of `integers`

@@ -1,4 +1,4 @@
-"""Typed columns of a replay ring: nested as the fragments are, one array a leaf, each in the type that came."""
+"""Typed columns of a replay ring, nested like the fragments: one array per leaf, with the dtype of the data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Path = tuple[str, ...]
 
 
 class WholeColumn:
-    """A column that keeps every row as it came, `[slots, *shape]`; row `r` of environment `b` is in `r·B + b`."""
+    """A column that stores every row, `[slots, *shape]`; row `r` of environment `b` is in slot `r·B + b`."""
 
     history = 0
 
@@ -35,12 +35,12 @@ class WholeColumn:
         return self.array.nbytes
 
     def write(self, slots: np.ndarray | slice, values: np.ndarray, source: np.ndarray | slice) -> None:
-        """Put rows `source` of `values [M, *shape]` into `slots`."""
+        """Copy rows `source` of `values [M, *shape]` into `slots`."""
         self.array[slots] = values[source]
 
     def read(self, slots: np.ndarray) -> np.ndarray:
         """Rows of `slots [N]`, `[N, *shape]`."""
-        return self.array.take(slots, axis=0, mode="wrap")  # slots lie inside; "wrap" spares a check and a copy
+        return self.array.take(slots, axis=0, mode="wrap")  # slots are in range; "wrap" avoids a check and a copy
 
     def read_pair(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows of `slots` and the rows after them."""
@@ -53,12 +53,12 @@ Column = WholeColumn | FramesColumn
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What one leaf of a ring holds.
+    """Describes one leaf of a ring: its name, shape, dtype and frame stack.
 
     Args:
         path: names that lead to it: ("obs",), or ("obs", "image") in a Dict space.
         shape, dtype: of one row.
-        stack: how rows are made of frames; `None`: kept whole.
+        stack: how rows consist of frames; `None`: rows are stored whole.
     """
 
     path: Path
@@ -80,12 +80,12 @@ class Columns:
 
     Args:
         layouts: of all leaves.
-        length: rows an environment, `R`.
+        length: rows per environment, `R`.
         num_envs: `B`.
-        allocate: makes the arrays.
+        allocate: creates the arrays.
 
     Raises:
-        ConfigError: there is no room for them.
+        ConfigError: the arrays do not fit.
     """
 
     def __init__(self, layouts: Sequence[Layout], length: int, num_envs: int, allocate: Allocator) -> None:
@@ -109,7 +109,7 @@ class Columns:
 
     @property
     def history(self) -> int:
-        """Slots before its own that a row needs."""
+        """Number of slots before its own that a row needs."""
         return max(column.history for column in self.leaves.values())
 
     @property
@@ -118,18 +118,18 @@ class Columns:
         return sum(column.array.nbytes for column in self.leaves.values())
 
     def layouts(self) -> list[Layout]:
-        """What the columns hold, to make others like them."""
+        """Layouts of the columns, for creating equal ones."""
         return [
             Layout(path, column.shape, column.dtype.name, getattr(column, "stack", None))
             for path, column in self.leaves.items()
         ]
 
     def array(self, name: str) -> np.ndarray:
-        """The array `[slots, *shape]` of an unnested column that is kept whole."""
+        """The array `[slots, *shape]` of an unnested column that is stored whole."""
         return self._tree[name].array
 
     def read(self, name: str, slots: np.ndarray) -> Any:
-        """Rows of `slots` as tensors `[N, *]`, nested as they came."""
+        """Rows of `slots` as tensors `[N, *]`, with the nesting of the column."""
         return _read(self._tree[name], slots)
 
     def read_pair(self, name: str, slots: np.ndarray) -> tuple[Any, Any]:
@@ -137,14 +137,14 @@ class Columns:
         return _read_pair(self._tree[name], slots)
 
     def keep_whole(self, path: Path, filled: int) -> None:
-        """Keep whole images where stacks were taken for granted, before anything depended on it.
+        """Store whole images in a column that was assumed to hold frame stacks, as long as no row relies on that.
 
         Args:
             path: of a column of frames.
             filled: slots from the first that may hold rows.
 
         Raises:
-            ConfigError: there is no room for whole images.
+            ConfigError: whole images do not fit.
         """
         frames = self.leaves[path]
         whole = Layout(path, frames.shape, frames.dtype.name)
@@ -167,7 +167,7 @@ class Columns:
 
 
 def leaves_of(batch: SampleBatch, names: Iterable[str]) -> dict[Path, np.ndarray]:
-    """The arrays of the named columns that a batch has, nested ones leaf by leaf."""
+    """Arrays of the named columns that a batch has; nested columns as one array per leaf."""
     found: dict[Path, np.ndarray] = {}
     for name in names:
         if name in batch:

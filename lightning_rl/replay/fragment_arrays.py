@@ -1,4 +1,4 @@
-"""A rollout fragment as a ring takes it: plain arrays, checked."""
+"""Converts a rollout fragment to plain arrays for a replay ring, and checks it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ IN_FLAGS = NEEDED[3:]
 
 @dataclass(frozen=True, slots=True)
 class FragmentArrays:
-    """A fragment as arrays.
+    """A rollout fragment as numpy arrays.
 
     Args:
-        leaves: what is stored of it, `[T+1, B, …]` for `STEP_INPUTS`, else `[T, B, …]`.
+        leaves: path → array to store, `[T+1, B, …]` for `STEP_INPUTS`, else `[T, B, …]`.
         valid, terminated, truncated: bool `[T, B]`.
         t: step within the episode `[T, B]`; `None`: not recorded.
     """
@@ -35,7 +35,7 @@ class FragmentArrays:
 
     @classmethod
     def from_fragment(cls, fragment: SampleBatch, names: Iterable[str]) -> FragmentArrays:
-        """The named columns of a fragment, as far as it has them.
+        """Take the named columns of a fragment, as far as it has them.
 
         Raises:
             ConfigError: it is no fragment, lacks what every ring needs, or has ends without a final observation.
@@ -59,11 +59,11 @@ class FragmentArrays:
 
     @property
     def num_envs(self) -> int:
-        """`B`."""
+        """Number of environments `B`."""
         return self.valid.shape[1]
 
     def slice(self, start: int, stop: int) -> FragmentArrays:
-        """Rows from `start` to `stop`, with the observation after them."""
+        """Rows from `start` to `stop`, including the observation after them."""
         if start == 0 and stop >= len(self.valid):
             return self
         leaves = {path: leaf[start : stop + (path[0] in STEP_INPUTS)] for path, leaf in self.leaves.items()}

@@ -1,8 +1,8 @@
-"""Stacked images, stored once per frame: a stack is the frames in the slots up to its own.
+"""Stacked images, with each frame stored once: a row's stack consists of the frames up to its own slot.
 
-A wrapper that stacks `K` frames gives every pixel to the buffer `K` times. Where the stack of a row is that of the
-row before, moved on by one frame, only its newest frame is stored. Where it is not (a new episode, a first row), the
-ring gives the row `K − 1` slots more, which hold its older frames, so no padding rule has to be known.
+A wrapper that stacks `K` frames writes every pixel to the buffer `K` times. If the stack of a row is that of the row
+before, shifted by one frame, only its newest frame is stored. If it is not (a new episode, a first row), the ring
+uses `K − 1` more slots before the row for its older frames, so no padding rule has to be known.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MOST_FRAMES = 16
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """How an observation is made of frames.
+    """Describes how an observation consists of stacked frames.
 
     Args:
-        frames: how many, `K` ≥ 2.
+        frames: number of frames, `K` ≥ 2.
         shape: of an observation.
         last: whether frames are stacked along the last axis (oldest first, as along the first).
     """
@@ -35,7 +35,7 @@ class Stack:
 
     @property
     def frame_shape(self) -> tuple[int, ...]:
-        """`[c, …]` with `c` channels a frame."""
+        """Shape of a frame, `[c, …]` with `c` channels."""
         first = (self.shape[-1], *self.shape[:-1]) if self.last else self.shape
         return (first[0] // self.frames, *first[1:])
 
@@ -46,12 +46,12 @@ class Stack:
         return first.reshape(*lead, self.frames, *self.frame_shape)
 
     def join(self, frames: np.ndarray) -> np.ndarray:
-        """`[N, K, *frame_shape]` → `[N, *shape]`, a view where the memory allows."""
+        """`[N, K, *frame_shape]` → `[N, *shape]`; a view if the memory layout allows."""
         first = frames.reshape(len(frames), -1, *frames.shape[3:])
         return np.moveaxis(first, 1, -1) if self.last else first
 
     def follows(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """Whether each stack `after […, *shape]` is that of `before`, moved on by one frame; bool `[…]`."""
+        """Whether each stack `after […, *shape]` is `before` shifted by one frame; bool `[…]`."""
         lead = before.shape[: before.ndim - len(self.shape)]
         every = (slice(None),) * len(lead)
         kept = self.split(before)[(*every, slice(1, None))]
@@ -59,7 +59,7 @@ class Stack:
         return (_words(kept.reshape(*lead, -1)) == _words(moved.reshape(*lead, -1))).all(-1)
 
     def moves(self, obs: np.ndarray) -> np.ndarray:
-        """Whether the frames of each stack `[…, *shape]` differ, so that it can prove anything; bool `[…]`."""
+        """Whether the frames of each stack `[…, *shape]` differ, so that a shift can be detected; bool `[…]`."""
         lead = obs.shape[: obs.ndim - len(self.shape)]
         frames = self.split(obs).reshape(*lead, self.frames, -1)
         return (frames != frames[(..., slice(1), slice(None))]).any((-1, -2))
@@ -69,7 +69,7 @@ class FramesColumn:
     """A column of stacked images in a ring of `slots = length · num_envs` (row `r` of environment `b` in `r·B + b`).
 
     Attributes:
-        proven: whether a stack of differing frames was ever seen to move on, so that these are stacks for certain.
+        proven: whether a stack of differing frames was ever shifted, which proves that these are stacks.
     """
 
     def __init__(self, slots: int, num_envs: int, stack: Stack, dtype: Any, allocate: Allocate) -> None:
@@ -80,7 +80,7 @@ class FramesColumn:
 
     @property
     def history(self) -> int:
-        """Slots before its own that a row needs."""
+        """Number of slots before its own that a row needs."""
         return self.stack.frames - 1
 
     @property
@@ -89,11 +89,11 @@ class FramesColumn:
         return self.array.nbytes
 
     def write(self, slots: np.ndarray | slice, values: np.ndarray, source: np.ndarray | slice) -> None:
-        """Put the newest frames of rows `source` of `values [M, *shape]` into `slots`."""
+        """Copy the newest frames of rows `source` of `values [M, *shape]` into `slots`."""
         self.array[slots] = self.stack.split(values)[:, -1][source]
 
     def write_history(self, slots: np.ndarray, values: np.ndarray, source: np.ndarray) -> None:
-        """Put the older frames of rows `source` of `values [M, *shape]` into the slots before `slots`."""
+        """Copy the older frames of rows `source` of `values [M, *shape]` into the slots before `slots`."""
         before = (slots[:, None] + self._back[:-2]) % len(self.array)
         self.array[before] = self.stack.split(values)[source, :-1]
 
@@ -102,7 +102,7 @@ class FramesColumn:
         return self.stack.join(self._frames(slots, self._back[:-1]))
 
     def read_pair(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Stacks of `slots` and of the rows after them; views of one memory, for they share all frames but two."""
+        """Stacks of `slots` and of the rows after them; views of one array, as they share all frames but two."""
         frames = self._frames(slots, self._back)
         return self.stack.join(frames[:, :-1]), self.stack.join(frames[:, 1:])
 
@@ -111,12 +111,12 @@ class FramesColumn:
 
 
 def find_stack(obs: np.ndarray, valid: np.ndarray, frames: int | str) -> Stack | None:
-    """How the observations of a fragment are stacked, if every step moves on by one frame.
+    """The frame stack of a fragment's observations, if every step shifts it by one frame; else `None`.
 
     Args:
         obs: `[T+1, B, *]`.
         valid: bool `[T, B]`, the steps.
-        frames: in a stack; "auto": as many as fit, for uint8 images.
+        frames: number of frames in a stack; "auto": detected, for uint8 images.
     """
     shape = obs.shape[2:]
     if frames in (0, 1) or len(shape) < 3 or (frames == "auto" and obs.dtype != np.uint8):
@@ -131,6 +131,6 @@ def find_stack(obs: np.ndarray, valid: np.ndarray, frames: int | str) -> Stack |
 
 
 def _words(rows: np.ndarray) -> np.ndarray:
-    """Rows `[…, K]` as 64-bit words where that is possible: an eighth of the comparisons for pixels."""
+    """Rows `[…, K]` as 64-bit words if possible, for an eighth of the comparisons on pixels."""
     whole = rows.shape[-1] and rows.shape[-1] * rows.itemsize % 8 == 0 and rows.strides[-1] == rows.itemsize
     return rows.view(np.uint64) if whole else rows

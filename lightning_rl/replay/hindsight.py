@@ -1,4 +1,4 @@
-"""Hindsight experience replay: what was reached in an episode is drawn as if it had been the goal."""
+"""Hindsight experience replay: a goal achieved in an episode replaces the desired goal of sampled rows."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ ComputeReward = Callable[[np.ndarray, np.ndarray, Any], np.ndarray]
 
 
 class HindsightReplayBuffer(ReplayBuffer):
-    """A ring of a goal-conditioned environment's steps. Andrychowicz et al. 2017, arXiv:1707.01495.
+    """A ring buffer for a goal-conditioned environment. Andrychowicz et al. 2017, arXiv:1707.01495.
 
-    Observations are a Dict of "observation", "achieved_goal" and "desired_goal". In a share of the rows drawn, one that
-    was achieved later takes the desired goal's place, and the rewards are computed for it.
+    Observations are a Dict of "observation", "achieved_goal" and "desired_goal". In a share of the sampled rows, an
+    achieved goal of the same episode replaces the desired one, and rewards are computed for it.
 
     Args:
         capacity: rows.
-        compute_reward: (achieved [N, *], desired [N, *], info = {}) → rewards [N], as of a Gymnasium-Robotics
+        compute_reward: (achieved [N, *], desired [N, *], info = {}) → rewards [N], as in a Gymnasium-Robotics
             environment; or its import path.
-        compute_terminated: of the same arguments, whether reaching the goal ends the episode there, bool [N]: rows with
-            another goal end by it alone, and so do the sums of their rewards. `None`: ends are as recorded.
-        strategy: which achieved goals: of a step from the row on in the same episode ("future"), of the episode's last
-            stored one ("final"), of any of the episode ("episode").
-        relabelled: share of the rows, in [0, 1]; k goals for each real one are k / (k + 1).
+        compute_terminated: function of the same arguments that returns whether reaching the goal ends the episode, bool
+            [N]: it alone ends relabelled rows, and so their n-step returns. `None`: ends are as recorded.
+        strategy: source of achieved goals: a step of the same episode from the row on ("future"), the episode's last
+            stored step ("final"), or any step of the episode ("episode").
+        relabelled: share of relabelled rows, in [0, 1]; k achieved goals for each desired one are k / (k + 1).
         keywords: as `ReplayBuffer`.
 
     Raises:
@@ -84,7 +84,7 @@ class HindsightReplayBuffer(ReplayBuffer):
         self._episodes.note(slots)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state`; where episodes begin and end is found anew.
+        """Restore `state`; starts and ends of episodes are found again from the rows.
 
         Raises:
             CheckpointError: as `ReplayBuffer`.
@@ -96,17 +96,17 @@ class HindsightReplayBuffer(ReplayBuffer):
 
     # -- drawing ------------------------------------------------------------------------------------------------------
     def sample(self, batch_size: int, generator: np.random.Generator | None = None) -> SampleBatch:
-        """Rows as `ReplayBuffer.sample` gives them; a share of `relabelled`, spread evenly, with other goals.
+        """Sample rows as `ReplayBuffer.sample`; a share `relabelled`, spread evenly, gets achieved goals as desired.
 
         Args:
-            batch_size, generator: as there.
+            batch_size, generator: as `ReplayBuffer.sample`.
 
         Raises:
-            ConfigError: as there.
+            ConfigError: as `ReplayBuffer.sample`.
         """
         generator = self._generator if generator is None else generator
         batch = super().sample(batch_size, generator)
-        # A draw may be of several batches, one behind the other: each has its share.
+        # A sample may consist of several batches, one after the other: each has its share.
         chosen = np.flatnonzero(np.diff(np.floor(self.relabelled * np.arange(batch_size + 1) + 1e-9)))
         if len(chosen):
             self._relabel(batch, chosen, generator)
@@ -144,7 +144,7 @@ class HindsightReplayBuffer(ReplayBuffer):
 
 
 def check_each_row(name: str, values: np.ndarray, rows: int, what: str) -> None:
-    """Refuse what an environment's function gave, if that is not one value for each row.
+    """Raise an error if an environment's function did not return one value per row.
 
     Raises:
         ConfigError: names the function, the shape and the number of rows.
@@ -154,10 +154,10 @@ def check_each_row(name: str, values: np.ndarray, rows: int, what: str) -> None:
 
 
 def check_strategy(name: str, strategy: str) -> None:
-    """Refuse what is none of `STRATEGIES`.
+    """Raise an error if a strategy is not one of `STRATEGIES`.
 
     Raises:
-        ConfigError: it is not; the message calls it `name`.
+        ConfigError: the strategy is unknown; the message calls the argument `name`.
     """
     if strategy not in STRATEGIES:
         raise ConfigError(
@@ -167,24 +167,25 @@ def check_strategy(name: str, strategy: str) -> None:
 
 
 class Episodes:
-    """To which episode each row of a ring belongs, and from where to where it is stored.
+    """The episode of each row of a ring, and the first and last stored row of each episode.
 
     Args:
-        ring: whose rows are told to `note` when they can be drawn.
+        ring: ring whose rows are passed to `note` when they can be drawn.
     """
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
-        self.counts = np.zeros(ring.num_envs, np.int64)  # episodes that began, by environment
-        # By slot, the number of its episode. Each environment has its own, as many as it has rows: numbers that it uses
-        # again are of episodes that are gone.
+        self.counts = np.zeros(ring.num_envs, np.int64)  # number of episodes begun, by environment
+        # By slot, the number of its episode. Each environment has as many numbers as rows; when it uses a number again,
+        # the
+        # rows of the old episode have been overwritten.
         self.of = np.zeros(ring.slots, np.int32)
         self.first, self.last = np.zeros((2, ring.slots), np.int64)  # by episode: positions
-        self.current = np.full(ring.num_envs, -1)  # by environment: the episode that goes on, or −1
-        self.newest = np.full(ring.num_envs, -1)  # and the position of its last row
+        self.current = np.full(ring.num_envs, -1)  # by environment: number of the current episode, or −1
+        self.newest = np.full(ring.num_envs, -1)  # by environment: position of the last row
 
     def note(self, slots: np.ndarray) -> None:
-        """These rows are new."""
+        """Assign new rows to episodes."""
         ring = self.ring
         position, env = ring.positions(slots), slots % ring.num_envs
         order = np.lexsort((position, env))
@@ -201,12 +202,12 @@ class Episodes:
         number = np.where((before >= 0) & (env[before] == env), number, self.current[env])
         self.first[number[starts]] = position[starts]
         self.of[slots] = number
-        self.last[number] = position  # rows are in order of time: the last one stays
+        self.last[number] = position  # rows are in order of time: the last assignment wins
         self.current[env] = np.where(ended, -1, number)
         self.newest[env] = position
 
     def draw_goals(self, slots: np.ndarray, strategy: str, generator: np.random.Generator) -> np.ndarray:
-        """For each row the slot of one of the same episode."""
+        """For each row, the slot of a row in the same episode, whose achieved goal becomes the desired one."""
         ring, env, position = self.ring, slots % self.ring.num_envs, self.ring.positions(slots)
         last = self.last[self.of[slots]]
         if strategy == "final":

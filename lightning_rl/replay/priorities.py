@@ -1,6 +1,6 @@
-"""How the size of a TD error becomes the probability of a draw: by itself, or by its rank among all.
+"""Priorities for prioritised replay: from the size of a TD error (proportional), or from its rank.
 
-Both give the leaves of a sum tree, for rows that are new and for rows whose error has been computed anew.
+Both write the leaves of a sum tree, for new rows and for rows with a newly computed error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Proportional", "Ranked"]
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
 
-STALE = 0.25  # share of the rows whose error has changed, from which on they are sorted again
+STALE = 0.25  # share of rows with changed errors after which all are sorted again
 
 
 class Proportional:
@@ -27,7 +27,7 @@ class Proportional:
 
     Args:
         alpha: 0 makes draws uniform, 1 proportional to the error.
-        eps: what keeps rows without error in the draws, in units of it.
+        eps: added to every error, > 0, so that rows without error are drawn, too.
 
     Attributes:
         largest: |δ| + ε of the largest error ever given; at first 1.
@@ -37,60 +37,62 @@ class Proportional:
         self.alpha, self.eps, self.largest = alpha, eps, 1.0
 
     def new(self, tree: SumTree, slots: Ints) -> None:
-        """Rows whose error nobody knows get the largest one, so that each is soon seen."""
+        """Give new rows, whose errors are unknown, the largest priority, so that each is soon drawn."""
         tree.put(slots, self.largest**self.alpha)
 
     def update(self, tree: SumTree, slots: Ints, errors: Floats) -> None:
-        """Rows have these |δ|, `[N]`."""
+        """Set the priorities of rows from their |δ|, `[N]`."""
         sizes = errors + self.eps
         self.largest = max(self.largest, float(sizes.max()))
         tree.put(slots, sizes**self.alpha)
 
     def forget(self, tree: SumTree, slots: Ints) -> None:
-        """Rows are gone."""
+        """Remove rows."""
         tree.put(slots, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the leaves do not tell."""
+        """State that does not follow from the leaves."""
         return {"largest": self.largest}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state`."""
+        """Restore `state`."""
         self.largest = float(state["largest"])
 
 
 class Ranked:
-    """P(i) ∝ (1 / rank(i))^α, where rank 1 has the largest |δ|: outliers weigh no more than their place.
+    """P(i) ∝ (1 / rank(i))^α, where rank 1 has the largest |δ|: outliers have bounded weight.
 
-    Schaul et al. 2016, arXiv:1511.05952, section 3.3. Ranks are exact when rows are sorted, which happens when a
-    quarter of them has changed; in between, an error gets the rank that it would have had then, and new rows, all of
-    which share the largest error, take ranks one after the other.
+    Schaul et al. 2016, arXiv:1511.05952, section 3.3. Ranks are exact after sorting, which happens when a quarter of
+    the
+    rows has changed; in between, an error gets the rank that it would have had at the last sort, and new rows, which
+    all
+    have the largest error, take the first ranks one after the other.
 
     Args:
         alpha: 0 makes draws uniform.
-        size: slots.
+        size: number of slots.
     """
 
     def __init__(self, alpha: float, size: int) -> None:
         self.alpha = alpha
-        self.errors = np.full(size, -1.0)  # |δ| of each slot; infinite while nobody knows it, −1 where no row is
-        self.sorted = np.zeros(0)  # the errors when they were last sorted, rising
-        self.unseen = self.changed = 0  # since then: new rows, and rows of which anything changed
+        self.errors = np.full(size, -1.0)  # |δ| of each slot; infinite if unknown, −1 if empty
+        self.sorted = np.zeros(0)  # the errors at the last sort, ascending
+        self.unseen = self.changed = 0  # numbers of new rows and of changed rows since the last sort
 
     def new(self, tree: SumTree, slots: Ints) -> None:
-        """Rows whose error nobody knows come first, one behind the other."""
+        """Give new rows, whose errors are unknown, the first ranks."""
         self.errors[slots] = np.inf
         self._give_ranks(tree, slots, self.unseen + np.arange(1.0, len(slots) + 1))
         self.unseen += len(slots)
 
     def update(self, tree: SumTree, slots: Ints, errors: Floats) -> None:
-        """Rows have these |δ|, `[N]`."""
+        """Set the priorities of rows from their |δ|, `[N]`."""
         self.errors[slots] = errors
         ranks = len(self.sorted) + 1.0 - self.sorted.searchsorted(errors, side="right")
         self._give_ranks(tree, slots, ranks)
 
     def forget(self, tree: SumTree, slots: Ints) -> None:
-        """Rows are gone."""
+        """Remove rows."""
         self.errors[slots] = -1.0
         tree.put(slots, 0.0)
 
@@ -101,7 +103,7 @@ class Ranked:
             self.sort(tree)
 
     def sort(self, tree: SumTree) -> None:
-        """Give every row its true rank."""
+        """Give every row its exact rank."""
         slots = np.flatnonzero(self.errors >= 0.0)
         slots = slots[np.argsort(self.errors[slots], kind="stable")]
         self.sorted = self.errors[slots]
@@ -109,7 +111,7 @@ class Ranked:
         tree.put(slots, np.arange(len(slots), 0.0, -1.0) ** -self.alpha)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the leaves do not tell."""
+        """State that does not follow from the leaves."""
         return {
             "errors": torch.from_numpy(self.errors.copy()),
             "sorted": torch.from_numpy(self.sorted.copy()),
@@ -118,7 +120,7 @@ class Ranked:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state`."""
+        """Restore `state`."""
         self.errors[:] = state["errors"].numpy()
         self.sorted = state["sorted"].numpy().copy()
         self.unseen, self.changed = int(state["unseen"]), int(state["changed"])

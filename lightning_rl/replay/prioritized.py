@@ -1,4 +1,4 @@
-"""Prioritised replay: rows with a large TD error are drawn more often, and importance weights make up for it."""
+"""Prioritised replay: rows with a large TD error are sampled more often, and importance weights correct for it."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ __all__ = ["PrioritizedReplayBuffer"]
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
-    """A ring of transitions drawn by their TD errors. Schaul et al. 2016, arXiv:1511.05952.
+    """A ring buffer of transitions sampled by their TD errors. Schaul et al. 2016, arXiv:1511.05952.
 
-    Draws are stratified as there (appendix B.2.1): a batch of N takes one row of each N-th of the total priority, so
-    rows come in the order of their slots. New rows have the largest priority so far, or that of the TD errors in the
-    fragment's column "priorities" `[T, B]`, where workers computed them.
+    Sampling is stratified (appendix B.2.1): a batch of N takes one row from each N-th of the total priority, so rows
+    are
+    ordered by slot. New rows have the largest priority so far, or that of the TD errors in the fragment's column
+    "priorities" `[T, B]`, if workers computed them.
 
     Args:
         capacity, keywords: as `ReplayBuffer`.
-        alpha: how much errors matter, in [0, 1]; 0 draws uniformly.
-        beta: how much of the bias the importance weights take back, in [0, 1]; a schedule over environment steps.
+        alpha: exponent of the priorities, in [0, 1]; 0 samples uniformly.
+        beta: exponent of the importance weights, in [0, 1]; 1 corrects the bias fully; a schedule over environment
+            steps.
         eps: added to every |δ|, > 0, so that rows without error are drawn, too.
-        ranked: draw by 1 / rank of the error instead of by its size.
+        ranked: sample by 1 / rank of the error instead of by its size.
 
     Attributes:
-        env_steps: environment steps so far, which `beta` follows; `None`: the rows that were ever added here.
+        env_steps: environment steps so far, the input of `beta`'s schedule; `None`: the number of rows ever added.
 
     Raises:
         ConfigError: a number is out of range.
@@ -60,16 +62,16 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self.late_updates = 0
         self._tree: SumTree | None = None
         self._priorities: Proportional | Ranked = Proportional(alpha, eps)
-        self._drawn: tuple[Any, ...] = (None, None, None)  # batch_indexes, slots and heads of the latest draw
+        self._drawn: tuple[Any, ...] = (None, None, None)  # batch_indexes, slots and heads of the last sample
 
     # -- priorities ---------------------------------------------------------------------------------------------------
     def update_priorities(self, batch_indexes: Tensor | np.ndarray, td_errors: Tensor | np.ndarray) -> int:
-        """The rows drawn as `batch_indexes [N]` have `td_errors [N]`, whose sign does not matter.
+        """Set the priorities of the rows `batch_indexes [N]` from their `td_errors [N]`, whose sign is ignored.
 
-        Where a row comes twice, its last error counts. Rows overwritten since they were drawn are passed over.
+        If a row occurs twice, its last error counts. Rows that were overwritten since they were sampled are skipped.
 
         Returns:
-            How many were.
+            Number of skipped rows.
 
         Raises:
             NonFiniteError: an error is NaN or infinite; no priority has changed then.
@@ -82,11 +84,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             )
         if not len(errors):
             return 0
-        if not errors.max() < np.inf:  # nor is a NaN
+        if not errors.max() < np.inf:  # false for NaN, too
             check_errors(errors, "TD error")
         indexes, slots, heads = self._drawn
         late = 0
-        if batch_indexes is not indexes or heads is not self._ring().heads:  # as they are in a plain training loop
+        # In a plain training loop these are the rows of the last sample.
+        if batch_indexes is not indexes or heads is not self._ring().heads:
             slots, current = self._ring().locate(to_numpy(batch_indexes))
             late = len(slots) - int(np.count_nonzero(current))
             slots, errors = slots[current], errors[current]
@@ -97,7 +100,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     @property
     def tree(self) -> SumTree:
-        """The priorities of all slots, 0 where no row can be drawn."""
+        """The priorities of all slots; 0 for slots that cannot be drawn."""
         if self._tree is None:
             self._tree = SumTree(self.slots)
             if self.ranked:
@@ -105,7 +108,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return self._tree
 
     def stats(self) -> dict[str, float]:
-        """Those of the ring; the sum of all priorities; updates that came too late for their row."""
+        """Numbers of the ring, the sum of all priorities, and the number of updates of overwritten rows."""
         total = 0.0 if self._tree is None else self._tree.total
         return {**super().stats(), "total_priority": total, "late_updates": float(self.late_updates)}
 
@@ -115,15 +118,16 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Raises:
             ConfigError: as `ReplayBuffer.add`.
-            NonFiniteError, ValueError: a priority that a worker computed is NaN, infinite or negative; nothing of the
-                fragment is stored then.
+            NonFiniteError, ValueError: a priority computed by a worker is NaN, infinite or negative; nothing of the
+                fragment
+                is stored then.
         """
         if "priorities" in fragment:
             check_errors(to_numpy(fragment["priorities"])[to_numpy(fragment.valid)], "priority of a new row")
         super().add(fragment)
 
     def sample(self, batch_size: int, generator: np.random.Generator | None = None) -> SampleBatch:
-        """As `ReplayBuffer.sample`, but by priority; and "weights", the importance of each row, at most 1."""
+        """Sample rows by priority, otherwise as `ReplayBuffer.sample`; adds "weights", importance weights ≤ 1."""
         batch = super().sample(batch_size, generator)
         self._drawn = batch.batch_indexes, self._drawn[1], self._ring().heads
         return batch
@@ -140,9 +144,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._priorities.forget(self.tree, slots)
 
     def _draw(self, batch_size: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray | None]:
-        """Slots, rising, and wᵢ = (N·P(i))^−β divided by the largest one of the batch, so that none is above 1.
+        """Slots in ascending order, and wᵢ = (N·P(i))^−β divided by the largest of the batch, so that all are ≤ 1.
 
-        With the smallest priority p of the batch that is (pᵢ / p)^−β: N and the total cancel out.
+        This equals (pᵢ / p)^−β with the smallest priority p of the batch: N and the total cancel.
         """
         tree = self.tree
         masses = generator.random(batch_size)
@@ -156,17 +160,17 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     # -- saving -------------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
-        """That of the ring, and the priorities."""
+        """The state of the ring, and the priorities."""
         kind = {"alpha": self.alpha, "ranked": self.ranked}
         tree = None if self._tree is None else self._tree.state_dict()
         numbers = {"late_updates": self.late_updates, **kind, "tree": tree, **self._priorities.state_dict()}
         return {**super().state_dict(), "priorities": numbers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state`: the same draws of the same rows.
+        """Restore `state`: later samples equal those of the saved buffer.
 
         Raises:
-            CheckpointError: it is of another buffer, or of one without priorities or with others; names both.
+            CheckpointError: the state is from another kind of buffer, or has no priorities or other ones; names both.
         """
         if "priorities" not in state:
             raise CheckpointError(
@@ -187,16 +191,16 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
 
 def to_numpy(values: Tensor | np.ndarray) -> np.ndarray:
-    """As numpy, wherever the tensor is."""
+    """A tensor of any device as a numpy array."""
     return values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)
 
 
 def check_errors(errors: np.ndarray, name: str) -> None:
-    """Refuse errors that are not finite.
+    """Raise an error for errors that are not finite.
 
     Raises:
         NonFiniteError: names the first one.
-        ValueError: one is negative where only sizes make sense.
+        ValueError: one is negative.
     """
     if not len(errors) or (errors.min() >= 0.0 and errors.max() < np.inf):  # a NaN passes neither
         return

@@ -1,4 +1,4 @@
-"""A uniform sample of everything that ever happened, instead of the newest of it."""
+"""Reservoir sampling: a uniform sample of all transitions ever added, instead of the newest ones."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from lightning_rl.seeding import derive_seed
 
 __all__ = ["ReservoirReplayBuffer"]
 
-STAGE = 64  # rows of an environment that pass through the ring at once
+STAGE = 64  # rows per environment in the ring
 
 
 class ReservoirReplayBuffer(ReplayBuffer):
-    """Keeps each transition that ever came with the same probability. Vitter 1985, doi:10.1145/3147.3165, algorithm R.
+    """Keeps each transition ever added with the same probability. Vitter 1985, doi:10.1145/3147.3165, algorithm R.
 
-    Rows pass through a short ring, where their n-step return is completed, and are kept one by one. What comes after a
-    kept row is soon gone, so its next observation is kept with it: an observation costs twice what a ring's does, and
-    stacked images are kept whole. What is kept depends on `seed` and on the order of the rows, on nothing else.
+    Rows pass through a short ring, where their n-step return is completed, and are then kept one by one. The row after
+    a
+    kept row is soon overwritten, so its observation is stored too: an observation costs twice the memory of a ring's,
+        and
+    stacked images are stored whole. The rows that are kept depend only on `seed` and on the order of rows.
 
-    "batch_indexes" number the rows as they came.
+    "batch_indexes" are the rows' numbers in the order in which they were added.
 
     Args:
         capacity: rows.
@@ -42,26 +44,26 @@ class ReservoirReplayBuffer(ReplayBuffer):
     def __init__(self, capacity: int, *, storage: str = "memory", seed: int = 0, **keywords: Any) -> None:
         super().__init__(capacity, seed=seed, **{**keywords, "obs_frames": 0})
         self.seed = seed
-        self.seen = 0  # rows that came to be kept or not
+        self.seen = 0  # number of rows offered so far
         self._kept: Columns | None = None
-        self._numbers = np.zeros(capacity, np.int64)  # of the kept rows
+        self._numbers = np.zeros(capacity, np.int64)  # numbers of the kept rows
         self._waiting = np.zeros(0, np.int64)  # slots of the ring whose n-step return may grow
         self._allocate_kept = Allocator(storage)
 
     def __len__(self) -> int:
-        """Rows that are kept."""
+        """Number of kept rows."""
         return min(self.seen, self.capacity)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the kept rows and of the ring that they come through."""
+        """Bytes of the kept rows and of the ring."""
         return super().nbytes + self._numbers.nbytes + (0 if self._kept is None else self._kept.nbytes)
 
     def rows(self, indexes: Tensor | np.ndarray) -> SampleBatch:
-        """What `sample` gives, of the rows named by "batch_indexes" of earlier draws.
+        """The same as `sample`, for rows with given "batch_indexes" of earlier samples.
 
         Raises:
-            ValueError: one of them is kept no longer.
+            ValueError: a row was replaced since.
         """
         wanted = np.asarray(indexes)
         order = np.argsort(self._numbers[: len(self)])
@@ -88,7 +90,7 @@ class ReservoirReplayBuffer(ReplayBuffer):
             self._keep(leaves_of(batch, [name for name in batch if name != "batch_indexes"]), len(complete))
 
     def _keep(self, leaves: Mapping[tuple[str, ...], np.ndarray], count: int) -> None:
-        """Row number i finds a place while there is room, and later with probability capacity / (i + 1)."""
+        """Keep a row while there is room, and row number i with probability capacity / (i + 1) after that."""
         if self._kept is None:
             layouts = [Layout(path, leaf.shape[1:], leaf.dtype.name) for path, leaf in leaves.items()]
             self._kept = Columns(layouts, self.capacity, 1, self._allocate_kept)
@@ -114,7 +116,7 @@ class ReservoirReplayBuffer(ReplayBuffer):
 
     # -- saving -------------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
-        """That of the ring, and the kept rows; the tensors are the buffer's own memory."""
+        """The state of the ring, and the kept rows; tensors share the buffer's memory."""
         kept = []
         for path, column in self._kept.leaves.items() if self._kept is not None else ():
             rows = torch.from_numpy(column.array[: len(self)])
@@ -123,7 +125,7 @@ class ReservoirReplayBuffer(ReplayBuffer):
         return {**super().state_dict(), "reservoir": {**numbers, "waiting": torch.from_numpy(self._waiting)}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state`: the same draws, and the same rows kept from now on.
+        """Restore `state`: later samples and later decisions to keep rows equal those of the saved buffer.
 
         Raises:
             CheckpointError: as `ReplayBuffer`.

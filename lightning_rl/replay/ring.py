@@ -1,9 +1,9 @@
-"""A ring of environment steps: where the rows of a fragment go, and which of them can be drawn.
+"""A ring of environment steps: assigns slots to the rows of fragments, and tracks which slots can be drawn.
 
-Each environment has a ring of its own, `R` slots long; slot `r·B + b` is row `r` of environment `b`. What comes in is
-written down in one form, whatever the autoreset mode and the length of fragments were: the steps one after the other,
-and behind a step that no other follows a slot with only the observation after it. So the next observation of every
-step is in the next slot of its environment, and is stored once.
+Each environment has a ring of its own, `R` slots long; slot `r·B + b` is row `r` of environment `b`. The stored form
+does not depend on the autoreset mode or the length of fragments: steps follow one another, and after a step without a
+successor there is a slot with only the observation after it. So the next observation of every step is in the next slot
+of its environment, and is stored once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from lightning_rl.sample_batch import STEP_INPUTS
 __all__ = ["ENDED", "MASKED", "ROW", "SAMPLEABLE", "TERMINATED", "TRUNCATED", "Ring"]
 
 TERMINATED, TRUNCATED, MASKED, ROW, SAMPLEABLE = 1, 2, 4, 8, 128
-"""Flags of a slot: how its step ended; whether its action mask is known; whether it is a step at all; whether it can
-be drawn, which is a step of which all that its learning target reads is stored."""
+"""Flags of a slot: how its step ended; whether its action mask is known; whether it holds a step; whether it can be
+drawn, which means that its step's learning target can be computed from stored rows."""
 ENDED = TERMINATED | TRUNCATED
 NONE = np.empty(0, np.int64)
 
@@ -31,17 +31,19 @@ class Ring:
     """The stored steps of `B` environments.
 
     Args:
-        columns: what is stored of each; "obs" is one of them.
-        length: slots an environment, `R`.
+        columns: columns to store, "obs" among them.
+        length: slots per environment, `R`.
 
     Attributes:
         flags: uint8 `[R · B]`.
-        heads: int64 `[B]`, how many slots each environment has ever filled, less one: the position of its newest
-            observation, which belongs to no step yet. Modulo `R` it is a row.
-        due: int64 `[B]`, the `t` of the step that would continue the newest one; −1 after an episode's end, −2 where
-            nothing does (`mark_discontinuity`).
-        rows: how many slots can be drawn.
-        limit: these are among so many first slots.
+        heads: int64 `[B]`, position of each environment's newest observation, which belongs to no step yet: the number
+            of
+            slots filled so far, less one. Modulo `R` it is a row.
+        due: int64 `[B]`, the `t` of the step that would continue the newest one; −1 after an episode's end, −2 if no
+            step
+            continues it (`mark_discontinuity`).
+        rows: number of slots that can be drawn.
+        limit: bound on the indices of slots that can be drawn.
     """
 
     def __init__(self, columns: Columns, length: int) -> None:
@@ -54,9 +56,10 @@ class Ring:
         self._envs = np.arange(self.num_envs)
         self.move_heads(self.heads)
 
-    # -- where things are ---------------------------------------------------------------------------------------------
+    # -- positions and slots
+    # ---------------------------------------------------------------------------------------------
     def slot(self, position: np.ndarray, env: np.ndarray) -> np.ndarray:
-        """The slots of positions in environments."""
+        """The slots of positions in their environments."""
         return position % self.length * self.num_envs + env
 
     def after(self, slots: np.ndarray, steps: Any = 1) -> np.ndarray:
@@ -67,16 +70,16 @@ class Ring:
         """Set the positions of the newest observations."""
         self.heads = heads
         lap = heads // self.length
-        self._newest = self.slot(heads, self._envs)  # slots up to here are of the current lap, the others of the last
+        self._newest = self.slot(heads, self._envs)  # slots after it were written in the lap before
         self._lap = lap * self.slots
         newest = int(heads.max())
         self.limit = min(self.slots, (newest + 1) * self.num_envs)
-        # Names of rows of which every environment holds its own: names are position · B + environment.
+        # Oldest ids that every environment still holds; an id is position · B + environment.
         oldest = newest + 1 + self.history - self.length
         self._stored_everywhere = oldest * self.num_envs, (int(heads.min()) + 1) * self.num_envs
 
     def ids(self, slots: np.ndarray) -> np.ndarray:
-        """Names of the rows now in `slots`: lap · slots + slot, so no two rows ever have the same."""
+        """Unique ids of the rows now in `slots`: lap · slots + slot."""
         if self.num_envs == 1:
             newest, lap = int(self._newest[0]), int(self._lap[0])
             return slots + np.where(slots > newest, lap - self.slots, lap)
@@ -84,25 +87,25 @@ class Ring:
         return slots + self._lap[env] - self.slots * (slots > self._newest[env])
 
     def positions(self, slots: np.ndarray) -> np.ndarray:
-        """The positions of the rows now in `slots`, counted in their environments."""
+        """The positions of the rows now in `slots`, counted per environment."""
         return self.ids(slots) // self.num_envs
 
     def locate(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The slots of rows, and whether each still holds its row (bool)."""
+        """The slots of rows with these ids, and whether each still holds its row (bool)."""
         slots = ids % self.slots
         low, high = self._stored_everywhere
         if len(ids) and ids.min() >= low and ids.max() < high and self.flags.take(slots).min() >= SAMPLEABLE:
-            return slots, np.ones(len(ids), bool)  # as nearly always, at half the price
+            return slots, np.ones(len(ids), bool)  # the usual case, at half the cost
         return slots, (self.flags[slots] >= SAMPLEABLE) & (self.ids(slots) == ids)
 
     # -- adding -------------------------------------------------------------------------------------------------------
     def mark_discontinuity(self) -> None:
-        """What comes next continues nothing, even if it looks as if it did."""
+        """Declare that the next fragment does not continue the stored steps, even if its observations look like it."""
         self.due[:] = -2
 
     @property
     def longest(self) -> int:
-        """Steps that can be added at once: they fill no slot twice, and leave the newest half of what is stored."""
+        """Number of steps that can be added at once without filling a slot twice or dropping the newest half."""
         return max(1, self.length // (2 + 2 * self.history) - 1)
 
     def add(self, steps: FragmentArrays) -> tuple[np.ndarray, np.ndarray]:
@@ -112,7 +115,7 @@ class Ring:
             The slots that can no longer be drawn, and those that can be from now on.
 
         Raises:
-            ConfigError: images were taken for stacked frames and are none, or there is no room for whole ones.
+            ConfigError: images were assumed to be frame stacks and are not, and whole ones do not fit.
         """
         count, num_envs = steps.valid.shape
         same = self._same_obs(steps)
@@ -131,20 +134,20 @@ class Ring:
         rows = np.zeros((num_envs, count + 1), bool)
         rows[:, :-1] = steps.valid.T
         kept = rows.copy()
-        kept[:, 1:] |= rows[:, :-1]  # the observation after a step is kept, be it a step or not
+        kept[:, 1:] |= rows[:, :-1]  # the observation after a step is kept, whether it starts a step or not
         found = np.flatnonzero(kept)
         env, step = np.divmod(found, count + 1)
         position, moved = self._place(steps, env, step, goes_on, follows)
         slots, is_row = self.slot(position, env), rows.ravel()[found]
         heads = self.heads.copy()
-        heads[env] = position  # entries come in order of time: the last one stays
+        heads[env] = position  # entries are in order of time: the last assignment wins
         vanished = self._evict(heads)
         self._write(steps, slots, step * num_envs + env, is_row, moved)
         self.move_heads(heads)
         return vanished, self._now_sampleable(slots[is_row], waiting)
 
     def _add_block(self, steps: FragmentArrays, start: int) -> tuple[np.ndarray, np.ndarray]:
-        """`add` where all environments go on in step, from row `start`: slots are whole stretches of memory."""
+        """`add` for environments that all continue in step, from row `start`: slots are contiguous memory."""
         count, num_envs = steps.valid.shape
         heads, first = self.heads + count, (start + 1 + self.history) % self.length
         if first + count > self.length:
@@ -166,7 +169,7 @@ class Ring:
         return vanished, np.arange(rows.start, rows.stop)
 
     def _follows(self, steps: FragmentArrays) -> dict[Path, np.ndarray]:
-        """For stacked images: whether the stack after each row is that of the row, moved on; bool `[T, B]`."""
+        """For stacked images: whether the next row's stack is this row's, shifted by one frame; bool `[T, B]`."""
         found: dict[Path, np.ndarray] = {}
         for path, frames in self.columns.frames.items():
             obs = steps.leaves[path]
@@ -185,7 +188,7 @@ class Ring:
         return found
 
     def _same_obs(self, steps: FragmentArrays) -> np.ndarray:
-        """Whether each environment's first observation is its newest stored one; bool `[B]`."""
+        """Whether each environment's first observation equals its newest stored one; bool `[B]`."""
         same = self.heads >= 0
         if same.any():
             for path, column in self.columns.leaves.items():
@@ -202,7 +205,7 @@ class Ring:
         goes_on: np.ndarray,
         follows: dict[Path, np.ndarray],
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The position of each entry, and whether its older frames are not in the slots before it."""
+        """The position of each entry, and whether its older frames are missing in the slots before it."""
         first = np.ones(len(env), bool)
         first[1:] = env[1:] != env[:-1]
         firsts = env[first]
@@ -216,13 +219,13 @@ class Ring:
             moved |= ~linked
         moved[first] &= ~goes_on[firsts]
         advance = 1 + moved * self.history
-        advance[first] -= goes_on[firsts]  # its observation is already there
+        advance[first] -= goes_on[firsts]  # its observation is stored already
         total = np.cumsum(advance)
         elsewhere = (total - advance)[first]
         return self.heads[env] + total - elsewhere[np.cumsum(first) - 1], moved
 
     def _take_late_masks(self, steps: FragmentArrays, same: np.ndarray) -> np.ndarray:
-        """Masks of final observations that come with the reset row; returns the newest steps, which wait for masks."""
+        """Store masks of final observations that come with the reset row; returns the newest steps, still without."""
         late = same & ~steps.valid[0] & (self.due == -1)
         masks = steps.leaves["action_mask",][0][late]
         self.columns.array("action_mask")[self._newest[late]] = masks
@@ -230,7 +233,7 @@ class Ring:
         return self.slot(self.heads - 1, self._envs)[self.heads > 0]
 
     def _evict(self, heads: np.ndarray) -> np.ndarray:
-        """Make room up to new heads; returns the slots that could be drawn and now cannot."""
+        """Make room up to new heads; returns the slots that can no longer be drawn."""
         first = np.maximum(self.heads + 1 + self.history - self.length, 0)
         count = np.maximum(heads + 1 + self.history - self.length - first, 0)
         env = np.repeat(self._envs, count)
@@ -244,7 +247,7 @@ class Ring:
     def _write(
         self, steps: FragmentArrays, slots: np.ndarray, source: np.ndarray, is_row: np.ndarray, moved: np.ndarray
     ) -> None:
-        """Put entry `source[i]` (row · B + environment) of the fragment into `slots[i]`."""
+        """Write entry `source[i]` (row · B + environment) of the fragment to `slots[i]`."""
         row_slots, rows, inside = slots[is_row], source[is_row], source < steps.valid.size
         ends = _ends(steps)
         self.flags[row_slots] = ends.ravel()[rows] | ROW
@@ -254,7 +257,7 @@ class Ring:
                 column.write(slots, values, source)
                 if isinstance(column, FramesColumn):
                     column.write_history(slots[moved], values, source[moved])
-            elif path[0] == "action_mask":  # known of final observations too, from the row that resets
+            elif path[0] == "action_mask":  # masks of final observations come with the reset row
                 column.write(slots[inside], values, source[inside])
                 self.flags[slots[inside]] |= MASKED * _any(values[source[inside]])
             else:
@@ -264,7 +267,7 @@ class Ring:
             self.due[rows % self.num_envs] = after[rows]
 
     def _now_sampleable(self, rows: np.ndarray, waiting: np.ndarray | None) -> np.ndarray:
-        """Mark the slots that can be drawn from now on: among new rows, and rows that waited for the next mask."""
+        """Mark the slots that can be drawn from now on: new rows, and rows that waited for the next mask."""
         if waiting is not None:
             rows = np.union1d(rows, waiting)
             flags, after = self.flags[rows], self.flags[self.after(rows)]
@@ -281,5 +284,5 @@ def _ends(steps: FragmentArrays) -> np.ndarray:
 
 
 def _any(masks: np.ndarray) -> np.ndarray:
-    """Whether each mask allows anything, which is what tells a mask from the zeros of a row that has none; uint8."""
+    """Whether each mask allows any action, which distinguishes it from the zeros of a row without a mask; uint8."""
     return np.asarray(masks.any(tuple(range(1, masks.ndim))), np.uint8)

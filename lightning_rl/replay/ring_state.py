@@ -1,4 +1,4 @@
-"""Makes rings: for a first fragment, or out of a checkpoint; and says how a ring and what comes to it differ."""
+"""Creates rings for a first fragment or from a checkpoint, and compares a ring with new fragments."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def ring_for(steps: FragmentArrays, capacity: int, allocate: Allocator, obs_fram
     Args:
         steps: the first fragment.
         capacity: rows, over all environments.
-        allocate: makes the arrays.
+        allocate: creates the arrays.
         obs_frames: frames in a stacked image, "auto" or 0; see `ReplayBuffer`.
 
     Raises:
-        ConfigError: the images are no stacks of that many frames, or there is no room for the rows.
+        ConfigError: the images are no stacks of that many frames, or the rows do not fit.
     """
     layouts = []
     for path, leaf in steps.leaves.items():
@@ -40,7 +40,7 @@ def ring_for(steps: FragmentArrays, capacity: int, allocate: Allocator, obs_fram
             f"{', '.join(str(layout) for layout in layouts if layout.path[0] == 'obs')}; set obs_frames=0"
         )
     rows = -(-capacity // steps.num_envs)
-    # One slot for the newest observation; the history twice: the oldest rows lose theirs, a new episode brings its own.
+    # One slot for the newest observation; twice the history: the oldest rows lose theirs, a new episode adds its own.
     length = max(rows, history + 1) + 1 + history
     ring = Ring(Columns(layouts, length, steps.num_envs, allocate), length)
     for frames in ring.columns.frames.values():
@@ -49,7 +49,7 @@ def ring_for(steps: FragmentArrays, capacity: int, allocate: Allocator, obs_fram
 
 
 def check_same(ring: Ring, steps: FragmentArrays) -> None:
-    """Refuse a fragment that does not fit.
+    """Raise an error for a fragment that does not fit the ring.
 
     Raises:
         ConfigError: it has other environments, columns, shapes or types than the ring.
@@ -70,7 +70,7 @@ def check_same(ring: Ring, steps: FragmentArrays) -> None:
 
 
 def ring_state(ring: Ring) -> dict[str, Any]:
-    """A ring as plain containers and tensors, without slots that were never filled; the memory is the ring's own."""
+    """A ring as plain containers and tensors, without slots that were never filled; tensors share the ring's memory."""
     columns = []
     for layout, column in zip(ring.columns.layouts(), ring.columns.leaves.values(), strict=True):
         stack = None if layout.stack is None else [layout.stack.frames, layout.stack.last]
@@ -96,16 +96,16 @@ def ring_state(ring: Ring) -> dict[str, Any]:
 
 
 def restore_ring(state: Mapping[str, Any], allocate: Allocator, present: Ring | None) -> Ring:
-    """The ring of `ring_state`.
+    """Restore a ring from `ring_state`.
 
     Args:
-        state: of a ring.
-        allocate: makes the arrays.
-        present: the ring that it replaces, if there is one already.
+        state: state of a ring.
+        allocate: creates the arrays.
+        present: the ring to replace, or `None`.
 
     Raises:
-        CheckpointError: `present` holds other columns, or rows of other environments.
-        ConfigError: there is no room for the rows.
+        CheckpointError: `present` has other columns, or another number of environments.
+        ConfigError: the rows do not fit.
     """
     layouts = [_layout(column) for column in state["columns"]]
     if present is not None:

@@ -1,4 +1,4 @@
-"""Replay of sequences, for models with state: stretches of episodes, with the state that was recorded before each."""
+"""Replay of sequences for models with state: parts of episodes, with the recurrent state recorded before each."""
 
 from __future__ import annotations
 
@@ -21,28 +21,32 @@ SEQUENCE_COLUMNS = (*REPLAY_COLUMNS, "state_in", "prev_actions", "prev_rewards",
 
 
 class SequenceReplayBuffer(ReplayBuffer):
-    """Draws sequences of an episode's rows. Kapturowski et al. 2019 (R2D2, openreview.net/forum?id=r1lyTjAqYX).
+    """Samples sequences of rows of an episode. Kapturowski et al. 2019 (R2D2, openreview.net/forum?id=r1lyTjAqYX).
 
-    A sequence trains the rows from step k·`stride` of an episode on, `length` of them or as many as are left; before
-    them it has up to `burn_in` rows of the same episode, from which a model only takes its state. So with `stride` =
-    `length` every row is trained in exactly one sequence. A sequence can be drawn once it is complete.
+    A sequence starts at step k·`stride` of an episode and trains `length` rows, or as many as are left; before them it
+    has
+    up to `burn_in` rows of the same episode, which only compute the model's state. So with `stride` = `length` every
+    row
+    is trained in exactly one sequence. A sequence can be drawn once it is complete.
 
     A batch of S sequences has flat rows `[N, …]`, one sequence after the other, without padding (`sample_batch.py`):
-    what `ReplayBuffer.sample` gives, but "next_obs" (and "next_prev_actions", …) of the very next step, and n-step
-    sums that end with their sequence; and besides
+    with the columns of `ReplayBuffer.sample`, but "next_obs" (and "next_prev_actions", …) one step later, and n-step
+    sums
+    that end with their sequence. Further columns are
 
-    - "seq_lens" int64 `[S]`; "state_in" `[S, …]` before each first row, "next_state_in" before each second one, where
+    - "seq_lens" int64 `[S]`; "state_in" `[S, …]` before each first row, "next_state_in" before each second one, if
       states are recorded;
     - "burn_in" bool `[N]`, the rows that are not trained;
-    - "bootstrap_rows" int64 `[N]`: in which row of the batch the last reward of the sum is, so the value of that row's
-      "next_obs" stands for the rest;
-    - "batch_indexes" `[S]`, which name sequences.
+    - "bootstrap_rows" int64 `[N]`: the row of the batch with the last reward of each sum; the value of its "next_obs"
+    is
+      the bootstrap value;
+    - "batch_indexes" `[S]`, ids of the sequences.
 
     Args:
         capacity: rows.
-        burn_in: rows before those that are trained, ≥ 0.
-        length: rows that are trained, ≥ 1.
-        stride: steps between the starts of sequences, in 1 … `length`; `None`: `length`. R2D2 takes half of it.
+        burn_in: number of rows before the trained ones, ≥ 0.
+        length: number of trained rows, ≥ 1.
+        stride: steps between the starts of sequences, in 1 … `length`; `None`: `length`. R2D2 uses half of it.
         columns, keywords: as `ReplayBuffer`; fragments need "t".
 
     Raises:
@@ -67,10 +71,10 @@ class SequenceReplayBuffer(ReplayBuffer):
             raise ConfigError(f"stride={stride} between sequences of length={length}; expected 1 … length")
         self._starts = np.zeros(0, np.uint8)  # by slot, whether a complete sequence starts here
         self._count = 0
-        self._growing = np.zeros(0, np.int64)  # slots where sequences start that may grow
+        self._growing = np.zeros(0, np.int64)  # first slots of sequences that may still grow
 
     def __len__(self) -> int:
-        """Sequences that can be drawn."""
+        """Number of sequences that can be sampled."""
         return self._count
 
     def _drawable_changes(self, vanished: np.ndarray, appeared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +87,7 @@ class SequenceReplayBuffer(ReplayBuffer):
         self._starts[gone] = 0
         starting = appeared[ring.columns.array("t")[appeared] % self.stride == 0]
         growing = self._growing[~np.isin(self._growing, vanished)]
-        growing = np.sort(np.concatenate((growing, starting)))  # the order in which they are found after a restart
+        growing = np.sort(np.concatenate((growing, starting)))  # the same order as after a restart
         complete = run_lengths(ring, growing, self.length)[1]
         self._growing, come = growing[~complete], growing[complete]
         self._starts[come] = 1
@@ -94,7 +98,7 @@ class SequenceReplayBuffer(ReplayBuffer):
         return self._starts[: self._ring().limit], 1, self._count
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state`; which sequences are complete is found anew.
+        """Restore `state`; complete sequences are found again from the rows.
 
         Raises:
             CheckpointError: as `ReplayBuffer`.
@@ -144,9 +148,9 @@ class SequenceReplayBuffer(ReplayBuffer):
 
 
 class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuffer):
-    """Sequences drawn by their TD errors: `update_priorities` takes one number a sequence.
+    """Sequences sampled by their TD errors: `update_priorities` takes one number per sequence.
 
-    R2D2 gives η·max |δ| + (1 − η)·mean |δ| over the trained rows, η = 0.9.
+    R2D2 uses η·max |δ| + (1 − η)·mean |δ| over the trained rows, η = 0.9.
 
     Args:
         capacity, keywords: of `SequenceReplayBuffer` and of `PrioritizedReplayBuffer`.
@@ -154,7 +158,8 @@ class PrioritizedSequenceReplayBuffer(SequenceReplayBuffer, PrioritizedReplayBuf
 
 
 def rows_before(ring: Ring, slots: np.ndarray, most: int) -> np.ndarray:
-    """How many rows of the same episode are stored before each row, up to `most`; int `[N]`."""
+    """Number of rows of the same episode stored before each row, up to `most`; int `[N]`."""
     before = slots[:, None] - np.arange(1, most + 1) * ring.num_envs
-    inside = ring.flags.take(before, mode="wrap") >= SAMPLEABLE  # behind an end or a cut is a slot that is no row
+    # After an end or a discontinuity comes a slot without a step.
+    inside = ring.flags.take(before, mode="wrap") >= SAMPLEABLE
     return np.logical_and.accumulate(inside, axis=1).sum(1)

@@ -1,4 +1,4 @@
-"""Which sizes of a replay buffer and of what is drawn from it work together."""
+"""Checks that the sizes of a replay buffer and of the samples from it work together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["check_replay_sizes", "check_sequence_sizes"]
 
 
 def check_replay_sizes(capacity: int, batch_size: int, learning_starts: int, n_step: int) -> None:
-    """Refuse sizes that cannot work together.
+    """Raise an error for sizes that cannot work together.
 
     Raises:
         ConfigError: names both.
@@ -29,12 +29,12 @@ def check_replay_sizes(capacity: int, batch_size: int, learning_starts: int, n_s
 def check_sequence_sizes(
     capacity: int, batch_size: int, *, length: int, stride: int | None = None, burn_in: int = 0
 ) -> None:
-    """Refuse a buffer in which a batch of sequences finds no room.
+    """Raise an error for a buffer that is too small for a batch of sequences.
 
     Args:
         capacity: rows of one buffer.
-        batch_size: sequences that are drawn from it.
-        length, stride, burn_in: of `SequenceReplayBuffer`; rows of burn-in are those of other sequences.
+        batch_size: number of sequences per sample.
+        length, stride, burn_in: of `SequenceReplayBuffer`; burn-in rows belong to other sequences, too.
 
     Raises:
         ConfigError: names what to raise.

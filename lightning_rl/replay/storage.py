@@ -1,7 +1,8 @@
-"""Where a buffer's columns live: in memory, or in files of a directory that the operating system pages in and out.
+"""Allocates a buffer's columns in memory, or in files of a directory that the operating system pages in and out.
 
-Also the arithmetic of it: what a buffer will cost is known from the spaces, and refused before training starts rather
-than by the kernel hours later.
+Also estimates what a buffer needs from the spaces, so that a buffer that cannot fit is refused before training instead
+of
+being killed hours later.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ __all__ = ["Allocate", "Allocator", "available_bytes", "check_fits_memory", "est
 Allocate = Callable[[tuple[int, ...], Any], np.ndarray]
 """`allocate(shape, dtype)` → an array of zeros."""
 
-ROW_BYTES = 4 + 1  # the reward, and the flags of the slot
+ROW_BYTES = 4 + 1  # bytes of the reward, and of the slot's flags
 MOST_FRAMES = 16  # an image of more channels is no stack of frames
 MARGIN = 0.9  # share of the available memory that a buffer may take
-SMALL = 2**20  # bytes that are not worth asking for
+SMALL = 2**20  # bytes that are not worth a check
 
 
 class Allocator:
-    """Makes a ring's arrays, of zeros, in the memory or on a disk.
+    """Creates arrays of zeros for a ring, in memory or on a disk.
 
-    The files have no name, so they disappear with the process and two buffers never meet in one directory.
+    The files have no name, so they disappear with the process, and two buffers cannot collide in one directory.
 
     Args:
-        storage: "memory", or the directory whose disk holds them.
-        capacity: rows of all buffers, for the advice where there is not enough room.
-        parts: buffers as large as this one, which share the room.
+        storage: "memory", or the directory of the files.
+        capacity: rows of all buffers, for the message if they do not fit.
+        parts: number of buffers of this size that share the memory or disk.
     """
 
     def __init__(self, storage: str, capacity: int | None = None, parts: int = 1) -> None:
         self.storage, self.capacity, self.parts = storage, capacity, parts
 
     def check(self, needed: int) -> None:
-        """Refuse arrays of so many bytes where there is no room for them.
+        """Raise an error if there is no room for arrays of so many bytes.
 
-        The memory has to be asked before: it is promised when an array is made, and not there when it is filled.
+        Memory has to be checked before: the system grants an array at its creation, and fails when it is filled.
 
         Raises:
             ConfigError: as `check_fits_memory`.
@@ -58,10 +59,10 @@ class Allocator:
             check_fits_memory(needed * self.parts, self.storage, self.capacity)
 
     def __call__(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """An array.
+        """Create an array of zeros.
 
         Raises:
-            ConfigError: the disk has not enough room, or no file can be made in the directory.
+            ConfigError: the disk is too small, or the directory does not allow files.
         """
         if self.storage == "memory":
             return np.zeros(shape, dtype)
@@ -70,15 +71,15 @@ class Allocator:
             directory.mkdir(parents=True, exist_ok=True)
         self.check(math.prod(shape) * np.dtype(dtype).itemsize)
         with _usable(directory), tempfile.TemporaryFile(dir=directory) as file:
-            # A plain array over the map: the memmap class costs microseconds at every index.
+            # A plain array over the map: the memmap class adds microseconds to every index operation.
             return np.asarray(np.memmap(file, dtype, "w+", shape=shape)).view(np.ndarray)
 
 
 def available_bytes(storage: str = "memory") -> int:
-    """Bytes that are free: of memory (within the limit of a container), or on the disk of a directory.
+    """Free bytes of memory (within the limit of a container), or on the disk of a directory.
 
     Raises:
-        ConfigError: there can be no such directory.
+        ConfigError: the directory cannot exist.
     """
     if storage != "memory":
         directory = Path(storage)
@@ -101,14 +102,14 @@ def estimated_bytes(
     obs_frames: int | str = "auto",
     extra_row_bytes: int = 0,
 ) -> int:
-    """What a `ReplayBuffer` will hold when it is full, in bytes.
+    """Estimated size of a full `ReplayBuffer`, in bytes.
 
     Args:
         obs_space, action_space: of one environment.
         capacity: rows.
-        num_envs: environments that the rows come from; each has a few slots more.
+        num_envs: number of environments; each needs a few extra slots.
         obs_frames: as `ReplayBuffer`; "auto" takes a uint8 image of 2 to 16 channels (but not of 3) for a stack.
-        extra_row_bytes: of further columns (masks, states), bytes a row.
+        extra_row_bytes: bytes per row of further columns (masks, states).
     """
     row = ROW_BYTES + extra_row_bytes + sum(_leaf_bytes(space) for _, space in leaf_spaces(action_space))
     history = 0
@@ -120,12 +121,12 @@ def estimated_bytes(
 
 
 def check_fits_memory(needed: int, storage: str = "memory", capacity: int | None = None) -> None:
-    """Refuse a buffer that cannot fit.
+    """Raise an error for a buffer that does not fit.
 
     Args:
-        needed: bytes (`estimated_bytes`).
+        needed: bytes needed (`estimated_bytes`).
         storage: "memory" or a directory.
-        capacity: rows that need so much, for the advice in the message.
+        capacity: number of rows, for the message.
 
     Raises:
         ConfigError: more is needed than nine tenths of what is available; names both numbers and what to do.
@@ -144,7 +145,7 @@ def check_fits_memory(needed: int, storage: str = "memory", capacity: int | None
 
 @contextmanager
 def _usable(directory: Path) -> Iterator[None]:
-    """What the operating system says against a directory, as an error of the config."""
+    """Turn errors of the operating system about a directory into config errors."""
     try:
         yield
     except OSError as error:
@@ -171,7 +172,7 @@ def _leaf_bytes(space: spaces.Space[Any]) -> int:
 
 
 def _frames(space: spaces.Space[Any], obs_frames: int | str) -> int:
-    """How many frames an observation of this space is thought to stack; 1: none."""
+    """Number of frames that an observation of this space is assumed to stack; 1: no stack."""
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) < 3:
         return 1
     if obs_frames != "auto":

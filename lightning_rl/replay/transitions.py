@@ -1,4 +1,4 @@
-"""What a learner reads of stored steps: the n-step return, the observation that its value is bootstrapped from."""
+"""Assembles training rows from stored steps: n-step returns, and the observations to bootstrap from."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from lightning_rl.sample_batch import STEP_INPUTS, SampleBatch
 __all__ = ["OF_STEPS", "Windows", "next_masks", "run_lengths", "runs", "transitions"]
 
 OF_STEPS = ("step_rewards", "step_next_obs")
-"""Columns of rows that sum n rewards: the rewards one by one `[N, n]`, 0 behind the last one; the observation after the
-row's own step, where "next_obs" is that after the last one."""
+"""Columns of rows with n-step returns: the single rewards `[N, n]`, 0 after the last one; and the observation one step
+later, where "next_obs" is the observation n steps later."""
 
 
 def transitions(ring: Ring, slots: np.ndarray, powers: np.ndarray, of_steps: Collection[str] = ()) -> SampleBatch:
-    """The rows of a training batch for `slots [N]`, which can be drawn.
+    """The rows of a training batch for `slots [N]`, all of which can be drawn.
 
     Args:
-        ring: where they are stored.
+        ring: ring with the rows.
         slots: int64 `[N]`.
-        powers: γ⁰ … γⁿ; their number says how many rewards are summed.
-        of_steps: which of `OF_STEPS` are wanted, where more than one is.
+        powers: γ⁰ … γⁿ; n is the number of rewards in a sum.
+        of_steps: columns of `OF_STEPS` to add, if n > 1.
     """
     columns = ring.columns
     batch: dict[str, Any] = {}
@@ -53,7 +53,7 @@ def transitions(ring: Ring, slots: np.ndarray, powers: np.ndarray, of_steps: Col
         "actions": columns.read("actions", slots),
         "rewards": rewards,
         "next_obs": next_obs,
-        "terminated": torch.from_numpy((flags & TERMINATED).view(np.bool_)),  # its flag is bit 0
+        "terminated": torch.from_numpy((flags & TERMINATED).view(np.bool_)),  # the flag is bit 0
         "discounts": discounts,
         "batch_indexes": torch.from_numpy(ring.ids(slots)),
     }
@@ -68,16 +68,16 @@ def transitions(ring: Ring, slots: np.ndarray, powers: np.ndarray, of_steps: Col
 
 
 class Windows:
-    """The rows that n-step returns sum: up to n, and none behind an episode's end or the newest row.
+    """The rows that n-step returns sum: up to n, but none after an episode's end or the newest row.
 
     Args:
         ring, slots, powers: as for `transitions`.
-        most: int `[N]`, fewer rows for some.
+        most: int `[N]`, upper bound on the number of rows, for each.
 
     Attributes:
-        more: `[N]`, rows summed less one.
-        flags: `[N]`, of the last of them.
-        discounts: `[N]`, γ to their number, in float64.
+        more: `[N]`, number of rows summed, less one.
+        flags: `[N]`, flags of the last row summed.
+        discounts: `[N]`, γ to the number of rows summed, float64.
     """
 
     __slots__ = ("_inside", "_powers", "_ring", "_slots", "discounts", "flags", "more")
@@ -95,7 +95,7 @@ class Windows:
         return torch.from_numpy((self._of(name) @ self._powers[:-1]).astype(np.float32))
 
     def each(self, name: str) -> Tensor:
-        """The numbers of a column that are summed, float32 `[N, n]`; 0 in place of those that are not."""
+        """The single numbers of a column that are summed, float32 `[N, n]`; 0 after the last."""
         return torch.from_numpy(self._of(name))
 
     def _of(self, name: str) -> np.ndarray:
@@ -103,32 +103,33 @@ class Windows:
 
 
 def next_masks(ring: Ring, slots: np.ndarray) -> np.ndarray:
-    """Masks of what follows; where nothing does, behind a terminated step, everything is allowed."""
+    """Masks of the next rows; after a terminated step, which has none, everything is allowed."""
     masks = ring.columns.array("action_mask").take(slots, axis=0)
     masks[(ring.flags.take(slots) & MASKED) == 0] = True
     return masks
 
 
 def run_lengths(ring: Ring, slots: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """How many rows of its episode are stored from each row on, up to `most` (int `[N]`); and whether no more will be.
+    """Number of stored rows of its episode from each row on, up to `most` (int `[N]`); and whether that is final.
 
-    A run is over when it has `most` rows, when its episode has ended, or when the environment was cut behind it.
+    A run is final if it has `most` rows, if its episode has ended, or if a discontinuity follows it.
     """
     _, flags, inside = runs(ring, slots, most)
     length = inside.sum(1)
     ended = (_at(flags, length - 1) & ENDED) != 0
     position = ring.positions(slots)
-    # The last row may wait for the mask of the next observation: then it stands right before the head.
+    # The last row, right before the head, may wait for the mask of the next observation.
     at_head = position + length >= ring.heads[slots % ring.num_envs] - ring.masked
     return length, (length == most) | ended | ~at_head
 
 
 def runs(ring: Ring, slots: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The `most` slots from each on, their flags, and whether they belong to one run of an episode, all `[N, most]`."""
+    """The `most` slots from each slot on, their flags, and whether they belong to the same episode, all `[N, most]`."""
     window = slots[:, None] + np.arange(most) * ring.num_envs
     flags = ring.flags.take(window, mode="wrap")
     inside = np.ones(window.shape, bool)
-    np.greater_equal(flags[:, 1:], SAMPLEABLE, out=inside[:, 1:])  # behind an end or a cut is a slot that is no row
+    # After an end or a discontinuity comes a slot without a step.
+    np.greater_equal(flags[:, 1:], SAMPLEABLE, out=inside[:, 1:])
     np.logical_and.accumulate(inside, axis=1, out=inside)
     return window, flags, inside
 

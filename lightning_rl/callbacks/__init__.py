@@ -1,4 +1,4 @@
-"""Lightning callbacks of a run: metrics, checkpoints, stop rules, progress, status; the base class of users' own."""
+"""Lightning callbacks of a run: metrics, checkpoints, stop rules, progress, status; and the base class for your own."""
 
 from __future__ import annotations
 

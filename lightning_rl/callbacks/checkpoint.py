@@ -1,20 +1,21 @@
-"""When checkpoints are written, which ones are kept.
+"""Writes checkpoints at multiples of env steps, by time and at the end, and keeps the newest and the best ones.
 
 Lightning's ModelCheckpoint counts optimizer steps: it saves nothing while they stand still (a warm-up), and under
 manual optimization its step and time triggers miss. This one counts environment steps and seconds, and saves only
 between iterations.
 
-Where to save, for a resume that neither repeats nor loses an iteration (read in Lightning 2.6's loops, and tested):
+When to save, so that a resumed run neither repeats nor loses an iteration (from Lightning 2.6's loops, and tested):
 
 - in the middle of an epoch, in `on_train_batch_end`. `batch_progress` then reads processed = k, completed = k − 1,
-  which the loop knows as "restarted on train batch end" and completes to k.
-- after the last iteration of an epoch, in `on_train_epoch_end`, which comes after the validation. Saved in
+  which the loop recognises as "restarted on train batch end" and completes to k.
+- after the last iteration of an epoch, in `on_train_epoch_end`, after the validation. If it were saved in
   `on_train_batch_end` already, the resumed run would skip that validation and the epoch-end hooks.
-- a best file, in `on_validation_end`: the loop then skips the validation that was done and goes on with the epoch end.
+- a best file, in `on_validation_end`: the loop then skips the validation that was done and continues with the epoch
+end.
 
-A run that is told to stop in the middle of an epoch is saved in `on_train_batch_end` too: by the epoch-end hooks the
-loop counts the broken-off epoch as complete, and all later epochs, hence evaluations, would come at other iterations
-than in an uninterrupted run.
+A run that stops in the middle of an epoch is also saved in `on_train_batch_end`: in the epoch-end hooks the loop counts
+the interrupted epoch as complete, and all later epochs, hence evaluations, would come at other iterations than in an
+uninterrupted run.
 """
 
 from __future__ import annotations
@@ -47,38 +48,39 @@ __all__ = ["RLCheckpoint"]
 log = logging.getLogger(__name__)
 
 STEP_FILE = re.compile(r"step_(\d+)\.ckpt")
-MOST_SAVING = 0.05  # share of the wall time that saves by the clock may take
-LAST_WAITS_S = (0.5, 1.0, 2.0)  # before each further attempt to write a run's last checkpoint
+MOST_SAVING = 0.05  # largest share of the wall time for saves by time
+LAST_WAITS_S = (0.5, 1.0, 2.0)  # waits before further attempts to write a run's last checkpoint
 
 
 class RLCheckpoint(Checkpoint):
     """Keeps `last.ckpt`, the newest `step_*.ckpt` and the best `best_*.ckpt` in a directory.
 
-    Use it with `Trainer(plugins=[AtomicCheckpointIO()])`, which keeps the old file where a new one cannot be written.
-    Whoever loads a file starts environments with a seeded reset. At a save by env steps, by a signal or at the end they
-    are cut in the running process as well, so that both see the same experience: a run resumed from there is the run
-    that went on, bit for bit. A save by the clock and a best file cut nothing: neither how fast a machine is nor
-    evaluating must change training. A run resumed from these is as good, and another one.
+    Use it with `Trainer(plugins=[AtomicCheckpointIO()])`, which keeps the old file if a new one cannot be written. A
+    run
+    resumed from a file starts its environments with a seeded reset. At a save by env steps, by a signal or at the end,
+    the running process resets its environments in the same way, so both collect the same experience: a run resumed from
+    there equals the run that continued, bit for bit. A save by time and a best file reset nothing, because neither the
+    speed of a machine nor evaluation may change training; a run resumed from these is valid, but not identical.
 
     Args:
         dirpath: RUN_DIR/checkpoints.
         every_env_steps: save at the first iteration past each multiple of this, which may be a share of the run such as
-            "10%"; `None` does not.
-        every_seconds: write last.ckpt when this wall time has passed since the last save (and 20 times as long as that
-            took, so that large replay buffers cost no more than a twentieth of the time); `None` does not.
-        keep: how many `step_*.ckpt`, and how many `best_*.ckpt`; 0 keeps only `last.ckpt`.
-        monitor: the metric that makes a file a best one, looked at after each evaluation; `None` keeps no best files.
-        mode: "max" or "min" of it.
-        at_end: save when fit ends, also by a signal or an exception (where the state is between two iterations).
-        max_failures: give up when so many writes in a row failed. Of the last checkpoint of a run, which no later one
-            makes good, some attempts are made within seconds; then the run has failed.
+            "10%"; `None` turns this off.
+        every_seconds: write last.ckpt when this wall time has passed since the last save (and 20 times the duration of
+            that save, so that large replay buffers cost at most a twentieth of the time); `None` turns this off.
+        keep: number of `step_*.ckpt`, and of `best_*.ckpt`, to keep; 0 keeps only `last.ckpt`.
+        monitor: metric that decides which files are best, read after each evaluation; `None` keeps no best files.
+        mode: whether the best value of it is the "max" or the "min".
+        at_end: save when fit ends, also by a signal or by an exception between two iterations.
+        max_failures: raise an error after so many failed writes in a row. A run's last checkpoint is attempted several
+            times within seconds; then the run has failed.
 
     Attributes:
         best_model_path: the best file so far, or "" (Lightning's name: `trainer.validate(ckpt_path="best")`).
-        unsaved: why the last checkpoint of an interrupted run could not be written; `None`: it was.
+        unsaved: why the last checkpoint of an interrupted run could not be written; `None` if it was written.
 
     Raises:
-        ConfigError: a number is out of range, or the metric is not known.
+        ConfigError: a number is out of range, or the metric is unknown.
     """
 
     @check_keywords("checkpoint")
@@ -109,9 +111,10 @@ class RLCheckpoint(Checkpoint):
         self._saved_iteration = -1
         self._saved_at, self._save_seconds = time.monotonic(), 0.0
 
-    # -- when ----------------------------------------------------------------------------------------------------------
+    # -- timing
+    # ----------------------------------------------------------------------------------------------------------
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Look at what the directory holds."""
+        """Read which checkpoints the directory holds."""
         if trainer.is_global_zero:
             remove_staging(self.dirpath)
         found = {path.name: BEST_FILE.fullmatch(path.name) for path in self.dirpath.glob("best_*.ckpt")}
@@ -122,14 +125,14 @@ class RLCheckpoint(Checkpoint):
         self._due = self._due_by_clock = False
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """An iteration learns now: until it is over, the state is not one to resume from."""
+        """Mark the state as inconsistent: it cannot be resumed from until the iteration is over."""
         self._between_iterations = False
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Save if it is time, unless the epoch's end comes first."""
+        """Save if a save is due, unless the epoch ends with this iteration."""
         self._between_iterations = True
         every, steps = self.every_env_steps, int(pl_module.env_steps)
-        # Multiples, not steps since the last save: extra saves (Ctrl-C, a resume) must not shift the later ones.
+        # Multiples, not steps since the last save: extra saves (Ctrl-C, a resume) do not shift the later ones.
         self._due |= every is not None and steps // every > self._env_steps // every
         self._due_by_clock |= self._is_due_by_clock(trainer)
         self._env_steps = steps
@@ -137,12 +140,12 @@ class RLCheckpoint(Checkpoint):
             self._save_if_due_or_over(trainer, pl_module)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Keep the policy that was evaluated, if it is among the best."""
+        """Save the evaluated policy if it is among the best."""
         if not trainer.sanity_checking and trainer.state.fn == TrainerFn.FITTING:
             self.keep_if_best(trainer, pl_module)
 
     def keep_if_best(self, trainer: Trainer, pl_module: Any) -> None:
-        """Look at the monitored value; one of an evaluation beside training is of a policy that has learned since."""
+        """Save the policy if its evaluation is among the best; beside training, with the weights that were evaluated."""
         if self.monitor is None or self.keep == 0:
             return
         value = latest_metrics(trainer).get(self.monitor, math.nan)
@@ -152,17 +155,17 @@ class RLCheckpoint(Checkpoint):
                 self._save_best(trainer, pl_module, value)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Save what became due with the epoch's last iteration."""
+        """Save what became due in the epoch's last iteration."""
         if trainer.is_last_batch:
             self._save_if_due_or_over(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Save the end, unless that has been done."""
+        """Save at the end of fit, unless that has been done."""
         if self.at_end and self._saved_iteration != pl_module.iterations:
             self._save_last(trainer, pl_module, final=True)
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Save what was learned so far, if the state is whole; the exception itself goes on."""
+        """Save if the state is consistent; the exception is raised again."""
         if (
             isinstance(exception, HardStop | CheckpointError | NonFiniteError)
             or trainer.state.fn != TrainerFn.FITTING
@@ -180,7 +183,7 @@ class RLCheckpoint(Checkpoint):
             if isinstance(exception, KeyboardInterrupt):
                 self.unsaved = error
             log.error("after %s: %s", type(exception).__name__, error)
-        except Exception:  # whatever broke the run may break saving as well; the first error is the one to report
+        except Exception:  # the cause may break saving, too; only the first error is reported
             log.exception("no checkpoint after %s: last.ckpt is older", type(exception).__name__)
 
     def _is_due_by_clock(self, trainer: Trainer) -> bool:
@@ -190,7 +193,8 @@ class RLCheckpoint(Checkpoint):
         due = waited >= max(self.every_seconds, self._save_seconds / MOST_SAVING)
         return trainer.strategy.reduce_boolean_decision(due, all=False)
 
-    # -- what ----------------------------------------------------------------------------------------------------------
+    # -- writing
+    # ----------------------------------------------------------------------------------------------------------
     def _save_if_due_or_over(self, trainer: Trainer, policy: Any) -> None:
         over = trainer.should_stop and self.at_end
         if self._due or over:
@@ -199,7 +203,7 @@ class RLCheckpoint(Checkpoint):
             self._save_by_clock(trainer, policy)
 
     def _save_by_clock(self, trainer: Trainer, policy: Any) -> None:
-        """Write last.ckpt, and leave the run as it is."""
+        """Write last.ckpt without a reset of the environments."""
         self._due_by_clock, started = False, time.monotonic()
         if self._save_or_log(trainer, self.dirpath / "last.ckpt"):
             self._saved_iteration = int(policy.iterations)
@@ -207,7 +211,7 @@ class RLCheckpoint(Checkpoint):
         self._save_seconds = self._saved_at - started
 
     def _save_last(self, trainer: Trainer, policy: Any, final: bool = False) -> None:
-        """Write last.ckpt and a second name for it; a `final` one that cannot be written raises `SaveError`."""
+        """Write last.ckpt and a second name for it; raises `SaveError` if a `final` one cannot be written."""
         datamodule: Any = getattr(trainer, "datamodule", None)
         if datamodule is not None:
             datamodule.force_reset()
@@ -227,7 +231,7 @@ class RLCheckpoint(Checkpoint):
         self.best[name] = value
         surplus = self._rank_by_score()[self.keep :]
         before = dict(self.best)
-        for worse in surplus:  # before the write: the file tells what there will be after it
+        for worse in surplus:  # before the write: the file lists the best files after it
             del self.best[worse]
         if not self._save_or_log(trainer, self.dirpath / name):
             self.best = {other: score for other, score in before.items() if other != name}
@@ -239,7 +243,7 @@ class RLCheckpoint(Checkpoint):
         self.best_model_path = str(self.dirpath / self._rank_by_score()[0]) if self.best else ""
 
     def _save_or_log(self, trainer: Trainer, path: Path) -> bool:
-        """Write a checkpoint; a failure is logged, and ends the run only when it is one of many."""
+        """Write a checkpoint; log a failure, and raise an error after several failures in a row."""
         problem = self._try_save(trainer, path)
         if problem is None:
             self.failures = 0
@@ -257,7 +261,7 @@ class RLCheckpoint(Checkpoint):
         return False
 
     def _write_or_raise(self, trainer: Trainer, policy: Any, path: Path) -> None:
-        """Write a run's last checkpoint; after some attempts the run has failed."""
+        """Write a run's last checkpoint with several attempts; raises `SaveError` if all fail."""
         for wait in LAST_WAITS_S:
             if (problem := self._try_save(trainer, path)) is None:
                 return
@@ -271,19 +275,19 @@ class RLCheckpoint(Checkpoint):
             )
 
     def _try_save(self, trainer: Trainer, path: Path) -> str | None:
-        """Write a checkpoint; why that failed, on all ranks, or `None`."""
+        """Write a checkpoint; returns why that failed on any rank, or `None`."""
         problem: OSError | None = None
         try:
             trainer.save_checkpoint(path, weights_only=False)
         except OSError as error:
             problem = error
-            trainer.strategy.barrier("Trainer.save_checkpoint")  # where the other ranks wait
+            trainer.strategy.barrier("Trainer.save_checkpoint")  # the other ranks wait here
         if not trainer.strategy.reduce_boolean_decision(problem is not None, all=False):
             return None
         return "by rank 0" if problem is None else problem.strerror or str(problem)
 
     def _describe_existing(self, env_steps: int | None) -> str:
-        """Which checkpoint a run has that cannot write another one, and what to do."""
+        """Describe the newest checkpoint of a run that cannot write another one, and what the user can do."""
         newest = newest_checkpoint(self.dirpath)
         if newest is None:
             return "the run has no checkpoint; free some space there, and start it again"
@@ -304,7 +308,7 @@ class RLCheckpoint(Checkpoint):
             log.error("the files in %s could not be put in order (%s); last.ckpt is written", self.dirpath, error)
 
     def _step_files(self, env_steps: int) -> list[Path]:
-        """Step files up to now, newest first; later ones, of a run resumed from an older file, are left alone."""
+        """Step files up to now, newest first, without later ones of a run that was resumed from an older file."""
         found = [(STEP_FILE.fullmatch(path.name), path) for path in self.dirpath.glob("step_*.ckpt")]
         ages = {path: int(match[1]) for match, path in found if match and int(match[1]) <= env_steps}
         return sorted(ages, key=lambda path: ages[path], reverse=True)
@@ -318,21 +322,22 @@ class RLCheckpoint(Checkpoint):
         return value > worst if self.mode == "max" else value < worst
 
     def _rank_by_score(self) -> list[str]:
-        """Best first; of equals, the earlier one."""
+        """Best files, the best first; of equal ones, the earlier first."""
         sign = -1.0 if self.mode == "max" else 1.0
         return sorted(self.best, key=lambda name: (sign * self.best[name], name))
 
     # -- state ---------------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
-        """The best files' exact values; which files there are is seen in the directory."""
+        """The exact values of the best files; the files themselves are found in the directory."""
         return {"best": dict(self.best)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the values.
+        """Restore the values of the best files.
 
         Raises:
-            CheckpointError: a name is not one that this callback gives, and files of that name would be deleted; or a
-                value is no number.
+            CheckpointError: a name is not one that this callback writes (files of that name would be deleted), or a
+                value
+                is no number.
         """
         best = dict(state_dict["best"])
         if odd := [name for name in best if not (isinstance(name, str) and BEST_FILE.fullmatch(name))]:

@@ -1,4 +1,4 @@
-"""Checkpoint files are written whole or not at all, and are read without running code from them."""
+"""Writes checkpoint files atomically, and reads them without running code from them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SCALARS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes checkpoints atomically and durably, and reads them without running code from the file.
 
-    Lightning's own writer stages in $TMPDIR, so across file systems it copies over the old file, and it never syncs.
+    Lightning's writer stages files in $TMPDIR, so across file systems it copies over the old file, and it never syncs.
 
     Args:
-        directories: below which files may be written and deleted: a run's, and others that its user has named. Where a
-            file goes, a checkpoint or a config.yaml may have a say: by the `filename` and the state of Lightning's
+        directories: files may only be written and deleted below these: the run's, and others that the user has named. A
+            checkpoint or config.yaml could name other places, by the `filename` and the state of Lightning's
             ModelCheckpoint. Empty: any.
     """
 
@@ -36,7 +36,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self.directories = [Path(directory) for directory in directories]
 
     def allow(self, directory: str | os.PathLike[str]) -> None:
-        """Let files be written to and deleted from this directory too."""
+        """Also allow writing to and deleting from this directory."""
         if self.directories:
             self.directories.append(Path(directory))
 
@@ -46,9 +46,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """Write `checkpoint` to `path`.
 
         Raises:
-            CheckpointError: `path` is outside of the directories; or something in the checkpoint could not be loaded
-                again with `weights_only=True`; names what.
-            OSError: the file could not be written, say because the disk is full; a file that was there before is
+            CheckpointError: `path` is outside of the directories; or a part of the checkpoint could not be loaded again
+                with `weights_only=True`; names it.
+            OSError: the file could not be written, for example because the disk is full; a file that was there before
+                is
                 untouched.
         """
         if not self._is_allowed(path):
@@ -59,7 +60,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             )
         check_plain(checkpoint)
 
-        def save(file: BinaryIO) -> None:  # straight into the file: a replay buffer is not in the memory twice
+        def save(file: BinaryIO) -> None:  # directly into the file: a replay buffer is not in memory twice
             watched = _Watched(file)
             try:
                 torch.save(checkpoint, watched)  # pyright: ignore[reportArgumentType]
@@ -76,7 +77,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         map_location: Callable[..., Any] | None = None,
         weights_only: bool | None = None,
     ) -> dict[str, Any]:
-        """What the file holds, on the CPU; `weights_only` is always on, whatever the caller says.
+        """The content of the file, on the CPU; `weights_only` is always on, whatever the argument.
 
         Raises:
             CheckpointError: the file is missing, damaged, not of this package or of a newer version of it; names file,
@@ -89,14 +90,14 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             )
         if "policy" in checkpoint:
             migrate_checkpoint(checkpoint, path)
-        if "optimizer_states" in checkpoint:  # which an optimizer keeps as they are, and with them the file
+        if "optimizer_states" in checkpoint:  # an optimizer would keep these mapped tensors, and with them the file
             checkpoint["optimizer_states"] = _copy_tensors(checkpoint["optimizer_states"])
         return checkpoint
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Delete the file if it is there.
+        """Delete the file if it exists.
 
-        ModelCheckpoint deletes what its state names, hence a file.
+        ModelCheckpoint deletes files that its state names, and that state comes from a file.
 
         Raises:
             CheckpointError: its name is not a checkpoint's, or leads through "..", or is outside of the directories.
@@ -110,24 +111,24 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def _is_allowed(self, path: str | os.PathLike[str]) -> bool:
         if not self.directories or _is_passed_on(Path(path)):
             return True
-        place = Path(path).parent.resolve()  # of a link, it is the link that is replaced or deleted
+        place = Path(path).parent.resolve()  # a link itself is replaced or deleted, not its target
         return any(place.is_relative_to(each.resolve()) for each in self.directories)
 
 
 def _is_passed_on(path: Path) -> bool:
-    """Whether Lightning hands the last weights of a rank that it has started to the process that asked for it."""
+    """Whether Lightning passes the last weights of a rank that it started to its parent process by this file."""
     return path.name == ".temp.ckpt" and path.parent.parent == Path(tempfile.gettempdir())
 
 
 class _Watched:
-    """A file that remembers why it could not be written: `torch.save` only says that it could not."""
+    """A file that stores why a write failed: `torch.save` only says that it failed."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
         self.error: OSError | None = None
 
     def write(self, content: Any) -> int:
-        """As the file's."""
+        """Write to the file."""
         try:
             return self.file.write(content)
         except OSError as error:
@@ -135,12 +136,12 @@ class _Watched:
             raise
 
     def flush(self) -> None:
-        """As the file's."""
+        """Flush the file."""
         self.file.flush()
 
 
 def check_plain(value: Any, where: str = "checkpoint") -> None:
-    """Refuse what `torch.load(weights_only=True)` could not read back.
+    """Raise an error for values that `torch.load(weights_only=True)` could not read back.
 
     Raises:
         CheckpointError: names the place, the type found, and what to store instead.
@@ -172,5 +173,6 @@ def _copy_tensors(value: Any) -> Any:
 
 
 def _is_weights(checkpoint: dict[str, Any]) -> bool:
-    # What Lightning's spawn and fork strategies hand from the first rank to the parent process, through this same door.
+    # Lightning's spawn and fork strategies also pass weights from the first rank to the parent process through this
+    # class.
     return all(isinstance(value, torch.Tensor) for value in checkpoint.values())

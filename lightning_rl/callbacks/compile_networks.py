@@ -1,4 +1,4 @@
-"""`torch.compile` for the networks of a policy, where their arithmetic is what an update costs."""
+"""`torch.compile` for the networks of a policy, for runs in which their arithmetic dominates the cost."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class CompileNetworks(Callback):
     """Compiles the forward and backward passes of every network of the policy when training begins.
 
     `callbacks=[{callback: lightning_rl.callbacks.CompileNetworks, mode: default}]`. The first iterations compile, which
-    takes up to a minute; small networks gain nothing. The weights, their names and checkpoints are as without it;
+    takes up to a minute; small networks do not get faster. The weights, their names and checkpoints are as without it;
     workers in other processes act with plain copies.
 
     Args:
         mode: of `torch.compile`: "default"; "reduce-overhead" captures the passes as CUDA graphs, which frees updates
             from the time that the CPU takes to launch kernels; "max-autotune" also measures which kernels are fastest.
-        dynamic: whether sizes of batches are unknowns of one program; `None`: once they have changed.
+        dynamic: whether one program serves all batch sizes; `None`: only after they have changed.
 
     Raises:
-        ConfigError: the mode is unknown, needs a GPU that is not there, or there is nothing to compile (with).
+        ConfigError: the mode is unknown, needs a GPU that is missing, or the policy or machine cannot be compiled for.
     """
 
     def __init__(self, mode: str = "default", dynamic: bool | None = None) -> None:
@@ -40,7 +40,7 @@ class CompileNetworks(Callback):
         self._done = False
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Compile, once; programs are made when the networks run first."""
+        """Wrap the networks once; they are compiled when they run first."""
         if stage != "fit" or self._done:
             return
         device = trainer.strategy.root_device.type

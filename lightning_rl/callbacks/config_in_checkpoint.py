@@ -1,4 +1,4 @@
-"""The configuration goes into every checkpoint, so that a file says by itself of which run it is."""
+"""Stores the configuration in every checkpoint, so that a file identifies its run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ConfigInCheckpoint(Callback):
         self.config = config
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Plain data only; a class or function that cannot be imported again becomes `None`."""
+        """Store plain data; a class or function that cannot be imported by name becomes `None`."""
         checkpoint["config"] = _to_plain(self.config)
 
 

@@ -19,7 +19,7 @@ __all__ = ["LEARNER_HOOKS", "WORKER_HOOKS", "RLCallback", "overridden_hooks", "w
 
 LEARNER_HOOKS = ("on_postprocess_trajectory", "on_learn_on_batch", "on_train_result")
 
-ATTACHED_BY_LIGHTNING = ("log", "log_dict")  # bound methods of the policy, set on every callback when fit starts
+ATTACHED_BY_LIGHTNING = ("log", "log_dict")  # methods of the policy that Lightning sets on callbacks in fit
 
 
 class RLCallback(Callback):
@@ -43,7 +43,7 @@ class RLCallback(Callback):
         truncated: np.ndarray,
         info: dict[str, Any],
     ) -> None:
-        """All environments of the worker took a step: the results, `[B, …]`; `info` is the vector environment's."""
+        """All environments of the worker took a step: results `[B, …]`; `info` is the vector environment's."""
 
     def on_episode_end(
         self, *, worker: RolloutWorker, env_index: int, episode_return: float, episode_length: int
@@ -68,7 +68,7 @@ class RLCallback(Callback):
         """An iteration is over: `result` holds all its metrics, full names; numbers added to it are logged."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """What goes to a worker's process, without what Lightning attached: it would take policy and Trainer along."""
+        """State for a worker's process, without Lightning's methods, which would pickle the policy and the Trainer."""
         return {name: value for name, value in self.__dict__.items() if name not in ATTACHED_BY_LIGHTNING}
 
 
@@ -79,9 +79,9 @@ def overridden_hooks(callback: Any, names: Iterable[str] = (*EPISODE_HOOKS, *LEA
 
 
 def worker_hooks(callbacks: Iterable[Any]) -> list[SimpleNamespace]:
-    """What a rollout worker needs of callbacks: objects that have the overridden worker hooks and nothing else.
+    """Objects with the worker hooks that callbacks override, and nothing else, to send to rollout workers.
 
-    A hook that does nothing still costs a call per environment step, so a worker is given only those that do something.
+    A hook that does nothing still costs a call per environment step, so workers only get overridden ones.
     """
     found = (
         {name: getattr(callback, name) for name in overridden_hooks(callback, WORKER_HOOKS)} for callback in callbacks

@@ -1,4 +1,4 @@
-"""Lightning's messages that are no news to somebody who trains an RL policy with this package."""
+"""Filters Lightning's messages that do not apply to training an RL policy with this package."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["filter_lightning_messages"]
 
 # Each filter names one message and why it does not apply.
 WARNINGS = (
-    # A rollout loader has nothing to rewind: what comes next is in the DataModule's state, which is always restored.
+    # A rollout loader needs no rewind: its position is in the DataModule's state, which is always restored.
     r"You're resuming from a checkpoint that ended before the epoch ended",
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch, once a run
-    r"`LightningModule.configure_optimizers` returned `None`",  # a policy written from scratch steps by itself
+    r"`LightningModule.configure_optimizers` returned `None`",  # a policy written from scratch has no optimizer
     r"Found \d+ module\(s\) in eval mode",  # the last evaluation left them there; every iteration starts in train mode
-    r"You called `self.log\('eval/",  # without a logger the number is still in what validation returns
+    r"You called `self.log\('eval/",  # without a logger, validation still returns the number
 )
 MESSAGES = (
     "Tip: For seamless cloud",  # advertisements of litlogger and litmodels
@@ -30,13 +30,13 @@ class Unwanted(logging.Filter):
     """Drops records whose message holds one of `MESSAGES`."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is shown."""
+        """False for a record to drop."""
         text = record.getMessage()
         return not any(message in text for message in MESSAGES)
 
 
 def filter_lightning_messages() -> None:
-    """Silence exactly the messages listed above; safe to call again."""
+    """Filter the messages listed above; may be called repeatedly."""
     for message in WARNINGS:
         warnings.filterwarnings("ignore", message=message)
     for name in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.rank_zero"):

@@ -1,4 +1,4 @@
-"""metrics.csv and TensorBoard, with environment steps as x-axis; both continue in place when a run is resumed.
+"""Loggers for metrics.csv and TensorBoard with environment steps as x-axis; a resumed run continues both files.
 
 Lightning's CSVLogger deletes the file of the run it resumes; its TensorBoardLogger queues every scalar as an event of
 its own (1.3 ms for 25 scalars against 0.15 ms for one event with 25 values).
@@ -32,19 +32,19 @@ STEP_NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class CSVLogger(Logger):
-    """One row per environment step at which something was logged; columns are added as new metrics come.
+    """Writes one row per environment step with logged metrics; new metrics become new columns.
 
     Args:
-        path: the file. If it exists it is continued.
+        path: the file; an existing one is continued.
     """
 
     def __init__(self, path: str | Path) -> None:
         super().__init__()
         self.path = Path(path)
-        self._columns: dict[str, None] = {}  # of the file, in order
-        self._rows: list[dict[str, Any]] = []  # not yet in the file
+        self._columns: dict[str, None] = {}  # columns of the file, in order
+        self._rows: list[dict[str, Any]] = []  # rows not yet in the file
         self._latest_step: int | None = None
-        self._saved_step: int | None = None  # of the file's last row
+        self._saved_step: int | None = None  # step of the file's last row
 
     @property
     def name(self) -> str:
@@ -53,7 +53,7 @@ class CSVLogger(Logger):
 
     @property
     def version(self) -> str:
-        """There is one file and no versions of it."""
+        """Empty: there are no versions of the file."""
         return ""
 
     @property
@@ -63,11 +63,11 @@ class CSVLogger(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """The configuration is in the run's config.yaml."""
+        """Ignored: the configuration is in the run's config.yaml."""
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Add numbers to the row of `step`; one that was logged again there replaces the first."""
+        """Add numbers to the row of `step`; a metric that is logged again replaces its value."""
         if step is None:
             step = self._latest_step or 0
         if not self._rows or self._rows[-1][STEP] != step:
@@ -77,16 +77,16 @@ class CSVLogger(Logger):
 
     @rank_zero_only
     def continue_from(self, step: int) -> None:
-        """Drop the rows after `step`: they are of a run that was not saved, and will come again."""
+        """Drop rows after `step`, which the resumed run writes again."""
         if self._latest_step is not None and self._latest_step <= step:
-            return  # this process wrote the file; it fits
+            return  # this process wrote the file itself
         self._rows, self._latest_step = [], step
         if self.path.exists():
             self._rewrite([row for row in self._read() if int(row[STEP]) <= step])
 
     @rank_zero_only
     def save(self) -> None:
-        """Write what was logged since the last time; if the disk is full, keep it for the next time."""
+        """Write logged rows to the file; if the disk is full, keep them for the next call."""
         if not self._rows:
             return
         known = self._columns.keys() >= {name for row in self._rows for name in row}
@@ -103,14 +103,14 @@ class CSVLogger(Logger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Write the rest."""
+        """Write the remaining rows."""
         self.save()
 
     def _read(self) -> list[dict[str, Any]]:
-        """Whole rows of the file, without empty cells; a killed process may have left half a row at the end.
+        """Complete rows of the file, without empty cells; a killed process may have left a partial last row.
 
         Raises:
-            ConfigError: it is no file of metrics.
+            ConfigError: the file does not contain metrics.
         """
         try:
             text = self.path.read_text(encoding="utf-8")
@@ -128,18 +128,18 @@ class CSVLogger(Logger):
 
 
 class TensorBoardLogger(LightningTensorBoardLogger):
-    """Lightning's logger (`.experiment` is the SummaryWriter) with one event per call, and an HPARAMS tab with returns.
+    """Lightning's logger (`.experiment` is the SummaryWriter) with one event per call and an HPARAMS tab with returns.
 
-    Numbers wait in memory until `save`, as those of `CSVLogger`: of a run that is killed, both files end at one step.
+    Numbers stay in memory until `save`, as in `CSVLogger`: both files of a killed run end at the same step.
 
     Args:
-        directory: where the event files go.
-        flush_secs: how long the writer keeps what is added to `.experiment` directly, seconds.
+        directory: directory of the event files.
+        flush_secs: seconds after which data added to `.experiment` directly are written.
     """
 
     def __init__(self, directory: str | Path, *, flush_secs: int = 10) -> None:
         directory = Path(directory)
-        # A queue of the default length 10 makes log_metrics wait for the disk.
+        # A queue of the default length 10 would make log_metrics wait for the disk.
         super().__init__(
             directory.parent, directory.name, "", default_hp_metric=False, max_queue=1000, flush_secs=flush_secs
         )
@@ -149,13 +149,13 @@ class TensorBoardLogger(LightningTensorBoardLogger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """One event with all values; `step` is an int64, exact far beyond float32's 2^24."""
+        """Add one event with all values; `step` is an int64, exact far beyond float32's 2^24."""
         from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
         if self._broken:
             return
         if EVAL_RETURN in metrics:
-            metrics = {**metrics, "hp_metric": metrics[EVAL_RETURN]}  # the name that the HPARAMS tab sorts runs by
+            metrics = {**metrics, "hp_metric": metrics[EVAL_RETURN]}  # the HPARAMS tab sorts runs by this name
         values = [Summary.Value(tag=name, simple_value=float(value)) for name, value in metrics.items()]
         self._latest_step = step
         self._pending.append((Summary(value=values), step, time.time()))
@@ -171,7 +171,7 @@ class TensorBoardLogger(LightningTensorBoardLogger):
 
     @rank_zero_only
     def continue_from(self, step: int) -> None:
-        """Tell TensorBoard to forget what an earlier process logged after `step`: those steps will come again."""
+        """Make TensorBoard drop what an earlier process logged after `step`, which the resumed run logs again."""
         if self._latest_step is not None and self._latest_step <= step:
             return
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
@@ -183,7 +183,7 @@ class TensorBoardLogger(LightningTensorBoardLogger):
 
     @rank_zero_only
     def save(self) -> None:
-        """Bring the curves to the disk."""
+        """Write the events to the disk."""
         pending, self._pending = self._pending, []
 
         def write(writer: Any) -> None:
@@ -195,7 +195,7 @@ class TensorBoardLogger(LightningTensorBoardLogger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Bring the curves to the disk; the writer stays open, for `Algorithm.train()` calls fit once an iteration."""
+        """Write the events to the disk; the writer stays open, as `Algorithm.train()` calls fit in every iteration."""
         if self._experiment is not None or self._pending:
             self.save()
 
@@ -212,7 +212,7 @@ class TensorBoardLogger(LightningTensorBoardLogger):
 
 
 def _merge_equal_steps(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows, those of the same step that follow each other as one: an evaluation may come after its step was saved."""
+    """Merge consecutive rows of the same step: an evaluation may be logged after its step was saved."""
     joined: list[dict[str, Any]] = []
     for row in rows:
         if joined and int(joined[-1][STEP]) == int(row[STEP]):

@@ -1,4 +1,4 @@
-"""The registry of metric names: what loggers write, and what `stop.metric` and `checkpoint.monitor` may name."""
+"""The registry of metric names, which loggers write and `stop.metric` and `checkpoint.monitor` may name."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ METRICS: dict[str, str] = {
     "sys/env_restarts": "times so far that a worker's environments were made anew, because one raised or gave NaN",
 }
 
-# What a custom model's metrics() and a custom exploration's info() return is not known beforehand.
+# Names from a custom model's metrics() and a custom exploration's info() are not known beforehand.
 OPEN_PREFIXES = ("train/model/", "train/exploration/")
 
 
 def register_metric(name: str, description: str) -> None:
-    """Declare a metric of your own, such as one that `on_train_result` adds, so that `stop` and `monitor` accept it.
+    """Register a metric of your own, such as one that `on_train_result` adds, for `stop` and `monitor`.
 
     Raises:
         ConfigError: the name has no group.
@@ -79,7 +79,7 @@ def register_metric(name: str, description: str) -> None:
 
 
 def check_metric(key: str, name: str, also: Iterable[str] = ()) -> None:
-    """Refuse a metric that nothing will ever write.
+    """Raise an error for a metric that is never written.
 
     Args:
         key: the config key that names the metric, for the message.

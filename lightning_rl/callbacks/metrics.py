@@ -1,6 +1,6 @@
-"""The one door by which numbers reach loggers: rows at `env_steps`, under the registry's names.
+"""Writes metrics to all loggers: rows at `env_steps`, with names of the registry.
 
-An iteration may be one env step, and a run may have a billion: rows are bounded, whatever an iteration is.
+An iteration may be one env step, and a run may have a billion; so rows are written at intervals, not per iteration.
 """
 
 from __future__ import annotations
@@ -21,27 +21,30 @@ from lightning_rl.rollouts.processes.watchdog import resident_mb
 
 __all__ = ["MetricsCallback", "ensure_metrics_callback", "latest_metrics", "resident_mb"]
 
-BY_HAND = 50  # env steps between two rows where there is no run: 2,000 in 100,000
+BY_HAND = 50  # env steps between two rows without a run's config: 2,000 rows in 100,000 steps
 AVERAGED = ("train/", "time/collect_s", "time/learn_s")
-FLUSH_SECONDS = 10.0  # epochs may be long: a killed run loses at most this much of its curves
+FLUSH_SECONDS = 10.0  # a killed run loses at most this much of its curves
 
 
 class MetricsCallback(Callback):
     """Collects an iteration's numbers from policy and data, times it, and writes rows to every logger of the Trainer.
 
-    Put it before the callbacks that read `latest`: stop rules, progress, status. These see every iteration. A row comes
-    after the iteration that passes a multiple of `every_env_steps`, before an evaluation and at the end; and so that a
-    long run shows something soon, after the first iteration and then twice as many env steps each, up to the first
-    multiple. Its `train/` metrics and times of an iteration are means over the iterations since the row before,
-    `time/fps` is that of all of them, and everything else is the newest value.
+    Put it before the callbacks that read `latest`, such as stop rules, progress and status, which see every iteration.
+    A
+    row is written after the iteration that passes a multiple of `every_env_steps`, before an evaluation, and at the
+    end.
+    So that long runs show metrics soon, rows also come after the first iteration and then at doubling env steps up to
+    the
+    first multiple. `train/` metrics and times of an iteration are means over the iterations since the last row,
+    `time/fps` is that of all of these, and every other metric is the newest value.
 
     Args:
         hparams: the run's configuration, for TensorBoard's HPARAMS tab and the like; `None` writes none.
-        every_env_steps: between two rows, at least; 1: a row for each iteration.
+        every_env_steps: least env steps between two rows; 1: a row for each iteration.
 
     Attributes:
         latest: the newest value of every metric.
-        best_return: highest mean return of an evaluation; of the training window where there was no evaluation.
+        best_return: highest mean return of an evaluation; of the training window if there was no evaluation.
         evaluated_at: env steps of the policy of the newest evaluation; `None` before the first.
     """
 
@@ -55,10 +58,10 @@ class MetricsCallback(Callback):
         self._started = self._iteration_started = self._flushed = self._evaluation_started = time.perf_counter()
         self._evaluation_seconds = 0.0
         self._env_steps = 0
-        self._row: dict[str, float] = {}  # what the next row will have, means aside
-        self._sums: dict[str, list[float]] = {}  # of the iterations since the last row: metric → [sum, how many]
+        self._row: dict[str, float] = {}  # values of the next row, except for means
+        self._sums: dict[str, list[float]] = {}  # metric → [sum, count] over the iterations since the last row
         self._row_began = (0, 0.0)  # env steps of the last row, and seconds of iterations since then
-        self._hooked: list[Any] = []  # callbacks that want every iteration's metrics
+        self._hooked: list[Any] = []  # callbacks with `on_train_result`
 
     @property
     def best_return(self) -> float | None:
@@ -67,11 +70,11 @@ class MetricsCallback(Callback):
 
     @property
     def seconds(self) -> float:
-        """Seconds of training, earlier sessions of a resumed run included."""
+        """Seconds of training, including earlier processes of a resumed run."""
         return self._seconds_before + time.perf_counter() - self._started
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Start the clocks; in a resumed run, cut off what the loggers know beyond the checkpoint."""
+        """Start the clocks; in a resumed run, drop what the loggers have after the checkpoint."""
         step = int(pl_module.env_steps)
         for logger in trainer.loggers:
             if isinstance(logger, CSVLogger | TensorBoardLogger):
@@ -87,7 +90,7 @@ class MetricsCallback(Callback):
         self._hooked = [callback for callback in callbacks if overridden_hooks(callback, ("on_train_result",))]
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """An iteration is over."""
+        """Collect an iteration's metrics, and write a row if one is due."""
         now, step = time.perf_counter(), int(pl_module.env_steps)
         seconds = max(now - self._iteration_started - self._evaluation_seconds, 1e-9)
         result = {f"train/{name}": float(value) for name, value in pl_module.iteration_metrics.items()}
@@ -110,18 +113,18 @@ class MetricsCallback(Callback):
             self._flush(trainer, now)
 
     def _is_due(self, step: int) -> bool:
-        """A multiple was passed; before the first one, rows come at twice the env steps of the one before."""
+        """Whether a multiple was passed, or, before the first one, twice the env steps of the last row."""
         last, every = self._row_began[0], self.every_env_steps
         return step // every > self._env_steps // every or 2 * last <= step < every
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Start the evaluation's clock; the row of the iteration before comes first."""
+        """Start the evaluation's clock, after writing the row of the last iteration."""
         if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
             self._report(trainer)
         self._evaluation_started = time.perf_counter()
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Write the evaluation beside the iteration that it followed."""
+        """Write the evaluation to the row of the last iteration."""
         if trainer.sanity_checking:
             return
         self._evaluation_seconds = time.perf_counter() - self._evaluation_started
@@ -131,13 +134,13 @@ class MetricsCallback(Callback):
         self.evaluated(trainer, result, getattr(datamodule, "evaluated_at", int(pl_module.env_steps)))
 
     def evaluated(self, trainer: Trainer, result: dict[str, float], step: int) -> None:
-        """Write what an evaluation brought, of the policy at `step` environment steps."""
+        """Write the result of an evaluation of the policy at `step` environment steps."""
         self.evaluated_at = step
         self._note(result)
         self._log(trainer, result, step)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Bring the epoch's rows to the disk."""
+        """Write the epoch's rows to the disk."""
         self._flush(trainer, time.perf_counter())
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
@@ -146,17 +149,17 @@ class MetricsCallback(Callback):
         self._seconds_before, self._started = self.seconds, time.perf_counter()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """A run that is killed and resumed from this file finds all rows up to it."""
+        """Write rows to the disk: a run resumed from this file then finds all rows up to it."""
         self._flush(trainer, time.perf_counter())
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """Totals and means, as plain numbers."""
         numbers = {"best": dict(self._best), "latest": dict(self.latest), "evaluated_at": self.evaluated_at}
         row = {"row": dict(self._row), "sums": {name: list(sums) for name, sums in self._sums.items()}}
         return {"seconds": self.seconds, **numbers, **row, "row_began": list(self._row_began)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue counting.
+        """Continue the totals.
 
         Raises:
             CheckpointError: an entry is no number; names it.
@@ -175,7 +178,7 @@ class MetricsCallback(Callback):
         self._row_began = (count_in_file(entry, steps), number_in_file(entry, seconds))
 
     def _take(self, result: dict[str, float], seconds: float) -> None:
-        """Put an iteration's numbers into the next row."""
+        """Add an iteration's numbers to the next row."""
         for name, value in result.items():
             result[name] = number = float(value)  # users' hooks may add numpy numbers and tensors
             if name.startswith(AVERAGED):
@@ -193,7 +196,7 @@ class MetricsCallback(Callback):
                 self._best[name] = max(result[name], self._best.get(name, result[name]))
 
     def _report(self, trainer: Trainer) -> None:
-        """Write what came since the last row, if anything did."""
+        """Write a row with the metrics since the last one, if there are any."""
         if not self._row:
             return
         row = {**self._row, **{name: total / count for name, (total, count) in self._sums.items()}}
@@ -212,33 +215,33 @@ class MetricsCallback(Callback):
     def _flush(self, trainer: Trainer, now: float) -> None:
         self._flushed = now
         for logger in trainer.loggers:
-            if isinstance(logger, CSVLogger | TensorBoardLogger):  # at once, so that both end at the same step
+            if isinstance(logger, CSVLogger | TensorBoardLogger):  # together, so that both files end at the same step
                 logger.save()
 
 
 def _numbers(entry: str, given: Mapping[Any, Any]) -> dict[str, float]:
-    """Metrics as a checkpoint has them."""
+    """Check metrics from a checkpoint, and return them as floats."""
     return {str(name): number_in_file(f"MetricsCallback.{entry}[{name!r}]", value) for name, value in given.items()}
 
 
 def show_to_callbacks(trainer: Trainer, result: Mapping[str, float]) -> None:
-    """Put numbers into `trainer.callback_metrics`, where EarlyStopping, ModelCheckpoint and the like look for theirs.
+    """Put numbers into `trainer.callback_metrics`, which EarlyStopping, ModelCheckpoint and other callbacks read.
 
-    `self.log` would do so too, for 0.25 ms a number and with float32's 24 bits. That property returns the dict that
-    Lightning keeps, after bringing it up to date, and all that Lightning does with it is to add numbers (2.6.6).
+    `self.log` would do so too, at 0.25 ms per number and with float32's 24 bits. The property returns Lightning's own
+    dict after an update, and Lightning only ever adds numbers to it (2.6.6).
     """
     numbers = torch.tensor([*result.values()], dtype=torch.float64).unbind()  # 25 at once: a fifth of the time
     trainer.callback_metrics.update(zip(result, numbers, strict=True))
 
 
 def ensure_metrics_callback(trainer: Trainer) -> None:
-    """Give a Trainer that was made by hand the callback that logs; one that it has already stays the only one."""
+    """Add the metrics callback to a Trainer that a user created, unless it has one."""
     if not any(isinstance(callback, MetricsCallback) for callback in trainer.callbacks):  # pyright: ignore[reportAttributeAccessIssue]
         trainer.callbacks.insert(0, MetricsCallback(every_env_steps=BY_HAND))  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def latest_metrics(trainer: Trainer) -> dict[str, float]:
-    """The newest value of every metric, the ones that were logged through Lightning (`self.log`) among them."""
+    """The newest value of every metric, including those logged through Lightning (`self.log`)."""
     latest: dict[str, float] = {}
     for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(callback, MetricsCallback):

@@ -1,4 +1,4 @@
-"""Where an evaluation runs beside training: begins the first one when training begins, and waits for the last one."""
+"""Starts the first evaluation beside training, and waits for the last one."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ __all__ = ["ParallelEvaluation"]
 
 
 class ParallelEvaluation(Callback):
-    """Lightning's validation loop tells the evaluations in between, each one when the next is begun.
+    """Runs the first and the last evaluation of a run; Lightning's validation loop collects those in between.
 
     Args:
-        metrics: writes what the last evaluation brought.
-        stop: knows whether somebody is waiting for the process to end; then nobody waits for that evaluation.
-        checkpoint: may keep the policy that played it.
+        metrics: callback that writes the result of the last evaluation.
+        stop: its `reason` says whether the run was interrupted; then the last evaluation is skipped.
+        checkpoint: callback that may save the evaluated policy.
     """
 
     def __init__(self, metrics: MetricsCallback, stop: StopCallback, checkpoint: RLCheckpoint) -> None:
         self.metrics, self.stop, self.checkpoint = metrics, stop, checkpoint
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Begin with the weights that training begins with, so that there is a value at the first validation."""
+        """Start an evaluation of the initial weights, so that there is a value at the first validation."""
         evaluator = trainer.datamodule.evaluator  # pyright: ignore[reportAttributeAccessIssue]
-        if evaluator is not None:  # none where nothing is evaluated
+        if evaluator is not None:  # `None` without evaluation
             evaluator.begin(pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Tell the evaluation that was begun last."""
+        """Wait for the last evaluation, and write its result."""
         datamodule: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
         if datamodule.evaluator is None or self.stop.reason == "interrupted":
             return

@@ -1,4 +1,4 @@
-"""How far a run is, in environment steps: a bar in a terminal, a plain line now and then anywhere else."""
+"""Shows the progress of a run in environment steps: a bar in a terminal, a line now and then anywhere else."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ __all__ = ["ProgressBar"]
 
 REDRAW_SECONDS = 0.1
 LINE_SECONDS = 1.0
-RECENT_SECONDS = 20.0  # time constant of the pace that the time left is computed from
+RECENT_SECONDS = 20.0  # time constant of the pace for the time left
 ERASE = "\r\x1b[2K"
 
-# What a narrow terminal goes without, in this order; what stays is how far the run is, its return, and the best one.
+# Parts that a narrow terminal leaves out, in this order; the share done, the return and the best return always remain.
 DISPENSABLE = ("eval", "total", "fps", "phase", "bar", "steps", "eta")
 
 
 class Pace:
-    """Seconds per environment step of the recent past: sums over which the past fades by the second."""
+    """Seconds per environment step, as an exponentially weighted mean over time."""
 
     def __init__(self) -> None:
         self._seconds = self._steps = 0.0
 
     def add(self, seconds: float, steps: int) -> None:
-        """An iteration took this long for so many steps."""
+        """Add an iteration of `steps` environment steps."""
         left = math.exp(-seconds / RECENT_SECONDS)
         self._seconds, self._steps = left * self._seconds + seconds, left * self._steps + steps
 
     @property
     def seconds_per_step(self) -> float | None:
-        """`None` until a step was taken."""
+        """The mean; `None` before the first step."""
         return self._seconds / self._steps if self._steps else None
 
 
 class ProgressBar(LightningProgressBar):
-    """Env steps of the total, steps per second now, time left, mean return of the window, best return, the phase.
+    """Shows env steps of the total, steps per second, time left, mean return of the window, best return, and the phase.
 
-    The time left follows from the pace of the recent past, and what evaluation has taken so far per step. While a
-    replay buffer warms up, without gradient steps, it says nothing: how fast learning will be is not known then.
+    The time left is computed from the recent pace and from the time that evaluation has taken per step. While a replay
+    buffer warms up, without gradient steps, it is not shown: the pace of learning is not known yet.
 
     Args:
-        metrics: whose numbers are shown.
-        total_env_steps: where the bar ends; `None` shows no bar and no time left.
-        stream: where to; `None` is the stdout of the moment.
+        metrics: callback whose numbers are shown.
+        total_env_steps: env steps at which the bar is full; `None` shows no bar and no time left.
+        stream: output; `None` is the current stdout.
     """
 
     def __init__(
@@ -85,21 +85,21 @@ class ProgressBar(LightningProgressBar):
 
     # -- hooks ---------------------------------------------------------------------------------------------------------
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Start counting; a resumed run starts where it stopped."""
+        """Start counting, in a resumed run from its env steps."""
         self._env_steps = self._first_step = int(pl_module.env_steps)
         self._first_gradient_step = int(pl_module.gradient_steps)
-        self._warming_up = hasattr(getattr(trainer, "datamodule", None), "ratio")  # of a replay buffer
+        self._warming_up = hasattr(getattr(trainer, "datamodule", None), "ratio")  # of a replay DataModule
         self._pace, self._evaluation_seconds, self._counted_at = Pace(), 0.0, time.monotonic()
         self._phase = self._acting
         if self._is_terminal():
             self._draw(force=True)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """The experience is there."""
+        """Switch from collecting to learning."""
         self._enter(self._acting if self._warming_up else "learn")
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """An iteration is over."""
+        """Redraw after an iteration."""
         if self._warming_up and pl_module.gradient_steps != self._first_gradient_step:
             self._warming_up, self._pace = False, Pace()
         now, steps = time.monotonic(), int(pl_module.env_steps)
@@ -110,23 +110,23 @@ class ProgressBar(LightningProgressBar):
             self._draw(force=not self._shown)
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Evaluation starts."""
+        """Show that the evaluation runs."""
         self._evaluation_began = time.monotonic()
         self._enter("evaluate")
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Evaluation is over."""
+        """Return to training."""
         now = time.monotonic()
         self._evaluation_seconds += now - self._evaluation_began
         self._counted_at += now - self._evaluation_began
         self._enter(self._acting)
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Leave the last state on the screen."""
+        """Leave the last state in the terminal."""
         self._finish("done")
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Leave the last state on the screen, above the error."""
+        """Leave the last state in the terminal, above the error."""
         self._finish("stopped")
 
     # -- drawing -------------------------------------------------------------------------------------------------------
@@ -156,12 +156,12 @@ class ProgressBar(LightningProgressBar):
         self._write(ERASE + self._fitting(shutil.get_terminal_size().columns - 1))
 
     def _text(self) -> str:
-        """The numbers, as a line that is not redrawn has them."""
+        """The numbers as a line without a bar."""
         parts = self._parts()
         return "  ".join(text for name, text in parts.items() if name not in ("bar", "percent", "phase"))
 
     def _fitting(self, columns: int) -> str:
-        """As much as fits: all of it, else without what can be dispensed with, one thing after another."""
+        """The line, shortened to the width of the terminal by leaving out parts."""
         parts = self._parts()
         line = "  ".join(parts.values())
         if len(line) > columns:
@@ -178,7 +178,7 @@ class ProgressBar(LightningProgressBar):
         return line[:columns]
 
     def _parts(self, short: bool = False) -> dict[str, str]:
-        """What there is to show, by name, in the order in which it is shown."""
+        """The parts of the line by name, in order."""
         latest, parts = self.metrics.latest, {}
         if self.total:
             width, done = 8 if short else 20, min(1.0, self._env_steps / self.total)
@@ -205,7 +205,7 @@ class ProgressBar(LightningProgressBar):
         return "warm-up" if self._warming_up else "collect"
 
     def _seconds_left(self) -> float | None:
-        """At the pace of now; `None` where that says nothing of what is to come, and at the end."""
+        """Time left at the recent pace; `None` during a warm-up and at the end."""
         pace = self._pace.seconds_per_step
         if self.total is None or pace is None or self._warming_up or self._env_steps >= self.total:
             return None

@@ -1,4 +1,4 @@
-"""Ranks that were started with different configurations would average gradients of different runs: they refuse to."""
+"""Checks that all ranks have the same configuration, as gradients of different runs must not be averaged."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ SHOWN = 5  # differing keys in the message
 
 
 class RankConfigCheck(Callback):
-    """Compares a digest of the configuration, and of the packages' versions, over all ranks before anything is learned.
+    """Compares a digest of the configuration, and of the packages' versions, over all ranks before training.
 
     Args:
         config: of this rank, plain containers.
 
     Raises:
-        ConfigError: on every rank, so that none waits for another: the keys that differ, and their values.
+        ConfigError: on every rank, so that none waits for another; names the keys that differ and their values.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """The ranks are connected, and no rank trains yet."""
+        """Compare when the ranks are connected, before any of them trains."""
         if trainer.world_size == 1:
             return
         own = {
@@ -53,7 +53,7 @@ class RankConfigCheck(Callback):
 
 
 def differences(configs: Sequence[Mapping[str, str]]) -> str:
-    """The keys that not all ranks' configurations have with the same value, and the values by rank."""
+    """Describe the keys whose values differ between ranks, with the values by rank."""
     keys = dict.fromkeys(key for config in configs for key in config)
     differing = [key for key in keys if len({config.get(key) for config in configs}) > 1]
     shown = [f"{key} is {', '.join(by_rank(configs, key))}" for key in differing[:SHOWN]]
@@ -62,7 +62,7 @@ def differences(configs: Sequence[Mapping[str, str]]) -> str:
 
 
 def by_rank(configs: Sequence[Mapping[str, str]], key: str) -> list[str]:
-    """Every value of a key once, with the ranks that have it."""
+    """Each distinct value of a key, with the ranks that have it."""
     ranks: dict[str, list[str]] = {}
     for rank, config in enumerate(configs):
         ranks.setdefault(config.get(key, "missing"), []).append(str(rank))
@@ -70,7 +70,7 @@ def by_rank(configs: Sequence[Mapping[str, str]], key: str) -> list[str]:
 
 
 def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted key → value as text."""
+    """Pairs of dotted key and value as text."""
     if isinstance(value, Mapping) and value:
         for key, child in value.items():
             yield from leaves(child, f"{prefix}.{key}" if prefix else str(key))

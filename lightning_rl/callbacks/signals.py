@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM end a run between two iterations, with a checkpoint; the second one ends it at once.
+"""Handles Ctrl-C and SIGTERM: the first one ends a run after its iteration, with a checkpoint; the second one at once.
 
-Before and after training, either ends the command at once.
+Before and after training, either signal ends the command at once.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from typing import Any, Self
 
 __all__ = ["INTERRUPTED", "HardStop", "Interrupts", "StopSignals"]
 
-INTERRUPTED = 130  # exit code of a run that a signal ended: 128 + SIGINT, as shells have it
+INTERRUPTED = 130  # exit code of a run that a signal ended: 128 + SIGINT, as in shells
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class HardStop(KeyboardInterrupt):
-    """The user wants out now: nothing that takes time, such as saving, is done any more."""
+    """The user stops the run at once: nothing that takes time, such as saving, may be done."""
 
 
 class Interrupts:
-    """Lets SIGTERM do what Ctrl-C does while it is entered, and remembers that a signal came.
+    """Context in which SIGTERM acts like Ctrl-C, and which records that a signal came.
 
-    An interrupt may come out as another exception of the code that it hits, such as a parser's; `received` tells.
-    Does nothing outside the main thread, and leaves signals alone that the process was started to ignore.
+    The interrupted code may raise another exception than KeyboardInterrupt, such as a parser's; so test `received`.
+    Does
+    nothing outside the main thread, and does not handle signals that the process was started to ignore.
 
     Attributes:
-        received: the first signal's number; `None` so far.
+        received: the first signal's number; `None` if none came.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class Interrupts:
             signal.signal(signum, handler)
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # an environment's process, forked from this one, ends as others do
+        if os.getpid() != self._process:  # a forked environment process ends normally
             signal.signal(signum, signal.SIG_DFL)
             os.kill(os.getpid(), signum)
             return
@@ -58,15 +59,16 @@ class Interrupts:
 
 
 class StopSignals:
-    """Catches SIGINT and SIGTERM while it is entered: `with StopSignals() as signals: … StopCallback(signals=signals)`.
+    """Context that catches SIGINT and SIGTERM: `with StopSignals() as signals: … StopCallback(signals=signals)`.
 
-    The first signal is only noted while `deferring` (the stop callback turns it on during training and looks at
-    `received` after each iteration); a second one, or one that comes when nothing is training, raises `HardStop` at
-    once. Does nothing outside the main thread, where Python allows no handlers.
+    While `deferring`, the first signal is only recorded (the stop callback sets it during training and reads `received`
+    after each iteration). A second signal, or one outside of training, raises `HardStop` at once. Does nothing outside
+    the
+    main thread, where Python allows no handlers.
 
     Attributes:
-        received: the first signal's number; `None` so far.
-        deferring: whether somebody will look at `received` soon.
+        received: the first signal's number; `None` if none came.
+        deferring: whether the stop callback reads `received` after each iteration.
     """
 
     def __init__(self) -> None:
@@ -85,7 +87,7 @@ class StopSignals:
         self._before = {}
 
     def install(self) -> None:
-        """Take the signals, also when somebody else took them since: Lightning and Ray take SIGTERM when they start."""
+        """Install the handlers, also over those of Lightning and Ray, which handle SIGTERM when they start."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._process = os.getpid()
@@ -102,12 +104,13 @@ class StopSignals:
             self.received = self.received or signum
             raise HardStop(f"stopped by {signal.Signals(signum).name}")
         self.received = signum
-        # os.write: print may be interrupted in the middle of its own buffer by this very handler
+        # os.write: print may be interrupted in the middle of its own buffer by this handler
         os.write(2, b"\nstopping after this iteration, then saving a checkpoint; Ctrl-C again stops at once\n")
 
     def _handle_in_child(self, signum: int) -> None:
-        # An environment's process, forked from this one: Ctrl-C reaches the whole process group, but the iteration that
-        # is to be finished still needs the environments; SIGTERM comes from whoever closes them.
+        # A forked environment process: Ctrl-C reaches the whole process group, but the current iteration still needs
+        # the
+        # environments; SIGTERM comes from the process that closes them.
         if signum != signal.SIGINT:
             signal.signal(signum, signal.SIG_DFL)
             os.kill(os.getpid(), signum)

@@ -1,4 +1,4 @@
-"""Keeps status.json up to date while a run trains."""
+"""Updates status.json while a run trains."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["StatusCallback"]
 
 
 class StatusCallback(Callback):
-    """Writes status.json when training starts, every few seconds from then on, and when it ends, however it ends.
+    """Writes status.json when training starts, every few seconds after that, and at the end, also after an error.
 
     Args:
         path: RUN_DIR/status.json.
-        metrics: whose numbers are written.
-        stop: who knows whether the run was interrupted.
-        checkpoint: who knows the best file; `None`: there is none.
+        metrics: callback whose numbers are written.
+        stop: its `reason` says whether the run was interrupted.
+        checkpoint: its best file is written; `None`: no checkpoints.
     """
 
     def __init__(
@@ -34,22 +34,22 @@ class StatusCallback(Callback):
         self._heartbeat: Heartbeat | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Running; a thread repeats it, for an iteration or an evaluation may take hours."""
+        """Write "running", and repeat that from a thread, because an iteration or an evaluation may take hours."""
         self._write(trainer, pl_module, "running")
         if trainer.is_global_zero:
             self._heartbeat = Heartbeat(lambda: self._write(trainer, pl_module, "running"))
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Still running."""
+        """Update the numbers."""
         self._write(trainer, pl_module, "running")
 
     def on_fit_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Done, and the last checkpoint is written."""
+        """Write the final state, after the last checkpoint."""
         self._stop_heartbeat()
         self._write(trainer, pl_module, "interrupted" if self.stop.reason == "interrupted" else "ok")
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Over; the error's first line is kept."""
+        """Write "failed" or "interrupted", with the first line of the error."""
         self._stop_heartbeat()
         interrupted = isinstance(exception, KeyboardInterrupt)
         lines = str(exception).strip().splitlines() or [""]

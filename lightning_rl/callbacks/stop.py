@@ -1,4 +1,4 @@
-"""When training ends: enough environment steps, a return reached, time over, or a signal."""
+"""Ends training after enough environment steps, at a return, after some time, or on a signal."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class StopCallback(Callback):
     """Sets `trainer.should_stop` after the iteration in which a rule is met, the same one on every rank.
 
     Args:
-        total_env_steps: stop at this many environment steps, those before a resume included; `None` does not.
-        target_return: stop once `metric` is at least this; `None` does not.
-        metric: what `target_return` is compared with. A `rollout/…` metric counts only over `min_episodes` episodes.
-        seconds: stop after this wall time since this fit began; `None` does not.
-        min_episodes: how many episodes the window must hold before its mean is believed.
-        signals: where Ctrl-C and SIGTERM are noted; `None` leaves them to Lightning.
+        total_env_steps: stop at this many environment steps, including those before a resume; `None` turns this off.
+        target_return: stop once `metric` is at least this; `None` turns this off.
+        metric: metric to compare with `target_return`. A `rollout/…` metric counts only over `min_episodes` episodes.
+        seconds: stop after this wall time since this fit began; `None` turns this off.
+        min_episodes: least number of episodes in the window for its mean to count.
+        signals: records Ctrl-C and SIGTERM; `None` leaves them to Lightning.
 
     Attributes:
         reason: why training stopped: "total_env_steps", "return", "seconds" or "interrupted"; `None` for anything else.
 
     Raises:
-        ConfigError: a number is not positive, or the metric is not known.
+        ConfigError: a number is not positive, or the metric is unknown.
     """
 
     @check_keywords("stop")
@@ -64,20 +64,20 @@ class StopCallback(Callback):
             self.reason, trainer.should_stop = "total_env_steps", True
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Look at the rules between two iterations."""
+        """Apply the rules between two iterations."""
         self._decide(trainer, pl_module, evaluated=False)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Look again: evaluation may have brought the return, or lasted until a signal came."""
+        """Apply the rules again, as an evaluation may reach the return or last until a signal comes."""
         if not trainer.sanity_checking and trainer.state.fn == TrainerFn.FITTING:
             self._decide(trainer, pl_module, evaluated=True)
 
     def on_fit_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Signals act at once again, after the last checkpoint."""
+        """Let signals act at once again, after the last checkpoint."""
         self._stop_deferring(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Signals act at once again."""
+        """Let signals act at once again."""
         if isinstance(exception, KeyboardInterrupt):
             self.reason = "interrupted"
         self._stop_deferring(trainer)
@@ -91,12 +91,12 @@ class StopCallback(Callback):
     def _decide(self, trainer: Trainer, policy: Any, evaluated: bool) -> None:
         reason = self._rule_met(trainer, policy, evaluated)
         strategy = trainer.strategy
-        decided = strategy.reduce_boolean_decision(reason is not None, all=False)  # every rank takes part, always
+        decided = strategy.reduce_boolean_decision(reason is not None, all=False)  # collective: on every rank
         if trainer.should_stop or not decided:
             return
         if strategy.reduce_boolean_decision(reason == "interrupted", all=False):
             reason = "interrupted"
-            if not evaluated:  # Lightning evaluates before it stops early; somebody is waiting for the process to end
+            if not evaluated:  # Lightning would evaluate before an early stop, while the user waits
                 self._validation_limit, trainer.limit_val_batches = trainer.limit_val_batches, 0
         self.reason = reason or "another rank"
         trainer.should_stop = True
@@ -114,7 +114,7 @@ class StopCallback(Callback):
 
     def _return_reached(self, trainer: Trainer, evaluated: bool) -> bool:
         if self.metric.startswith("eval/") and not evaluated:
-            return False  # the latest evaluation was looked at when it ended
+            return False  # the latest evaluation was tested when it ended
         value = latest_metrics(trainer).get(self.metric)
         window = getattr(getattr(trainer, "datamodule", None), "episode_window", None)
         if self.metric.startswith("rollout/") and window is not None and len(window.returns) < self.min_episodes:

@@ -1,4 +1,4 @@
-"""What a run is made of: composed by Hydra, checked as a whole, described to the user."""
+"""The configuration of a run: Hydra composes it, this package checks it as a whole and describes it to the user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOMES = {"check_config": "check", "compose_config": "compose"}
 
 
 def __getattr__(name: str) -> Any:
-    """Lazy, so that what only looks at a config imports no Hydra."""
+    """Import a name on first use, so that code which only reads a config does not import Hydra."""
     if name in _HOMES:
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Whether a training batch can be cut into the parts that are asked for: known before anything starts."""
+"""Checks before a run starts that a training batch can be split into the configured parts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Config = Mapping[str, Any]
 
 
 def check_minibatches(config: Config) -> None:
-    """Every minibatch needs two rows; half of the rows may be resets (an environment whose episodes last one step).
+    """Check that every minibatch has at least two rows, even if half of the rows are resets (episodes of one step).
 
     Raises:
         ConfigError: there may be too few.
     """
     key, count = _minibatches(config)
-    made_of = ("batch_size", "directions")  # other things than the rows of a rollout
+    made_of = ("batch_size", "directions")  # keys of batches that do not consist of a rollout's rows
     if count is None or any(name in config["data"] for name in made_of) or config["data"].get("plan") is not None:
         return
     fragments, what = _fragments(config)
@@ -35,17 +35,17 @@ def check_minibatches(config: Config) -> None:
 
 
 def _minibatches(config: Config) -> tuple[str, int | None]:
-    """The key that says into how many parts a batch goes, and how many; `None` where that is no number."""
+    """The key with the number of parts of a batch, and that number; `None` if it is not a number."""
     policy = config["policy"]
-    gradients = "gradients_per_iteration" in config["data"]  # of whole fragments, or of parts that are added up
+    gradients = "gradients_per_iteration" in config["data"]  # gradients of whole fragments, or of parts that are summed
     key = "microbatches" if gradients or "microbatches" in policy else "minibatches"
     count = policy.get(key, 1)
-    count = 1 if count is None else count  # then no more than there are rows for
+    count = 1 if count is None else count  # `None` takes at most as many parts as rows allow
     return key, count if isinstance(count, int) else None
 
 
 def _fragments(config: Config) -> tuple[int, str]:
-    """How many fragments a batch of one rank has at least, and what to call them."""
+    """The least number of fragments in a batch of one rank, and a name for them."""
     workers, data = config["workers"], config["data"]
     if "gradients_per_iteration" in data:
         return 1, "fragment"
@@ -56,7 +56,7 @@ def _fragments(config: Config) -> tuple[int, str]:
 
 
 def check_population(config: Config) -> None:
-    """Refuse that more directions count than are tried.
+    """Check that not more of the best directions are used than are tried.
 
     Raises:
         ConfigError: names both numbers.

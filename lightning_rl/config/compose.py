@@ -37,7 +37,7 @@ OPEN = (
 )
 # Groups that take such a mapping as a whole; a single key of "logger" is looked at, because it may be a slip.
 OPEN_AS_A_WHOLE = (*OPEN, "logger")
-OPTIONAL = ("experiment",)  # groups that a run can do without
+OPTIONAL = ("experiment",)  # optional groups
 
 
 def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
         except HydraException as error:
             raise ConfigError(explanation(error, overrides)) from error
         before = HydraConfig.instance().cfg
-        HydraConfig.instance().set_config(config)  # run_dir names the choices
+        HydraConfig.instance().set_config(config)  # the name of run_dir contains the choices
         try:
             return plain(config)
         finally:
@@ -65,10 +65,10 @@ def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """A composed config without Hydra's part, resolved, as plain containers.
+    """A composed config as plain containers: resolved, without Hydra's own section.
 
     Raises:
-        ConfigError: a value is missing, or refers to something that is not there.
+        ConfigError: a value is missing, or refers to a missing key.
     """
     own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     try:
@@ -82,15 +82,16 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 
 def complete_config(overrides: Sequence[str]) -> list[str]:
-    """The overrides as Hydra needs them.
+    """Adapt the user's overrides for Hydra.
 
-    Only an id given: `env=custom`, because the default environment's tuned values are not that one's. Only a strategy's
-    type given: `exploration=custom`, because the default strategy's keys are not that one's. Keys of an open mapping
-    (`env.kwargs.a=1`, `env.kwargs={a: 1}`): "++", because Hydra takes no new keys without it. A mapping for a policy's
-    key (a schedule): null first, because Hydra cannot merge a mapping into the list or number that is there.
+    With only an environment's id, `env=custom` is added, because the default environment's tuned values do not apply.
+    With only a strategy's type, `exploration=custom` is added, because the default strategy's keys do not apply. Keys
+    of
+    an open mapping (`env.kwargs.a=1`, `env.kwargs={a: 1}`) get "++", without which Hydra takes no new keys. Before a
+    mapping for a policy's key (a schedule), the key is set to null, because Hydra cannot merge a mapping into a number.
 
     Raises:
-        ConfigError: a group is given what is no choice.
+        ConfigError: the value for a group is no choice.
     """
     for override in overrides:
         check_group(override)
@@ -114,7 +115,7 @@ def complete_config(overrides: Sequence[str]) -> list[str]:
 
 
 def check_group(override: str) -> None:
-    """A group takes the name of a choice: Hydra ends with a traceback where it is given a number, a bool or null.
+    """Check that a group is given the name of a choice; for a number, bool or null Hydra would end with a traceback.
 
     Raises:
         ConfigError: names what was written, and what to write instead.
@@ -136,16 +137,16 @@ def check_group(override: str) -> None:
         raise ConfigError(f"{override}; expected an import path, such as lightning_rl.policies.PPO")
     if isinstance(value, dict):
         if group != "policy":
-            return  # keys of the group, which Hydra merges
+            return  # keys of the group; Hydra merges them
         keys = " ".join(f"policy.{key}=…" for key in value) or "policy.KEY=…"
         raise ConfigError(f"{override}: a policy's keys are given one by one, as {keys}")
     if isinstance(value, list) and all(isinstance(choice, str) for choice in value):
-        return  # several choices, which Hydra merges
+        return  # several choices; Hydra merges them
     raise ConfigError(no_choice(group, written, group_options(group)))
 
 
 def with_own_policies(overrides: Sequence[str]) -> Sequence[str]:
-    """Make an option of each policy that is given by its import path, as `policy=path` or `policy._target_=path`."""
+    """Add an option for each policy given by its import path, as `policy=path` or `policy._target_=path`."""
     if not any(override.startswith("policy=") for override in overrides):
         overrides = [override.replace("policy._target_=", "policy=", 1) for override in overrides]
     for override in overrides:
@@ -156,10 +157,10 @@ def with_own_policies(overrides: Sequence[str]) -> Sequence[str]:
 
 
 def store_policy(path: str, policy_class: Any = None) -> None:
-    """Make `policy=path` mean this class, or the one that is to be imported from there.
+    """Register an option `policy=path` for this class, or for the one imported from `path`.
 
     Raises:
-        ConfigError: there is none, or it is no policy.
+        ConfigError: there is no such class, or it is no policy.
     """
     store = ConfigStore.instance()
     if policy_class is None and f"{path}.yaml" in store.repo.get("policy", {}):
@@ -172,12 +173,12 @@ def store_policy(path: str, policy_class: Any = None) -> None:
 
 
 def key_of(override: str) -> str:
-    """What an override sets: "policy.lr" of "+policy.lr=1e-3"."""
+    """The key of an override: "policy.lr" of "+policy.lr=1e-3"."""
     return override.lstrip("+~").split("=", 1)[0]
 
 
 def check_choices(overrides: Sequence[str]) -> None:
-    """On a command line, a second choice for a group is a slip, of which Hydra would take the last.
+    """Refuse two different choices for one group on a command line, of which Hydra would silently take the last.
 
     Raises:
         ConfigError: a group is given twice, with different choices.
@@ -193,10 +194,10 @@ def check_choices(overrides: Sequence[str]) -> None:
 
 
 def check_experiment(overrides: Sequence[str]) -> None:
-    """The experiment is optional in the defaults list, so Hydra would pass over a name that is not there.
+    """Refuse an experiment that does not exist; as it is optional in the defaults list, Hydra would skip it silently.
 
     Raises:
-        ConfigError: the experiment asked for does not exist.
+        ConfigError: the experiment does not exist.
     """
     chosen = [override.split("=", 1)[1] for override in overrides if override.startswith("experiment=")]
     if chosen:
@@ -206,7 +207,7 @@ def check_experiment(overrides: Sequence[str]) -> None:
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """Dotted key → value of plain "key=value" overrides, which a config that is already composed shall take.
+    """Dotted key → value of plain "key=value" overrides, for a config that is composed already.
 
     Raises:
         ConfigError: an override cannot be read.
@@ -215,7 +216,7 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def parse(overrides: Sequence[str]) -> list[Override]:
-    """The overrides, as Hydra reads them.
+    """Parse overrides with Hydra's parser.
 
     Raises:
         ConfigError: an override cannot be read.

@@ -1,4 +1,4 @@
-"""What `list`, `describe` and the end of a sweep or an evaluation print."""
+"""Texts that the commands `list` and `describe` print, and those at the end of a sweep or an evaluation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lightning_rl.signatures import Keyword, keywords_of, spell_type
 
 __all__ = ["choices", "describe", "evaluation", "listing", "metrics", "outcome", "run_table", "table"]
 
-# The class whose constructor takes a group's keys, where it does not name one itself.
+# The class whose constructor takes a group's keys, if the group's config has no `_target_`.
 TAKEN_BY = {
     "env": "lightning_rl.envs.creator:EnvCreator",
     "checkpoint": "lightning_rl.callbacks.checkpoint:RLCheckpoint",
@@ -25,24 +25,24 @@ TAKEN_BY = {
     "trainer": "lightning.pytorch:Trainer",
 }
 
-REPLAY = {"exploration": ("data=replay",)}  # strategies that start at random do so until data.learning_starts
+REPLAY = {"exploration": ("data=replay",)}  # the random phase of strategies ends at data.learning_starts
 
 # Google style: "Args:", then entries "name: text" or "one, two: text" whose further lines are indented deeper.
 ARGUMENTS = re.compile(r"^Args:\n(.*?)(?=^\S|\Z)", re.DOTALL | re.MULTILINE)
 ENTRY = re.compile(r"^    ([\w, ]+)(?: \([^\n]*\))?: (.*?)(?=^    \S|\Z)", re.DOTALL | re.MULTILINE)
-OF_A_BASE = re.compile(r"of `\w+`[:,]")  # "lr, keywords: of `Policy`: model, …": that class says what they are
+OF_A_BASE = re.compile(r"of `\w+`[:,]")  # "lr, keywords: of `Policy`: model, …": that class documents them
 
 
 # -- list --------------------------------------------------------------------------------------------------------------
 
 
 def choices(group: str) -> dict[str, str]:
-    """The options of a config group, each with a line about it."""
+    """The options of a config group, each with a line of description."""
     return {name: headline(group, name) for name in group_options(group)}
 
 
 def headline(group: str, name: str) -> str:
-    """An environment's id, or what the option's first comment says."""
+    """An environment's id, or the first comment in the option's file."""
     text = option_text(group, name)
     found = re.search(r"^id: *(\S+)", text, re.MULTILINE) if group == "env" else None
     if found and found[1] != "???":
@@ -52,7 +52,7 @@ def headline(group: str, name: str) -> str:
 
 
 def metrics() -> dict[str, str]:
-    """The names that loggers, `stop.metric` and `checkpoint.monitor` know, each with a line about it."""
+    """All registered metrics, each with a line of description."""
     from lightning_rl.callbacks.metric_names import METRICS
 
     return dict(METRICS)
@@ -68,7 +68,7 @@ def listing(kind: str, names: Mapping[str, str]) -> str:
 
 
 def describe(what: str) -> str:
-    """A choice ("policy=ppo"), a group ("workers"), a key ("policy.lr") or a metric ("train/loss") in words.
+    """Describe a choice ("policy=ppo"), a group ("workers"), a key ("policy.lr") or a metric ("train/loss").
 
     Raises:
         ConfigError: there is no such choice, group, key or metric.
@@ -88,10 +88,10 @@ def describe(what: str) -> str:
 
 
 def config_with(key: str) -> Mapping[str, Any]:
-    """The default config, or else the first one with another choice in the key's group, that has a key.
+    """A config that has a key: the default one, or the first one with another choice in the key's group.
 
     Raises:
-        ConfigError: none has.
+        ConfigError: no config has it.
     """
     group = key.partition(".")[0]
     known: dict[str, None] = {}
@@ -108,7 +108,7 @@ def config_with(key: str) -> Mapping[str, Any]:
 
 
 def describe_group(group: str, name: str) -> str:
-    """The class behind a choice with its keywords, and the choice's file."""
+    """Describe a choice: its class with its keywords, and its file."""
     options = group_options(group)
     if not options or (name and name not in options):
         raise ConfigError(no_choice(group, name, options))
@@ -129,7 +129,7 @@ def describe_group(group: str, name: str) -> str:
 
 
 def target_of(section: str, config: Mapping[str, Any]) -> Any:
-    """The class that takes a section's keys, or `None`."""
+    """The class that takes the keys of a section, or `None`."""
     if section == "exploration":
         from lightning_rl.exploration import strategy_class
 
@@ -140,7 +140,7 @@ def target_of(section: str, config: Mapping[str, Any]) -> Any:
 
 
 def keyword_lines(target: Any) -> dict[str, str]:
-    """For each keyword of a class: its name, type and default, and what its docstring says."""
+    """For each keyword of a class, its name, type, default and documentation."""
     told = argument_docs(target)
     lines = {}
     for name, keyword in keywords_of(target).items():
@@ -152,14 +152,14 @@ def keyword_lines(target: Any) -> dict[str, str]:
 
 
 def default_of(keyword: Keyword) -> Any:
-    """A keyword's default as a config would hold it: a mapping as a `dict`."""
+    """A keyword's default as in a config: a mapping as a `dict`."""
     return dict(keyword.default) if isinstance(keyword.default, Mapping) else keyword.default
 
 
 def argument_docs(target: Any) -> dict[str, str]:
-    """What the "Args" of a class and of its bases say about each keyword, the class's own words first.
+    """Documentation of each keyword from the "Args" of a class and of its bases; the class's own takes precedence.
 
-    Where they are "as `Base`; …", the words of that base come in their place.
+    "as `Base`; …" is replaced by the text of that base.
     """
     found: dict[str, str] = {}
     for cls in inspect.getmro(target) if isinstance(target, type) else [target]:
@@ -187,7 +187,7 @@ def commented_line(section: str, key: str) -> str:
 
 
 def run_table(rows: Sequence[Mapping[str, Any]], directory: Path) -> str:
-    """Runs under headings, and what a state means that needs explaining."""
+    """A table of runs, with an explanation of states that need one."""
     if not rows:
         return f"no runs below {directory}"
     shown = table([{**row, "age": duration(row["age"])} for row in rows])
@@ -209,7 +209,7 @@ def duration(seconds: float) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows under headings, numbers to the right."""
+    """A table with headings and right-aligned numbers."""
     if not rows:
         return "no jobs"
     cells = [[name.replace("_", " ") for name in rows[0]], *([cell(value) for value in row.values()] for row in rows)]
@@ -226,14 +226,14 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as a table shows it."""
+    """A value formatted for a table."""
     if value is None:
         return "-"
     return f"{value:.1f}" if isinstance(value, float) else printable(str(value))
 
 
 def outcome(status: Mapping[str, Any], run_dir: str) -> str:
-    """How good the last and the best policy of a run are, and what evaluating them took."""
+    """Describe the returns of the last and the best policy of a run, and the time that evaluation took."""
     last, best, count = status["evaluation"], status["best_checkpoint"], status["evaluations"]
     if last is not None:
         at = status["evaluated_at"]
@@ -255,7 +255,7 @@ def outcome(status: Mapping[str, Any], run_dir: str) -> str:
 
 
 def evaluation(result: Mapping[str, Any]) -> str:
-    """An evaluation in two lines."""
+    """Describe an evaluation in two lines."""
     interval, lengths = result["ci95"], result["lengths"]
     if interval is None:
         return f"return {result['mean']:.2f}, length {lengths[0]} steps of one episode, which says nothing of others"

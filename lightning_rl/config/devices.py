@@ -1,4 +1,4 @@
-"""What cannot work on the devices that are here, or with a policy's loop, is refused before anything starts."""
+"""Checks before a run starts that the trainer settings work on this machine's devices and with the package's loop."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FLOAT16_TRUE, FLOAT16_MIXED = ("16-true",), ("16-mixed", "16", 16)
 
 
 def check_devices(trainer: Mapping[str, Any], workers: Mapping[str, Any]) -> None:
-    """Refuse strategies, precisions and places to act that would fail later, or change silently.
+    """Refuse strategies, precisions and devices for acting that would fail later, or be changed silently.
 
     Args:
         trainer, workers: the config's sections.
 
     Raises:
-        ConfigError: names what would work.
+        ConfigError: names alternatives.
     """
     if workers.get("act_on") == "learner" and workers["num_workers"]:
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""Where the config groups lie, and what choices they have: the user's directories, then the package's own.
+"""Finds the config groups and their choices, in the user's directories and in the package's own.
 
-Groups are looked for in `./conf` of the working directory, then in the directories of `LIGHTNING_RL_SEARCH_PATH`, then
-in the package, so a user's option adds to the shipped ones, or replaces the one of the same name.
+Groups are searched in `./conf` of the working directory, then in the directories of `LIGHTNING_RL_SEARCH_PATH`, then
+in the package, so a user's option adds to the package's ones, or replaces one of the same name.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def shipped_conf() -> Path:
 
 
 def user_confs() -> list[str]:
-    """The user's config directories (and pkg://… entries), first one first.
+    """The user's config directories (and pkg://… entries), in order of precedence.
 
     Raises:
-        ConfigError: a directory of `LIGHTNING_RL_SEARCH_PATH` is not there.
+        ConfigError: a directory of `LIGHTNING_RL_SEARCH_PATH` does not exist.
     """
     found = [Path.cwd() / "conf"] if (Path.cwd() / "conf").is_dir() else []
     packages = []
@@ -67,10 +67,10 @@ def user_confs() -> list[str]:
 
 
 class UserConf(SearchPathPlugin):
-    """Puts the user's config directories before the shipped one."""
+    """Hydra plugin that puts the user's config directories before the package's."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Called by Hydra for every program; only this package's own search path is changed."""
+        """Change the search path of this package's commands; Hydra calls this for every program."""
         if any(element.path == str(shipped_conf()) for element in search_path.get_path()):
             for path in user_confs():
                 search_path.prepend("user", path, anchor="main")
@@ -78,21 +78,21 @@ class UserConf(SearchPathPlugin):
 
 @contextmanager
 def hydra_ready() -> Iterator[Any]:
-    """Hydra with the search path of now; its errors come out as `ConfigError`."""
+    """Context with Hydra initialised for the current search path; its errors become `ConfigError`."""
     Plugins.instance().register(UserConf)
     with initialize_config_dir(str(shipped_conf()), job_name=PRIMARY, version_base="1.3"):
         yield GlobalHydra.instance().hydra
 
 
 def group_options(group: str) -> list[str]:
-    """The choices of a config group, the user's among them."""
+    """The choices of a config group, including the user's."""
     with hydra_ready() as hydra:
         options = hydra.config_loader.get_group_options(group, ObjectType.CONFIG)
         return sorted(option for option in options if not is_path(option))
 
 
 def is_path(name: str) -> bool:
-    """Whether this is an import path, and not the name of an option."""
+    """Whether a text is an import path, not the name of an option."""
     return "." in name or ":" in name
 
 

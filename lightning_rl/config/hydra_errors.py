@@ -1,4 +1,4 @@
-"""What Hydra refuses, in the words of the config: what was written, what is expected, and what to write instead."""
+"""Explains errors of Hydra in terms of the config: the user's text, what is expected, and what to write instead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lightning_rl.errors import did_you_mean, first_line, no_such_key
 __all__ = ["ALL_GROUPS", "explanation", "no_choice"]
 
 ALL_GROUPS = f" Groups: {', '.join(GROUPS)}"
-# The key that a number means which is given for a group.
+# The key that is meant if a number is given for a group.
 NUMBER_MEANS = {
     "workers": "workers.num_workers={}",
     "evaluation": "evaluation.every_env_steps={}",
@@ -27,7 +27,7 @@ NUMBER_MEANS = {
 
 
 def explanation(error: HydraException, overrides: Sequence[str]) -> str:
-    """One line that names what the user wrote, what is expected, and what to write instead."""
+    """Explain an error in one line: the user's text, what is expected, and what to write instead."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return no_choice(group, name, error.options or [])
@@ -39,13 +39,13 @@ def explanation(error: HydraException, overrides: Sequence[str]) -> str:
         return f"{ambiguous[1]!r} is a sweep: add -m to run every value, or write key=[a,b] for a list"
     unknown = re.match(r"Could not (?:override|delete from config.) '([^']+)'", str(error))
     if unknown:
-        key = getattr(error.__cause__, "full_key", None) or unknown[1]  # of a mapping, the key inside it
+        key = getattr(error.__cause__, "full_key", None) or unknown[1]  # for a mapping, the key inside it
         return no_key(key, [override for override in overrides if override.split("=")[0] in GROUPS])
     return " ".join(line.strip() for line in str(error).splitlines() if line.strip())
 
 
 def no_choice(group: str, name: str, options: Iterable[str]) -> str:
-    """`group=name` does not exist; which ones do."""
+    """Message for a choice `group=name` that does not exist, with the choices that do."""
     known = sorted(options)
     if not known:
         return f"{group}={name}: no config group {group!r}.{did_you_mean(group, GROUPS)}{ALL_GROUPS}"
@@ -60,12 +60,12 @@ def no_choice(group: str, name: str, options: Iterable[str]) -> str:
 
 
 def no_key(key: str, choices: Sequence[str]) -> str:
-    """There is no such key; the nearest one in the config that these choices compose."""
+    """Message for a key that does not exist, with the nearest key in the config for these choices."""
     return no_such_key(key, [*GROUPS, *dotted(plain_of_choices(choices))], ALL_GROUPS)
 
 
 def plain_of_choices(choices: Sequence[str]) -> Mapping[str, Any]:
-    """The config of these group choices alone, unresolved; of the defaults where they do not compose either."""
+    """The unresolved config for these group choices, or for the defaults if they cannot be composed."""
     try:
         config = compose(PRIMARY, list(choices))
     except HydraException:

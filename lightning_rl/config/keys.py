@@ -1,4 +1,4 @@
-"""Keys of nested mappings, written with dots."""
+"""Dotted keys of nested mappings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["dotted", "plain_keys", "value_at"]
 
 
 def value_at(config: Mapping[str, Any], name: str) -> Any:
-    """The value of a dotted key; `None` where there is none."""
+    """The value at a dotted key; `None` if there is none."""
     value: Any = config
     for key in name.split("."):
         if not isinstance(value, Mapping) or key not in value:
@@ -19,7 +19,7 @@ def value_at(config: Mapping[str, Any], name: str) -> Any:
 
 
 def dotted(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Every key of nested mappings, written with dots."""
+    """All dotted keys of nested mappings."""
     for key, value in config.items():
         yield f"{prefix}{key}"
         if isinstance(value, Mapping):
@@ -27,5 +27,5 @@ def dotted(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def plain_keys(container: Any) -> dict[str, Any]:
-    """A mapping from OmegaConf with what its keys are, text, said to the type checker."""
+    """A mapping from OmegaConf with its keys as text, for the type checker."""
     return {str(key): value for key, value in container.items()}

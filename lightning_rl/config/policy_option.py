@@ -1,4 +1,4 @@
-"""What `conf/policy/NAME.yaml` would say of a policy class that has no such file: its keywords with their defaults."""
+"""Builds the config option of a policy class without a YAML file, from its constructor's keywords and defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FROM_ELSEWHERE = {"model": "${model}", "exploration": "${exploration}", "seed": 
 
 
 def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """A config node for the class; an algorithm of a file, or derived from one, is put over that file.
+    """A config node for the class; for a subclass of an algorithm with a file, it is merged over that file.
 
     Args:
         policy_class: a subclass of `Policy`.
@@ -38,7 +38,7 @@ def policy_option(policy_class: Any, shipped: Iterable[tuple[str, str]]) -> dict
     if not takes_config(policy_class):
         node.pop("config", None)
     targets = [(name, import_object(yaml.safe_load(text).get("_target_", "builtins.object"))) for name, text in shipped]
-    for base in policy_class.__mro__[:-1]:  # the nearest first
+    for base in policy_class.__mro__[:-1]:  # nearest base first
         for name, target in targets:
             if base is target:
                 return {"defaults": [name, "_self_"], **node}

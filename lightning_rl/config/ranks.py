@@ -1,4 +1,4 @@
-"""How many processes learn together, by the config."""
+"""The number of processes that learn together, according to the config."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["devices_of", "ranks_of"]
 
 
 def devices_of(config: Mapping[str, Any]) -> int:
-    """Devices, hence processes, on each node."""
+    """Number of devices, and so of processes, on each node."""
     devices, accelerator = config["trainer"].get("devices", 1), config["trainer"].get("accelerator", "cpu")
     if isinstance(devices, list):
         return len(devices)
@@ -23,5 +23,5 @@ def devices_of(config: Mapping[str, Any]) -> int:
 
 
 def ranks_of(config: Mapping[str, Any]) -> int:
-    """Processes of the whole run, on all nodes."""
+    """Number of processes of the whole run, on all nodes."""
     return devices_of(config) * int(config["trainer"].get("num_nodes", 1))

@@ -1,7 +1,7 @@
-"""Makes env steps of what a run's config gives as shares of its `total_env_steps`: once, where the run is built.
+"""Replaces shares of `total_env_steps` in a run's config by numbers of env steps, once, when the run is built.
 
-Constructors and workers receive numbers. The run's config.yaml keeps the shares, so that they follow a resumed run that
-gets more steps.
+Constructors and workers receive numbers. The run's config.yaml keeps the shares, so they also apply to a run that is
+resumed with more steps.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["fractions_to_env_steps", "section_to_env_steps"]
 
 
 def fractions_to_env_steps(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with numbers where it has shares of `total_env_steps`.
+    """The config with env steps in place of shares of `total_env_steps`.
 
-    What may be one is said by annotations: keywords that are a `Schedule` or `EnvSteps` in the constructor of the
-    policy, of the exploration strategy (and the one under it), of the DataModule and of the checkpoint callback.
+    Annotations decide where shares are allowed: keywords of type `Schedule` or `EnvSteps` in the constructors of the
+    policy, of the exploration strategy (and a wrapped one), of the DataModule and of the checkpoint callback.
 
     Args:
         config: plain containers whose keys and types are those of the constructors.
@@ -52,7 +52,7 @@ def _exploration_to_env_steps(exploration: Mapping[str, Any], total: int) -> dic
 
 
 def section_to_env_steps(values: Mapping[str, Any], hints: Mapping[str, Any], total: int) -> dict[str, Any]:
-    """The values of a section, with env steps where its hints allow shares and there are some."""
+    """The values of a section with shares replaced by env steps, where type hints allow shares."""
     return {
         key: to_env_steps(value, total) if may_be_share(value, hints.get(key)) else value
         for key, value in values.items()

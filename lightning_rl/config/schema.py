@@ -1,4 +1,4 @@
-"""Keys that no constructor takes: those of the whole config, and what a section has beside its class's keywords."""
+"""Keys that belong to no constructor: those of the whole config, and additional keys of sections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["TRAINER_KEYS_WITH_A_HOME", "RunKeys", "StopSection", "TrainerSection
 
 
 class RunKeys(TypedDict):
-    """The whole config."""
+    """The keys of the whole config."""
 
     seed: Seed
     total_env_steps: Count
@@ -35,18 +35,18 @@ class RunKeys(TypedDict):
     callbacks: list[Any]
 
 
-# Beside the keywords of `StopCallback`; "auto" is the environment's own reward_threshold.
+# Beside the keywords of `StopCallback`; "auto" stands for the environment's reward_threshold.
 StopSection = TypedDict("StopSection", {"return": float | Literal["auto"] | None})
 
 
 class Duration:
-    """What Lightning takes as a time: "DD:HH:MM:SS", or keywords of a timedelta."""
+    """Hint for a duration as Lightning takes it: "DD:HH:MM:SS", or keywords of a timedelta."""
 
     def coerce(self, key: str, value: Any) -> Any:
-        """The value, when it is a time above 0.
+        """Check that the value is a duration above 0, and return it.
 
         Raises:
-            ConfigError: it is not.
+            ConfigError: it is none.
         """
         try:
             if isinstance(value, str):
@@ -63,11 +63,11 @@ class Duration:
         return value
 
 
-Devices = Annotated[int, Range(-1, 1024)]  # −1: all
+Devices = Annotated[int, Range(-1, 1024)]  # −1: all devices
 
 
 class TrainerSection(TypedDict, total=False):
-    """Keywords of Lightning's Trainer of which it does not say what they may be."""
+    """Types of keywords of Lightning's Trainer that its signature leaves open."""
 
     devices: Devices | list[Devices] | str
     num_nodes: Annotated[int, Range(1, 4096)]

@@ -1,4 +1,4 @@
-"""Several runs of one command: every combination of the values given, through Hydra's sweeper and launcher."""
+"""Runs every combination of several values, through Hydra's sweeper and launcher."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def sweep(overrides: Sequence[str], run: Callable[[dict[str, Any]], float]) -> P
     """Call `run(config)` for every combination, through Hydra's sweeper and launcher.
 
     Args:
-        overrides: of which some have several values: "seed=1,2,3", "policy.lr=range(1,5)".
-        run: a module-level function (launchers may pickle it); its number is what an optimising sweeper optimises.
+        overrides: some of them with several values: "seed=1,2,3", "policy.lr=range(1,5)".
+        run: a module-level function (launchers may pickle it); its result is the objective of an optimising sweeper.
 
     Returns:
         The sweep's directory, which holds one directory per job.
@@ -47,13 +47,13 @@ def sweep(overrides: Sequence[str], run: Callable[[dict[str, Any]], float]) -> P
 
 
 def run_job(config: DictConfig, run: Callable[[dict[str, Any]], float]) -> float:
-    """One job of a sweep: its run directory is the one that Hydra made for it."""
+    """Run one job of a sweep, in the run directory that Hydra created for it."""
     OmegaConf.update(config, "run_dir", HydraConfig.get().runtime.output_dir)
     return run(plain(config))
 
 
 def sweep_jobs(overrides: Sequence[str]) -> list[list[str]]:
-    """The overrides of every job of a sweep; empty with a sweeper that chooses as it goes.
+    """The overrides of every job of a sweep; empty with a sweeper that chooses values adaptively.
 
     Raises:
         ConfigError: an override cannot be read.

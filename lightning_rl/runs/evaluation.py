@@ -1,4 +1,4 @@
-"""Whole episodes played by a checkpoint, with what they say about the mean return."""
+"""Evaluates a checkpoint by playing whole episodes: mean return with a confidence interval."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lightning_rl.trust import FileTrust
 
 __all__ = ["confidence_interval", "evaluate"]
 
-ENVIRONMENTS = 16  # stepped together, at most
+ENVIRONMENTS = 16  # largest number of environments stepped together
 
 
 def evaluate(
@@ -29,25 +29,25 @@ def evaluate(
     explore: bool = False,
     trust: str | Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Play `episodes` whole episodes.
+    """Play `episodes` whole episodes with the policy of a checkpoint.
 
     Args:
         checkpoint: a .ckpt file, or a run directory for its last one.
-        best: of the run directory, the file with the best evaluation instead.
+        best: with a run directory: take the file with the best evaluation.
         env: environment id or import path; `None` takes the run's own (its evaluation environment if it has one).
-        episodes: how many, at least 1.
-        seed: names the randomness of environments and sampled actions.
-        explore: sample actions as in training instead of taking the best.
+        episodes: number of episodes, at least 1.
+        seed: seed of environments and sampled actions.
+        explore: sample actions as in training instead of the best ones.
         trust: import prefixes that the files may name, as `Policy.load`.
 
     Returns:
-        mean, std, ci95 (of the mean; `None` of one episode), length_mean, length_std, and the episodes' returns and
+        mean, std, ci95 (of the mean; `None` for one episode), length_mean, length_std, and the episodes' returns and
         lengths.
 
     Raises:
         CheckpointError: the file is missing, damaged or foreign, names code that is not trusted, or its spaces are not
             the environment's.
-        ConfigError: it is not known which environment to play in, or the run's is code that is not trusted.
+        ConfigError: the environment is unknown, or is code that is not trusted.
     """
     check_at_least_one(episodes=episodes)
     if best and not checkpoint.is_dir():
@@ -93,7 +93,7 @@ def evaluate(
 
 
 def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = ()) -> dict[str, Any]:
-    """Keywords of the `EnvCreator` to evaluate in: the one asked for, or what the checkpoint's run says.
+    """Keywords of the `EnvCreator` to evaluate in: `env`, or the environment in the config of the checkpoint's run.
 
     Raises:
         ConfigError: there is no run, its config.yaml is damaged, or names code that is not trusted, or wrappers that
@@ -122,7 +122,7 @@ def deviation(values: list[Any]) -> float:
 
 
 def confidence_interval(values: list[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean by Student's t; infinite for a single value, which tells nothing of the spread."""
+    """The 95 % interval of the mean by Student's t; infinite for a single value."""
     mean = statistics.fmean(values)
     if len(values) < 2:
         return -math.inf, math.inf

@@ -1,4 +1,4 @@
-"""Who starts the ranks of a run: this machine, or Ray Train on the nodes of a cluster."""
+"""Launchers start the ranks of a run: on this machine, or with Ray Train on the nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Config = Mapping[str, Any]
 class LocalLauncher:
     """Starts the ranks of this machine as processes, and sends them the config.
 
-    Where somebody else has started them (torchrun, srun), on one node or several, each is only told to begin.
+    If other programs (torchrun, srun) have started the ranks, on one node or several, each rank only begins to train.
     """
 
     def launch(self, config: Config, ckpt_path: Path | None = None) -> None:
-        """Train to the end; from a checkpoint if there is one.
+        """Train to the end, from a checkpoint if one is given.
 
         Raises:
-            RankError: another rank died or failed; what is the user's to mend comes as it is.
-            ConfigError: there are several nodes, and nobody has started processes on them.
+            RankError: another rank died or failed; the user's own errors in a rank are raised as they are.
+            ConfigError: the config has several nodes, and no program has started processes on them.
         """
         from lightning_rl.callbacks import StopSignals
         from lightning_rl.runs.run import build, fit
@@ -43,18 +43,21 @@ class LocalLauncher:
 
 
 class RayTrainLauncher:
-    """Starts `trainer.devices` × `trainer.num_nodes` ranks on a Ray cluster, wherever it has room, by Ray Train.
+    """Starts `trainer.devices` × `trainer.num_nodes` ranks on a Ray cluster, on any nodes with room, by Ray Train.
 
-    Each rank's rollout processes get room of their own (`workers.ray.placement`, `workers.ray.resources`). The run
-    directory must be one that all nodes see, and the package be installed on them. Ctrl-C ends a run without a
-    checkpoint: Ray Train runs ranks in threads, which no signal reaches.
+    The rollout processes of each rank get room of their own (`workers.ray.placement`, `workers.ray.resources`). All
+    nodes
+    must see the run directory and have the package installed. Ctrl-C ends a run without a checkpoint: Ray Train runs
+    ranks
+    in threads, which receive no signals.
 
     Args:
-        address: of the cluster: "auto" or host:port; "local" makes one of this machine.
-        resources: that each rank takes: "CPU", "GPU", and resources of the cluster's own; a GPU is added where the
-            accelerator is one, or "auto" and the cluster has GPUs.
+        address: of the cluster: "auto" or host:port; "local" starts one on this machine.
+        resources: resources of each rank: "CPU", "GPU", and the cluster's own; a GPU is added if the accelerator is
+            one, or
+            is "auto" and the cluster has GPUs.
         placement: of the ranks: "pack" on few nodes, "spread" over many, "strict_pack", "strict_spread".
-        timeout_s: how long the cluster may take to make room, and a rank to wait for the others, seconds.
+        timeout_s: seconds that the cluster may take to provide room, and that a rank waits for the others.
 
     Raises:
         ConfigError: a number is out of range.
@@ -73,10 +76,10 @@ class RayTrainLauncher:
         self.resources = {"CPU": 1, **(resources or {})}
 
     def launch(self, config: Config, ckpt_path: Path | None = None) -> None:
-        """Train to the end; from a checkpoint if there is one.
+        """Train to the end, from a checkpoint if one is given.
 
         Raises:
-            RankError: a rank died or failed; what is the user's to mend comes as it is.
+            RankError: a rank died or failed; the user's own errors in a rank are raised as they are.
             ConfigError: Ray Train is not installed, or the cluster has no room for the ranks.
         """
         from lightning_rl.rollouts.ray.train import train_on_ranks
@@ -84,7 +87,7 @@ class RayTrainLauncher:
         run_dir = Path(config["run_dir"]).absolute()
         accelerator = config["trainer"].get("accelerator", "auto")
         job = {**config, "run_dir": str(run_dir), "trainer": {**config["trainer"], "enable_progress_bar": False}}
-        if config["workers"]["num_workers"]:  # else there would be room for ranks, but none reserved for their workers
+        if config["workers"]["num_workers"]:  # else room would be reserved for ranks only, not for their workers
             job["workers"] = {**config["workers"], "ray": {"address": "auto", **config["workers"]["ray"]}}
         train_on_ranks(
             train_rank,
@@ -101,7 +104,7 @@ class RayTrainLauncher:
 
 
 def train_rank(job: Mapping[str, Any]) -> None:
-    """One rank, in a process that Ray Train started; the others do the same."""
+    """Train as one rank, in a process that Ray Train started."""
     from lightning_rl.rollouts.ray.train import rank_trainer_keywords
     from lightning_rl.runs.run import build, fit
 
@@ -110,7 +113,7 @@ def train_rank(job: Mapping[str, Any]) -> None:
 
 
 def env_steps_of(ckpt_path: Path | None) -> int:
-    """Environment steps of the checkpoint that a run goes on from; 0 without one.
+    """Environment steps of the checkpoint that a run continues from; 0 without one.
 
     Raises:
         CheckpointError: the file is missing, damaged or no checkpoint.

@@ -1,7 +1,7 @@
-"""Low precision where it pays, in the networks, and nowhere else: what a loss makes of their outputs stays float32.
+"""Low precision for the networks inside a loss only; losses and everything else are computed in float32.
 
-Lightning's own plugins put the whole `training_step` under autocast, and with it acting, replay and the targets of a
-whole rollout; "bf16-true" also makes bfloat16 of running statistics and of every new tensor.
+Lightning's own plugins apply autocast to the whole `training_step`, including acting, replay and the targets of a
+rollout; "bf16-true" also converts running statistics and every new tensor to bfloat16.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ ALIASES = {"bf16": "bf16-mixed", "16": "16-mixed", 16: "16-mixed"}
 
 
 def precision_plugin(precision: Any, device: str) -> Precision | None:
-    """What a Trainer does in this precision; `None` where Lightning's own plugin is right.
+    """The precision plugin for a Trainer; `None` if Lightning's own one is right.
 
     Args:
-        precision: Lightning's name of it.
+        precision: Lightning's name of the precision.
         device: type of the device that learns.
     """
     name = ALIASES.get(precision, precision)
@@ -35,24 +35,24 @@ def precision_plugin(precision: Any, device: str) -> Precision | None:
 
 
 class LowPrecisionLoss(MixedPrecision):
-    """Weights in float32; the networks compute in half precision while a loss is computed, and give float32."""
+    """Weights in float32; inside a loss, networks compute in half precision and return float32."""
 
     def forward_context(self) -> Any:
-        """Around a whole `training_step`: nothing."""
+        """No autocast around a whole `training_step`."""
         return nullcontext()
 
     def loss_context(self) -> AbstractContextManager[Any]:
-        """Around a loss; policies enter it."""
+        """Autocast around a loss; policies enter this context."""
         return self.autocast_context_manager()
 
     def convert_module(self, module: nn.Module) -> nn.Module:
-        """Let the networks give float32, whatever they compute in."""
+        """Make the networks return float32, whatever precision they compute in."""
         give_float32(module)
         return module
 
 
 class LowPrecisionWeights(HalfPrecision):
-    """Weights, gradients and the optimizer's moments in half precision; buffers, such as statistics, as they are.
+    """Weights, gradients and the optimizer's moments in half precision; buffers, such as statistics, are not converted.
 
     Args:
         precision: "16-true" or "bf16-true".
@@ -65,16 +65,16 @@ class LowPrecisionWeights(HalfPrecision):
 
     @contextmanager
     def forward_context(self) -> Iterator[None]:
-        """Autocast brings float32 inputs and half-precision weights together."""
+        """Autocast, which combines float32 inputs with half-precision weights."""
         with torch.autocast(self.device, dtype=self._desired_input_dtype, cache_enabled=False):
             yield
 
     def tensor_init_context(self) -> Any:
-        """New tensors are float32."""
+        """New tensors stay float32."""
         return nullcontext()
 
     def convert_module(self, module: nn.Module) -> nn.Module:
-        """Make half-precision parameters of the float32 ones."""
+        """Convert float32 parameters to half precision."""
         give_float32(module)
         for parameter in module.parameters():
             if parameter.dtype == torch.float32:
@@ -82,19 +82,19 @@ class LowPrecisionWeights(HalfPrecision):
         return module
 
     def convert_input(self, data: Any) -> Any:
-        """Batches stay as they are: rewards, advantages and targets are not to be rounded."""
+        """Leave batches as they are: rewards, advantages and targets must not be rounded."""
         return data
 
 
 def give_float32(policy: nn.Module) -> None:
-    """Make the outputs of all networks of a policy float32."""
+    """Make all networks of a policy return float32."""
     for network in policy.children():
         if next(network.parameters(), None) is not None:
             network.register_forward_hook(outputs_in_float32)
 
 
 def outputs_in_float32(network: nn.Module, inputs: Any, outputs: Any) -> Any:
-    """A forward hook: tensors of floating point, alone or in lists and tuples, as float32."""
+    """Forward hook that converts floating-point tensors, alone or in lists and tuples, to float32."""
     if isinstance(outputs, Tensor):
         return outputs.float() if outputs.is_floating_point() else outputs
     if isinstance(outputs, list | tuple):

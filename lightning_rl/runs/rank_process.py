@@ -32,7 +32,7 @@ def main() -> None:
         return None if os.getppid() == first else f"rank 0 (process {first}) is gone, so rank {rank} ends"
 
     def report(found: str) -> None:
-        if rank == 1:  # in place of the first one
+        if rank == 1:  # in place of the first rank
             report_failure(run_dir, found)
 
     watch = RankWatch(gone, report)
@@ -45,13 +45,13 @@ def main() -> None:
         if found := watch.look(within=1.0):
             print(f"error: {found}", file=sys.stderr)
             report(found)
-        else:  # the first rank says it
+        else:  # the first rank reports it
             report_to_first_rank(store, rank, error)
         raise SystemExit(1) from error
 
 
 def report_to_first_rank(store: Store, rank: int, error: Exception) -> None:
-    """Leave in the store what went wrong, unless another rank, which failed before, has done so."""
+    """Write the error to the store, unless another rank has failed before."""
     text = "".join(traceback.format_exception(error))
     told = {"rank": rank, "error": type(error).__name__, "message": str(error), "traceback": text}
     store.compare_set("failure", "", json.dumps(told))

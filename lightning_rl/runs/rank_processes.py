@@ -1,4 +1,4 @@
-"""All ranks but the first, as the first one has them: started, watched, asked what went wrong, ended."""
+"""Starts all ranks but the first as processes, watches them, and reports their errors in the first rank."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["RankProcesses", "report_failure"]
 
 RANK_PROGRAM = "lightning_rl.runs.rank_process"
 GRACE_SECONDS = 120.0  # for a rank to end after the first one has: Ray sessions may take long on a busy machine
-ECHO_SECONDS = 3.0  # in which the cause of a broken connection, another rank's death, is seen
+ECHO_SECONDS = 3.0  # time to notice that another rank's death caused a broken connection
 LEAVE_SECONDS = 5.0  # for a rank to close its environments when the run has failed
 
-TOLD_AS_THEY_ARE = {  # of another rank, for they are the user's to mend
+TOLD_AS_THEY_ARE = {  # errors of another rank to raise unchanged, because the user can fix their cause
     name: getattr(errors, name)
     for name in ("CheckpointError", "ConfigError", "EnvError", "NonFiniteError", "UnsupportedSpaceError")
 }
@@ -38,7 +38,7 @@ class RankProcesses:
     """The processes of all ranks but the first.
 
     Args:
-        ranks: how many there are, the first included.
+        ranks: number of ranks, including the first.
         run_dir: of the run, for messages.
     """
 
@@ -47,11 +47,12 @@ class RankProcesses:
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, config: Mapping[str, Any], ckpt_path: Path | None, store: Store) -> None:
-        """Start them, and wait until all have built what they train."""
+        """Start the processes, and wait until all have built their policy, data and Trainer."""
         text = yaml.safe_dump(dict(config)).encode()
         for rank in range(1, self.ranks):
-            # A group of its own: Ctrl-C at a terminal comes to the first rank, which tells the others; and what a rank
-            # has started can be ended with it.
+            # A process group of its own: Ctrl-C in a terminal reaches only the first rank, which stops the others; and
+            # processes
+            # that a rank has started can be killed with it.
             started = subprocess.Popen(
                 [
                     sys.executable,
@@ -65,16 +66,16 @@ class RankProcesses:
             )
             self.processes[rank] = started
             assert started.stdin is not None
-            with suppress(BrokenPipeError), started.stdin as pipe:  # one that died is found below
+            with suppress(BrokenPipeError), started.stdin as pipe:  # a process that died is detected below
                 pipe.write(text)
-        # Here and not in the collective operations that follow: those cannot be interrupted when a rank dies.
+        # Wait here, because the collective operations that follow cannot be interrupted when a rank dies.
         while not store.check([f"ready/{rank}" for rank in self.processes]):
             if found := self.find_failure(store):
                 raise RankError(found)
             time.sleep(0.05)
 
     def find_failure(self, store: Store) -> str | None:
-        """Which rank has failed or died, and of what."""
+        """Describe the rank that has failed or died; `None` if none has."""
         codes = {rank: process.poll() for rank, process in self.processes.items()}
         failed = {rank: code for rank, code in codes.items() if code}
         if not failed:
@@ -82,23 +83,23 @@ class RankProcesses:
         told = self.reported_failure(store)
         if told is not None and failed.get(told["rank"], 0) > 0:
             return f"rank {told['rank']} failed: {told['error']}: {told['message']}"
-        rank = min(failed, key=lambda rank: (failed[rank], rank))  # one that was killed is not the echo of another
+        rank = min(failed, key=lambda rank: (failed[rank], rank))  # killed ranks first: they are the cause
         return f"{describe_exit(rank, self.processes[rank].pid, failed[rank])}, so the run ends{self.advice()}"
 
     def reported_failure(self, store: Store) -> dict[str, Any] | None:
-        """What the first rank that failed by itself left behind."""
+        """The report of the first rank that failed by itself, or `None`."""
         return json.loads(store.get("failure")) if store.check(["failure"]) else None
 
     def advice(self) -> str:
-        """How to go on, where there is something to go on from."""
+        """How to resume the run, if it has a checkpoint."""
         last = self.run_dir / "checkpoints" / "last.ckpt"
         return f": continue it with `lightning-rl resume {self.run_dir}`" if last.exists() else ""
 
     def raise_original(self, error: Exception, store: Store, watch: RankWatch) -> None:
-        """Raise the failure of another rank that `error` is only the echo of, if there is one.
+        """If `error` is only a consequence of another rank's failure, raise that failure.
 
         Raises:
-            RankError: or what the other rank raised, where that is the user's to mend.
+            RankError: or another rank's error, if the user can fix its cause.
         """
         if isinstance(error, tuple(TOLD_AS_THEY_ARE.values())):
             return
@@ -113,10 +114,10 @@ class RankProcesses:
         raise retold from error
 
     def wait(self) -> None:
-        """Let them finish.
+        """Wait until all processes have ended.
 
         Raises:
-            RankError: one failed after the others had finished, or does not end.
+            RankError: a rank failed after the others had finished, or does not end.
         """
         for rank, process in self.processes.items():
             try:
@@ -129,23 +130,23 @@ class RankProcesses:
                 raise RankError(f"{describe_exit(rank, process.pid, code)} when the run was over")
 
     def report_and_end(self, found: str) -> None:
-        """This process is about to be ended without another chance to say what happened."""
+        """Report a failure and end the other ranks; called right before this process is killed."""
         report_failure(self.run_dir, found)
         self.end()
 
     def end(self) -> None:
-        """End those that still run, and what they have started."""
+        """Kill the remaining processes with their child processes, after some seconds."""
         deadline = time.monotonic() + LEAVE_SECONDS
         for process in self.processes.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, deadline - time.monotonic()))
         for process in self.processes.values():
-            with suppress(ProcessLookupError):  # nobody is left in the group
+            with suppress(ProcessLookupError):  # the group has no process left
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
 def report_failure(run_dir: Path, error: str) -> None:
-    """Write into status.json that the run failed; what it says of the run's progress stays."""
+    """Write to status.json that the run failed, and keep its other fields."""
     status_file = run_dir / STATUS_FILE
     write_status(status_file, **{**read_status_or_empty(status_file), "state": "failed", "error": error})

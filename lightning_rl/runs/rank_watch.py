@@ -1,4 +1,4 @@
-"""Notices that a process of the run has died, and sees to it that this one ends as well, whatever it is doing."""
+"""Ends a rank when another rank of the run has died, whatever this one is doing at that time."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from lightning_rl.errors import RankError
 __all__ = ["RankWatch", "describe_exit"]
 
 POLL_SECONDS = 0.25
-UNWIND_SECONDS = 3.0  # a collective operation fails by itself as soon as a rank is gone; then nothing has to be done
-HARD_SECONDS = 7.0  # after that, for a process that waits for something that no signal reaches
+UNWIND_SECONDS = 3.0  # a collective operation fails by itself when a rank is gone
+HARD_SECONDS = 7.0  # further time until a process that no signal interrupts is killed
 
 WAKE = signal.SIGUSR2
 
 
 class RankWatch:
-    """Looks, while it is entered, whether another rank is gone; then the main thread gets a `RankError`.
+    """Context that watches other ranks; if one is gone, the main thread gets a `RankError`.
 
-    A rank that waits for others in a collective operation hears of their death from its sockets. One that acts in a
-    slow environment does not, so it is woken by a signal, and ended for good if that does not help.
+    A collective operation fails by itself when a rank dies, as its sockets close. A rank that waits for a slow
+    environment
+    does not notice, so a signal interrupts it, and it is killed if that does not help.
 
     Args:
-        gone: says which rank is gone, `None` while all are there.
-        last_words: called with that before the process is ended for good.
+        gone: describes the rank that is gone; `None` if none is.
+        last_words: called with that description before the process is killed.
 
     Attributes:
-        found: what `gone` said.
+        found: the description from `gone`.
     """
 
     def __init__(self, gone: Callable[[], str | None], last_words: Callable[[str], None] = lambda found: None) -> None:
@@ -58,7 +59,7 @@ class RankWatch:
             signal.signal(WAKE, self._before)
 
     def look(self, within: float = 0.0) -> str | None:
-        """Which rank is gone, now or within so many seconds."""
+        """Describe the rank that is gone, now or within that many seconds."""
         deadline = time.monotonic() + within
         while not (found := self.found or self.gone()) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -82,12 +83,12 @@ class RankWatch:
     def _end(self) -> None:
         print(f"error: {self.found}", file=sys.stderr, flush=True)
         self.last_words(self.found or "")
-        for process in multiprocessing.active_children():  # an environment each
+        for process in multiprocessing.active_children():  # environment processes
             process.kill()
         os._exit(1)
 
 
 def describe_exit(rank: int, pid: int, code: int) -> str:
-    """How a rank came to its end, from its exit code."""
+    """Describe how a rank ended, from its exit code."""
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     return f"rank {rank} (process {pid}) {how}"

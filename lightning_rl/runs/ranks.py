@@ -1,7 +1,7 @@
-"""Starts the other processes of a run on several devices, each from the resolved config, which the first one sends.
+"""Starts the other ranks of a run on several devices, from the resolved config that the first rank sends.
 
-Lightning would start them with the command line of this process, and a command line composes anew: another time stamp,
-hence another run directory, and under `-m` the whole sweep in every rank.
+Lightning would start them with the command line of this process, which would compose the config again: with another
+time stamp, hence another run directory, and under `-m` the whole sweep in every rank.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = ["Launch", "is_first_rank", "local_ranks", "start_ranks"]
 
 Launch = Callable[[Mapping[str, Any], Path | None], None]
 
-# Set by torchrun, SLURM and the like: then the processes are there already.
+# Set by torchrun, SLURM and the like: then these programs have started the processes.
 STARTED_ELSEWHERE = ("LOCAL_RANK", "TORCHELASTIC_RUN_ID", "SLURM_PROCID")
 GLOBAL_RANK = ("RANK", "SLURM_PROCID", "LOCAL_RANK")
 
 
 def local_ranks(config: Mapping[str, Any]) -> int:
-    """How many processes this machine is to run; 1 if somebody else starts them.
+    """Number of processes to run on this machine; 1 if another program, such as torchrun, starts them.
 
     Raises:
-        ConfigError: there are several nodes, and nobody has started processes on them.
+        ConfigError: the config has several nodes, and no program has started processes on them.
     """
     if any(name in os.environ for name in STARTED_ELSEWHERE):
         return 1
@@ -45,24 +45,25 @@ def local_ranks(config: Mapping[str, Any]) -> int:
 
 
 def is_first_rank() -> bool:
-    """Whether this process writes the run directory: the only one, or the first of those that somebody started."""
+    """Whether this process writes the run directory: the only rank, or the first one."""
     return next((os.environ[name] for name in GLOBAL_RANK if name in os.environ), "0") == "0"
 
 
 @contextmanager
 def start_ranks(ranks: int, run_dir: Path) -> Iterator[Launch]:
-    """Make this process rank 0 of `ranks` (1 changes nothing): a Trainer built inside waits for the others to join.
+    """Context in which this process is rank 0 of `ranks`; a Trainer built inside waits for the others (1: no effect).
 
     Args:
         ranks: processes of the run, all on this machine.
         run_dir: of the run, for messages.
 
     Yields:
-        `launch(config, ckpt_path)` starts the others, once the config is known to be good and written. They are
-        gone when the context ends: left alone to finish if it ended well, ended if not.
+        `launch(config, ckpt_path)` starts the others, once the config is checked and written. When the context ends,
+        they
+            have ended: by themselves after success, killed after an error.
 
     Raises:
-        RankError: a rank died, or failed with something that is no mistake of the user's.
+        RankError: a rank died, or failed with an error that the user cannot fix.
         ConfigError, EnvError, CheckpointError, NonFiniteError, UnsupportedSpaceError: another rank's.
     """
     if ranks == 1:
@@ -79,5 +80,5 @@ def start_ranks(ranks: int, run_dir: Path) -> Iterator[Launch]:
             others.raise_original(error, store, watch)
             raise
         finally:
-            leave_group()  # closes the connections: a rank that waits for this one hears of it
+            leave_group()  # closes the connections, so that ranks that wait for this one fail
             others.end()

@@ -1,4 +1,4 @@
-"""Where the ranks of one machine find each other, and how they part."""
+"""Connects the ranks of one machine, and disconnects them after a run."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 __all__ = ["Store", "environment", "leave_group", "loopback_store", "store_of_the_run"]
 
-Store = Any  # torch.distributed.Store; torch is imported by those who have other ranks only
+Store = Any  # torch.distributed.Store; torch is imported only in runs with several ranks
 
 ANSWER_SECONDS = 30.0
 
 
 @contextmanager
 def loopback_store() -> Iterator[Store]:
-    """Where the ranks find each other: a store that is served here, and listens on the loopback interface only.
+    """A store by which ranks connect, served by this process on the loopback interface only.
 
-    Left to itself, torch would listen on all interfaces for it.
+    By default, torch would listen on all interfaces.
     """
     from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
@@ -30,13 +30,13 @@ def loopback_store() -> Iterator[Store]:
     loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
     interfaces = {name: os.environ.get(name, loopback) for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0"}
-    with environment(**place, **interfaces, TORCHELASTIC_USE_AGENT_STORE="True"):  # all ranks are its clients
+    with environment(**place, **interfaces, TORCHELASTIC_USE_AGENT_STORE="True"):  # all ranks are clients of this store
         yield store
 
 
 @contextmanager
 def environment(**variables: str) -> Iterator[None]:
-    """Environment variables that are as before afterwards; Lightning removes some of them itself."""
+    """Context with environment variables, restored afterwards; Lightning removes some of them itself."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -49,7 +49,7 @@ def environment(**variables: str) -> Iterator[None]:
 
 
 def leave_group() -> None:
-    """Forget the other ranks: Lightning stays in the group, and the next job of a sweep would talk to the dead."""
+    """Leave the process group: Lightning stays in it, and the next job of a sweep would wait for dead ranks."""
     from torch import distributed
 
     if distributed.is_available() and distributed.is_initialized():
@@ -57,7 +57,7 @@ def leave_group() -> None:
 
 
 def store_of_the_run() -> Store:
-    """What the first rank serves, in another one."""
+    """The store of the first rank, as a client in another rank."""
     from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
     address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

@@ -1,6 +1,6 @@
-"""From a plain config to a finished run: builds policy, data and Trainer, fits, and keeps the run directory.
+"""Runs a plain config: builds policy, data and Trainer, trains, and writes the run directory.
 
-Torch and Lightning are imported where they are needed, so that a mistake in the config costs no import.
+Torch and Lightning are imported inside functions, so that a mistake in the config is reported before these imports.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ log = logging.getLogger(__name__)
 
 KNOWN_ERRORS = (CheckpointError, ConfigError, EnvError, NonFiniteError, RankError, UnsupportedSpaceError)
 
-ENDED = ("ok", "interrupted")  # states of a run that no error stopped
+ENDED = ("ok", "interrupted")  # states of a run that ended without an error
 AFRESH = "delete the directory and train again, or give another run_dir"
 
-SCHEDULED = ("lr", "clip", "entropy_coef")  # of a policy: how it learns, and not what
+SCHEDULED = ("lr", "clip", "entropy_coef")  # keys of a policy that change how it learns, not what
 EXPLORED = ("*epsilon*", "*_timesteps", "*scale*", "stddev", "temperature", "eta", "intrinsic_reward_coeff")
-# What may change when a run goes on; all else would make it another run.
+# Keys that may change when a run is resumed; any other change would make it another run.
 RESUMABLE = (
     *(
         "total_env_steps",
@@ -79,7 +79,7 @@ RESUMABLE = (
     *(f"exploration.{name}" for name in EXPLORED),
     *("workers.max_*", "workers.restart_backoff_s", "workers.min_healthy", "workers.*_timeout_s"),
 )
-# What says where and by what a run is computed, and not what: it may also be edited in config.yaml.
+# Keys that decide where and how a run is computed, not its results; they may also be edited in config.yaml.
 ELSEWHERE = (
     *("run_dir", "logger*", "callbacks*", "launcher*", "trainer.*", "data.storage"),
     *("workers.num_workers", "workers.act_on", "workers.ray*"),
@@ -89,12 +89,12 @@ ELSEWHERE = (
 def build(
     config: Mapping[str, Any], signals: StopSignals | None = None, place: Mapping[str, Any] | None = None
 ) -> tuple[Policy, RolloutDataModule, Trainer]:
-    """The three objects of a run, ready for `trainer.fit(policy, datamodule=datamodule)`; nothing is written yet.
+    """Build policy, DataModule and Trainer for `trainer.fit(policy, datamodule=datamodule)`; writes no file yet.
 
     Args:
-        config: plain containers that passed `check_config`. Classes may stand where import paths do.
-        signals: where Ctrl-C is noted; `None` leaves it to Lightning.
-        place: keywords of the Trainer by which a launcher tells it which rank it is; `None`: the environment says so.
+        config: plain containers that passed `check_config`. Classes may take the place of import paths.
+        signals: records Ctrl-C; `None` leaves it to Lightning.
+        place: keywords of the Trainer from a launcher that define its rank; `None`: environment variables define it.
 
     Raises:
         ConfigError: a constructor refuses its keywords.
@@ -111,7 +111,7 @@ def build(
     filter_lightning_messages()
     asked, config = config, fractions_to_env_steps(config)
     torch.set_num_threads(config["torch_threads"])
-    seed_everything(config["seed"], verbose=False)  # for users' code; the package's own randomness is derived
+    seed_everything(config["seed"], verbose=False)  # for users' code; the package derives its own seeds
     env = EnvCreator(**config["env"])
     observation_space, action_space = env.spaces()
     policy = instantiate(config["policy"], "_target_", observation_space, action_space)
@@ -119,7 +119,7 @@ def build(
     data = {**config["data"], "seed": config["seed"], "callbacks": worker_hooks(users)}
     datamodule: RolloutDataModule = instantiate(data, "_target_", env, config["workers"], config["evaluation"])
     if config["workers"]["vectorization"] == "native":
-        env.make(1, "native").close()  # refuse here what would fail when training has begun
+        env.make(1, "native").close()  # fail now, not when training has begun
     trainer = make_trainer(
         config,
         policy,
@@ -129,7 +129,7 @@ def build(
         callbacks=[ConfigInCheckpoint(asked), *callbacks(config, env, users, signals)],
         default_root_dir=config["run_dir"],
         limit_val_batches=None if config["evaluation"]["every_env_steps"] else 0,
-        log_every_n_steps=1,  # MetricsCallback logs; this only keeps Lightning from advising about it
+        log_every_n_steps=1,  # MetricsCallback logs; this only avoids a warning of Lightning
         num_sanity_val_steps=0,
         enable_model_summary=False,
         use_distributed_sampler=False,
@@ -138,7 +138,7 @@ def build(
 
 
 def instantiate(entry: Any, key: str, *arguments: Any) -> Any:
-    """An object from its config: an import path, a class, an object, or a mapping with `key` and keywords."""
+    """Create an object from its config: an import path, a class, an object, or a mapping with `key` and keywords."""
     keywords = dict(entry) if isinstance(entry, Mapping) else {key: entry}
     target = keywords.pop(key, None) or keywords.pop("_target_", None)
     if target is None:
@@ -154,7 +154,7 @@ def instantiate(entry: Any, key: str, *arguments: Any) -> Any:
 
 
 def loggers(config: Mapping[str, Any]) -> list[Logger]:
-    """The loggers that the config names.
+    """Create the loggers in the config.
 
     Raises:
         ConfigError: the package of one is not installed.
@@ -171,7 +171,7 @@ def loggers(config: Mapping[str, Any]) -> list[Logger]:
 def callbacks(
     config: Mapping[str, Any], env: EnvCreator, users: list[Callback], signals: StopSignals | None
 ) -> list[Callback]:
-    """The run's own callbacks around the user's, in the order in which they need each other's results."""
+    """The run's own callbacks and the user's, in the order in which they need each other's results."""
     from lightning_rl.callbacks import (
         MetricsCallback,
         ParallelEvaluation,
@@ -199,19 +199,20 @@ def callbacks(
 
 
 def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str, Any]:
-    """Run a config to its end, an interrupt, or an error.
+    """Train from a config until the end, an interrupt, or an error.
 
     Args:
         config: plain containers that passed `check_config`.
-        ckpt_path: a checkpoint of this run to go on from.
+        ckpt_path: a checkpoint of this run to continue from.
 
     Returns:
-        What status.json holds, or should: state ("ok" or "interrupted"), and the fields of `write_status`. A file that
-        could not be written at the end is said in one line, and makes no failure of a run whose checkpoint was.
+        Content of status.json: state ("ok" or "interrupted"), and the fields of `write_status`. If the file could not
+        be
+        written at the end, one line says so; the run has not failed if its checkpoint was written.
 
     Raises:
         ConfigError: `run_dir` holds a run already, or another process trains there.
-        Exception: what stopped the run; its traceback is in RUN_DIR/train.log, and status.json says "failed".
+        Exception: the error that ended the run; its traceback is in RUN_DIR/train.log, and status.json says "failed".
     """
     run_dir, first = Path(config["run_dir"]).absolute(), is_first_rank()
     with RunLock(run_dir) if first else nullcontext():
@@ -227,15 +228,16 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str,
 
 
 def final_status(file: Path) -> dict[str, Any]:
-    """How a run ended whose launcher returned; by the process, where the file does not say so.
+    """The status of a run after its launcher returned; if the file has no final state, the state of this process.
 
-    Another process's last status (of a rank that Ray Train started) is not known here: it returned, so the run is ok.
+    If another process (a rank of Ray Train) wrote the last status elsewhere, the run is ok, because the launcher
+    returned.
     """
     written, unwritten = read_status_or_empty(file), unwritten_status(file)
     status = {**FIELDS, **(unwritten or written)}
     if status.get("state") not in ENDED:
         status["state"] = "ok"
-    # Another rank may look before the first one has written.
+    # Another rank may read the file before the first one has written it.
     if is_first_rank() and (unwritten or written.get("state") not in ENDED):
         before = f"still says {written['state']!r} at {written.get('env_steps')} env steps" if written else "is missing"
         log.error("%s could not be written at the end: the run is %s, the file %s", file, status["state"], before)
@@ -243,17 +245,17 @@ def final_status(file: Path) -> dict[str, Any]:
 
 
 def fit(policy: Policy, datamodule: RolloutDataModule, trainer: Trainer, ckpt_path: Path | None = None) -> None:
-    """Train, and leave no worker behind.
+    """Train, and stop all workers afterwards.
 
     Raises:
         KeyboardInterrupt: a signal ended the run.
         SaveError: its last checkpoint could not be written, then or at the end.
-        Exception: what stopped the run.
+        Exception: the error that ended the run.
     """
     try:
         with restoring(trainer, ckpt_path):
             trainer.fit(policy, datamodule=datamodule, ckpt_path=ckpt_path)
-    except SystemExit as error:  # how Lightning ends after a KeyboardInterrupt
+    except SystemExit as error:  # raised by Lightning after a KeyboardInterrupt
         unsaved = [getattr(callback, "unsaved", None) for callback in trainer.callbacks]  # type: ignore[attr-defined]
         raise next(filter(None, unsaved), KeyboardInterrupt()) from error
     finally:
@@ -262,7 +264,7 @@ def fit(policy: Policy, datamodule: RolloutDataModule, trainer: Trainer, ckpt_pa
 
 @contextmanager
 def restoring(trainer: Trainer, ckpt_path: Path | None) -> Iterator[None]:
-    """What goes wrong while the Trainer restores the states of a checkpoint is the file's.
+    """Context in which errors while the Trainer restores a checkpoint become `CheckpointError`s.
 
     Raises:
         CheckpointError: names the file and what went wrong.
@@ -270,7 +272,7 @@ def restoring(trainer: Trainer, ckpt_path: Path | None) -> Iterator[None]:
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        # Empty before a file is read, and as soon as all of it is restored.
+        # Empty before a file is read, and once all of it is restored.
         held = trainer._checkpoint_connector._loaded_checkpoint
         if isinstance(error, CheckpointError) and held and str(ckpt_path) not in str(error):
             raise CheckpointError(f"{ckpt_path}: {error}") from error
@@ -285,13 +287,14 @@ def restoring(trainer: Trainer, ckpt_path: Path | None) -> Iterator[None]:
 
 @contextmanager
 def record_outcome(run_dir: str | Path) -> Iterator[None]:
-    """Leave in RUN_DIR how a run ended that could not write it itself.
+    """Context that writes to RUN_DIR how a run ended that could not write it itself.
 
-    Of an error, the traceback is added to train.log, and status.json says "failed"; of an interrupt before training,
-    status.json says "interrupted". A directory that holds no run yet gets neither.
+    After an error, the traceback is added to train.log, and status.json says "failed"; after an interrupt before
+    training,
+    status.json says "interrupted". A directory without a run gets neither.
 
     Raises:
-        KeyboardInterrupt: as it came, with what the run leaves behind as its message.
+        KeyboardInterrupt: the interrupt, with the saved files in its message.
     """
     run_dir = Path(run_dir)
     before = read_status_or_empty(run_dir / STATUS_FILE)
@@ -311,7 +314,7 @@ def record_outcome(run_dir: str | Path) -> Iterator[None]:
 
 
 def what_is_saved(run_dir: Path) -> str:
-    """The checkpoint that a run which was ended at once can be resumed from, in words."""
+    """Describe the checkpoint from which a killed run can be resumed."""
     from lightning_rl.checkpoint_files import newest_checkpoint
 
     newest = newest_checkpoint(run_dir / "checkpoints")
@@ -319,17 +322,17 @@ def what_is_saved(run_dir: Path) -> str:
 
 
 def holds_something(run_dir: Path) -> bool:
-    """Whether there is anything in the directory beside the lock of the run that is being started."""
+    """Whether the directory contains more than the lock of the run that is being started."""
     return run_dir.is_dir() and any(path.name != LOCK_FILE for path in run_dir.iterdir())
 
 
 def record_failure(run_dir: Path, error: Exception, before: Mapping[str, Any]) -> None:
-    """Write train.log and status.json; what cannot be written is said, and does not hide the error itself.
+    """Write the error to train.log and status.json; a failure to write is logged, and does not hide the error itself.
 
     Args:
         run_dir: of the run.
-        error: that ended it.
-        before: what status.json said when the run began.
+        error: the error that ended it.
+        before: content of status.json when the run began.
     """
     log_file, status_file = run_dir / "train.log", run_dir / STATUS_FILE
     try:
@@ -338,13 +341,13 @@ def record_failure(run_dir: Path, error: Exception, before: Mapping[str, Any]) -
     except OSError as problem:
         log.error("%s could not be written (%s); the run failed with the error below", log_file, problem)
     status = read_status_or_empty(status_file)
-    # What a callback of this run wrote stays, unless it knows only the echo of what happened in another rank.
+    # Keep the status that a callback wrote, unless its error is only a consequence of another rank's failure.
     if status == before or status.get("state") != "failed" or str(error).startswith("rank "):
         write_status(status_file, **{**status, "state": "failed", "error": f"{type(error).__name__}: {error}"})
 
 
 def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Sequence[str] = ()) -> dict[str, Any]:
-    """The config of a run, with what may change in a run that goes on.
+    """The config of a run to resume, with the user's changes.
 
     Args:
         run_dir: of the run; it may have been moved.
@@ -352,8 +355,8 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
         trust: import prefixes that its config.yaml may name, beside those of LIGHTNING_RL_TRUST (`trust.py`).
 
     Raises:
-        ConfigError: there is no run, it is damaged, complete or going on, a change would make it another run, or its
-            config.yaml names code that is not trusted.
+        ConfigError: there is no run, it is damaged, complete or still running, a change would make it another run, or
+            its config.yaml names code that is not trusted.
     """
     refuse_live_run(run_dir)
     config = read_config(run_dir)
@@ -368,7 +371,7 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
             raise ConfigError(f"{key}={value!r} would make it another run; a resumed run can change {allowed}")
         section, _, name = key.rpartition(".")
         (value_at(config, section) if section else config)[name] = value
-        if section == "exploration":  # which policies take from there
+        if section == "exploration":  # policies have a copy of that section
             config["policy"]["exploration"] = {**config["policy"]["exploration"], name: value}
     total = coerce("total_env_steps", config["total_env_steps"], hints_of(RunKeys)["total_env_steps"])
     status = read_status(run_dir / STATUS_FILE)
@@ -383,11 +386,11 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
 
 
 def standing_still(config: Mapping[str, Any], env_steps: int) -> list[str]:
-    """What a resumed run does no more, in a line for each key that changes it.
+    """Warn about schedules that stay at 0 for the rest of a resumed run, one line for each.
 
     Args:
-        config: that the run is to go on with.
-        env_steps: that it has taken.
+        config: config of the resumed run.
+        env_steps: env steps that the run has taken.
     """
     from lightning_rl.schedules import schedule_span
 
@@ -403,19 +406,19 @@ def standing_still(config: Mapping[str, Any], env_steps: int) -> list[str]:
 def check_same_run(
     config: Mapping[str, Any], checkpoint: Path, typed: Iterable[str] = (), *, force: bool = False
 ) -> None:
-    """Refuse a checkpoint of another run, and a config.yaml that was edited into another run's.
+    """Refuse a checkpoint of another run, and a config.yaml that was edited so that it describes another run.
 
-    What differs and may is said in one line.
+    Allowed differences are printed in one line.
 
     Args:
-        config: that the run is to go on with.
-        checkpoint: to go on from.
-        typed: keys that the user has just changed.
-        force: take the config as it is.
+        config: config of the resumed run.
+        checkpoint: checkpoint to continue from.
+        typed: keys that the user changes for the resumed run.
+        force: accept any config.
 
     Raises:
         CheckpointError: the file is missing or damaged.
-        ConfigError: the file is another run's, or a key that makes the run has another value than in it.
+        ConfigError: the file belongs to another run, or a key that defines the run has another value in it.
     """
     from lightning_rl.checkpoint_files import read_checkpoint_file
 
@@ -428,7 +431,7 @@ def check_same_run(
         )
     theirs = with_current_paths(content.get("config")) if isinstance(content, dict) else None
     if not isinstance(theirs, dict) or not isinstance(theirs.get("run_dir"), str):
-        return  # of the time when checkpoints held no config
+        return  # an old checkpoint without a config
     told = tuple(prefix for key in ("run_dir", *typed) for prefix in (key, f"policy.{key}"))
     found = {
         key: pair

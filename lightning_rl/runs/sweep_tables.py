@@ -1,4 +1,4 @@
-"""What came out of a sweep: a row per combination with means over its seeds, as sweep.csv, sweep.md, and printed."""
+"""Tables of a sweep's results: a row per combination with means over seeds, as sweep.csv, sweep.md, and printed."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ SEED = "seed"
 
 
 def sweep_jobs_of(directory: Path) -> list[Job]:
-    """The jobs of a sweep, in their order, from what each left in its run directory."""
+    """The jobs of a sweep, in order, read from their run directories."""
     folders = [folder for folder in directory.iterdir() if folder.is_dir() and folder.name.split("_")[0].isdigit()]
     return [job_of(folder) for folder in sorted(folders, key=lambda folder: int(folder.name.split("_")[0]))]
 
 
 def job_of(folder: Path) -> Job:
-    """One job; it has failed where it left no status."""
+    """One job; it has failed if it left no status."""
     overrides = folder / ".hydra" / "overrides.yaml"
     written = yaml.safe_load(overrides.read_text(encoding="utf-8")) if overrides.is_file() else []
     pairs = (override.lstrip("+").replace("\\", "").partition("=") for override in written)
@@ -48,7 +48,7 @@ def job_of(folder: Path) -> Job:
 
 
 def differing(jobs: Sequence[Job]) -> list[str]:
-    """The keys that not all jobs have with the same value, but for the seed, over which is averaged."""
+    """The keys whose values differ between jobs, except the seed, over which is averaged."""
     keys = dict.fromkeys(key for job in jobs for key in job["overrides"])
     return [key for key in keys if key != SEED and len({job["overrides"].get(key) for job in jobs}) > 1]
 
@@ -56,8 +56,8 @@ def differing(jobs: Sequence[Job]) -> list[str]:
 def combinations(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     """A row per combination of the keys that differ, in the order in which they were run.
 
-    The means are over the runs that ended well; `…_ci95` is half of the 95 % confidence interval of a mean by Student's
-    t, `None` for a single run, which tells nothing of the spread.
+    Means are over the runs that ended well; `…_ci95` is half of the 95 % confidence interval of a mean by Student's t,
+    `None` for a single run.
     """
     keys = differing(jobs)
     groups: dict[tuple[str | None, ...], list[Job]] = {}
@@ -67,7 +67,7 @@ def combinations(jobs: Sequence[Job]) -> list[dict[str, Any]]:
 
 
 def row(values: Mapping[str, str | None], jobs: Sequence[Job]) -> dict[str, Any]:
-    """One combination."""
+    """The row of one combination."""
     done = [job for job in jobs if job["state"] == "ok"]
     found: dict[str, Any] = {**values, "runs": len(done), "failed": len(jobs) - len(done)}
     for column in MEASURED:
@@ -78,7 +78,7 @@ def row(values: Mapping[str, str | None], jobs: Sequence[Job]) -> dict[str, Any]
 
 
 def mean_and_half(numbers: Sequence[float | None]) -> tuple[float | None, float | None]:
-    """The mean, and half of its 95 % confidence interval; `None` where there are too few numbers."""
+    """The mean, and half of its 95 % confidence interval; `None` with too few numbers."""
     known = [float(number) for number in numbers if number is not None]
     if not known:
         return None, None
@@ -86,8 +86,8 @@ def mean_and_half(numbers: Sequence[float | None]) -> tuple[float | None, float 
     return sum(known) / len(known), (high - low) / 2 if math.isfinite(high) else None
 
 
-def format_value(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows as people read them: "mean ± half" in one cell, no column that is empty throughout, no ±0."""
+def format_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows for reading: "mean ± half" in one cell, without empty columns."""
     told = []
     for each in rows:
         cells: dict[str, Any] = {}
@@ -107,7 +107,7 @@ def format_value(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def failures(jobs: Sequence[Job]) -> list[str]:
-    """A line about each job that did not end well."""
+    """One line for each job that did not end well."""
     keys = [*differing(jobs), SEED]
     lines = []
     for job in jobs:
@@ -119,10 +119,10 @@ def failures(jobs: Sequence[Job]) -> list[str]:
 
 
 def write_tables(directory: Path, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """Leave sweep.csv (numbers) and sweep.md (as people read them) in the sweep's directory.
+    """Write sweep.csv (numbers) and sweep.md (for reading) to the sweep's directory.
 
     Returns:
-        The rows as people read them.
+        The rows of sweep.md.
     """
     rows = combinations(jobs)
     text = io.StringIO(newline="")
@@ -130,13 +130,13 @@ def write_tables(directory: Path, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     writer.writeheader()
     writer.writerows(rows)
     (directory / "sweep.csv").write_text(text.getvalue(), encoding="utf-8")
-    told = format_value(rows)
+    told = format_rows(rows)
     (directory / "sweep.md").write_text(markdown(told, failures(jobs)), encoding="utf-8")
     return told
 
 
 def markdown(rows: Sequence[Mapping[str, Any]], failed: Sequence[str]) -> str:
-    """A table and, below it, what failed."""
+    """A table in Markdown, followed by the failed jobs."""
     if not rows:
         return "no jobs\n"
     lines = [list(rows[0]), ["---"] * len(rows[0]), *([cell(value) for value in each.values()] for each in rows)]

@@ -1,4 +1,4 @@
-"""Lightning's Trainer as a policy's loop needs it: strategy, precision, and errors in the config's words."""
+"""Creates Lightning's Trainer for a run: strategy, precision, and errors in terms of the config."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 __all__ = ["make_trainer"]
 
-LONGEST = 300  # characters of a value, or of what Lightning says, in a message
-SETTINGS = ("accelerator", "devices", "strategy", "precision")  # that Lightning may refuse
+LONGEST = 300  # characters of a value, or of Lightning's text, in a message
+SETTINGS = ("accelerator", "devices", "strategy", "precision")  # settings that Lightning may refuse
 
 
 def make_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any], **keywords: Any) -> Trainer:
-    """The Trainer of a run.
+    """Create the Trainer of a run.
 
     Args:
-        config: of which the `trainer` section is taken.
-        policy: that it will train.
-        place: what a launcher has decided: other values of the section's keys, and `plugins`.
-        keywords: of the Trainer, which no section sets.
+        config: config with a `trainer` section.
+        policy: policy to train.
+        place: settings from a launcher that replace those of the section, and `plugins`.
+        keywords: keywords of the Trainer that no section sets.
 
     Raises:
         ConfigError: Lightning refuses the section.
@@ -61,9 +61,9 @@ def make_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any
 def write_places(
     config: Mapping[str, Any], callbacks: Sequence[Any] = (), logger: Any = (), **keywords: Any
 ) -> list[str | Path]:
-    """The directories that checkpoints may be written to: the run's, and those that callbacks and loggers name.
+    """Directories that checkpoints may be written to: the run's, and those named by callbacks and loggers.
 
-    What a file says of the latter has been looked at: it names none outside of the run (`trust.py`).
+    Names from a file have been checked: none lies outside of the run directory (`trust.py`).
     """
     named = [getattr(callback, "dirpath", None) for callback in callbacks]
     named += [getattr(each, "save_dir", None) for each in logger or ()]
@@ -71,13 +71,13 @@ def write_places(
 
 
 def plain_text(value: Any) -> str:
-    """A value as the command line has it, on one line that is not long."""
+    """A value as on the command line, on one line of limited length."""
     text = str(value)
     return text if text.isprintable() and len(text) <= LONGEST else short_repr(value)
 
 
 def fitting_strategy(strategy: Any, ranks: int, *, look: bool) -> Any:
-    """The strategy, which under DDP looks for parameters without a gradient where the loss may leave some out."""
+    """The strategy; under DDP, one that finds parameters without a gradient if the loss may leave some out."""
     if isinstance(strategy, type):
         return strategy(find_unused_parameters=look)
     strategy = "ddp" if strategy == "auto" and ranks > 1 else strategy  # as Lightning would choose
@@ -87,9 +87,9 @@ def fitting_strategy(strategy: Any, ranks: int, *, look: bool) -> Any:
 
 
 def reaches_every_parameter(policy: Any, custom_model: Any) -> bool:
-    """Whether it is known that every loss does; DDP waits for the gradient of one that it does not, and sums nothing.
+    """Whether every loss is known to use all parameters; DDP would wait forever for the gradient of an unused one.
 
-    A policy says so of its own `loss`, and not of a subclass's, and with the models that are here.
+    A policy declares this for its own `loss`, not for a subclass's, and only with the package's models.
     """
     known = (cls for cls in type(policy).__mro__ if {"loss", "uses_every_parameter"} & vars(cls).keys())
     says = vars(next(known)).get("uses_every_parameter", False)

@@ -1,4 +1,4 @@
-"""The files of a run's directory beside checkpoints and curves: configuration, status, lock; and lists of such runs.
+"""Files of a run directory beside checkpoints and curves: configuration, status, lock; and lists of runs.
 
-Nothing here imports torch or Lightning, so that `lightning-rl list runs` answers at once.
+Nothing here imports torch or Lightning, so that `lightning-rl list runs` is fast.
 """

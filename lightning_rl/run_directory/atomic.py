@@ -1,4 +1,4 @@
-"""Files are whole or not there: a crash, a kill or a full disk at any moment leaves the previous content."""
+"""Writes files atomically: after a crash, a kill or a full disk, a file has its old or its complete new content."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ STAGING = ".staging"
 
 
 def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], None], *, durable: bool = True) -> None:
-    """Put `content` under `path`: readers see the old file or the whole new one.
+    """Write `content` to `path` so that readers see the old file or the complete new one.
 
     Args:
-        path: where to; its directory is made if needed.
-        content: all bytes, or what writes them into a file.
+        path: path of the file; its directory is created if needed.
+        content: all bytes, or a function that writes them to a file.
         durable: also survive a power cut (syncs file and directory, some milliseconds).
 
     Raises:
@@ -43,12 +43,12 @@ def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], None], *,
 
 
 def duplicate(source: Path, target: Path) -> None:
-    """Give the file `source` a second name; nothing is written where the file system has hard links.
+    """Give the file `source` a second name, as a hard link if the file system supports that, else as a copy.
 
     Sharing is safe because checkpoint files are replaced, never written into.
 
     Raises:
-        OSError: it could not be done; a `target` that was there before is untouched.
+        OSError: the file could not be linked or copied; an existing `target` is untouched.
     """
 
     def link_or_copy(staging: Path) -> None:
@@ -64,7 +64,7 @@ def duplicate(source: Path, target: Path) -> None:
 
 
 def remove_staging(directory: Path) -> None:
-    """Delete what a process that was killed while writing left behind."""
+    """Delete temporary files of a process that was killed while writing."""
     for leftover in directory.glob(f".*{STAGING}"):
         leftover.unlink(missing_ok=True)
 

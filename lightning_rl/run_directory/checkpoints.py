@@ -1,4 +1,4 @@
-"""Which checkpoint files a run directory holds, and which one of them a command means."""
+"""Finds the checkpoint files of a run directory, and the one that a command uses."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from lightning_rl.run_directory.config_file import read_config
 __all__ = ["BEST_FILE", "checkpoint_of", "has_checkpoint", "naming_others"]
 
 BEST_FILE = re.compile(r"best_(\d+)_(-?\d+\.\d+)\.ckpt")
-"""Env steps, and the monitored value; names of files that a run keeps because their policy was among the best."""
+"""Pattern of best files: env steps, and the monitored value."""
 
 
 def has_checkpoint(run_dir: Path) -> bool:
-    """Whether there is a checkpoint file in a run's directory, whole or not."""
+    """Whether a run's directory contains a checkpoint file, complete or not."""
     return any((run_dir / "checkpoints").glob("*.ckpt"))
 
 
 def checkpoint_of(run_dir: Path, *, best: bool = False) -> Path:
-    """The checkpoint of a run that is meant where none is named: last.ckpt, or the best one.
+    """The checkpoint of a run if no file is named: last.ckpt, or the best one.
 
     Args:
         run_dir: of the run.
-        best: by the value in the file names, the highest or the lowest as `checkpoint.mode` says.
+        best: the file with the best value in its name, by `checkpoint.mode`.
 
     Raises:
-        CheckpointError: the best one is asked for, and the run has kept none.
+        CheckpointError: `best` is set, and the run has kept no best file.
     """
     directory = run_dir / "checkpoints"
     if not best:
@@ -47,11 +47,11 @@ def checkpoint_of(run_dir: Path, *, best: bool = False) -> Path:
 
 @contextmanager
 def naming_others(file: Path, how: str) -> Iterator[None]:
-    """Add to an error about a checkpoint file of a run which other files there are.
+    """Context that adds the other checkpoint files of the run to an error about one of them.
 
     Args:
-        file: that is read inside; nothing is added where it is not in a run's directory of checkpoints.
-        how: another one is named to the command.
+        file: the file that is read inside; nothing is added if it is not in a run's checkpoint directory.
+        how: option by which a command takes another file.
     """
     try:
         yield
@@ -64,7 +64,7 @@ def naming_others(file: Path, how: str) -> Iterator[None]:
 
 
 def others(directory: Path, without: str = "", how: str = "--checkpoint FILE") -> str:
-    """A sentence about the checkpoint files in a directory, newest first; how one of them is named to a command."""
+    """A sentence that lists the checkpoint files in a directory, newest first, and the option to choose one."""
     files = sorted((path for path in directory.glob("*.ckpt") if path.name != without), key=os.path.getmtime)
     if not files:
         return f" {directory} holds no other checkpoint"

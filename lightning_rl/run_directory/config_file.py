@@ -1,4 +1,4 @@
-"""config.yaml, the resolved configuration of a run, and config_history.yaml, what a resumed run changed in it."""
+"""Reads and writes config.yaml, the resolved config of a run, and config_history.yaml, the changes by resumed runs."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ SECTIONS = (
 )
 
 ABSENT = "(absent)"
-MOST_BYTES = 2**20  # of a resolved config, which has some 4 kB
+MOST_BYTES = 2**20  # limit for config.yaml, which usually has 4 kB
 
 
 class Loader(yaml.SafeLoader):
-    """Without merge keys ("<<"), by which a few lines become billions of entries; the package writes none."""
+    """YAML loader without merge keys ("<<"), which could turn a few lines into billions of entries."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Merge nothing: such a key is then refused as unknown."""
+        """Merge nothing, so that such a key is refused as unknown."""
 
 
 def read_config(run_dir: Path) -> dict[str, Any]:
-    """The configuration in a run directory; it may be a directory of another name than when it was written.
+    """Read the config in a run directory, which may have been renamed since it was written.
 
-    It is plain data: what it names has not been looked at (`FileTrust`).
+    The result is plain data; names in it have not been checked (`FileTrust`).
 
     Raises:
-        ConfigError: there is none, or it is damaged; names file and reason.
+        ConfigError: there is no config, or it is damaged; names file and reason.
     """
     file = run_dir / CONFIG_FILE
     if not file.is_file():
@@ -74,7 +74,7 @@ def read_config(run_dir: Path) -> dict[str, Any]:
 
 
 def relocate(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
-    """The config with its run directory, and every path inside it, where the run is now."""
+    """The config with its run directory, and every path inside it, replaced by the current directory."""
     before = config["run_dir"]
 
     def rebased(value: Any) -> Any:
@@ -90,18 +90,18 @@ def relocate(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
 
 
 def write_config(config: Mapping[str, Any], run_dir: Path, env_steps: int = 0) -> None:
-    """Leave the resolved config in the run directory; a file that says the same already stays as it is.
+    """Write the resolved config to the run directory; a file with the same content is left unchanged.
 
-    What differs from the file there goes to config_history.yaml first.
+    Differences from an existing file are first written to config_history.yaml.
 
     Args:
         config: plain containers.
         run_dir: of the run.
-        env_steps: of the checkpoint that the run goes on from.
+        env_steps: env steps of the checkpoint that the run continues from.
 
     Raises:
-        ConfigError: it holds objects, which no file can give back.
-        SaveError: it could not be written; the files there are as they were.
+        ConfigError: it contains objects, which cannot be read back from a file.
+        SaveError: the files could not be written; existing ones are unchanged.
     """
     try:
         text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, explicit_end=True)
@@ -123,9 +123,9 @@ def write_config(config: Mapping[str, Any], run_dir: Path, env_steps: int = 0) -
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any], run_dir: Path) -> dict[str, list[Any]]:
-    """Dotted key → [before, after] where two configs differ, paths inside the run directory aside.
+    """Dotted key → [before, after] for the differences between two configs, except for paths inside the run directory.
 
-    A value of a key that one of them does not have is "(absent)".
+    If only one config has a key, the other value is "(absent)".
     """
     moved = {} if before["run_dir"] == after["run_dir"] else {"run_dir": [before["run_dir"], after["run_dir"]]}
     old, new = dict(_leaves(relocate(before, run_dir))), dict(_leaves(relocate(after, run_dir)))
@@ -134,7 +134,7 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any], run_dir: Path) 
 
 
 def _record(file: Path, changed: Mapping[str, list[Any]], env_steps: int) -> None:
-    """Add an entry to the history; the file is replaced, so that it is whole at any time."""
+    """Add an entry to the history by replacing the file, so that it is complete at any time."""
     written = file.read_text(encoding="utf-8") if file.exists() else ""
     entry = yaml.safe_dump(
         [{"at": now(), "env_steps": env_steps, "changes": dict(changed)}], sort_keys=False, allow_unicode=True

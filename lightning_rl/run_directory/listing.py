@@ -1,4 +1,4 @@
-"""The runs below a directory, and how each is doing."""
+"""Lists the runs below a directory with their states."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def runs_below(directory: Path) -> list[dict[str, Any]]:
 
 
 def run_directories(directory: Path) -> Iterator[Path]:
-    """Directories that hold a run; nothing inside a run is looked at."""
+    """Directories that contain a run; their subdirectories are skipped."""
     for parent, children, files in os.walk(directory):
         if any(name in files for name in FILES):
             children.clear()
@@ -40,7 +40,7 @@ def run_directories(directory: Path) -> Iterator[Path]:
 
 
 def row_of(run_dir: Path) -> dict[str, Any]:
-    """What `list runs` shows of a run."""
+    """The row of a run in `list runs`."""
     try:
         status = read_status(run_dir / STATUS_FILE)
     except ConfigError:
@@ -57,15 +57,15 @@ def row_of(run_dir: Path) -> dict[str, Any]:
 
 
 def state_of(run_dir: Path, status: Mapping[str, Any]) -> str:
-    """How a run is doing.
+    """The state of a run.
 
-    "starting" and "running" have a process; "silent": its process is there, but gives no sign of life; "dead": the
-    process ended without a word; "ok", "failed" and "interrupted" are what the run itself said last.
+    "starting" and "running": its process lives; "silent": its process exists, but its heartbeat stopped; "dead": the
+    process ended without writing a final state; "ok", "failed" and "interrupted": the final state in status.json.
     """
     told, silent_for = status.get("state", "starting"), age(status.get("heartbeat"))
     works, running = live_owner(run_dir) is not None, told == "running" and is_alive(status, silent_for)
     if works and not running:
         return "starting"
-    if running and (works or silent_for < SILENT_SECONDS):  # without a lock, the number may be a later process's
+    if running and (works or silent_for < SILENT_SECONDS):  # without a lock, the pid may belong to a later process
         return "silent" if silent_for >= SILENT_SECONDS else "running"
     return "dead" if told in ("running", "starting") else told

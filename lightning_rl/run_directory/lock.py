@@ -1,7 +1,7 @@
-"""One process at a time trains in a run directory.
+"""A lock that allows one training process per run directory.
 
-RUN_DIR/run.lock names it. The file is made exclusively, and its time is renewed while the process lives, so that other
-machines, which cannot look at the process, see that it does.
+RUN_DIR/run.lock names the process. The file is created exclusively, and its time is renewed while the process lives, so
+that other machines, which cannot inspect the process, see that it lives.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ _held: list[Path] = []  # run directories whose locks this process holds
 
 
 def current_run_directory() -> Path | None:
-    """Of the run that this process trains now; `None`: of none."""
+    """Directory of the run that this process trains now; `None` if it trains none."""
     return _held[-1] if _held else None
 
 
 class RunLock:
-    """`with RunLock(run_dir): …`: no other process trains in that directory meanwhile.
+    """`with RunLock(run_dir): …`: no other process trains in that directory inside the block.
 
-    A lock whose process is dead is taken over, with a warning. The directory is made if needed, and removed again if
-    nothing was put into it.
+    The lock of a dead process is taken over, with a warning. The directory is created if needed, and removed again if
+    it
+    stays empty.
 
     Args:
         run_dir: of the run.
 
     Raises:
         ConfigError: a living process holds the lock; names it.
-        SaveError: nothing can be written there.
+        SaveError: the directory is not writable.
     """
 
     def __init__(self, run_dir: str | Path) -> None:
@@ -94,7 +95,7 @@ class RunLock:
         try:
             with self.file.open("x", encoding="utf-8") as file:
                 json.dump(self._owner, file)
-        except FileExistsError:  # where the directory cannot be locked, two may come so far
+        except FileExistsError:  # if the directory cannot be locked, two processes may get here
             refuse_live_run(self.file.parent)
             raise
         except OSError:
@@ -102,30 +103,30 @@ class RunLock:
             raise
 
     def _renew(self) -> None:
-        with suppress(OSError):  # the file was removed, or its file system has gone away
+        with suppress(OSError):  # the file was removed, or its file system is gone
             os.utime(self.file)
 
     def _remove_what_was_made(self) -> None:
         for directory in self._made:
-            with suppress(OSError):  # something is in it
+            with suppress(OSError):  # the directory is not empty
                 directory.rmdir()
 
 
 def live_owner(run_dir: Path) -> dict[str, Any] | None:
-    """Who trains in the directory now: pid, host, since; `None` if no process does."""
+    """The process that trains in the directory now: pid, host, since; `None` if there is none."""
     file = run_dir / LOCK_FILE
     try:
         silent_for = time.time() - file.stat().st_mtime
     except OSError:
         return None
     owner = read_lock(run_dir)
-    if owner is None:  # a lock that is being written, or was when its machine stopped
+    if owner is None:  # a lock that is just being written, or was when its machine stopped
         return {"pid": None, "host": None, "since": None} if silent_for < SILENT_SECONDS else None
     return owner if is_alive(owner, silent_for) else None
 
 
 def refuse_live_run(run_dir: Path) -> None:
-    """Refuse to write into the directory of a run that another process, or another part of this one, trains.
+    """Raise an error if another process, or another part of this one, trains in the run directory.
 
     Raises:
         ConfigError: names process and machine.
@@ -147,9 +148,9 @@ def refuse_live_run(run_dir: Path) -> None:
 
 
 def read_lock(run_dir: Path) -> dict[str, Any] | None:
-    """What the lock of a run directory says, also one of a dead process; `None` for a missing or damaged one.
+    """The content of a run directory's lock, also of a dead process; `None` if it is missing or damaged.
 
-    The process is a number above 0: it becomes part of a command that a message shows.
+    The pid is checked to be a number above 0, because messages show it as part of a command.
     """
     try:
         found = json.loads((run_dir / LOCK_FILE).read_text(encoding="utf-8"))
@@ -162,7 +163,7 @@ def read_lock(run_dir: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """No other process is in here with the same directory; without that where its file system has no locks."""
+    """Context that excludes other processes from a directory; without effect if its file system has no locks."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         with suppress(OSError):

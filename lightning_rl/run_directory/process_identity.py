@@ -23,11 +23,11 @@ __all__ = [
 ]
 
 HEARTBEAT_SECONDS = 15.0
-SILENT_SECONDS = 120.0  # a process of another machine or container that wrote nothing for so long is taken for dead
+SILENT_SECONDS = 120.0  # a process of another machine or container counts as dead after so long without a heartbeat
 
 
 def now() -> str:
-    """The time as files of a run have it: "2025-06-30T12:00:00+00:00"."""
+    """The current time as in a run's files: "2025-06-30T12:00:00+00:00"."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -40,16 +40,17 @@ def age(moment: Any) -> float:
 
 
 def this_process() -> dict[str, Any]:
-    """Number, machine and birth of this process.
+    """Identity of this process: pid, start time, machine, boot and namespace.
 
-    `born` tells it from a later one of the same number; `boot` and `pid_namespace` from one of the same number on
-    another machine, or in another container, that has the same name. Both are `None` where there is no /proc.
+    `born` distinguishes it from a later process with the same pid; `boot` and `pid_namespace` from one with the same
+    pid
+    on another machine, or in another container, with the same name. Both are `None` without /proc.
     """
     return {"pid": os.getpid(), "born": _birth(os.getpid()), **pid_scope()}
 
 
 def pid_scope() -> dict[str, str | None]:
-    """The machine, its boot and the namespace in which a process's number means this process."""
+    """The machine, boot and pid namespace within which a pid is unique."""
     boot = namespace = None
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
@@ -67,10 +68,10 @@ def is_elsewhere(owner: Mapping[str, Any]) -> bool:
 
 
 def is_alive(owner: Mapping[str, Any], silent_for: float) -> bool:
-    """Whether the process that `this_process` described lives.
+    """Whether the process described by `this_process` lives.
 
     Args:
-        owner: pid, host and, where they are known, born, boot and pid_namespace.
+        owner: pid, host and, if known, born, boot and pid_namespace.
         silent_for: seconds since its last heartbeat; decides about a process of another machine or container.
     """
     pid = owner.get("pid")
@@ -82,30 +83,30 @@ def is_alive(owner: Mapping[str, Any], silent_for: float) -> bool:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # another user's
+    except PermissionError:  # the process belongs to another user
         return True
     birth = _birth(pid)
     return birth != "ended" and owner.get("born") in (None, birth)
 
 
 def _birth(pid: int) -> str | None:
-    """When a process was started, in ticks since the system was; "ended" for one that only waits to be reaped.
+    """Start time of a process, in ticks since boot; "ended" for a zombie process.
 
-    `None` where there is no /proc, as on macOS.
+    `None` without /proc, as on macOS.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    state, *fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
+    state, *fields = stat.rpartition(")")[2].split()  # the name before it may contain spaces and brackets
     return "ended" if state in "ZX" else fields[18]
 
 
 class Heartbeat:
-    """Calls a function every few seconds from a thread of its own, until it is stopped.
+    """Calls a function every few seconds in a thread, until it is stopped.
 
     Args:
-        beat: what to call; it raises nothing.
+        beat: function to call; must not raise.
     """
 
     def __init__(self, beat: Callable[[], None]) -> None:
@@ -116,9 +117,9 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """No call begins after this, and none is going on."""
+        """Stop; after this returns, no call is running or will begin."""
         self._over.set()
-        with self._one_at_a_time:  # not a join: a signal's handler may stop it within a call of the main thread
+        with self._one_at_a_time:  # not a join: a signal handler may call this inside a call of the main thread
             pass
 
     def _run(self) -> None:

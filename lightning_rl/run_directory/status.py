@@ -1,4 +1,4 @@
-"""status.json: how a run is doing, for people and programs that look at its directory."""
+"""Reads and writes status.json, the state and progress of a run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ STATUS_FILE = "status.json"
 
 FIELDS: dict[str, Any] = {
     "env_steps": 0,
-    "return": None,  # mean of the training window
-    "best_return": None,  # of an evaluation, or else of the training window
+    "return": None,  # mean return of the training window
+    "best_return": None,  # best mean return of an evaluation, or else of the training window
     "evaluations": None,  # done, put_off, share_of_time
-    "evaluation": None,  # mean return of the newest
-    "evaluated_at": None,  # env steps of its policy
+    "evaluation": None,  # mean return of the newest evaluation
+    "evaluated_at": None,  # env steps of the evaluated policy
     "best_checkpoint": None,  # file, metric, value
     "seconds": 0.0,
     "error": None,
@@ -31,19 +31,19 @@ STATES = ("running", "ok", "failed", "interrupted")
 
 log = logging.getLogger(__name__)
 
-_unwritten: dict[Path, dict[str, Any]] = {}  # file → the status that this process could not write there last
+_unwritten: dict[Path, dict[str, Any]] = {}  # file → the last status that this process could not write to it
 
 
 def write_status(path: Path, state: str, **fields: Any) -> None:
-    """Replace the status file; pid, host, boot, pid_namespace and heartbeat are those of this process, now.
+    """Replace the status file; pid, host, boot, pid_namespace and heartbeat are set for this process.
 
-    A run goes on without it: the first of several failures in a row is logged, and `unwritten_status` gives what the
-    file should say.
+    A failed write does not stop a run: the first of several failures in a row is logged, and `unwritten_status` returns
+    what the file should contain.
 
     Args:
         path: RUN_DIR/status.json.
-        state: of STATES.
-        fields: of FIELDS; the ones left out are as there.
+        state: one of STATES.
+        fields: some of FIELDS; the others keep their defaults.
     """
     status = {**FIELDS, **fields}
     process = this_process()
@@ -59,15 +59,15 @@ def write_status(path: Path, state: str, **fields: Any) -> None:
 
 
 def unwritten_status(path: Path) -> dict[str, Any]:
-    """What this process could not write into the file last, and forgets now; nothing where the file is up to date."""
+    """Return and clear the last status that this process could not write; empty if the file is up to date."""
     return _unwritten.pop(path.absolute(), {})
 
 
 def read_status(path: Path) -> dict[str, Any]:
-    """What `write_status` wrote; nothing where there is no file.
+    """Read a status file; empty if there is none.
 
     Raises:
-        ConfigError: the file is damaged; names it, and says that a run does without.
+        ConfigError: the file is damaged; names it, and says that it may be deleted.
     """
     if not path.is_file():
         return {}
@@ -82,7 +82,7 @@ def read_status(path: Path) -> dict[str, Any]:
 
 
 def read_status_or_empty(path: Path) -> dict[str, Any]:
-    """What `write_status` wrote; nothing where there is no file, or a damaged one."""
+    """Read a status file; empty if there is none, or a damaged one."""
     try:
         return read_status(path)
     except ConfigError:

@@ -145,7 +145,7 @@ class RLCheckpoint(Checkpoint):
             self.keep_if_best(trainer, pl_module)
 
     def keep_if_best(self, trainer: Trainer, pl_module: Any) -> None:
-        """Save the policy if its evaluation is among the best; after a parallel one, the weights that were evaluated."""
+        """Save the policy if its evaluation is among the best; after a parallel one, the evaluated weights."""
         if self.monitor is None or self.keep == 0:
             return
         value = latest_metrics(trainer).get(self.monitor, math.nan)

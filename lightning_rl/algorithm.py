@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -189,7 +190,7 @@ class Algorithm:
         if path is not None:
             with as_checkpoint_error(path):
                 self.trainer.fit_loop.max_epochs = max(read_checkpoint_file(path)["epoch"], 0)
-        with run.restoring(self.trainer, path):
+        with nullcontext() if path is None else run.restoring(self.trainer, path):
             self.trainer.fit(self.policy, datamodule=self.datamodule, ckpt_path=path)
         if self.trainer.interrupted:
             raise KeyboardInterrupt

@@ -33,16 +33,21 @@ __all__ = [
     "concat_samples",
     "count_new_env_steps",
     "env_steps",
+    "first_row",
     "flatten_fragment",
     "from_nested_batch",
     "is_fragment",
     "is_new",
+    "leading_shape",
+    "map_leaves",
     "new_rows",
     "pad_time",
     "padding",
+    "row_count",
     "sequence_minibatches",
     "to_nested_batch",
     "to_sequences",
+    "transition_rows",
 ]
 
 ARRAYS = (Tensor, np.ndarray)
@@ -423,6 +428,56 @@ def from_nested_batch(space: spaces.Space, value: Any) -> Any:
         entries = value if isinstance(value, SampleBatch) else {str(i): child for i, child in enumerate(value)}
         return tuple(from_nested_batch(child, entries[str(position)]) for position, child in enumerate(space.spaces))
     return value
+
+
+# -- nested observations and actions -----------------------------------------------------------------------------------
+def map_leaves(fn: Callable[[Any], Any], value: Any) -> Any:
+    """`fn` of every array of a nested observation or action, in the same structure."""
+    if isinstance(value, SampleBatch):
+        return value.map(fn)
+    if isinstance(value, Mapping):
+        return {name: map_leaves(fn, child) for name, child in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map_leaves(fn, child) for child in value)
+    return fn(value)
+
+
+def leading_shape(value: Any) -> tuple[int, int]:
+    """The first two sizes of a nested observation's arrays, `[T, B, *]`."""
+    shape = _first_leaf(value).shape
+    return shape[0], shape[1]
+
+
+def row_count(value: Any) -> int:
+    """The first size of a nested observation's arrays, `[N, *]`."""
+    return len(_first_leaf(value))
+
+
+def _first_leaf(value: Any) -> Any:
+    while isinstance(value, Mapping | tuple | SampleBatch):
+        value = value[0] if isinstance(value, tuple) else value[next(iter(value))]
+    return value
+
+
+def first_row(value: Any) -> Any:
+    """The first row of a nested batch of actions."""
+    if isinstance(value, Mapping):
+        return {name: first_row(child) for name, child in value.items()}
+    if isinstance(value, tuple):
+        return tuple(first_row(child) for child in value)
+    return value[0]
+
+
+def transition_rows(fragment: SampleBatch) -> SampleBatch:
+    """The experience of a fragment as rows `[N, …]` with `next_obs`, in order of environment and then of time.
+
+    `t` is 0 where an episode starts; `next_obs` of an episode's last row is its final observation.
+    """
+    steps = len(fragment.valid)
+    rows = fragment.without("valid").map(lambda column: column[:steps])
+    rows["next_obs"] = map_leaves(lambda column: column[1:], fragment.obs)
+    rows = rows.map(lambda column: column.transpose(0, 1).flatten(0, 1))
+    return rows[fragment.valid.T.flatten().nonzero().squeeze(1)]
 
 
 # -- sequences for models with state ----------------------------------------------------------------------------------

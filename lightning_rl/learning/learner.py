@@ -323,7 +323,7 @@ class Learner:
             loss, metrics = policy.loss(batch)
             custom = policy.model.custom_loss(loss, batch)
             loss = sum(custom[1:], custom[0]) if isinstance(custom, list | tuple) else custom
-            extra, extra_metrics = self.custom_losses(policy, batch)
+            extra, extra_metrics = self.custom_losses(policy, batch) if self.custom_losses.losses else (None, {})
             loss = loss if extra is None else loss + extra
             explored = policy.exploration.loss(policy, batch)
             if explored is not None:
@@ -357,7 +357,8 @@ class Learner:
             return batch
         policy = self.policy
         fragment = policy.exploration.postprocess_trajectory(policy, batch)
-        rewards, intrinsic = policy.reward_filter(fragment), fragment.get("intrinsic_rewards")
+        rewards = policy.reward_filter(fragment) if policy.reward_filter.name != "none" else fragment.rewards
+        intrinsic = fragment.get("intrinsic_rewards")
         if intrinsic is None and rewards is fragment.rewards:
             return fragment
         fragment = fragment.copy()

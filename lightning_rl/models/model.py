@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gymnasium import Space
@@ -13,7 +13,26 @@ from lightning_rl.models.fast_attributes import FastAttributes
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["LastForward", "Model"]
+__all__ = ["InputDict", "LastForward", "Model"]
+
+
+class InputDict(dict[str, Any]):
+    """The model's inputs; "obs_flat" `[N, size]` is made when first asked for (image models never ask).
+
+    Args:
+        flat: preprocesses and filters "obs".
+        columns: "obs", "prev_actions", "prev_rewards", "is_training".
+    """
+
+    def __init__(self, flat: Callable[[Any], Tensor], **columns: Any) -> None:
+        super().__init__(columns)
+        self._flat = flat
+
+    def __missing__(self, key: str) -> Any:
+        if key != "obs_flat":
+            raise KeyError(f"no {key!r} in the model's inputs: obs, obs_flat, prev_actions, prev_rewards, is_training")
+        self[key] = self._flat(self["obs"])
+        return self[key]
 
 
 class Model(FastAttributes):

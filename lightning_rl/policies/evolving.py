@@ -25,10 +25,9 @@ from lightning_rl.learning.metrics import Metrics
 from lightning_rl.models import Model
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.filters import MeanStdFilter, RunningMoments, gather_moments, moments
-from lightning_rl.policies.inputs import mapped
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import Positive
-from lightning_rl.sample_batch import SampleBatch, env_steps, flatten_fragment, from_nested_batch
+from lightning_rl.sample_batch import SampleBatch, env_steps, flatten_fragment, from_nested_batch, map_leaves
 
 __all__ = ["Evolving"]
 
@@ -192,7 +191,7 @@ class Evolving(Policy):
             return
         space = copy.deepcopy(self.observation_space)
         space.seed(0)
-        obs = self._tensors(mapped(lambda leaf: np.asarray(leaf)[None], space.sample()))
+        obs = self._tensors(map_leaves(lambda leaf: np.asarray(leaf)[None], space.sample()))
         parameters = self.evolved()
         with self.in_eval_mode():
             outputs, _ = self.model(self.input_dict(obs), self._state((), obs), None)

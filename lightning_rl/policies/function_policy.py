@@ -17,8 +17,7 @@ from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.models.custom import is_model
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.distributions.base import DistFactory
-from lightning_rl.models.model import Model
-from lightning_rl.policies.inputs import InputDict
+from lightning_rl.models.model import InputDict, Model
 from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 from lightning_rl.signatures import call_with_accepted_args, keywords_of

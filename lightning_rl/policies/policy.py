@@ -33,7 +33,7 @@ from lightning_rl.models.distributions import ActionDistribution, Categorical
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.fast_attributes import FastAttributes
 from lightning_rl.models.filters import MeanStdFilter, RewardFilter, RewardFilterName, make_observation_filter
-from lightning_rl.models.model import Model
+from lightning_rl.models.model import InputDict, Model
 from lightning_rl.models.noisy import NoisyLinear
 from lightning_rl.models.previous_step import initial_previous_step
 from lightning_rl.policies.checkpoints import (
@@ -46,16 +46,20 @@ from lightning_rl.policies.checkpoints import (
     restore,
     set_counters,
 )
-from lightning_rl.policies.inputs import InputDict, first, leading_shape, mapped, row_count, transition_rows
 from lightning_rl.ranges import LearningRate, Positive, Probability, Seed
 from lightning_rl.sample_batch import (
     STEP_INPUTS,
     SampleBatch,
     action_mask_of,
+    first_row,
     flatten_fragment,
     from_nested_batch,
+    leading_shape,
+    map_leaves,
     padding,
+    row_count,
     to_nested_batch,
+    transition_rows,
 )
 from lightning_rl.seeding import derive_seed
 from lightning_rl.signatures import check_keywords, constructor_arguments
@@ -183,6 +187,7 @@ class Policy(FastAttributes, LightningModule):
         require_noisy_layers(self.exploration, self.model)
         self.preprocessor = self.model.preprocessor
         self.observation_filter = make_observation_filter(observation_filter, observation_space, self.preprocessor)
+        self._filters_observations = observation_filter != "none"
         self.reward_filter = RewardFilter(reward_filter, gamma)
         optimiser = Optimiser(self, optimizer, optimizer_kwargs or {}, lr, max_grad_norm)
         self.learner = Learner(self, optimiser, CustomLosses(custom_losses))
@@ -317,7 +322,7 @@ class Policy(FastAttributes, LightningModule):
             },
             explore=explore,
         )
-        action = first(self.env_actions(actions))
+        action = first_row(self.env_actions(actions))
         if full_fetch or state is not None:
             return action, [s[0] for s in state_out], {name: value[0] for name, value in extra.items()}
         return action
@@ -417,10 +422,12 @@ class Policy(FastAttributes, LightningModule):
         shape = leading_shape(obs)
         before = {} if fragment is None else {name: fragment.get(name) for name in STEP_INPUTS[1:]}
         rows = {
-            name: mapped(lambda leaf: leaf.flatten(0, 1), value) for name, value in before.items() if value is not None
+            name: map_leaves(lambda leaf: leaf.flatten(0, 1), value)
+            for name, value in before.items()
+            if value is not None
         }
         state = _listed(rows.pop("state_in", None))
-        obs = mapped(lambda leaf: leaf.flatten(0, 1), obs)
+        obs = map_leaves(lambda leaf: leaf.flatten(0, 1), obs)
         with self.in_eval_mode():  # targets: no dropout, and batch statistics learn from gradient steps alone
             self.model(self.input_dict(obs, **rows), self._state(state, obs), None)
             return self.model.value_function().float().unflatten(0, shape)
@@ -465,7 +472,8 @@ class Policy(FastAttributes, LightningModule):
 
     def flat_observations(self, obs: Any) -> Tensor:
         """Observations `[N, *]`, nested as the environment's, preprocessed and filtered: `[N, size]`."""
-        return self.observation_filter(self.preprocessor.transform_batch(obs))
+        flat = self.preprocessor.transform_batch(obs)
+        return self.observation_filter(flat) if self._filters_observations else flat
 
     def mask_of(self, rows: SampleBatch, *, following: bool = False) -> Tensor | None:
         """The action mask `[N, …]` of the rows, or of what follows them; `None`: everything is allowed."""
@@ -480,7 +488,7 @@ class Policy(FastAttributes, LightningModule):
         if isinstance(value, SampleBatch):
             return value.to(self.device)
         device = self.device
-        return mapped(lambda leaf: torch.as_tensor(leaf, device=device), value)
+        return map_leaves(lambda leaf: torch.as_tensor(leaf, device=device), value)
 
     # -- what a model reads at an episode's start ---------------------------------------------------------------------
     def get_initial_state(self, batch_size: int) -> list[Tensor]:
@@ -855,4 +863,4 @@ def _listed(state: SampleBatch | None) -> list[Tensor]:
 
 
 def _one(value: Any) -> Any:
-    return mapped(lambda leaf: np.asarray(leaf)[None], value)
+    return map_leaves(lambda leaf: np.asarray(leaf)[None], value)

@@ -18,10 +18,9 @@ from lightning_rl.learning.learner import Learner
 from lightning_rl.models.fast_attributes import FastAttributes
 from lightning_rl.models.filters import NoFilter, RewardFilter
 from lightning_rl.policies.checkpoints import counters, plain_weights
-from lightning_rl.policies.inputs import mapped, row_count, transition_rows
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import Seed
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import SampleBatch, map_leaves, row_count, transition_rows
 from lightning_rl.spaces import leaf_spaces
 
 __all__ = ["OwnActions", "ScratchPolicy"]
@@ -74,7 +73,7 @@ class ScratchPolicy(Policy):
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values()):
             for classic, name in CLASSIC_ARGUMENTS.items():
                 if classic in takes and name in arguments:
-                    arguments[classic] = mapped(_as_array, arguments[name])
+                    arguments[classic] = map_leaves(_as_array, arguments[name])
             arguments = {name: value for name, value in arguments.items() if name in takes}
         states: Any = [_as_array(part) for part in state]
         answer: Any = self.compute_actions(obs, states, **arguments)
@@ -155,7 +154,7 @@ class OwnActions:
 
     def to_env(self, actions: Any) -> Any:
         """The same actions as arrays."""
-        return mapped(_as_array, actions)
+        return map_leaves(_as_array, actions)
 
     def batched(self, actions: Any, rows: int) -> Any:
         """What `compute_actions` returned, a list with one action per row or arrays, as arrays `[B, …]`.

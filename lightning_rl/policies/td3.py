@@ -18,7 +18,7 @@ from lightning_rl.losses.value import td_targets
 from lightning_rl.models import Model
 from lightning_rl.models.critics import CriticEnsemble
 from lightning_rl.models.distributions.base import DistFactory
-from lightning_rl.policies.inputs import InputDict
+from lightning_rl.models.model import InputDict
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import Follower, frozen, target_of
 from lightning_rl.ranges import Count, Critics, LearningRate, NonNegative, Portion

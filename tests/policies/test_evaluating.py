@@ -13,8 +13,7 @@ from torch.testing import assert_close
 from lightning_rl.models import Model
 from lightning_rl.models.noisy import NoisyLinear
 from lightning_rl.policies import DQN, PPO, Policy
-from lightning_rl.policies.inputs import leading_shape, row_count
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import SampleBatch, leading_shape, row_count
 
 OBS, ACTION = spaces.Box(-1, 1, (3,)), spaces.Discrete(4)
 

@@ -102,7 +102,7 @@ CLAIMS = {
     ],
     "goes on to more steps; tuned schedules with it": ["test_schedules.py::test_tuned_schedules_end_with_the_run"],
     "goals that pay seldom: hindsight experience replay": [
-        "data/test_hindsight_datamodule.py::test_every_algorithm_of_single_rows_learns_with_it"
+        "data/test_hindsight_datamodule.py::test_every_algorithm_of_single_rows_learns_with_hindsight"
     ],
     "noise that is a function of the state": [
         "exploration/test_gsde.py::test_noise_is_a_linear_function_of_the_features"

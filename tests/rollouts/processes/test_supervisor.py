@@ -378,7 +378,7 @@ def test_a_lost_sample_request_is_replaced_by_one_to_another_process(most: int |
     """Process 1 dies over every sample, and is given up while its request is the only one."""
 
     def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-        return Fate("dies" if method == "sample" and process.lives_in_it.worker == 1 else "done")
+        return Fate("dies" if method == "sample" and process.object.worker == 1 else "done")
 
     workers = start(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
     workers.requests.fill(1, most)
@@ -395,7 +395,7 @@ def test_a_lost_sample_request_is_replaced_by_one_to_another_process(most: int |
 
 def test_drain_waits_for_requests_in_flight_and_submits_none_for_a_lost_process() -> None:
     def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-        return Fate("dies" if method == "sample" and process.lives_in_it.worker == 1 else "done")
+        return Fate("dies" if method == "sample" and process.object.worker == 1 else "done")
 
     workers = start(2, fate, limits=Limits(max_failures=2, min_healthy=0.5))
     workers.requests.fill(2)

@@ -107,6 +107,7 @@ class RolloutDataModule(LightningDataModule):
         ConfigError: a number is out of range, or a key is unknown.
     """
 
+    feeds: ClassVar[Literal["rollouts", "transitions", "populations"]] = "rollouts"  # what policies learn from
     reads_logp: ClassVar[bool] = True  # whether losses on these rollouts read the column "action_logp"
     default_plan: ClassVar[Any] = staticmethod(parallel_rollouts)
 
@@ -115,8 +116,6 @@ class RolloutDataModule(LightningDataModule):
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
             cls.__init__ = check_keywords("data")(cls.__init__)
-
-    feeds: ClassVar[Literal["rollouts", "transitions", "populations"]] = "rollouts"
 
     @check_keywords("data")
     def __init__(

@@ -124,10 +124,9 @@ class ReplayDataModule(RolloutDataModule):
         ConfigError: a number is out of range, or two do not fit together.
     """
 
+    feeds = "transitions"
     default_plan = staticmethod(store_and_replay)
     reads_logp = False
-
-    feeds = "transitions"
 
     def __init__(
         self,

@@ -96,7 +96,7 @@ def test_a_batch_joins_fragments_per_batch_fragments(tmp_path: Path) -> None:
 def test_data_async_feeds_algorithms_of_rollouts_and_refuses_those_of_replay(tmp_path: Path) -> None:
     policy, _, _ = train(tmp_path / "ppo", "total_env_steps=60", "policy=ppo", "data=async", "policy.minibatches=2")
     assert policy.gradient_steps > 0
-    with pytest.raises(ConfigError, match="DQN learns from replayed transitions"):
+    with pytest.raises(ConfigError, match=r"DQN learns from replayed transitions.*use data=replay"):
         train(tmp_path / "dqn", "policy=dqn", "data=async", "total_env_steps=60")
 
 

@@ -137,7 +137,7 @@ def test_a_closed_goal_environment_is_made_again() -> None:
             ["policy=sac", "env=pendulum"],
             "'Pendulum-v1' has observations Box.*expected a Dict of observation",
         ),
-        (["policy=ppo", "env=point_reach"], "PPO learns from rollouts of its own policy"),
+        (["policy=ppo", "env=point_reach"], "PPO learns from rollouts of its own policy.*use data=on_policy"),
         (["policy=r2d2", "env=bit_flipping"], "draws single rows, and R2D2 with this model learns from sequences"),
         (["policy=sac", "env=point_reach", "data.prioritized=true"], r"data\.prioritized=true: an error with one goal"),
         (["policy=sac", "env=point_reach", "data.goal_strategy=futur"], "data.goal_strategy='futur'.*'future'"),

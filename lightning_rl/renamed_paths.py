@@ -15,6 +15,7 @@ from lightning_rl.trust import names_code
 __all__ = ["RENAMED_PATHS", "current_path", "with_current_paths"]
 
 RENAMED_PATHS = {  # old module or class -> new module or class, dotted; a class stands here if its name changed
+    "lightning_rl.data.datasets.OnPolicyDataset": "lightning_rl.data.datasets.PlanDataset",
     "lightning_rl.data.execution": "lightning_rl.data.plans",
     "lightning_rl.data.hindsight": "lightning_rl.replay.hindsight",
     "lightning_rl.data.prioritized": "lightning_rl.replay.prioritized",

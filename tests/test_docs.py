@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -28,6 +29,31 @@ def test_links_lead_somewhere(file: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", file.read_text(encoding="utf-8")):
         if not target.startswith("http"):
             assert (file.parent / target).exists(), target
+
+
+def test_the_walk_of_a_batch_names_files_and_functions_that_are_there() -> None:
+    walk = (
+        (ROOT / "docs" / "architecture.md")
+        .read_text(encoding="utf-8")
+        .split("## The walk of a batch")[1]
+        .split("\n## ")[0]
+    )
+    named = re.findall(r"`([\w/]+\.py)` `([\w.]+)`", walk)
+    assert len(named) >= 10
+    for file, function in named:
+        nodes: list[ast.AST] = [ast.parse((ROOT / "lightning_rl" / file).read_text(encoding="utf-8"))]
+        for part in function.split("."):
+            nodes = [
+                child for node in nodes for child in ast.iter_child_nodes(node) if getattr(child, "name", "") == part
+            ]
+        assert nodes, f"{file} has no {function}"
+
+
+def test_the_picture_of_the_rooms_is_that_of_the_imports() -> None:
+    result = subprocess.run(
+        [sys.executable, "scripts/draw_rooms.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
 
 
 def test_every_algorithm_has_a_page() -> None:

@@ -21,6 +21,18 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # Words of a sentence → the tests that show what it says.
 CLAIMS = {
+    # Your own
+    "**An algorithm that replays** says so with `data`": [
+        "policies/test_own_verbs.py::test_a_class_without_a_config_file_gets_the_data_that_it_names",
+        "policies/test_own_verbs.py::test_data_of_another_kind_is_refused",
+    ],
+    "its rows are transitions": ["replay/test_buffer.py::test_the_transitions_of_real_workers_come_back_whole"],
+    "**A metric** that `loss` returns is logged": [
+        "policies/test_own_verbs.py::test_a_registered_metric_that_a_loss_returns_ends_a_run"
+    ],
+    "registered, it can end a run or choose checkpoints": [
+        "policies/test_own_verbs.py::test_a_registered_metric_that_a_loss_returns_ends_a_run"
+    ],
     # What it is
     "each **Policy is a LightningModule**": [
         "test_hand_written_fit.py::test_early_stopping_and_model_checkpoint_watch_it"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lightning_rl.callbacks.hooks import RLCallback
     from lightning_rl.callbacks.lightning_messages import filter_lightning_messages
     from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
+    from lightning_rl.callbacks.metric_names import register_metric
     from lightning_rl.callbacks.metrics import MetricsCallback
     from lightning_rl.callbacks.parallel_evaluation import ParallelEvaluation
     from lightning_rl.callbacks.progress import ProgressBar
@@ -37,6 +38,7 @@ __all__ = [
     "StopSignals",
     "TensorBoardLogger",
     "filter_lightning_messages",
+    "register_metric",
 ]
 
 _HOMES = {
@@ -55,6 +57,7 @@ _HOMES = {
     "StopSignals": "signals",
     "TensorBoardLogger": "loggers",
     "filter_lightning_messages": "lightning_messages",
+    "register_metric": "metric_names",
 }
 
 

@@ -10,10 +10,12 @@ import torch
 import yaml
 
 from lightning_rl import Algorithm, RLCallback
-from lightning_rl.config import compose_config
+from lightning_rl.callbacks import register_metric
+from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.groups import group_options, option_text
 from lightning_rl.errors import ConfigError, import_object
 from lightning_rl.policies import A3C, DQN, PPO, Policy
+from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
 
 SMALL_REPLAY = ["data=replay", "workers=replay", "data.learning_starts=32", "data.batch_size=16"]
@@ -187,3 +189,31 @@ def test_the_callback_that_is_given_is_the_one_that_is_called(tmp_path: Path) ->
     algorithm.train()
     algorithm.stop()
     assert callback.calls == 1
+
+
+# -- metrics ----------------------------------------------------------------------------------------------------------
+class Counts(PPO):
+    """Reports how often its loss was computed."""
+
+    calls = 0.0
+
+    def loss(self, batch: SampleBatch) -> Any:
+        loss, metrics = super().loss(batch)
+        self.calls += 1.0
+        return loss, {**metrics, "own_calls": torch.tensor(self.calls)}
+
+
+register_metric("train/own_calls", "how often the loss was computed")
+
+
+def test_a_registered_metric_that_a_loss_returns_ends_a_run(tmp_path: Path) -> None:
+    """Ten calls in an iteration: their mean is 5.5 after the first, 15.5 after the second, 25.5 after the third."""
+    overrides = ["env=cartpole", "experiment=none", "logger=none", "evaluation=none", "total_env_steps=10000"]
+    small = ["workers.fragment_length=32", "policy.passes=5", "policy.minibatches=2", "stop.return=20"]
+    config = compose_config(
+        [f"policy={__name__}:Counts", *overrides, *small, "stop.metric=train/own_calls", f"run_dir={tmp_path}"]
+    )
+    check_config(config)
+    policy, data, trainer = run.build(config)
+    run.fit(policy, data, trainer)
+    assert policy.iterations == 3 and policy.calls == 30.0

@@ -1,0 +1,113 @@
+"""Draw the package's rooms and the imports between them: `python scripts/draw_rooms.py` writes docs/rooms.svg.
+
+    python scripts/draw_rooms.py --check     # exit 1 if the picture is not that of the present imports
+
+The floors are those that `tests/test_architecture.py` asserts. Arrows to the lowest floor, which every room may import,
+would hide all others and are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import sys
+from html import escape
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "lightning_rl"
+PICTURE = ROOT / "docs" / "rooms.svg"
+WIDTH, ROW, BOX, HEIGHT = 1080, 96, 230, 54
+
+
+def architecture() -> Any:
+    """The module `tests/test_architecture.py`, which knows floors and imports."""
+    spec = importlib.util.spec_from_file_location("test_architecture", ROOT / "tests" / "test_architecture.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def first_line(room: str) -> str:
+    """The first clause of what a room's docstring says."""
+    path = PACKAGE / room / "__init__.py" if (PACKAGE / room).is_dir() else PACKAGE / f"{room}.py"
+    text = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").splitlines()[0]
+    return text.rstrip(".").split(":")[0]
+
+
+def picture() -> str:
+    """The SVG: a row of rooms for each floor, the highest above; arrows lead from a room to those that it imports."""
+    rules = architecture()
+    rooms = [room for room, floor in rules.FLOORS.items() if floor > 1]
+    arrows = {
+        (own, target)
+        for file in rules.FILES
+        if (own := rules.room(rules.module_of(file))) in rooms
+        for name in rules.imports(file)
+        if (target := rules.room(name)) in rooms and target != own
+    }
+    top = max(rules.FLOORS.values())
+    places: dict[str, tuple[float, float]] = {}
+    for floor in range(2, top + 1):
+        row = [room for room in rooms if rules.FLOORS[room] == floor]
+        for index, room in enumerate(row):
+            places[room] = (WIDTH * (index + 1) / (len(row) + 1), 20 + ROW * (top - floor))
+    parts = []
+    for own, target in sorted(arrows):
+        (x0, y0), (x1, y1) = places[own], places[target]
+        if y0 == y1:
+            parts.append(f'<path d="M{x0:.0f} {y0 + HEIGHT / 2:.0f} H{x1:.0f}" class="arrow"/>')
+        else:
+            far = " far" if y1 - y0 > ROW else ""
+            parts.append(f'<path d="M{x0:.0f} {y0 + HEIGHT:.0f} L{x1:.0f} {y1 - 3:.0f}" class="arrow{far}"/>')
+    for room, (x, y) in places.items():
+        words = escape(first_line(room))
+        words = words if len(words) <= 44 else words[:43].rsplit(" ", 1)[0] + " …"
+        parts.append(
+            f'<rect x="{x - BOX / 2:.0f}" y="{y:.0f}" width="{BOX}" height="{HEIGHT}" rx="6"/>'
+            f'<text x="{x:.0f}" y="{y + 22:.0f}" class="room">{room}</text>'
+            f'<text x="{x:.0f}" y="{y + 41:.0f}" class="words">{words}</text>'
+        )
+    y = 20 + ROW * (top - 1)
+    ground = [room for room, floor in rules.FLOORS.items() if floor == 1]
+    parts.append(f'<rect x="20" y="{y}" width="{WIDTH - 40}" height="{HEIGHT}" rx="6"/>')
+    parts.append(f'<text x="{WIDTH / 2:.0f}" y="{y + 22}" class="room">{" · ".join(ground[:7])}</text>')
+    parts.append(f'<text x="{WIDTH / 2:.0f}" y="{y + 42}" class="room">{" · ".join(ground[7:])}</text>')
+    style = (
+        "rect{fill:#f6f8fa;stroke:#57606a} .room{font:600 14px monospace;text-anchor:middle;fill:#24292f}"
+        ".words{font:9px sans-serif;text-anchor:middle;fill:#57606a}"
+        ".arrow{stroke:#0969da;stroke-opacity:.6;fill:none;marker-end:url(#head)} .far{stroke-opacity:.2}"
+    )
+    head = (
+        '<marker id="head" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
+        '<path d="M0 0 L8 4 L0 8 z" fill="#0969da" fill-opacity=".6"/></marker>'
+    )
+    height = y + HEIGHT + 20
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-size="12">'
+        f'<rect width="{WIDTH}" height="{height}" style="fill:#fff;stroke:none"/>'
+        f"<style>{style}</style><defs>{head}</defs>\n" + "\n".join(parts) + "\n</svg>\n"
+    )
+
+
+def main() -> int:
+    """Write the picture, or compare it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the picture is old")
+    options = parser.parse_args()
+    if options.check:
+        if not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != picture():
+            print(
+                "docs/rooms.svg is not that of the present imports: run python scripts/draw_rooms.py", file=sys.stderr
+            )
+            return 1
+        return 0
+    PICTURE.write_text(picture(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -23,11 +23,13 @@ ATTACHED_BY_LIGHTNING = ("log", "log_dict")  # methods of the policy that Lightn
 
 
 class RLCallback(Callback):
-    """Override what you need. Arguments come by keyword: take them by these names (`**kwargs` for those you ignore).
+    """Base class for your own callbacks: override some hooks. Arguments come by keyword (`**kwargs` for unused ones).
 
-    The first four are called where the environments are: with `num_workers=0` in the learner's process, else in the
-    workers' processes, each of which has its own copy of the callback, made when the workers start; what a copy stores
-    stays there.
+    The first four hooks are called where the environments are: in the learner's process with `num_workers=0`, else in
+        the
+    workers' processes. Each of these has its own copy of the callback, made when the workers start; attributes of a
+    copy
+    stay in its process.
     """
 
     def on_episode_start(self, *, worker: RolloutWorker, env_index: int) -> None:

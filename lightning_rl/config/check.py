@@ -1,7 +1,7 @@
-"""Looks at a whole configuration before anything starts: keys, types, ranges, names, and what does not fit together.
+"""Checks a whole configuration before a run starts: keys, types, ranges, names, and combinations.
 
-Keys and types of a section come from the constructor that takes it; only what no constructor takes is written down
-here. What needs no torch is looked at first, so that most mistakes cost no import.
+Keys and types of a section come from the signature of its constructor; only keys without a constructor are listed here.
+Checks that need no torch come first, so that most mistakes are reported without imports.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ NOT_DATA = ("env", "workers", "evaluation", "seed", "callbacks")
 NOT_STOP = ("total_env_steps", "target_return", "signals")
 NEEDED_OF_WORKERS = ("num_workers", "envs_per_worker", "fragment_length", "vectorization", "ray")
 LOCAL_LAUNCHER = "lightning_rl.runs.launchers:LocalLauncher"
-PROCESS_MB, ENV_PROCESS_MB = 150, 40  # resident memory that a process with torch takes, and one with an environment
-ENOUGH_MB = 4096  # so much need is never refused: what is free may be little for a moment
+PROCESS_MB, ENV_PROCESS_MB = 150, 40  # resident memory of a process with torch, and of one with an environment
+ENOUGH_MB = 4096  # a smaller need is never refused, as free memory may be low for a moment
 NOT_DISKS = (("/", "proc"), ("/", "sys"))
-LONGEST_NAME = 255  # bytes of a directory's name
+LONGEST_NAME = 255  # largest number of bytes in a directory's name
 
 
 def check_config(config: dict[str, Any]) -> None:
-    """Refuse a configuration that cannot work, and write 1e5 as 100000 where an integer belongs.
+    """Check a configuration, and convert values in place, such as 1e5 to 100000 for an integer.
 
     Args:
-        config: plain containers, as `compose_config` gives them; changed in place.
+        config: plain containers, as from `compose_config`; changed in place.
 
     Raises:
         ConfigError: names the key, its value, what is expected and what to write instead.
@@ -68,7 +68,7 @@ def check_config(config: dict[str, Any]) -> None:
 
 
 def _coerce_values(section: str, values: Any, hints: Mapping[str, Any], config: Config) -> Any:
-    """The values as the hints have them; shares of the run are looked at as env steps, and stay what they are."""
+    """Coerce the values of a section to their hints; shares of the run are checked as env steps, and kept as shares."""
     given = section_to_env_steps(values, hints, config["total_env_steps"]) if isinstance(values, Mapping) else values
     found = coerce_keywords(section, given, hints, [*dotted(config)])
     return {key: found[key] if given[key] is value else value for key, value in values.items()}
@@ -86,7 +86,7 @@ def _check_complete(section: str, values: Config, needed: Iterable[str]) -> None
 
 
 def _check_run_dir(run_dir: str) -> None:
-    """A directory that cannot be there."""
+    """Refuse a run directory that cannot exist."""
     try:
         path = Path(run_dir).absolute()
         nearest = next(parent for parent in (path, *path.parents) if parent.exists())
@@ -108,17 +108,17 @@ def _check_run_dir(run_dir: str) -> None:
 
 
 def _check_env(config: Config, section: str = "env") -> None:
-    """An id that no environment is registered under."""
+    """Refuse an id without a registered environment."""
     name = value_at(config, f"{section}.id")
     if not isinstance(name, str) or ":" in name:
-        return  # an import path: imported when the environment is made, so that its own error shows
+        return  # an import path is imported when the environment is created, which shows its own errors
     import gymnasium
 
     from lightning_rl.envs.atari import is_atari, register
     from lightning_rl.envs.registry import registered_envs
 
     if is_atari(name) and not register():
-        return  # making it says what to install
+        return  # its creation says what to install
     known = [*registered_envs(), *gymnasium.registry]
     if name not in known:
         raise ConfigError(
@@ -136,7 +136,7 @@ def _check_evaluation(config: Config) -> None:
 
 
 def _check_constructors(config: dict[str, Any]) -> None:
-    """The sections that a constructor takes, against its signature."""
+    """Check sections against the signatures of their constructors."""
     from lightning.pytorch import Trainer
 
     from lightning_rl.callbacks import RLCheckpoint, StopCallback
@@ -197,7 +197,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
 
 
 def _check_meant_for(optimizer: str, keywords: Config) -> None:
-    """Keywords of another optimizer, as those that a policy's own file gives to Adam are."""
+    """Refuse keywords of another optimizer, such as those for Adam in a policy's own file."""
     from lightning_rl.learning.optimiser import OPTIMIZERS
 
     taken = {name: hints_of(each, without=("params", "lr")) for name, each in OPTIMIZERS.items()}
@@ -213,7 +213,7 @@ def _check_meant_for(optimizer: str, keywords: Config) -> None:
 
 
 def _coerce_to_constructor(config: dict[str, Any], section: str, target: Any, without: Iterable[str] = ()) -> None:
-    """A section with `_target_`, against the constructor of that class."""
+    """Coerce a section with `_target_` to the signature of that class."""
     values = {key: value for key, value in config[section].items() if key != "_target_"}
     found = _coerce_values(section, values, hints_of(target, without=without), config)
     config[section] = {key: found.get(key, value) for key, value in config[section].items()}
@@ -231,7 +231,7 @@ def _check_trainer(config: dict[str, Any], trainer_class: Any) -> None:
 
 
 def _check_processes(config: Config) -> None:
-    """More processes on this machine than its memory can hold, by what each takes at least."""
+    """Refuse more processes on this machine than its memory can hold, by the least memory of each."""
     from lightning_rl.replay.storage import available_bytes
 
     workers, evaluation, data = config["workers"], config["evaluation"], config["data"]
@@ -257,7 +257,7 @@ def _check_processes(config: Config) -> None:
 
 
 def _check_callbacks(callbacks: Iterable[Any]) -> None:
-    """Entries that are neither a callback nor say where there is one."""
+    """Refuse entries that are neither callbacks nor import paths of callbacks."""
     for index, entry in enumerate(callbacks):
         named = entry.get("callback", entry.get("_target_")) if isinstance(entry, Mapping) else entry
         if isinstance(named, str):
@@ -269,7 +269,7 @@ def _check_callbacks(callbacks: Iterable[Any]) -> None:
 
 
 def _coerce_logger(key: str, entry: Any) -> Any:
-    """An entry of `logger`, against the constructor that it names; it may take keywords that it does not name."""
+    """Coerce an entry of `logger` to the constructor of its class, which may also take further keywords."""
     if isinstance(entry, str):
         return coerce(key, entry, ImportPath)
     if not isinstance(entry, Mapping):
@@ -289,13 +289,13 @@ def _coerce_logger(key: str, entry: Any) -> Any:
 
 
 def _target_class(section: str, target: Any) -> Any:
-    """What a section's `_target_` names."""
+    """The class of a section's `_target_`."""
     coerce(f"{section}._target_", target, ImportPath)
     return import_object(target) if isinstance(target, str) else target
 
 
 def _launcher_class(target: Any) -> Any:
-    """The class that `launcher._target_` names."""
+    """The class of `launcher._target_`."""
     found = _target_class("launcher", target)
     if not (isinstance(found, type) and hasattr(found, "launch")):
         raise ConfigError(
@@ -305,7 +305,7 @@ def _launcher_class(target: Any) -> Any:
 
 
 def _data_class(target: Any) -> Any:
-    """The DataModule that `data._target_` names."""
+    """The DataModule class of `data._target_`."""
     from lightning_rl.data.datamodule import RolloutDataModule
 
     found = _target_class("data", target)
@@ -328,7 +328,7 @@ def _check_kind_of_data(config: Config, policy_class: Any, data_class: Any) -> N
 
 
 def _coerce_exploration(key: str, exploration: Any, config: Config) -> dict[str, Any]:
-    """A strategy's name, and its keys against its constructor; also those of the strategy below it."""
+    """Coerce the keys of a strategy, and of a wrapped strategy, to the constructor of its class."""
     from lightning_rl.exploration.catalog import SPACES, strategy_class
 
     given = coerce(key, exploration, Mapping[str, Any])
@@ -342,7 +342,7 @@ def _coerce_exploration(key: str, exploration: Any, config: Config) -> dict[str,
 
 
 def _check_policy(named: Any, found: Any) -> None:
-    """Whether a class keeps the contract of a policy."""
+    """Check that a class is a policy with the required methods."""
     from lightning_rl.policies import Policy
 
     if not (isinstance(found, type) and issubclass(found, Policy)):

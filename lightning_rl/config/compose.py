@@ -1,4 +1,4 @@
-"""Hydra in, a plain dict out: composes the config groups with the overrides."""
+"""Composes the config groups and the user's overrides with Hydra into a plain dict."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lightning_rl.errors import ConfigError, first_line, import_object
 
 __all__ = ["check_choices", "compose_config", "parse_overrides", "store_policy"]
 
-# Mappings that take keys of the user's own, so these need no "+" on the command line.
+# Mappings with keys of the user's own, which need no "+" on the command line.
 OPEN = (
     "env.kwargs",
     "exploration",
@@ -35,13 +35,13 @@ OPEN = (
     "trainer",
     "workers.ray",
 )
-# Groups that take such a mapping as a whole; a single key of "logger" is looked at, because it may be a slip.
+# Groups that accept such a mapping as a whole; a single key of "logger" is checked, because it may be a typo.
 OPEN_AS_A_WHOLE = (*OPEN, "logger")
 OPTIONAL = ("experiment",)  # optional groups
 
 
 def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The resolved configuration as plain containers.
+    """Compose the configuration, resolve it, and return it as plain containers.
 
     Args:
         overrides: as on the command line: "policy=a2c", "policy.lr=1e-3", "env.id=my_pkg.envs:MyEnv".

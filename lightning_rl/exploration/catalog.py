@@ -77,7 +77,7 @@ def strategy_class(named: Any, key: str = "exploration") -> type[Exploration]:
         key: of the config section, for messages.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such strategy.
     """
     found = named
     if isinstance(named, str):

@@ -1,4 +1,4 @@
-"""The mathematics as pure functions of tensors: one function, one equation, its paper, its golden test.
+"""Loss functions and targets as pure functions of tensors: one equation each, with its paper and hand-computed tests.
 
 Imports torch only, so that any program can use it.
 """

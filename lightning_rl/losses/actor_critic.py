@@ -1,4 +1,4 @@
-"""What actors learn from critics that judge their actions: SAC, DDPG, TD3."""
+"""Losses of actors and critics with Q-functions of actions: SAC, DDPG, TD3."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def soft_values(q_values: Tensor, logp: Tensor, alpha: Tensor | float) -> Tensor
     Haarnoja et al. 2018, arXiv:1812.05905, eq. 3.
 
     Args:
-        q_values: Q(s, a), `[N]`; of several critics, the lowest.
+        q_values: Q(s, a), `[N]`; with several critics, the lowest.
         logp: log π(a|s), `[N]`.
         alpha: temperature, ≥ 0, in units of the reward per nat.
 
@@ -34,7 +34,7 @@ def soft_values(q_values: Tensor, logp: Tensor, alpha: Tensor | float) -> Tensor
 
 
 def soft_policy_loss(q_values: Tensor, logp: Tensor, alpha: Tensor | float) -> Tensor:
-    """Mean of α log π(a|s) − Q(s, a): descending it makes actions both better and more varied.
+    """Mean of α log π(a|s) − Q(s, a): descending it raises the Q-values of actions and their entropy.
 
     Haarnoja et al. 2018, arXiv:1812.05905, eq. 7.
 
@@ -68,7 +68,7 @@ def discrete_soft_values(probs: Tensor, log_probs: Tensor, q_values: Tensor, alp
     Christodoulou 2019, arXiv:1910.07207, eq. 10.
 
     Args:
-        probs, log_probs: of all actions, `[N, A]`; an impossible action has 0 and whatever logarithm.
+        probs, log_probs: of all actions, `[N, A]`; an impossible action has probability 0 and any logarithm.
         q_values: of all actions, `[N, A]`.
         alpha: temperature.
 

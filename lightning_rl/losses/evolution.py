@@ -1,4 +1,4 @@
-"""How the returns of perturbed policies weigh their perturbations."""
+"""Weights of perturbations by the returns of perturbed policies, for ES and ARS."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ __all__ = ["centred_ranks", "evolution_weights", "random_search_weights"]
 def centred_ranks(returns: Tensor) -> Tensor:
     """Ranks from −½ (lowest) to ½ (highest), evenly spaced; equal returns share the mean of their ranks.
 
-    Salimans et al. 2017, arXiv:1703.03864, section 2.1 (fitness shaping). Shared ranks let a population that cannot be
-    told apart weigh nothing, instead of what its order says.
+    Salimans et al. 2017, arXiv:1703.03864, section 2.1 (fitness shaping). With shared ranks, a population of equal
+    returns
+    has weights of 0, instead of weights by its order.
 
     Args:
         returns: of any shape, at least two.
@@ -51,7 +52,7 @@ def random_search_weights(returns: Tensor, top: int) -> Tensor:
 
     Args:
         returns: r⁺ and r⁻, `[n, 2]`.
-        top: b, from 1 to n; of equally good directions the first ones count.
+        top: b, from 1 to n; of equally good directions the first are taken.
 
     Returns:
         `[n]`.

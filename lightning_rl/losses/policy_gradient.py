@@ -1,4 +1,4 @@
-"""What moves a policy: log-probabilities weighted by advantages."""
+"""Policy-gradient losses: log-probabilities weighted by advantages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = [
 
 
 def same_shape(*tensors: Tensor) -> None:
-    """Refuse operands that would broadcast: `[N]` against `[N, 1]` silently becomes `[N, N]`.
+    """Raise an error for operands that would broadcast: `[N]` against `[N, 1]` silently becomes `[N, N]`.
 
     Raises:
         ValueError: the shapes differ.
@@ -28,7 +28,7 @@ def same_shape(*tensors: Tensor) -> None:
 
 
 def policy_gradient(logp: Tensor, advantages: Tensor) -> Tensor:
-    """−mean(log π(a|s) · A): descending it raises the probability of what was better than expected.
+    """−mean(log π(a|s) · A): descending it raises the probability of actions with positive advantages.
 
     Williams 1992, Machine Learning 8; with a baseline, Sutton et al. 1999.
 
@@ -65,7 +65,7 @@ def clipped_surrogate(logp: Tensor, action_logp: Tensor, advantages: Tensor, cli
     """
     same_shape(logp, action_logp, advantages)
     ratio = (logp - action_logp).exp()
-    # clip(ratio, 1 ± ε) · A only counts where it is the smaller one; there it is A + ε|A|: half the graph.
+    # clip(ratio, 1 ± ε) · A is only taken where it is smaller; there it equals A + ε|A|, which needs half the graph.
     return -torch.min(ratio * advantages, advantages + clip * advantages.abs()).mean()
 
 
@@ -100,13 +100,13 @@ def clip_fraction(logp: Tensor, action_logp: Tensor, clip: float) -> Tensor:
 
 
 def penalty_factor(kl: float, kl_target: float) -> float:
-    """What the coefficient of an adaptive KL penalty is multiplied with after an iteration: 1.5, ½ or 1.
+    """The factor for the coefficient of an adaptive KL penalty after an iteration: 1.5, ½ or 1.
 
     Schulman et al. 2017, arXiv:1707.06347, section 4, with RLlib's numbers: up above 2 × the target, down below ½ ×.
 
     Args:
         kl: mean KL of the iteration, nats.
-        kl_target: what it shall be, nats.
+        kl_target: desired KL, nats.
     """
     return 1.5 if kl > 2.0 * kl_target else 0.5 if kl < 0.5 * kl_target else 1.0
 
@@ -114,11 +114,11 @@ def penalty_factor(kl: float, kl_target: float) -> float:
 def standardise(advantages: Tensor, moments: tuple[Tensor, Tensor] | None = None) -> Tensor:
     """(A − mean) / deviation over the batch, `[N]`; equal advantages become 0.
 
-    As RLlib's PPO: the population's deviation, taken as 1e-4 at least.
+    As in RLlib's PPO: the population's deviation, at least 1e-4.
 
     Args:
         advantages: `[N]`.
-        moments: mean and deviation of a larger batch, of which these are a part; `None`: of these.
+        moments: mean and deviation of a larger batch that contains these; `None`: computed from these.
     """
     if moments is None:
         deviation, mean = torch.std_mean(advantages, correction=0)

@@ -2,8 +2,8 @@
 
 NEXT_STEP rows: after an episode's end (row t) comes a reset row (`valid=False`), and `values[t+1]` is the value of
 the final observation. A truncated step therefore bootstraps from `values[t+1]`, a terminated one does not (also where
-both flags are set), and no sum runs across either end. Rows that are not valid get 0 and lend nothing to other rows;
-where padding begins, the row before it bootstraps from its next value.
+both flags are set), and no sum runs across either end. Invalid rows get 0 and contribute nothing to other rows; where
+padding begins, the row before it bootstraps from its next value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["discounted_returns", "gae", "lambda_returns", "n_step_returns", "vtr
 def discounted_returns(
     rewards: Tensor, *, terminated: Tensor, truncated: Tensor, valid: Tensor | None = None, gamma: float
 ) -> Tensor:
-    """Gₜ = rₜ + γ Gₜ₊₁ until the episode's end or the fragment's; nothing stands in for what follows.
+    """Gₜ = rₜ + γ Gₜ₊₁ until the end of the episode or fragment, without a bootstrap value.
 
     Sutton and Barto 2018, eq. 3.8.
 
@@ -78,7 +78,7 @@ def lambda_returns(
     gamma: float,
     lam: float,
 ) -> Tensor:
-    """Gₜ = rₜ + γ[(1−λ) V(sₜ₊₁) + λ Gₜ₊₁], `[T, B]`: what a value function of TD(λ) is fitted to.
+    """Gₜ = rₜ + γ[(1−λ) V(sₜ₊₁) + λ Gₜ₊₁], `[T, B]`: the targets of a value function in TD(λ).
 
     Sutton and Barto 2018, eq. 12.18 (truncated form). Arguments, result and errors as `gae`.
     """
@@ -96,7 +96,7 @@ def n_step_returns(
     gamma: float,
     n: int,
 ) -> Tensor:
-    """Gₜ = rₜ + γ rₜ₊₁ + … + γⁿ V(sₜ₊ₙ), shorter where an end or the fragment comes first, `[T, B]`.
+    """Gₜ = rₜ + γ rₜ₊₁ + … + γⁿ V(sₜ₊ₙ), shorter if the episode or fragment ends first, `[T, B]`.
 
     Sutton and Barto 2018, eq. 7.1. Arguments and errors as `gae`; `n` counts steps, ≥ 1.
 
@@ -131,7 +131,7 @@ def vtrace(
     clip_c: float = 1.0,
     clip_pg_rho: float | None = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """Off-policy value targets and policy-gradient advantages of another policy's fragment.
+    """V-trace: value targets and policy-gradient advantages for a fragment of another (older) policy.
 
     Espeholt et al. 2018, arXiv:1802.01561, eq. 1: vₜ − V(sₜ) = ρ̄ₜ δₜ + γ c̄ₜ (vₜ₊₁ − V(sₜ₊₁)).
 
@@ -140,7 +140,7 @@ def vtrace(
         rewards, values, terminated, truncated, valid, gamma: as `gae`.
         lam: λ, multiplies c̄.
         clip_rho, clip_pg_rho: ρ̄ of the targets and of the advantages; infinity does not clip. `None`: advantages are
-            not weighted with ρ, which whoever learns from them in several gradient steps does in each.
+            not weighted with ρ; a caller that takes several gradient steps weights them in each.
         clip_c: c̄; above 1 the products of ratios may overflow in long fragments.
 
     Returns:
@@ -158,7 +158,7 @@ def vtrace(
     delta = rhos.clamp(max=clip_rho) * (rewards + gamma * _only(values[1:], ~terminated) - values[:-1])
     corrections = _backward_scan(_only(delta, valid), gamma * lam * rhos.clamp(max=clip_c) * going_on)
     targets = values[:-1] + corrections
-    # v of the next row, which is V where the next row belongs to no later step of this episode.
+    # v of the next row, or V if the next row is not a later step of this episode.
     following = torch.cat([targets[1:], values[-1:]])
     following = _only(torch.where(going_on.bool(), following, values[1:]), ~terminated)
     advantages = rewards + gamma * following - values[:-1]
@@ -167,7 +167,7 @@ def vtrace(
 
 
 def _going_on(rewards: Tensor, terminated: Tensor, truncated: Tensor, valid: Tensor | None) -> Tensor:
-    """1 where the sums run on into the next row: a valid row that ends no episode."""
+    """1 where sums continue into the next row: at a valid row that ends no episode."""
     for name, tensor in (("terminated", terminated), ("truncated", truncated), ("valid", valid)):
         if tensor is not None and (tensor.shape != rewards.shape or tensor.dtype != torch.bool):
             got, expected = f"{tensor.dtype} {list(tensor.shape)}", f"bool like rewards {list(rewards.shape)}"
@@ -183,7 +183,7 @@ def _check_values(values: Tensor, rewards: Tensor) -> None:
 
 
 def _only(column: Tensor, kept: Tensor | None) -> Tensor:
-    """0 in place of what is not kept, be it NaN (which a product with 0 would not remove)."""
+    """The column with 0 in rows that are not kept, even if they are NaN (unlike a product with 0)."""
     return column if kept is None else column.masked_fill(~kept, 0.0)
 
 
@@ -192,6 +192,6 @@ def _backward_scan(added: Tensor, factor: Tensor) -> Tensor:
     step, length = 1, added.shape[0]
     while step < length:
         added = torch.cat([torch.addcmul(added[:-step], factor[:-step], added[step:]), added[-step:]])
-        factor = torch.cat([factor[:-step] * factor[step:], factor[-step:]])  # the last ones have done their part
+        factor = torch.cat([factor[:-step] * factor[step:], factor[-step:]])  # the last ones are complete
         step *= 2
     return added

@@ -1,4 +1,4 @@
-"""What a value function is fitted to, and how its error is measured."""
+"""Targets of value functions, and losses for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
     "value_rescale_inverse",
 ]
 
-ELEMENTWISE, MEAN = 0, 1  # how torch's kernels reduce
+ELEMENTWISE, MEAN = 0, 1  # reduction codes of torch's kernels
 
 
 @torch.no_grad()
@@ -48,7 +48,7 @@ def explained_variance(predictions: Tensor, targets: Tensor) -> Tensor:
 
 
 def clipped_square_error(values: Tensor, targets: Tensor, limit: float) -> Tensor:
-    """Mean of min((V − target)², limit): rows further off than √limit teach nothing. RLlib's `vf_clip_param`.
+    """Mean of min((V − target)², limit): rows with larger errors have no gradient. RLlib's `vf_clip_param`.
 
     Args:
         values: V(s), `[N]`; carries the gradient.
@@ -83,7 +83,7 @@ def value_change_clipped_error(values: Tensor, old_values: Tensor, targets: Tens
 
 def huber(errors: Tensor, delta: float = 1.0) -> Tensor:
     """½e² up to |e| = delta, then delta·(|e| − ½delta); elementwise. Huber 1964, Ann. Math. Statist. 35."""
-    # Not F.huber_loss: for a batch of 64 what it asks in Python costs more than its kernel.
+    # Not F.huber_loss: for a batch of 64, its Python checks cost more than its kernel.
     return torch.ops.aten.huber_loss.default(errors, torch.zeros_like(errors), ELEMENTWISE, delta)
 
 
@@ -121,7 +121,7 @@ def td_targets(rewards: Tensor, next_values: Tensor, terminated: Tensor, discoun
     Raises:
         ValueError: the shapes differ.
     """
-    if next_values.dim() == 2 and next_values.shape[1] > 1:  # a column [N, 1] is somebody's mistake
+    if next_values.dim() == 2 and next_values.shape[1] > 1:  # a column [N, 1] is a mistake of the caller
         rewards, terminated = (column.unsqueeze(1).expand_as(next_values) for column in (rewards, terminated))
         discount = discount.unsqueeze(1) if isinstance(discount, Tensor) else discount
     same_shape(rewards, next_values, terminated)
@@ -130,7 +130,7 @@ def td_targets(rewards: Tensor, next_values: Tensor, terminated: Tensor, discoun
 
 
 def double_q_values(q_online: Tensor, q_target: Tensor) -> Tensor:
-    """Q_target(s, argmaxₐ Q_online(s, a)), `[N]`: one network chooses, the other judges.
+    """Q_target(s, argmaxₐ Q_online(s, a)), `[N]`: one network chooses the action, the other evaluates it.
 
     Van Hasselt et al. 2016, arXiv:1509.06461, eq. 4.
 
@@ -145,13 +145,13 @@ def double_q_values(q_online: Tensor, q_target: Tensor) -> Tensor:
 
 
 def dueling_q_values(state_values: Tensor, advantages: Tensor) -> Tensor:
-    """V(s) + A(s, a) − mean of A(s, ·) over the actions that are possible.
+    """V(s) + A(s, a) − mean of A(s, ·) over the possible actions.
 
     Wang et al. 2016, arXiv:1511.06581, eq. 9.
 
     Args:
         state_values: V(s), `[N, Z]` (Z atoms of a distribution, or 1).
-        advantages: `[N, A, Z]`; −∞ at impossible actions, which stays.
+        advantages: `[N, A, Z]`; −∞ for impossible actions, also in the result.
 
     Returns:
         `[N, A, Z]`.
@@ -170,7 +170,7 @@ def dueling_q_values(state_values: Tensor, advantages: Tensor) -> Tensor:
 def c51_projection(
     next_probabilities: Tensor, rewards: Tensor, terminated: Tensor, discount: float | Tensor, atoms: Tensor
 ) -> Tensor:
-    """The distribution of r + γ Z(s') put back onto the atoms: each mass is shared by its two neighbours.
+    """The distribution of r + γ Z(s') projected onto the atoms: each mass is divided between its two neighbours.
 
     Bellemare et al. 2017, arXiv:1707.06887, eq. 7 and algorithm 1.
 
@@ -179,10 +179,10 @@ def c51_projection(
         rewards: `[N]`; for n steps, their discounted sum.
         terminated: bool `[N]`; all mass goes to the reward.
         discount: γ, or γⁿ per row `[N]`.
-        atoms: rising and evenly spaced, `[Z]`, at least two; what falls outside goes to the nearest end.
+        atoms: rising and evenly spaced, `[Z]`, at least two; mass outside goes to the nearest end.
 
     Returns:
-        `[N, Z]`; rows sum to what they did.
+        `[N, Z]`; sums of rows are preserved.
 
     Raises:
         ValueError: the shapes do not fit.
@@ -203,7 +203,7 @@ def c51_clip_fraction(
 ) -> Tensor:
     """Share of the mass of r + γ Z(s') that lies beyond the atoms by more than half the distance of two, `[N]`.
 
-    `c51_projection` puts it on the ends, where returns can no longer be told apart.
+    `c51_projection` moves it to the ends, where returns can no longer be distinguished.
 
     Args:
         next_probabilities, rewards, terminated, discount, atoms: as `c51_projection`.
@@ -245,7 +245,7 @@ def value_rescale(values: Tensor, epsilon: float = 1e-3) -> Tensor:
 
     Pohlen et al. 2018, arXiv:1805.11593, section 3.2; ε > 0 keeps the inverse Lipschitz.
     """
-    # √(|x|+1) − 1 = |x| / (√(|x|+1) + 1), which cancels nothing near 0 and has a slope there.
+    # √(|x|+1) − 1 = |x| / (√(|x|+1) + 1), which avoids cancellation near 0 and has a gradient there.
     return values / ((values.abs() + 1.0).sqrt() + 1.0) + epsilon * values
 
 

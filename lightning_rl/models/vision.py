@@ -91,7 +91,7 @@ def image_paths(space: Space[Any], convolutions_given: bool = False) -> list[str
 
 
 def channels_first(shape: Sequence[int]) -> bool:
-    """Whether an image shape has its channels first: if not two equal sides tell, the shorter end is the channels."""
+    """Whether the channels of an image shape come first: two equal sides are the image, else the shorter end is."""
     if (shape[0] == shape[1]) != (shape[1] == shape[2]):
         return shape[1] == shape[2]
     return shape[0] < shape[2]

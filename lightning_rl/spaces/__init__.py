@@ -1,4 +1,4 @@
-"""Gymnasium spaces: their structure, which are supported, how they are written down, how actions cross the border."""
+"""Gymnasium spaces: structure, supported kinds, serialization, and the transform between policy and env actions."""
 
 from lightning_rl.spaces.actions import ActionTransform, squash, unsquash
 from lightning_rl.spaces.serialization import space_difference, space_from_json, space_to_json

@@ -1,7 +1,7 @@
-"""The only door between a policy's actions and an environment's.
+"""Transforms actions between a policy's space and the environment's; no other code does.
 
-A policy acts in its own space (integers from 0, Boxes in [−1, 1] when normalised); that is also what is recorded and
-learned from.
+A policy acts in its own space (integers from 0, Boxes in [−1, 1] if normalised); recorded actions and losses use that
+space, too.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ __all__ = ["ActionTransform", "squash", "unsquash"]
 
 
 def unsquash(actions: Any, low: Any, high: Any) -> Any:
-    """Actions in [−1, 1] stretched to [low, high]; arrays or tensors of one kind."""
+    """Scale actions from [−1, 1] to [low, high]; arrays or tensors of one kind."""
     return low + (actions + 1.0) * 0.5 * (high - low)
 
 
 def squash(actions: Any, low: Any, high: Any) -> Any:
-    """The inverse of `unsquash`; where `low == high` the answer is 0."""
+    """The inverse of `unsquash`; 0 where `low == high`."""
     width = high - low
     return (actions - low) * 2.0 / (width + (width == 0)) - 1.0 * (width != 0)
 
 
 class ActionTransform:
-    """The door between a policy's actions and an environment's.
+    """Transforms actions between the policy's space and the environment's.
 
     Args:
         action_space: of one environment.
-        normalize: bounded float Boxes are acted on in [−1, 1]; a Box with an infinite bound is left as it is.
-        clip: clip float Boxes to their bounds. Normalised ones, and the finite bounds of those that could not be,
-            always are.
+        normalize: use [−1, 1] for bounded float Boxes in the policy's space; a Box with an infinite bound is not
+            changed.
+        clip: clip float Boxes to their bounds. Normalised ones, and finite bounds of Boxes that cannot be normalised,
+            are always clipped.
 
     Raises:
-        UnsupportedSpaceError: no action distribution takes the space.
+        UnsupportedSpaceError: no action distribution supports the space.
     """
 
     def __init__(self, action_space: Space[Any], normalize: bool = True, clip: bool = False) -> None:
@@ -77,7 +78,7 @@ class ActionTransform:
 
 
 class LeafTransform(Protocol):
-    """What crosses the border for one leaf."""
+    """The transform of one leaf."""
 
     policy_space: Space[Any]
 
@@ -93,7 +94,7 @@ def _leaf_transform(leaf: Space[Any], normalize: bool, clip: bool) -> LeafTransf
 
 
 class _Counted:
-    """Integers: the policy counts from 0, the environment from `start` or `low`."""
+    """Transform of integers: the policy counts from 0, the environment from `start` or `low`."""
 
     def __init__(self, leaf: Space[Any]) -> None:
         self.dtype = leaf.dtype
@@ -120,7 +121,7 @@ class _Counted:
 
 
 class _Continuous:
-    """Float Boxes: un-squashed, clipped, or as they are; all numbers are in the environment's units."""
+    """Transform of float Boxes: un-squashed, clipped, or unchanged; bounds are in the environment's units."""
 
     def __init__(self, leaf: spaces.Box, normalize: bool, clip: bool) -> None:
         self.dtype = leaf.dtype
@@ -134,7 +135,7 @@ class _Continuous:
         self.policy_space: Space[Any] = spaces.Box(*bounds, shape=leaf.shape, dtype=np.float32)
 
     def to_env(self, actions: Tensor) -> np.ndarray:
-        values = actions.numpy(force=True).astype(self.dtype)  # a copy: environments may write into it
+        values = actions.numpy(force=True).astype(self.dtype)  # a copy, because environments may write to it
         if self.normalized:
             values *= self.half
             values += self.middle

@@ -1,4 +1,4 @@
-"""Spaces as plain data (checkpoints hold nothing else), and where two spaces differ."""
+"""Converts spaces to plain data for checkpoints and back, and describes where two spaces differ."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lightning_rl.spaces.support import SUPPORTED, check_supported
 
 __all__ = ["space_difference", "space_from_json", "space_to_json"]
 
-MOST_ENTRIES = 100_000_000  # of one observation: 400 MB; bounds of more would not even fit into the memory
+MOST_ENTRIES = 100_000_000  # of one observation: 400 MB; larger bounds would not fit into memory
 
 
 def space_to_json(space: Space[Any]) -> dict[str, Any]:
-    """A space as plain dicts, lists, strings and numbers; `space_from_json` gives an equal space back.
+    """A space as plain dicts, lists, strings and numbers, from which `space_from_json` creates an equal space.
 
     Raises:
         UnsupportedSpaceError: the space has a part that the package does not support.
@@ -41,10 +41,10 @@ def space_to_json(space: Space[Any]) -> dict[str, Any]:
 
 
 def space_from_json(written: Mapping[str, Any]) -> Space[Any]:
-    """The space that `space_to_json` wrote down.
+    """The space that `space_to_json` serialised.
 
     Raises:
-        UnsupportedSpaceError: `written` names no supported space.
+        UnsupportedSpaceError: `written` describes no supported space.
     """
     kind = written.get("type")
     if kind == "Dict":  # pairs, so that the order of keys is kept
@@ -65,7 +65,7 @@ def space_from_json(written: Mapping[str, Any]) -> Space[Any]:
 
 
 def _compact(values: np.ndarray) -> Any:
-    """One number when all are equal (an image's 84·84·4 bounds), else a flat list."""
+    """A single number if all are equal (as an image's 84·84·4 bounds), else a flat list."""
     flat = values.ravel().tolist()
     return flat[0] if flat and all(value == flat[0] for value in flat) else flat
 
@@ -77,7 +77,7 @@ def _expand(values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.nda
 
 
 def space_difference(first: Space[Any], second: Space[Any], path: str = "") -> str | None:
-    """Where two spaces first differ, in words, or `None` when they are equal."""
+    """Describe the first difference between two spaces; `None` if they are equal."""
     where = f"{path}: " if path else ""
     if type(first) is not type(second):
         return f"{where}{first} against {second}"

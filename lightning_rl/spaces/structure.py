@@ -1,4 +1,4 @@
-"""Walks nested spaces and their values: the one place that knows in which order leaves come.
+"""Walks nested spaces and values; only this file defines the order of leaves.
 
 Nested values are dicts, tuples or nested batches; "leaf" means a part that is neither Dict nor Tuple.
 """
@@ -14,7 +14,7 @@ __all__ = ["children", "leaf_spaces", "leaf_values", "pack_leaves"]
 
 
 def leaf_spaces(space: Space[Any], path: str = "") -> Iterator[tuple[str, Space[Any]]]:
-    """(path, space) of every leaf in the space's own order; the path of a leaf that stands alone is ""."""
+    """(path, space) of every leaf in the space's own order; the path is "" if the space itself is a leaf."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for name, child in children(space):
             yield from leaf_spaces(child, f"{path}.{name}" if path else str(name))
@@ -26,7 +26,7 @@ def leaf_values(space: Space[Any], value: Any) -> list[Any]:
     """Leaves of a nested value (dict, tuple or nested batch), looked up by name in the space's own order."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return [value]
-    # Tuples become batches with the entries named "0", "1", …
+    # Batches store tuples under the names "0", "1", …
     by_position = isinstance(space, spaces.Tuple) and isinstance(value, tuple | list)
     found: list[Any] = []
     for position, (name, child) in enumerate(children(space)):
@@ -36,7 +36,7 @@ def leaf_values(space: Space[Any], value: Any) -> list[Any]:
 
 
 def pack_leaves(space: Space[Any], leaves: Iterator[Any]) -> Any:
-    """The inverse of `leaf_values`: dicts and tuples as `space` nests them, filled from `leaves` in order."""
+    """The inverse of `leaf_values`: dicts and tuples nested like `space`, filled from `leaves` in order."""
     if isinstance(space, spaces.Dict):
         return {name: pack_leaves(child, leaves) for name, child in children(space)}
     if isinstance(space, spaces.Tuple):

@@ -1,4 +1,4 @@
-"""Which spaces the package takes as observations and as actions, and what to do about the others."""
+"""Which spaces the package supports as observations and actions, and alternatives for the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lightning_rl.spaces.structure import leaf_spaces
 
 __all__ = ["SUPPORTED", "check_supported", "choices_of", "is_bounded_box"]
 
-MAX_CHOICES = 65_536  # a categorical over more values than this is a modelling mistake, not a network
+MAX_CHOICES = 65_536  # a categorical over more values is considered a modelling mistake
 SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
 INSTEAD = {
     "Text": "encode the text in a wrapper, as token ids in a MultiDiscrete or as an embedding in a Box",
@@ -23,14 +23,14 @@ INSTEAD = {
 
 
 def check_supported(space: Space[Any], role: str) -> None:
-    """Refuse a space that no built-in preprocessor or action distribution takes.
+    """Raise an error for a space that no built-in preprocessor or action distribution supports.
 
     Args:
         space: of one environment.
         role: "observation" or "action".
 
     Raises:
-        UnsupportedSpaceError: names the part, why, and what would work.
+        UnsupportedSpaceError: names the part, the reason, and alternatives.
     """
     leaves = list(leaf_spaces(space))
     if not leaves:
@@ -67,7 +67,7 @@ def _problem(leaf: Space[Any], role: str) -> str:
 
 
 def is_bounded_box(space: Space[Any]) -> bool:
-    """Whether it is a float Box with finite bounds, between which an action can be squashed."""
+    """Whether a space is a float Box with finite bounds, so that actions can be squashed."""
     return isinstance(space, spaces.Box) and space.dtype.kind == "f" and space.is_bounded()
 
 

@@ -87,9 +87,7 @@ CLAIMS = {
         "data/test_epochs.py::test_evaluations_come_after_multiples_of_env_steps_in_every_pipeline",
     ],
     # Everyday commands
-    "group=choice, key=value": [
-        "cli/test_config.py::test_the_pairs_tuned_values_are_taken_by_themselves_and_given_ones_win"
-    ],
+    "group=choice, key=value": ["cli/test_config.py::test_tuned_values_of_a_pair_apply_by_default_and_overrides_win"],
     "my_envs.py in the working directory": [
         "cli/test_verbs.py::test_the_program_finds_modules_of_the_working_directory"
     ],
@@ -122,11 +120,9 @@ CLAIMS = {
     "policies, environments, experiments": ["cli/test_verbs.py::test_list_names_choices_with_a_line_about_each"],
     "how each run below ./runs is doing": ["cli/test_run_directory.py::test_list_runs_shows_how_each_is_doing"],
     "what each key means": ["cli/test_verbs.py::test_describe_explains_groups_choices_and_keys"],
-    "takes tuned values from": [
-        "cli/test_config.py::test_the_pairs_tuned_values_are_taken_by_themselves_and_given_ones_win"
-    ],
+    "takes tuned values from": ["cli/test_config.py::test_tuned_values_of_a_pair_apply_by_default_and_overrides_win"],
     "`experiment=none` turns them off": [
-        "cli/test_config.py::test_the_pairs_tuned_values_are_taken_by_themselves_and_given_ones_win"
+        "cli/test_config.py::test_tuned_values_of_a_pair_apply_by_default_and_overrides_win"
     ],
     "A run directory holds": ["cli/test_verbs.py::test_train_leaves_a_run_directory_that_evaluate_and_resume_take"],
     "Your own `./conf` adds choices": ["cli/test_config.py::test_the_users_conf_adds_to_the_groups"],

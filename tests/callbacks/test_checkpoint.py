@@ -240,7 +240,9 @@ def test_an_exception_within_an_iteration_leaves_the_files_alone(tmp_path: Path)
     assert names(tmp_path / "run") == ["last.ckpt", "step_000000100.ckpt", "step_000000200.ckpt"]
 
 
-def test_a_failing_save_after_an_exception_does_not_hide_it(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a_failing_save_after_an_exception_does_not_hide_the_exception(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     class Breaks(SmallData):
         def fragments(self):
             yield from [torch.tensor([0, 0])]
@@ -322,7 +324,7 @@ def test_the_last_checkpoint_is_tried_again_and_resumes_as_any_other(
 
 @pytest.mark.parametrize("rule", [StopCallback(6 * STEPS), At(6, stop)], ids=["steps", "signal"])
 @pytest.mark.usefixtures("hasty")
-def test_a_run_whose_last_checkpoint_cannot_be_written_fails_and_says_what_there_is(tmp_path: Path, rule: Any):
+def test_a_run_without_its_last_checkpoint_fails_and_names_the_newest_file(tmp_path: Path, rule: Any):
     checkpoint = RLCheckpoint(tmp_path / "run", every_env_steps=4 * STEPS)
     trainer = small_trainer(tmp_path, [rule, checkpoint], plugins=[FullFor(5, 99)])
     with pytest.raises(SaveError) as failed:
@@ -342,7 +344,7 @@ def test_a_run_that_could_write_no_checkpoint_at_all_says_so(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("hasty")
-def test_an_interrupt_that_could_not_be_saved_is_known_to_who_started_the_run(tmp_path: Path):
+def test_a_failed_save_at_an_interrupt_is_reported_to_the_caller(tmp_path: Path):
     """Workers that hang end a run by an exception: Lightning knows only that, so the callback keeps why."""
 
     def interrupt(trainer: object) -> None:

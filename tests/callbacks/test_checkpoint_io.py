@@ -104,7 +104,7 @@ def test_a_file_system_that_is_full_leaves_the_old_file_and_no_other(tmp_path: P
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
-def test_a_large_tensor_is_in_the_memory_once_while_it_is_written_and_not_at_all_when_it_is_loaded(tmp_path: Path):
+def test_large_tensors_are_not_copied_while_writing_and_not_read_while_loading(tmp_path: Path):
     path, size = tmp_path / "last.ckpt", 64 * 2**20
     checkpoint = {"policy": {}, "replay": torch.zeros(size, dtype=torch.uint8)}
     tracemalloc.start()
@@ -124,7 +124,7 @@ def own_bytes() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
-def test_writing_to_what_was_loaded_does_not_change_the_file(tmp_path: Path):
+def test_writing_to_loaded_tensors_does_not_change_the_file(tmp_path: Path):
     path = tmp_path / "last.ckpt"
     AtomicCheckpointIO().save_checkpoint(whole(), path)
     before = digest(path)
@@ -249,13 +249,13 @@ def test_code_in_a_file_is_not_run(tmp_path: Path):
         (Path("x"), r"is a pathlib\."),
     ],
 )
-def test_what_could_not_be_loaded_again_is_not_written(tmp_path: Path, value: Any, place: str):
+def test_values_that_could_not_be_loaded_again_are_not_written(tmp_path: Path, value: Any, place: str):
     with pytest.raises(CheckpointError, match=place):
         AtomicCheckpointIO().save_checkpoint({"callbacks": {"Mine": value}}, tmp_path / "last.ckpt")
     assert not list(tmp_path.iterdir())
 
 
-def test_two_threads_that_write_one_file_leave_the_whole_content_of_one(tmp_path: Path):
+def test_two_threads_that_write_one_file_leave_one_complete_content(tmp_path: Path):
     contents = [bytes([number]) * 100_000 for number in range(4)]
     writes = [
         lambda content=content: write_atomically(tmp_path / "file", content, durable=False) for content in contents

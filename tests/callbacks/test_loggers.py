@@ -52,7 +52,7 @@ def test_an_evaluation_after_its_row_was_saved_joins_that_row(tmp_path: Path):
     ]
 
 
-def test_csv_is_continued_by_another_process_without_what_was_not_saved(tmp_path: Path):
+def test_another_process_continues_the_csv_without_unsaved_rows(tmp_path: Path):
     """Rows 100…400 of a killed run, the last one torn; resumed from 200: one row per step, no gap."""
     first = CSVLogger(tmp_path / "metrics.csv")
     for step in (100, 200, 300):

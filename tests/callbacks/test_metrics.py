@@ -213,7 +213,7 @@ def test_an_unknown_metric_is_refused_with_the_nearest_name(name: str, nearest: 
         check_metric("stop.metric", name)
 
 
-def test_a_metric_of_one_s_own_can_be_declared(monkeypatch: pytest.MonkeyPatch):
+def test_a_user_metric_can_be_registered(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lightning_rl.callbacks.metric_names.METRICS", dict(METRICS))
     register_metric("custom/double", "twice the return")
     check_metric("stop.metric", "custom/double")

@@ -33,7 +33,7 @@ def test_stops_at_the_first_iteration_that_reaches_total_env_steps(tmp_path: Pat
     assert rule.reason == "total_env_steps"
 
 
-def test_a_run_that_has_all_its_steps_takes_no_other(tmp_path: Path):
+def test_a_resumed_run_with_all_its_steps_takes_no_further_step(tmp_path: Path):
     checkpoint = RLCheckpoint(tmp_path, every_seconds=None)
     run(tmp_path, StopCallback(300), checkpoint)
     policy = SmallPolicy()
@@ -105,7 +105,7 @@ def test_the_first_signal_finishes_the_iteration_saves_and_stops_without_evaluat
     assert torch.load(tmp_path / "last.ckpt", weights_only=True)["counters"]["iterations"] == 2
 
 
-def test_a_signal_during_evaluation_stops_after_it(tmp_path: Path):
+def test_a_signal_during_evaluation_stops_the_run_after_it(tmp_path: Path):
     with StopSignals() as signals:
         rule = StopCallback(10_000, signals=signals)
         sends = At(4, lambda trainer: os.kill(os.getpid(), signal.SIGINT), hook="on_validation_start")

@@ -106,7 +106,7 @@ ONE_ENV = ("env=cartpole", "experiment=none", "workers.envs_per_worker=1", "work
     ],
     ids=str,
 )
-def test_what_a_batch_cannot_be_cut_into_or_a_population_not_give_is_refused(overrides: list[str], message: str):
+def test_impossible_numbers_of_minibatches_or_directions_are_refused(overrides: list[str], message: str):
     rows = ONE_ENV[:2] if "policy=ars" in overrides else ONE_ENV
     with pytest.raises(ConfigError, match=message):
         check_config(compose_config([*rows, *overrides]))
@@ -122,12 +122,12 @@ def test_what_a_batch_cannot_be_cut_into_or_a_population_not_give_is_refused(ove
     ],
     ids=str,
 )
-def test_what_a_batch_can_be_cut_into_is_taken(overrides: list[str]):
+def test_possible_numbers_of_minibatches_are_accepted(overrides: list[str]):
     rows = ONE_ENV[:2] if "policy=ars" in overrides else ONE_ENV
     check_config(compose_config([*rows, *overrides]))
 
 
-def test_the_pairs_tuned_values_are_taken_by_themselves_and_given_ones_win():
+def test_tuned_values_of_a_pair_apply_by_default_and_overrides_win():
     tuned = written("experiment/ppo_cartpole")
     assert compose_config()["workers"]["fragment_length"] == tuned["workers"]["fragment_length"]
     assert compose_config(["workers.fragment_length=7"])["workers"]["fragment_length"] == 7
@@ -244,6 +244,6 @@ IMPORTS = {
 
 
 @pytest.mark.parametrize("code", IMPORTS)
-def test_what_is_not_needed_is_not_imported(code: str):
+def test_unneeded_packages_are_not_imported(code: str):
     told = f"{code}; import sys; sys.exit(' '.join(n for n in {IMPORTS[code].split()} if n in sys.modules) or 0)"
     assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True).returncode == 0

@@ -55,12 +55,12 @@ def test_ranks_are_the_devices(overrides: list[str], ranks: int):
     assert local_ranks(compose_config(overrides)) == ranks
 
 
-def test_ranks_that_somebody_else_starts_are_left_to_him(monkeypatch: pytest.MonkeyPatch):
+def test_no_ranks_are_started_under_torchrun_or_slurm(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert local_ranks(compose_config(["trainer.devices=3"])) == 1
 
 
-def test_several_nodes_have_ranks_on_each_and_somebody_else_to_start_them(monkeypatch: pytest.MonkeyPatch):
+def test_several_nodes_need_a_launcher_that_starts_their_ranks(monkeypatch: pytest.MonkeyPatch):
     config = compose_config(["trainer.devices=2", "trainer.num_nodes=3"])
     assert ranks_of(config) == 6
     with pytest.raises(ConfigError, match=r"trainer.num_nodes=3, .* torchrun or srun, .* launcher=ray_train"):

@@ -112,7 +112,7 @@ def test_no_room_for_the_ranks_is_said_before_anything_is_written(cluster: str, 
     assert not (tmp_path / "nodes").exists()
 
 
-def test_without_the_extra_the_launcher_says_what_to_install(command: Command, tmp_path: Path) -> None:
+def test_without_the_extra_the_launcher_names_the_package_to_install(command: Command, tmp_path: Path) -> None:
     if installed():
         pytest.skip("Ray Train is installed")
     told = command("train", "launcher=ray_train", "launcher.address=local", *TWO_RANKS, "run_dir=out")

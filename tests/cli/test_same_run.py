@@ -95,7 +95,7 @@ def test_an_edited_config_is_refused_by_key(key: str, value: Any, before: str, r
     assert f"{key}={value!r} (checkpoint: {before})" in told.err and "--force" in told.err
 
 
-def test_what_says_where_a_run_is_computed_may_be_edited_and_is_said(run_dir: Path, command: Command) -> None:
+def test_keys_of_where_a_run_is_computed_may_be_edited_and_are_reported(run_dir: Path, command: Command) -> None:
     edit_config(run_dir, "trainer.enable_progress_bar", None)
     edit_config(run_dir, "checkpoint.keep", 1)
     told = command("resume", str(run_dir), LONGER)
@@ -127,7 +127,9 @@ def test_a_link_to_a_run_is_the_run(run_dir: Path, tmp_path: Path, command: Comm
 
 
 @pytest.mark.parametrize("verb", ["resume", "evaluate"])
-def test_a_damaged_last_file_is_named_with_a_whole_one(verb: str, run_dir: Path, command: Command) -> None:
+def test_the_error_for_a_damaged_last_checkpoint_names_an_undamaged_one(
+    verb: str, run_dir: Path, command: Command
+) -> None:
     last = run_dir / "checkpoints" / "last.ckpt"
     content = bytearray(last.read_bytes())
     last.unlink()  # step files are other names of the same file
@@ -219,7 +221,7 @@ def test_an_edited_entry_of_a_checkpoint_is_named(
     assert str(file) in errors[0] and told in errors[0]
 
 
-def test_a_checkpoint_says_by_whom_it_was_written(run_dir: Path) -> None:
+def test_a_checkpoint_names_the_version_that_wrote_it(run_dir: Path) -> None:
     content = torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
     assert content["lightning_rl"] == {"version": "0.1.0", "schema": 1}
     assert content["config"]["total_env_steps"] == 64

@@ -88,7 +88,7 @@ def test_processes_give_the_same_transitions() -> None:
 
 
 @pytest.mark.parametrize("way", ["native", "sync"])
-def test_a_life_is_an_end_for_the_learner_and_a_game_is_one_for_the_statistics(way: str) -> None:
+def test_lives_end_episodes_for_the_learner_and_games_for_the_statistics(way: str) -> None:
     """Breakout has five lives: five terminated rows a game, and one episode with the points of all."""
     source = worker("ALE/Breakout-v5", 600, way)
     fragment = source.sample()
@@ -178,7 +178,7 @@ def test_colour_frames_keep_their_order_oldest_first() -> None:
 
 
 @pytest.mark.parametrize(("game", "height"), [("ALE/Pong-v5", 210), ("ALE/Pooyan-v5", 220), ("ALE/Klax-v5", 250)])
-def test_the_whole_screen_is_seen_whatever_its_height(game: str, height: int) -> None:
+def test_the_whole_screen_is_resized_for_any_height(game: str, height: int) -> None:
     """RLlib's GenericPixelPreprocessor cuts 25 rows off the top and the bottom, which assumes 210 rows."""
     env = EnvCreator(game, {**SAME_START, "dim": 42}).make_single()
     obs, _ = env.reset(seed=0)
@@ -240,7 +240,7 @@ class ScriptedVector(VectorEnv[Any, Any, Any]):
 ROWS = [(1.0, 3, False), (2.0, 2, False), (4.0, 2, False), (8.0, 2, False), (0.0, 0, False), (16.0, 0, True)]
 
 
-def test_the_step_that_serves_is_fire_and_its_points_come_with_the_next() -> None:
+def test_a_reset_within_a_game_presses_fire_and_adds_its_points_to_the_next_reward() -> None:
     """A life is lost in row 1; row 2 serves (its 4 points are owed), row 3 gives 8 + 4; at 0 lives the game ends."""
     env = LifeEpisodes(Scripted(ROWS), serve=1)
     env.reset(seed=0)
@@ -281,7 +281,7 @@ def test_a_game_of_another_mode_or_in_wrappers_runs_by_gymnasium() -> None:
             creator.make(1, "native")
 
 
-def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_extra_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atari, "find_spec", lambda name: None if name == "ale_py" else SimpleNamespace())
     with pytest.raises(EnvError, match=r"'ALE/Pong-v5' needs ale_py: pip install -e \"\.\[atari\]\""):
         EnvCreator("ALE/Pong-v5").spaces()

@@ -137,7 +137,7 @@ def test_good_environments_raise_no_false_alarm(id: str) -> None:
 
 
 @pytest.mark.parametrize("installed", [False, True])
-def test_an_id_of_a_known_plug_in_is_answered_with_the_package_that_registers_it(
+def test_the_error_for_an_id_of_a_known_plug_in_names_its_package(
     installed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = importlib.util.find_spec("gymnasium") if installed else None
@@ -147,7 +147,7 @@ def test_an_id_of_a_known_plug_in_is_answered_with_the_package_that_registers_it
         EnvCreator("MiniGrid-DoorKey-5x5-v0").spaces()
 
 
-def test_the_example_of_an_environment_of_one_s_own_can_be_made() -> None:
+def test_the_example_of_a_user_environment_can_be_created() -> None:
     """`env=custom` names ids in its first line; those of plug-ins name their package."""
     (line,) = [line for line in option_text("env", "custom").splitlines() if "env.id=" in line]
     ids = re.findall(r"env\.id=([\w:-]+-v\d+)", line)
@@ -171,7 +171,7 @@ def test_wrappers_are_applied_in_order_with_their_keywords() -> None:
     assert [env.step(env.action_space.sample())[3] for _ in range(3)] == [False, False, True]
 
 
-def test_auto_takes_the_native_form_only_where_it_pays_and_nothing_must_be_wrapped() -> None:
+def test_auto_takes_the_native_form_only_if_faster_and_without_wrappers() -> None:
     assert not hasattr(EnvCreator("CartPole-v1").make(4), "env_fns")
     assert hasattr(EnvCreator("CartPole-v1").make(3), "env_fns")
     assert hasattr(EnvCreator("CartPole-v1", wrappers=["gymnasium.wrappers:FlattenObservation"]).make(4), "env_fns")

@@ -77,7 +77,7 @@ class OneByOne(Robot):
 GOALS = np.array([[0.0, 0.0], [0.3, 0.0], [0.3, 0.9]]), np.array([[0.01, 0.0], [0.3, 0.3], [-0.3, -0.9]])
 
 
-def test_many_goals_are_one_call_where_the_environment_takes_them() -> None:
+def test_many_goals_take_one_call_if_the_environment_accepts_rows() -> None:
     goals = GoalFunctions(EnvCreator(Robot, max_episode_steps=50))
     goals.env.unwrapped.calls.clear()
     assert (
@@ -133,13 +133,13 @@ def test_a_step_that_pays_something_else_is_named(caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize("kind", [BitFlipping, PointReach])
-def test_the_tasks_of_this_package_pay_what_they_compute(kind: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_rewards_of_the_toy_tasks_equal_their_compute_reward(kind: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         goals = GoalFunctions(EnvCreator(kind))
     assert not caplog.records and all(goals._at_once.values())
 
 
-def test_a_closed_one_opens_again() -> None:
+def test_a_closed_goal_environment_opens_again() -> None:
     goals = GoalFunctions(EnvCreator(Robot))
     goals.close()
     goals.close()

@@ -66,7 +66,7 @@ def same(one: Any, other: Any) -> None:
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=lambda mode: mode.name)
 @pytest.mark.parametrize("kind", SPACES)
 @pytest.mark.parametrize("num_envs", [1, 3])
-def test_it_gives_what_gymnasium_gives(kind: str, num_envs: int, mode: AutoresetMode) -> None:
+def test_sync_env_equals_gymnasium_s_sync_vector_env(kind: str, num_envs: int, mode: AutoresetMode) -> None:
     def creators() -> list[Any]:
         return [lambda index=index: Told(kind, index) for index in range(num_envs)]
 

@@ -110,7 +110,7 @@ def mean_pay(choose: Any, episodes: int = 200) -> float:
 
 
 @pytest.mark.parametrize("p", [0.5, 0.565, 0.8, 1.0])
-def test_hidden_coin_pays_independent_parts_what_was_calculated(p: float) -> None:
+def test_hidden_coin_returns_of_independent_parts_match_the_calculation(p: float) -> None:
     pay = mean_pay(lambda random: (int(random.random() < p), 1))
     assert pay == pytest.approx(pay_of_independent_parts(p, 100), abs=0.02)
 
@@ -190,7 +190,7 @@ def test_a_legal_slot_pushes_in_its_direction() -> None:
 
 # -- environments with goals ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("seed", range(5))
-def test_bit_flipping_is_solved_by_flipping_what_differs(seed: int) -> None:
+def test_bit_flipping_is_solved_by_flipping_the_different_bits(seed: int) -> None:
     """d bits that differ: d − 1 steps that cost 1, and one that pays 0 and ends it."""
     env = BitFlipping(bits=12)
     obs, _ = env.reset(seed=seed)

@@ -162,7 +162,7 @@ def test_without_the_model_the_same_actions_come_out() -> None:
     assert 10 < blind < 35  # 0.36 of them
 
 
-def test_it_is_not_blind_without_exploring_or_in_nested_spaces() -> None:
+def test_the_model_runs_without_exploration_and_in_nested_spaces() -> None:
     generator = torch.Generator()
     assert EpsilonGreedy(FOUR).blind_action(1, timestep=0, explore=False, generator=generator) is None
     nested = EpsilonGreedy(spaces.Dict(a=FOUR))

@@ -76,7 +76,7 @@ def test_actions_alone_are_those_that_come_with_a_probability(
 
 
 @pytest.mark.parametrize("parent", [EpsilonGreedy, StochasticSampling, GaussianNoise])
-def test_a_choice_of_one_s_own_is_asked_however_it_is_asked(parent: type[Exploration]) -> None:
+def test_a_subclass_that_overrides_the_choice_is_used_in_every_short_cut(parent: type[Exploration]) -> None:
     """Subclasses that define `get_exploration_action` alone do not inherit shorter ways to their parents' choice."""
     space = BOXES[0] if parent is GaussianNoise else spaces.Discrete(3)
 
@@ -109,7 +109,7 @@ def test_exploring_is_not_greedy(name: str, space: Space[Any]) -> None:
 
 
 @every_pair
-def test_what_the_network_said_is_never_changed(name: str, space: Space[Any]) -> None:
+def test_strategies_never_change_the_outputs_of_the_network(name: str, space: Space[Any]) -> None:
     """RLlib's soft Q divided the caller's logits in place."""
     dist = distribution(space)
     before = dist.inputs.clone()
@@ -222,7 +222,7 @@ def test_wrong_configs_are_one_clear_error(config: dict[str, Any], words: str) -
 
 
 @pytest.mark.parametrize("strategy", [EpsilonGreedy, GaussianNoise])
-def test_actions_of_the_wrong_kind_are_refused_with_what_would_work(strategy: type[Exploration]) -> None:
+def test_the_error_for_the_wrong_kind_of_actions_names_alternatives(strategy: type[Exploration]) -> None:
     with pytest.raises(UnsupportedSpaceError, match=r"action '(move|grip)', .* use (gaussian_noise|epsilon_greedy)"):
         strategy(MIXED[0])
 
@@ -249,12 +249,12 @@ def test_every_yaml_composes_and_passes_the_check(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REPLAYED)
-def test_what_is_random_until_learning_starts_follows_it(name: str) -> None:
+def test_the_random_phase_ends_where_learning_starts(name: str) -> None:
     config = compose_config([f"policy={REPLAYED[name]}", f"exploration={name}", "data.learning_starts=777"])
     assert config["exploration"]["random_timesteps"] == 777
 
 
-def test_another_type_drops_the_keys_of_the_one_before() -> None:
+def test_another_type_drops_the_keys_of_the_previous_type() -> None:
     config = compose_config(["exploration.type=epsilon_greedy", "exploration.final_epsilon=0.1"])
     check_config(config)
     assert config["exploration"] == {"type": "epsilon_greedy", "final_epsilon": 0.1}
@@ -285,7 +285,7 @@ def test_model_catalog_knows_the_distribution_of_every_tested_space() -> None:
     assert all(ModelCatalog.get_action_dist(space)[1] > 0 for _, space in PAIRS)
 
 
-def test_noise_of_a_network_that_has_none_is_refused() -> None:
+def test_noisy_network_exploration_refuses_a_network_without_noise() -> None:
     """PPO on a plain network would take its best action every time."""
     with pytest.raises(ConfigError, match=r"exploration\.type=noisy_network .* the model has none"):
         PPO(*EnvCreator("CartPole-v1").spaces(), exploration={"type": "noisy_network"})

@@ -92,7 +92,7 @@ def test_the_gradient_of_the_deviation_reaches_the_features_where_that_is_asked_
     assert bool(policy.model.head.log_std.grad.all())
 
 
-def test_the_means_are_those_of_the_policy_without_it() -> None:
+def test_gsde_does_not_change_the_mean_actions() -> None:
     plain = PPO(OBS, ACTIONS, model={"fcnet_hiddens": [5]}, seed=1)
     means = [policy.compute_actions(looked(6), explore=False)[0] for policy in (plain, made())]
     assert_close(*means)
@@ -147,7 +147,7 @@ def test_noise_is_a_linear_function_of_the_features() -> None:
     assert_close(z[5] @ theta, added[5], rtol=1e-3, atol=1e-4)
 
 
-def test_noise_has_the_deviation_that_its_density_says() -> None:
+def test_noise_has_the_deviation_of_its_density() -> None:
     """20,000 matrices in one state: five standard errors of a deviation are 2.5 %."""
     policy = made(sample_freq=1)
     spread(policy)
@@ -170,7 +170,7 @@ def test_noise_has_the_deviation_of_a_distribution_that_bounds_it() -> None:
     assert_close((actions.abs() < 0.99).float().mean(0), inside, rtol=0, atol=5 * 0.5 / 5000**0.5)
 
 
-def test_weights_that_learn_in_between_change_the_noise_as_they_change_its_density() -> None:
+def test_a_learning_step_changes_the_noise_and_its_density_alike() -> None:
     """The matrix that is kept is of standard normal numbers: twice σ, twice the noise."""
     policy = made(sample_freq=None)
     first = noise(policy, looked(1))
@@ -216,7 +216,7 @@ def test_learning_reads_the_log_probabilities_that_acted(kind: Any, model: dict[
     worker.stop()
 
 
-def test_a_worker_s_noise_is_its_own_wherever_it_lives() -> None:
+def test_the_noise_of_a_worker_does_not_depend_on_its_process() -> None:
     """Two workers in one process act like each alone, over fragments that end in the middle of a noise."""
 
     def workers(*indices: int) -> WorkerSet:
@@ -249,7 +249,7 @@ def test_noise_goes_on_from_fragment_to_fragment() -> None:
     assert (actions[3] - actions[4]).abs().min() > 1e-4
 
 
-def test_a_copy_with_its_weights_acts_alike() -> None:
+def test_a_copy_of_a_gsde_policy_with_equal_weights_acts_alike() -> None:
     policy = made(SAC)
     spread(policy)
     spaces, keywords = policy.constructor_arguments()
@@ -300,7 +300,7 @@ def test_disturbed_weights_and_a_noise_of_features_exclude_each_other() -> None:
         PPO(OBS, ACTIONS, exploration=exploration)
 
 
-def test_intrinsic_rewards_go_with_it() -> None:
+def test_gsde_works_under_intrinsic_rewards() -> None:
     policy = PPO(*PENDULUM.spaces(), exploration={"type": "rnd", "sub_exploration": {"type": "gsde"}}, seed=1)
     assert isinstance(policy.model.head, StateDependentHead) and isinstance(policy.exploration.sub_exploration, GSDE)
     policy.learn_on_batch(RolloutWorker(PENDULUM, policy, num_envs=2, fragment_length=8).sample())

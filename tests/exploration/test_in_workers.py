@@ -110,7 +110,7 @@ def test_a_fragment_that_starts_with_a_reset_can_be_computed_again(name: str) ->
     assert torch.equal(fragments[0].action_logp, fragments[1].action_logp)
 
 
-def test_two_workers_in_one_process_are_those_in_two() -> None:
+def test_two_workers_in_one_process_act_like_two_in_two_processes() -> None:
     settings = {"type": "ornstein_uhlenbeck_noise", "random_timesteps": 0}
 
     def workers(*indices: int) -> WorkerSet:
@@ -236,7 +236,7 @@ def test_without_probabilities_the_same_is_recorded(name: str, num_envs: int) ->
         assert torch.equal(whole.actions, short.actions) and torch.equal(whole.rewards, short.rewards)
 
 
-def test_the_model_rests_while_all_is_random_unless_it_may_forbid_actions() -> None:
+def test_random_steps_skip_the_model_unless_the_model_may_forbid_actions() -> None:
     """A subclass has to say for itself that it forbids nothing."""
     calls: list[int] = []
     for model in ({}, {"custom_model": Heir}):
@@ -269,7 +269,7 @@ class Heir(FullyConnectedNetwork):
 
 
 @pytest.mark.parametrize("way", ["mask", "distribution", "strategy", "swapped"])
-def test_however_an_action_is_forbidden_it_is_not_taken_at_random(way: str) -> None:
+def test_a_forbidden_action_is_never_taken_at_random(way: str) -> None:
     kind = {"mask": OwnMask, "distribution": OwnDistribution}.get(way, DQN)
     exploration: dict[str, Any] = {"type": OwnOutputs if way == "strategy" else "epsilon_greedy", "epsilon_schedule": 1}
     policy = kind(*CARTPOLE.spaces(), exploration=exploration)
@@ -282,7 +282,7 @@ def test_however_an_action_is_forbidden_it_is_not_taken_at_random(way: str) -> N
     worker.stop()
 
 
-def test_what_a_step_that_failed_has_drawn_is_forgotten() -> None:
+def test_random_numbers_of_a_failed_step_are_dropped() -> None:
     """Randomness of a fragment follows from its seed alone."""
     actions = []
     for fails in (False, True):

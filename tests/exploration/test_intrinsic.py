@@ -148,7 +148,7 @@ def test_replay_learns_from_the_same_rewards_as_rollouts_do() -> None:
 
 @pytest.mark.parametrize("policy_class", [PPO, A2C, PG])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_algorithm_learns_from_what_is_paid(kind: str, policy_class: type[Policy]) -> None:
+def test_every_algorithm_learns_from_intrinsic_rewards(kind: str, policy_class: type[Policy]) -> None:
     """In an environment without rewards all advantages of a critic that says 0 come from the intrinsic ones."""
     env = EnvCreator(Anything, {"observations": spaces.Discrete(5), "actions": spaces.Discrete(2)})
     policy, worker = made(kind, policy_class, env)
@@ -225,7 +225,7 @@ def test_networks_and_statistics_are_in_the_state(kind: str) -> None:
     assert_close(ours.intrinsic_rewards, theirs.intrinsic_rewards, rtol=0, atol=0)
 
 
-def test_what_is_met_often_is_no_longer_new() -> None:
+def test_novelty_falls_for_observations_that_repeat() -> None:
     """100 updates on one observation: RND's error there falls to a tenth, and stays higher where nobody was."""
     policy = PPO(
         spaces.Discrete(4), spaces.Discrete(2), exploration={"type": "rnd", "observation_filter": "none"}, lr=1e-3

@@ -91,7 +91,7 @@ def test_noise_is_a_share_of_the_range() -> None:
     assert_close(bounded, 2 * free)
 
 
-def test_noise_goes_on_from_where_it_was() -> None:
+def test_noise_continues_over_fragments() -> None:
     """x' − (1 − θ) x is what was drawn: independent, with deviation σ · base."""
     noise = steps(OrnsteinUhlenbeckNoise(FREE, 0, THETA, SIGMA, 1.0, scale_schedule=1.0), 500, rows=20)
     drawn = noise[1:] - (1 - THETA) * noise[:-1]
@@ -100,7 +100,7 @@ def test_noise_goes_on_from_where_it_was() -> None:
     assert neighbours[0, 1].item() == pytest.approx(0, abs=0.03)
 
 
-def test_the_density_is_that_of_the_step_given_the_one_before() -> None:
+def test_the_density_is_conditional_on_the_noise_of_the_step_before() -> None:
     exploration = OrnsteinUhlenbeckNoise(FREE, 0, THETA, SIGMA, 0.5, scale_schedule=1.0)
     before, _ = asked(exploration, centre(6, 1), seed=1)
     after, logp = asked(exploration, centre(6, 1), seed=2)

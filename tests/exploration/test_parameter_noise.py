@@ -159,7 +159,7 @@ def test_short_fragments_are_measured_together_and_resets_tell_nothing() -> None
     assert not exploration.measured.any()
 
 
-def test_short_fragments_are_judged_by_the_mean_of_their_distances() -> None:
+def test_short_fragments_adapt_sigma_by_the_mean_of_their_distances() -> None:
     """One row of two is 3 away: √(9/2) = 2.12 over both, which is beyond a distance of 2, though one row is not."""
     for distance, factor in ((2.2, 1.01), (2.0, 1 / 1.01)):
         policy = noisy(PENDULUM, noise={"distance": distance})

@@ -122,7 +122,7 @@ def test_statistics_travel_with_the_weights():
     assert_close(statistics(policy.copy_for_acting()), statistics(policy), rtol=0, atol=0)
 
 
-def test_in_a_real_run_they_are_learned_synced_left_alone_by_evaluation_and_saved(tmp_path: Path):
+def test_batch_norm_is_learned_synced_unchanged_by_evaluation_and_saved_in_a_run(tmp_path: Path):
     overrides = [f"run_dir={tmp_path}", "workers.envs_per_worker=2", "evaluation.episodes=2"]
     config = {"model": {"custom_model": f"{__name__}:Normed"}}
     algorithm = Algorithm("ppo", "cartpole", overrides=overrides, config={"policy": config})

@@ -146,7 +146,7 @@ def test_a_broken_model_is_one_clear_error(config, words):
         ModelCatalog.get_model(OBS, ACTION, 2, config)
 
 
-def test_a_broken_distribution_or_preprocessor_says_what_is_missing():
+def test_the_error_for_a_broken_distribution_or_preprocessor_names_the_missing_method():
     from lightning_rl.models.distributions import ActionDistribution
 
     class Half(ActionDistribution):
@@ -178,7 +178,7 @@ def test_the_default_hooks_change_nothing():
     assert model.custom_loss(loss, None) is loss and model.metrics() == {} and model.get_initial_state() == []
 
 
-def test_a_model_without_values_says_who_needs_them():
+def test_the_error_for_a_model_without_values_names_the_algorithm():
     with pytest.raises(ConfigError, match="does not define value_function"):
         Linear(OBS, ACTION, 2).value_function()
 
@@ -236,6 +236,6 @@ def test_no_key_is_left_out():
     assert set(CHANGES) == set(MODEL_DEFAULTS) - {each.name for each in fields(MemoryConfig)}
 
 
-def test_a_model_that_reads_what_came_before_is_tried_with_what_stands_for_nothing() -> None:
+def test_a_model_with_previous_actions_is_tried_with_their_placeholders() -> None:
     model = ModelCatalog.get_model(OBS, ACTION, 2, {"custom_model": LooksBack})
     assert (model.prev_actions, model.prev_rewards) == (2, 1)

@@ -95,7 +95,7 @@ def test_without_layers_behind_the_parts_their_features_stand_side_by_side():
 
 
 @pytest.mark.parametrize("post", [None, [7], [9, 5]])
-def test_the_width_of_the_features_is_what_it_says(post):
+def test_num_outputs_is_the_width_of_the_features(post):
     """RLlib's network gives the width of the concatenation even with layers behind it."""
     model = made(num_outputs=0, post_fcnet_hiddens=post, fcnet_hiddens=[6])
     outputs, _ = model(inputs(model))
@@ -194,7 +194,7 @@ class ReadsNumbers(ReadsAll):
         super().__init__(obs_space, action_space, num_outputs, preprocessor=flat)
 
 
-def test_a_custom_model_with_pixels_in_its_vector_is_told_how_to_be_filtered():
+def test_the_filter_error_for_a_custom_model_with_pixels_explains_the_remedy():
     with pytest.raises(UnsupportedSpaceError, match=r"part 'camera'.*skipped=\['camera'\]"):
         PPO(ROBOT, ACTION, model={"custom_model": ReadsAll}, observation_filter="mean_std")
     policy = PPO(ROBOT, ACTION, model={"custom_model": ReadsNumbers}, observation_filter="mean_std")
@@ -255,7 +255,7 @@ class ThreeSigns(gym.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("share", [True, False])
-def test_every_part_decides_what_it_alone_can_tell(share):
+def test_ppo_learns_to_use_every_part_of_the_observation(share):
     env = EnvCreator(ThreeSigns)
     config = {"fcnet_hiddens": [16], "conv_filters": [[4, 4, 4]], "post_fcnet_hiddens": [32], "vf_share_layers": share}
     policy = PPO(*env.spaces(), model=config, lr=1e-2, passes=4, minibatches=2, gamma=0.0, seed=1)

@@ -102,7 +102,7 @@ def test_the_best_of_each_part_follows_from_the_best_before() -> None:
     [(lambda dist: dist.sample(generator()), 3), (lambda dist: dist.logp(every_action(ROWS)[0]), 1)],
     ids=["sample", "logp"],
 )
-def test_as_many_passes_as_parts_to_sample_and_one_to_score(question: Callable[[Any], Any], passes: int) -> None:
+def test_sampling_takes_one_pass_per_part_and_scoring_one_pass(question: Callable[[Any], Any], passes: int) -> None:
     counting = Counting(heads())
     question(dist_of(counting, context()))
     assert counting.calls == passes
@@ -233,7 +233,7 @@ def test_actions_of_one_part_are_refused(space: Space[Any]) -> None:
         ModelCatalog.get_action_dist(space, {"custom_action_dist": "Autoregressive"})
 
 
-def test_with_heads_that_ignore_what_came_before_it_is_the_independent_distribution() -> None:
+def test_heads_that_ignore_earlier_parts_give_the_independent_distribution() -> None:
     logits = torch.randn(ROWS, 7, generator=generator())
     ours = dist_of(lambda given, chosen: given, logits)
     independent = MultiActionDistribution.for_space(SPACE)(logits, None, None)

@@ -16,7 +16,7 @@ class Relaxed(GumbelSoftmax):
     relaxation = 0.5
 
 
-def test_it_acts_as_a_categorical() -> None:
+def test_a_gumbel_softmax_samples_like_a_categorical() -> None:
     inputs = torch.randn(8, 5, generator=generator())
     gumbel, plain = GumbelSoftmax(inputs), Categorical(inputs)
     assert torch.equal(gumbel.sample(generator(1)), plain.sample(generator(1)))
@@ -62,6 +62,6 @@ def test_masked_actions_are_exactly_zero_and_get_no_gradient(kind: type[GumbelSo
 
 
 @pytest.mark.parametrize("case", ["Categorical", "nested", "Autoregressive"])
-def test_distributions_without_a_differentiable_sample_say_what_has_one(case: str) -> None:
+def test_an_error_for_rsample_names_distributions_that_have_it(case: str) -> None:
     with pytest.raises(UnsupportedSpaceError, match=r"no reparametrised sample.*GumbelSoftmax"):
         made(case).rsample(generator())

@@ -40,7 +40,7 @@ def gradient(value: Tensor, inputs: Tensor) -> Tensor:
 # -- masked equals absent ---------------------------------------------------------------------------------------------
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_a_masked_categorical_is_the_one_without_those_actions(data: st.DataObject) -> None:
+def test_a_masked_categorical_equals_one_without_the_masked_actions(data: st.DataObject) -> None:
     """logp, entropy, KL and gradients are equal, and masked logits get exactly no gradient."""
     p, q, mask = logits_and_mask(data, data.draw(st.integers(1, 7)))
     kept = mask[0].nonzero().flatten()
@@ -64,7 +64,7 @@ def test_a_masked_categorical_is_the_one_without_those_actions(data: st.DataObje
 
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_a_masked_multi_categorical_is_the_one_without_those_values(data: st.DataObject) -> None:
+def test_a_masked_multi_categorical_equals_one_without_the_masked_values(data: st.DataObject) -> None:
     choices = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     drawn = [logits_and_mask(data, count) for count in choices]
     p, q, mask = (torch.cat([entry[i] for entry in drawn], dim=1) for i in range(3))
@@ -120,7 +120,7 @@ def test_a_mask_that_allows_everything_changes_nothing(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", DISCRETE)
-def test_a_mask_that_allows_nothing_is_none(case: str) -> None:
+def test_a_mask_that_allows_nothing_is_ignored(case: str) -> None:
     """Rows after an episode's end have no mask; an entry of few choices may not get one of another's then."""
     nothing = torch.zeros(200, mask_width(case), dtype=torch.bool)
     masked, free = made(case, rows=200, mask=nothing), made(case, rows=200)

@@ -140,7 +140,7 @@ def test_activations_are_pytorchs_and_have_gradients(name):
         ({"fcnet_weights_initializer": "orthogonl"}, "Did you mean 'orthogonal'"),
     ],
 )
-def test_wrong_keys_and_names_say_what_was_meant(config, words):
+def test_errors_for_wrong_keys_and_names_suggest_the_nearest_name(config, words):
     with pytest.raises(ConfigError, match=words):
         fc(**config)
 
@@ -193,7 +193,7 @@ def test_an_image_gets_a_network_of_its_size(shape, flat, behind):
     assert [layer.weight.shape for layer in post] == [(behind, flat)] and behind <= flat
 
 
-def test_no_image_gets_a_layer_wider_than_what_it_reads():
+def test_no_image_network_has_a_layer_wider_than_its_input():
     for side in range(8, 129):
         (layer,) = ImageEncoder((side, side, 1), initializer="default").post.layers
         assert layer.out_features <= layer.in_features, side

@@ -120,7 +120,7 @@ def test_weights_travel_without_the_noise_and_everything_can_be_copied():
         assert torch.equal(again.train()(x), one.train()(x))
 
 
-def test_a_layer_without_bias_takes_part_where_a_linear_one_would():
+def test_lean_linear_works_for_a_noisy_layer_without_bias():
     noisy, x = layer(bias=False), torch.randn(4, 3)
     weight = noisy.weight_mean + noisy.weight_sigma * torch.outer(noisy.noise_out, noisy.noise_in)
     assert_close(lean_linear(noisy, x), x @ weight.T)

@@ -68,7 +68,7 @@ def test_agrees_with_gymnasium_and_single_equals_batch(space):
 
 
 @given(NESTED)
-def test_size_is_what_comes_out_for_any_nesting(space):
+def test_size_is_the_width_of_the_output_for_any_nesting(space):
     preprocessor = make_preprocessor(space)
     _, batch = sampled(space, 2)
     vectors = preprocessor.transform_batch(to_nested_batch(batch))
@@ -77,7 +77,7 @@ def test_size_is_what_comes_out_for_any_nesting(space):
     assert preprocessor.size == spaces.flatdim(space)
 
 
-def test_unsupported_space_says_what_would_work():
+def test_the_error_for_an_unsupported_space_names_alternatives():
     with pytest.raises(UnsupportedSpaceError, match=r"part 'note'.*token ids"):
         make_preprocessor(spaces.Dict({"note": spaces.Text(4)}))
 

@@ -63,7 +63,7 @@ def filled(rewards: list[float], ends: dict[int, str] | None = None, **keywords:
 
 
 @pytest.mark.parametrize("cut", [False, True])
-def test_no_sum_goes_on_behind_a_cut_even_where_nothing_else_tells_it(cut: bool) -> None:
+def test_no_n_step_sum_crosses_a_discontinuity(cut: bool) -> None:
     """Rewards 1 to 4 in two fragments, all observations equal, no `t`: three steps are summed, γ = 1.
 
     A buffer that is told of the cut ends the sums at reward 2; one that is not takes the second fragment for more of
@@ -81,7 +81,7 @@ def test_no_sum_goes_on_behind_a_cut_even_where_nothing_else_tells_it(cut: bool)
 
 
 # -- n-step golden numbers --------------------------------------------------------------------------------------------
-def test_n_step_sums_shorten_at_the_newest_row_and_say_so_in_their_discounts() -> None:
+def test_n_step_sums_and_discounts_shorten_at_the_newest_row() -> None:
     """1 + .9·2 + .81·3 = 5.23; the last rows sum two rewards and one."""
     rows = filled([1, 2, 3, 4], n_step=3, gamma=0.9)
     assert_close(rows.rewards, torch.tensor([5.23, 7.94, 6.6, 4.0]))
@@ -279,7 +279,7 @@ def test_further_columns_come_with_every_draw() -> None:
     assert torch.equal(batch.action_logp, -batch.actions.float())
 
 
-def test_a_row_waits_for_the_mask_of_what_follows() -> None:
+def test_a_row_can_be_drawn_once_the_next_mask_is_known() -> None:
     """One step: its next observation is there, its next mask is not. The next fragment brings it."""
     stream = Stream(1, seed=0, longest=50, masked=True)
     buffer = ReplayBuffer(50)
@@ -293,7 +293,7 @@ def test_a_row_waits_for_the_mask_of_what_follows() -> None:
 
 
 # -- storage and state ------------------------------------------------------------------------------------------------
-def test_columns_keep_their_types_and_cost_what_these_cost() -> None:
+def test_columns_keep_their_dtypes_and_sizes() -> None:
     """4 float32, an int64 and a float32 are 28 bytes a row; ends and book-keeping take 1 more."""
     buffer = ReplayBuffer(10_000)
     fragment = fragment_of([1.0] * 10)
@@ -306,7 +306,7 @@ def test_columns_keep_their_types_and_cost_what_these_cost() -> None:
     assert small.sample(2).obs.dtype == torch.uint8
 
 
-def test_a_buffer_in_files_draws_what_one_in_memory_does(tmp_path: Any) -> None:
+def test_a_buffer_in_files_samples_the_same_rows_as_one_in_memory(tmp_path: Any) -> None:
     in_memory, in_files = stocked(n_step=3), stocked(n_step=3, storage=str(tmp_path / "replay"))
     first, second = (buffer.sample(40, np.random.default_rng(4)) for buffer in (in_memory, in_files))
     for name in first:

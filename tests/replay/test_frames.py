@@ -154,7 +154,7 @@ def test_images_that_do_not_move_on_are_kept_whole() -> None:
     assert equal(everything(buffer).next_obs, obs[1:].flatten(0, 1))
 
 
-def test_blank_screens_prove_nothing_and_what_follows_them_decides() -> None:
+def test_blank_screens_do_not_decide_whether_images_are_frame_stacks() -> None:
     """Four equal channels would be a stack of frames that stands still; then it turns out that they are none."""
     stream, buffer = Stream(1, longest=50), ReplayBuffer(30)
     first, second = stream.fragment(3), stream.fragment(3)
@@ -183,7 +183,7 @@ def test_a_wrong_number_of_frames_is_refused() -> None:
         ReplayBuffer(30, obs_frames=2).add(Stream(1, frames=4, longest=50).fragment(5))
 
 
-def test_colour_frames_are_found_by_their_own_number() -> None:
+def test_stacks_of_colour_frames_are_counted_in_frames_not_channels() -> None:
     """Twelve channels are four frames of three colours, not twelve frames."""
     colours = torch.randint(0, 256, (20, 3, 5, 6), dtype=torch.uint8)
     obs = torch.stack([colours[i : i + 4].flatten(0, 1) for i in range(16)])

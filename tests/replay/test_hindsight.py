@@ -124,13 +124,13 @@ def test_a_loaded_buffer_draws_the_same_goals(strategy: str) -> None:
     assert torch.equal(first.obs.desired_goal, second.obs.desired_goal) and torch.equal(first.rewards, second.rewards)
 
 
-def test_the_stored_goals_stay_as_they_were() -> None:
+def test_relabelling_does_not_change_the_stored_goals() -> None:
     buffer = walked()
     batch = buffer.sample(100, np.random.default_rng(0))
     assert (buffer.rows(batch.batch_indexes).obs.desired_goal == -5).all()
 
 
-def test_what_cannot_work_is_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"strategy='futur' is unknown.*Did you mean 'future'"):
         HindsightReplayBuffer(10, compute_reward=compute_reward, strategy="futur")
     with pytest.raises(ConfigError, match=r"relabelled=1.5; expected a share"):
@@ -166,7 +166,7 @@ def test_rows_end_where_the_other_goal_does(n_step: int) -> None:
     assert not recorded.terminated.any()
 
 
-def test_ends_of_the_recorded_goal_do_not_hold_for_another_one() -> None:
+def test_recorded_terminations_do_not_apply_to_relabelled_rows() -> None:
     """Every episode of this line ends by itself at place 10; with a goal elsewhere it would have gone on."""
 
     class Ends(Line):
@@ -246,7 +246,7 @@ class Endless(Line):
         return obs, reward, False, False, info
 
 
-def test_goals_of_an_episode_are_of_all_its_rows_that_are_still_stored() -> None:
+def test_episode_goals_come_from_all_stored_rows_of_the_episode() -> None:
     """One that never ends, and whose first rows have been overwritten."""
     worker = RolloutWorker(EnvCreator(Endless), Cycling(2), num_envs=1, fragment_length=8, vectorization="sync")
     buffer = HindsightReplayBuffer(50, compute_reward=compute_reward, strategy="episode", relabelled=1.0)

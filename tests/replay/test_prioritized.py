@@ -85,7 +85,7 @@ def test_counts_of_draws_pass_a_chi_squared_test(ranked: bool) -> None:
     assert ((counts - expected) ** 2 / expected).sum() < 107.2
 
 
-def test_weights_undo_the_bias_and_the_largest_is_one() -> None:
+def test_importance_weights_correct_the_bias_and_are_at_most_one() -> None:
     """β = 0.4: (pᵢ / p₁)^(−α β) for errors 1, 2, 3, 4."""
     buffer = with_errors([1, 2, 3, 4], alpha=0.6, beta=0.4, eps=1e-12)
     while True:
@@ -129,7 +129,7 @@ def test_without_alpha_draws_are_uniform_and_unweighted() -> None:
     assert (buffer.sample(4).weights == 1).all()
 
 
-def test_beta_follows_its_schedule_over_the_rows_added_or_the_steps_that_it_is_told() -> None:
+def test_beta_follows_its_schedule_over_rows_added_or_env_steps() -> None:
     """β goes from 0 to 1 over 400 steps; at 100 rows it is 0.25, at 300 steps 0.75."""
     buffer = with_errors([1.0, 3.0], alpha=1.0, beta=[[0, 0.0], [400, 1.0]], eps=1e-12)
 
@@ -156,7 +156,7 @@ def test_ranked_draws_follow_the_place_and_not_the_size_of_an_error() -> None:
     assert drawn == pytest.approx([0.12, 0.48, 0.24, 0.16], abs=0.01)
 
 
-def test_ranks_between_two_sorts_are_those_of_the_last_one() -> None:
+def test_ranks_between_two_sorts_are_those_of_the_last_sort() -> None:
     buffer = with_errors([float(i) for i in range(100)], alpha=1.0, ranked=True)
     ids = ids_of(buffer)
     buffer._priorities.sort(buffer.tree)  # type: ignore[union-attr]
@@ -205,7 +205,7 @@ def test_a_new_row_has_the_priority_of_a_row_with_the_largest_error_so_far() -> 
     assert leaves[4] == leaves[1] == 7.5**0.6
 
 
-def test_rows_come_in_with_the_errors_that_their_worker_computed_each_its_own() -> None:
+def test_new_rows_get_the_priorities_that_workers_computed() -> None:
     buffer = PrioritizedReplayBuffer(10, alpha=1.0, eps=1e-12)
     buffer.add(fragment(4, priorities=[4.0, 3.0, 2.0, 1.0]))
     assert frequencies(buffer) == pytest.approx([0.4, 0.3, 0.2, 0.1], abs=0.01)
@@ -215,7 +215,7 @@ def test_rows_come_in_with_the_errors_that_their_worker_computed_each_its_own() 
     ("wrong", "error", "message"),
     [(math.nan, NonFiniteError, "is nan"), (math.inf, NonFiniteError, "is inf"), (-1.0, ValueError, "is -1.0.*≥ 0")],
 )
-def test_a_worker_s_priority_that_is_none_is_refused(wrong: float, error: type[Exception], message: str) -> None:
+def test_an_invalid_priority_from_a_worker_is_refused(wrong: float, error: type[Exception], message: str) -> None:
     buffer = PrioritizedReplayBuffer(10)
     with pytest.raises(error, match=f"priority of a new row 1 of 2 {message}"):
         buffer.add(fragment(2, priorities=[1.0, wrong]))
@@ -235,7 +235,7 @@ def test_only_rows_that_can_be_drawn_have_a_priority() -> None:
 
 
 # -- updates ----------------------------------------------------------------------------------------------------------
-def test_an_update_names_its_rows_itself_so_two_draws_can_be_on_their_way() -> None:
+def test_priorities_can_be_updated_for_an_earlier_sample() -> None:
     buffer = filled(50)
     one, two = buffer.sample(1), buffer.sample(1)
     while int(two.batch_indexes) == int(one.batch_indexes):
@@ -246,7 +246,7 @@ def test_an_update_names_its_rows_itself_so_two_draws_can_be_on_their_way() -> N
     assert buffer.tree.leaves[slots] == pytest.approx(np.array([3.0, 4.0]) ** 0.6)
 
 
-def test_where_a_row_comes_twice_its_last_error_counts() -> None:
+def test_the_last_error_of_a_repeated_row_counts() -> None:
     buffer = filled(5)
     index = buffer.sample(1).batch_indexes
     buffer.update_priorities(index.repeat(3), torch.tensor([9.0, 5.0, 2.0]))

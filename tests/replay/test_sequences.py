@@ -175,7 +175,7 @@ class Silent:
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_a_worker_with_memory_records_what_sequences_start_from(mode: AutoresetMode) -> None:
+def test_a_recurrent_worker_records_the_initial_states_of_sequences(mode: AutoresetMode) -> None:
     """The state counts steps, so before a row it is its `t`; the reward before row t of the counter is t."""
     env = EnvCreator(Counter, {"length": 8})
     worker = RolloutWorker(env, Silent(), num_envs=3, fragment_length=5, mode=mode, vectorization="sync")

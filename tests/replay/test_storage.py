@@ -91,7 +91,7 @@ def images(obs: np.ndarray) -> SampleBatch:
     return SampleBatch(columns, terminated=none, truncated=none, valid=~none)
 
 
-def test_what_is_available_is_within_what_there_is(tmp_path: Path) -> None:
+def test_available_memory_is_at_most_the_total_memory(tmp_path: Path) -> None:
     assert 2**20 < available_bytes() < 2**45
     assert available_bytes(str(tmp_path / "not" / "yet")) > 0
 

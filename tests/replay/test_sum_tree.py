@@ -35,7 +35,7 @@ def tree(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Sum
 @pytest.mark.parametrize("fanout", [2, 3, 32])
 @given(updates=UPDATES)
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_leaves_are_those_of_a_plain_array_and_nodes_exactly_the_sums_of_their_children(
+def test_leaves_equal_a_plain_array_and_nodes_the_sums_of_their_children(
     fanout: int, updates: list[list[tuple[int, float]]]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -65,7 +65,7 @@ def test_a_rebuilt_tree_has_the_bits_that_the_updates_left(updates: list[list[tu
     assert [level.tobytes() for level in [*tree.levels, tree.top]] == before
 
 
-def test_one_call_for_all_is_a_call_for_each(tree: SumTree) -> None:
+def test_one_call_for_all_indices_equals_a_call_for_each(tree: SumTree) -> None:
     rng = np.random.default_rng(0)
     indexes, values = rng.integers(0, 100, 5000), rng.random(5000)
     tree.set(indexes, values)
@@ -150,7 +150,7 @@ def test_a_tree_with_every_level_finds_as_the_plain_array_does() -> None:
 
 
 @pytest.mark.parametrize("wrong", [math.nan, -1.0, -1e-300, math.inf, -math.inf, 2 * LARGEST])
-def test_what_is_no_priority_is_refused_and_nothing_changes(wrong: float) -> None:
+def test_invalid_priorities_are_refused_and_change_nothing(wrong: float) -> None:
     tree = tree_of([1, 2, 3])
     with pytest.raises(ValueError, match=r"value 1 for the tree is .*expected a number from 0 to 9.7"):
         tree.set(np.array([0, 1]), np.array([9.0, wrong]))

@@ -15,7 +15,7 @@ def test_a_config_s_model_exploration_and_seed_reach_the_policy() -> None:
     algorithm.stop()
 
 
-def test_what_a_config_says_of_the_policy_itself_comes_before_what_it_says_of_all() -> None:
+def test_keys_of_the_policy_section_take_precedence_over_shared_sections() -> None:
     config = {"model": {"fcnet_hiddens": [7]}, "policy": {"model": {"fcnet_hiddens": [8]}, "seed": 6}}
     algorithm = Algorithm("ppo", env="CartPole-v1", config=config)
     assert algorithm.policy.model.trunk.size == 8 and algorithm.policy.seed == 6

@@ -43,7 +43,7 @@ def test_an_error_names_the_part_that_is_missing_and_the_nearest_one(path: str, 
 
 
 @pytest.mark.parametrize("path", ["", "name", ":Name", "module:", ".envs:MyEnv", "a..b:C", "a:b..c"])
-def test_what_is_no_path_is_refused_with_the_form_expected(path: str) -> None:
+def test_the_error_for_a_malformed_import_path_names_the_expected_form(path: str) -> None:
     with pytest.raises(ConfigError, match=r"no import path; expected 'package\.module:Name'"):
         import_object(path)
 
@@ -51,7 +51,7 @@ def test_what_is_no_path_is_refused_with_the_form_expected(path: str) -> None:
 @pytest.mark.parametrize(
     ("line", "error"), [("import not_installed_anywhere", ModuleNotFoundError), ("1 / 0", ZeroDivisionError)]
 )
-def test_an_error_inside_the_module_is_shown_as_it_is(
+def test_an_error_inside_an_imported_module_is_raised_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, error: type[Exception]
 ) -> None:
     """A missing dependency of the user's file must not be reported as a missing file."""

@@ -40,7 +40,7 @@ def imported(file: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @each_example
-def test_it_runs_and_returns_the_scores_that_it_claims_something_of(
+def test_an_example_runs_and_returns_the_scores_of_its_claims(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -50,13 +50,13 @@ def test_it_runs_and_returns_the_scores_that_it_claims_something_of(
 
 
 @each_example
-def test_it_claims_something_and_fits_on_a_screen_or_two(file: Path) -> None:
+def test_an_example_makes_a_claim_and_fits_on_two_screens(file: Path) -> None:
     assert claims(file)
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 80
 
 
 @each_example
-def test_the_table_of_examples_names_it_with_its_command(file: Path) -> None:
+def test_the_table_of_examples_lists_every_example_with_its_command(file: Path) -> None:
     table = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert f"]({file.name})" in table
 
@@ -64,7 +64,7 @@ def test_the_table_of_examples_names_it_with_its_command(file: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @each_example
-def test_it_reaches_what_it_claims(file: Path, tmp_path: Path) -> None:
+def test_an_example_reaches_its_claimed_scores(file: Path, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(file)], cwd=tmp_path, capture_output=True, text=True, check=True)
     scores = ast.literal_eval(done.stdout.strip().splitlines()[-1])
     for name, sign, number in claims(file):

@@ -19,7 +19,7 @@ def cells() -> dict[tuple[str, str], str]:
     "feature", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in FEATURES]
 )
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_page_says_what_works(policy: str, feature: str) -> None:
+def test_the_page_of_the_feature_matrix_is_up_to_date(policy: str, feature: str) -> None:
     assert cells()[policy, feature] == ("yes" if works(policy, feature) else "–")
 
 

@@ -78,7 +78,7 @@ def test_replay_is_logged_too(tmp_path: Path) -> None:
     assert {"replay/rows", "train/loss", "train/q_mean"} <= set(table(tmp_path)[0])
 
 
-def test_there_is_one_callback_that_logs_whoever_brings_it(tmp_path: Path) -> None:
+def test_a_trainer_has_one_metrics_callback_added_or_given(tmp_path: Path) -> None:
     own = MetricsCallback()
     trainer, learner, data = by_hand(tmp_path, callbacks=[own], logger=CSVLogger(tmp_path)), policy(), rollouts()
     trainer.fit(learner, data)
@@ -115,7 +115,7 @@ def test_every_metric_can_be_watched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["rollout/episodes", "train/entropy", "eval/ep_len_mean"])
-def test_early_stopping_and_model_checkpoint_watch_it(name: str, tmp_path: Path) -> None:
+def test_early_stopping_and_model_checkpoint_read_the_metrics(name: str, tmp_path: Path) -> None:
     """Stops at the second epoch's end: nothing rises by 1e9."""
     stopping = EarlyStopping(name, mode="max", min_delta=1e9, patience=1)
     best = ModelCheckpoint(tmp_path, monitor=name, mode="max", filename="best")
@@ -135,7 +135,7 @@ def test_early_stopping_waits_for_a_metric_that_is_not_there_yet(tmp_path: Path)
     assert trainer.current_epoch == 2 and "rollout/ep_rew_mean" not in trainer.callback_metrics
 
 
-def test_they_do_so_in_a_run_as_well(tmp_path: Path) -> None:
+def test_early_stopping_and_model_checkpoint_read_the_metrics_of_a_run(tmp_path: Path) -> None:
     """`callbacks=[…]` of a config; the run ends before its steps are taken."""
     watched = {"monitor": "rollout/ep_rew_mean", "mode": "max"}
     stopping = {"callback": EarlyStopping, **watched, "min_delta": 1e9, "patience": 1}
@@ -150,7 +150,9 @@ def test_they_do_so_in_a_run_as_well(tmp_path: Path) -> None:
     assert len(list((tmp_path / "best").glob("*.ckpt"))) == 1
 
 
-def test_lightning_s_own_bar_shows_no_length_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lightning_s_progress_bar_shows_no_length_of_an_endless_epoch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     bar = TQDMProgressBar()
     by_hand(tmp_path, enable_progress_bar=True, callbacks=[bar]).fit(policy(), rollouts())
     assert bar.total_train_batches == float("inf")
@@ -176,7 +178,7 @@ def test_predict_gives_the_best_actions(tmp_path: Path) -> None:
 
 # -- load_from_checkpoint ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("weights_only", [False, True])
-def test_load_from_checkpoint_takes_what_model_checkpoint_wrote(weights_only: bool, tmp_path: Path) -> None:
+def test_load_from_checkpoint_reads_files_of_model_checkpoint(weights_only: bool, tmp_path: Path) -> None:
     kept = ModelCheckpoint(tmp_path, monitor="rollout/episodes", mode="max", save_weights_only=weights_only)
     learner = policy(lr=1e-4, model={"fcnet_hiddens": [8]})
     by_hand(tmp_path, callbacks=[kept]).fit(learner, rollouts())
@@ -185,7 +187,7 @@ def test_load_from_checkpoint_takes_what_model_checkpoint_wrote(weights_only: bo
     assert loaded.constructor_arguments()[1]["lr"] == 1e-4
 
 
-def test_load_from_checkpoint_takes_what_the_trainer_and_this_package_wrote(tmp_path: Path) -> None:
+def test_load_from_checkpoint_reads_files_of_the_trainer_and_of_this_package(tmp_path: Path) -> None:
     learner, trainer = policy(), by_hand(tmp_path, callbacks=[RLCheckpoint(tmp_path)])
     trainer.fit(learner, rollouts())
     trainer.save_checkpoint(tmp_path / "by_hand.ckpt")
@@ -210,7 +212,7 @@ def test_load_from_checkpoint_takes_keywords_that_replace_the_file_s(tmp_path: P
         PPO.load_from_checkpoint(file, model={"fcnet_hiddens": [3]})
 
 
-def test_load_from_checkpoint_refuses_another_class_and_what_it_does_not_do(tmp_path: Path) -> None:
+def test_load_from_checkpoint_refuses_another_class_and_unsupported_arguments(tmp_path: Path) -> None:
     file = saved(policy(), tmp_path / "policy.ckpt")
     with pytest.raises(CheckpointError, match=r"holds a lightning_rl\.policies\.ppo:PPO, not a .*a2c:A2C"):
         A2C.load_from_checkpoint(file)
@@ -225,7 +227,7 @@ def test_load_from_checkpoint_refuses_another_class_and_what_it_does_not_do(tmp_
     assert PPO.load_from_checkpoint(file, map_location="cpu", strict=False, weights_only=True).device.type == "cpu"
 
 
-def test_load_from_checkpoint_takes_a_class_that_cannot_be_imported_where_it_was(tmp_path: Path) -> None:
+def test_load_from_checkpoint_accepts_a_class_that_cannot_be_imported(tmp_path: Path) -> None:
     class Local(PPO):
         pass
 

@@ -597,7 +597,7 @@ TEXTS: dict[str, str] = {
 
 @pytest.mark.parametrize("case", TEXTS)
 @pytest.mark.parametrize("verb", ["resume", "evaluate"])
-def test_a_config_that_is_none_is_refused(
+def test_a_malformed_config_is_refused(
     case: str, verb: str, base: dict[str, Any], canary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_dir = run_directory(tmp_path, base, {})
@@ -662,7 +662,7 @@ def test_a_policy_of_one_s_own_is_loaded_where_its_package_is_trusted(
     assert type(Policy.load(welcome)) is mine
 
 
-def test_what_is_passed_in_python_is_the_user_s_own_and_what_the_file_names_is_not(
+def test_objects_passed_in_python_are_trusted_and_names_in_files_are_not(
     base: dict[str, Any], welcome: Path, canary: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "plain.ckpt"
@@ -707,7 +707,7 @@ def test_the_standard_library_cannot_be_trusted(trust: str, welcome: Path) -> No
     ],
     ids=str,
 )
-def test_a_trusted_package_opens_its_own_code_and_not_what_it_imports(
+def test_trusting_a_package_does_not_trust_its_imports(
     changes: dict[str, Any], base: dict[str, Any], canary: Path, tmp_path: Path
 ) -> None:
     run_dir = run_directory(tmp_path, base, filled(changes, tmp_path))
@@ -726,7 +726,7 @@ def test_an_environment_of_one_s_own_is_played_where_its_package_is_trusted(
     assert evaluate(run_dir, env=name, episodes=1)["length_mean"] > 0, "typed by the user"
 
 
-def test_what_a_process_has_named_itself_its_own_files_may_name(canary: Path, tmp_path: Path) -> None:
+def test_files_may_name_paths_that_the_process_has_used_itself(canary: Path, tmp_path: Path) -> None:
     package = importlib.import_module("welcome")
 
     own = Algorithm(package.Mine, "CartPole-v1", overrides=[f"run_dir={tmp_path}/own", "model.fcnet_hiddens=[4]"])
@@ -737,7 +737,7 @@ def test_what_a_process_has_named_itself_its_own_files_may_name(canary: Path, tm
     assert type(Policy.load(path)) is type(restored.policy) is package.Mine
 
 
-def test_a_run_says_which_packages_its_files_need() -> None:
+def test_a_run_reports_the_packages_that_its_files_need() -> None:
     config = compose_config(["policy=ppo", "env.id=my_pkg.envs:Maze", "policy.custom_losses=[other.losses:symmetry]"])
     assert packages_named(config) == ["my_pkg", "other"]
     assert packages_named(compose_config(["policy=ppo", "env.id=Taxi-v3"])) == []
@@ -760,7 +760,7 @@ def test_the_package_s_own_configs_name_nothing_that_is_not_trusted() -> None:
         FileTrust("config.yaml", write_to=config["run_dir"]).check(config)
 
 
-def test_a_file_that_names_what_no_place_knows_is_refused_when_it_is_imported(canary: Path) -> None:
+def test_names_at_unknown_keys_are_refused_at_their_import(canary: Path) -> None:
     """The second look: should a class resolve a name at a place that the first look takes for a text."""
     with pytest.raises(ConfigError, match="stranger"), FileTrust("config.yaml").restrict_imports():
         errors.import_object("stranger:Evil")
@@ -814,7 +814,7 @@ def test_a_run_writes_checkpoints_only_below_its_directories(tmp_path: Path) -> 
     io.save_checkpoint({}, tmp_path / "archive" / "x.ckpt")
 
 
-def test_a_checkpoint_is_written_where_a_callback_of_the_user_s_says(tmp_path: Path) -> None:
+def test_checkpoints_may_be_written_to_the_directory_of_a_user_s_callback(tmp_path: Path) -> None:
     kept = {"callback": "lightning.pytorch.callbacks:ModelCheckpoint", "every_n_train_steps": 1, "save_top_k": -1}
     algorithm = Algorithm(
         "pg",
@@ -828,7 +828,7 @@ def test_a_checkpoint_is_written_where_a_callback_of_the_user_s_says(tmp_path: P
     assert list((tmp_path / "kept").glob("*.ckpt")) and (tmp_path / "saved" / "mine.ckpt").exists()
 
 
-def test_what_a_restored_file_writes_lies_beside_it(base: dict[str, Any], canary: Path, tmp_path: Path) -> None:
+def test_a_restored_algorithm_writes_next_to_its_checkpoint(base: dict[str, Any], canary: Path, tmp_path: Path) -> None:
     """A file may say of which run directory it is; where it does not lie there, that is somebody else's."""
     elsewhere, file = tmp_path / "elsewhere", tmp_path / "downloads" / "theirs.ckpt"
     source = Algorithm(

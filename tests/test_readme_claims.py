@@ -35,7 +35,7 @@ CLAIMS = {
     ],
     # What it is
     "each **Policy is a LightningModule**": [
-        "test_hand_written_fit.py::test_early_stopping_and_model_checkpoint_watch_it"
+        "test_hand_written_fit.py::test_early_stopping_and_model_checkpoint_read_the_metrics"
     ],
     "its `training_step` wraps the RL loss": [
         "policies/test_policy.py::test_custom_losses_reach_the_parameters_and_the_metrics_of_every_algorithm",
@@ -52,7 +52,7 @@ CLAIMS = {
     ],
     "**Lightning's Trainer** does devices": [
         "policies/test_ranks.py::test_ranks_have_the_same_weights",
-        "test_hand_written_fit.py::test_they_do_so_in_a_run_as_well",
+        "test_hand_written_fit.py::test_early_stopping_and_model_checkpoint_read_the_metrics_of_a_run",
     ],
     "**TensorBoard** shows the run": [
         "callbacks/test_loggers.py::test_the_hparams_tab_has_the_config_and_the_evaluation_as_hp_metric"
@@ -67,7 +67,7 @@ CLAIMS = {
     ],
     "a run that is resumed from a checkpoint ends bit-equal": [
         "test_resume.py::test_n_and_n_more_steps_are_2n",
-        "test_resume.py::test_a_run_resumed_after_ctrl_c_is_the_run_without_it",
+        "test_resume.py::test_a_run_resumed_after_ctrl_c_equals_an_uninterrupted_run",
     ],
     "a time limit is not taken for an end": [
         "losses/test_returns.py::test_gae_cuts_at_both_ends_but_bootstraps_only_the_truncated_one",
@@ -108,7 +108,7 @@ CLAIMS = {
         "cli/test_verbs.py::test_train_leaves_a_run_directory_that_evaluate_and_resume_take"
     ],
     "--best: the best checkpoint": [
-        "cli/test_outcome.py::test_the_end_of_a_run_says_how_good_last_and_best_are_and_both_can_be_taken"
+        "cli/test_outcome.py::test_the_end_of_a_run_reports_last_and_best_and_both_can_be_evaluated"
     ],
     "goes on to more steps; tuned schedules with it": ["test_schedules.py::test_tuned_schedules_end_with_the_run"],
     "goals that pay seldom: hindsight experience replay": [
@@ -129,7 +129,7 @@ CLAIMS = {
     # From Python
     "by hand log the same metrics": [
         "test_hand_written_fit.py::test_lightning_s_loggers_get_the_metrics_of_a_run_at_env_steps",
-        "test_hand_written_fit.py::test_early_stopping_and_model_checkpoint_watch_it",
+        "test_hand_written_fit.py::test_early_stopping_and_model_checkpoint_read_the_metrics",
     ],
     "`PPO.load_from_checkpoint(file)`": ["test_contract.py::test_load_from_checkpoint_gives_the_policy_again"],
     "A trained policy acts in three lines": ["test_architecture.py::test_acting_needs_neither_ray_nor_hydra"],
@@ -165,7 +165,9 @@ CLAIMS = {
     "`lightning_rl.rllib` has its names": ["rllib/test_trainers.py::test_classic_keys_reach_their_places"],
     "`PPOTrainer(env=": ["rllib/test_trainers.py::test_a_trainer_gives_classic_results_and_restores"],
     # What works with what
-    "is written by a program that tries each pair": ["test_feature_matrix.py::test_the_page_says_what_works"],
+    "is written by a program that tries each pair": [
+        "test_feature_matrix.py::test_the_page_of_the_feature_matrix_is_up_to_date"
+    ],
     "action and observation spaces, masks": ["test_feature_matrix.py::test_the_page_has_no_other_rows"],
     "Box, Discrete, MultiDiscrete": [
         "models/test_models.py::test_every_supported_observation_reaches_outputs_and_values"

@@ -232,7 +232,7 @@ def test_a_model_that_asks_for_the_model_config_gets_it(tmp_path: Path) -> None:
     assert found.width == 7 and found.asked == ("asks", 9)
 
 
-def test_an_exploration_class_goes_as_it_is(tmp_path: Path) -> None:
+def test_an_exploration_class_may_be_passed_directly(tmp_path: Path) -> None:
     class Mine(StochasticSampling):
         pass
 
@@ -294,13 +294,15 @@ class NoForward(FullyConnectedNetwork):
         ([f"exploration.type={__name__}:Wide"], "expected a subclass of lightning_rl.exploration"),
     ],
 )
-def test_one_line_says_what_is_missing(overrides: list[str], message: str, tmp_path: Path, capsys: Any) -> None:
+def test_errors_name_the_missing_method_in_one_line(
+    overrides: list[str], message: str, tmp_path: Path, capsys: Any
+) -> None:
     code = main(["train", *overrides, f"run_dir={tmp_path / 'run'}", "total_env_steps=10"])
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert code == 2 and message in line
 
 
-def test_registering_what_cannot_work_is_refused_at_once() -> None:
+def test_registering_an_invalid_class_is_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="expected a function that returns an environment"):
         register_env("wrong", "CartPole-v1")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="expected a subclass"):

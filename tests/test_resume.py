@@ -232,7 +232,7 @@ class Interrupt(RLCallback):
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_a_run_resumed_after_ctrl_c_is_the_run_without_it(tmp_path: Path, workers: int) -> None:
+def test_a_run_resumed_after_ctrl_c_equals_an_uninterrupted_run(tmp_path: Path, workers: int) -> None:
     """Ctrl-C in iteration 5 of 8; the other run writes a checkpoint there."""
     stop, whole = 5 * ITERATION, 8 * ITERATION
     interrupted = config(tmp_path / "interrupted", f"total_env_steps={whole}", f"workers.num_workers={workers}")

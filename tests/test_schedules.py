@@ -56,7 +56,7 @@ def test_a_schedule_stays_between_its_values_and_meets_its_points(schedule: list
     "schedule",
     ["3e-4", True, None, [], [1, 2], [[0, 1, 2]], [[0, "a"]], ["ab"], [[0, 1], [0, 2]], [[5, 1], [2, 2]], float("nan")],
 )
-def test_what_is_no_schedule_is_refused_by_name(schedule: Any) -> None:
+def test_an_invalid_schedule_is_refused_with_its_key(schedule: Any) -> None:
     with pytest.raises(ConfigError, match=r"policy\.lr=.*expected a number, or \[\[env_step, value\].*\{type: cosine"):
         check_schedule("policy.lr", schedule)
 
@@ -131,7 +131,7 @@ def test_curves_never_leave_their_ends_and_never_turn(kind: str, initial: float,
         ({"type": "constant", "value": 1, "start": 5}, r"no key 'start'.* Keys of constant: type, value"),
     ],
 )
-def test_a_wrong_mapping_says_what_is_wrong_with_it(schedule: Any, words: str) -> None:
+def test_the_error_for_a_wrong_mapping_names_the_fault(schedule: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         check_schedule("lr", schedule)
 
@@ -250,7 +250,7 @@ def test_a_strategy_under_another_follows_the_run() -> None:
     assert policy.exploration.sub_exploration.epsilon(2000) == pytest.approx(0.5)
 
 
-def test_where_there_is_no_run_a_share_in_a_schedule_is_refused_and_a_default_is_one_of_100_000() -> None:
+def test_outside_of_a_run_shares_are_refused_and_default_shares_are_of_100_000() -> None:
     spaces = EnvCreator("CartPole-v1").spaces()
     with pytest.raises(ConfigError, match=r"policy.lr=.*only a run's config .* give env steps here"):
         PPO(*spaces, lr=[["0%", 1e-3], ["100%", 0.0]])  # pyright: ignore[reportArgumentType]
@@ -268,7 +268,7 @@ def test_where_there_is_no_run_a_share_in_a_schedule_is_refused_and_a_default_is
         "policy.lr=[[x%,1]]",
     ],
 )
-def test_what_is_no_number_of_env_steps_is_no_share(override: str) -> None:
+def test_values_other_than_env_steps_are_no_shares(override: str) -> None:
     key = override.partition("=")[0]
     with pytest.raises(ConfigError, match=rf"^{key}="):
         run_config("policy=ppo", override)

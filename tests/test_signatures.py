@@ -53,13 +53,13 @@ NAN, INF = math.nan, math.inf
     ],
     ids=str,
 )
-def test_a_value_that_fits_comes_back_as_the_hint_has_it(hint: Any, value: Any, found: Any):
+def test_a_fitting_value_is_returned_in_the_type_of_the_hint(hint: Any, value: Any, found: Any):
     result = coerce("key", value, hint)
     assert result == found
     assert type(result) is type(found)
 
 
-def test_what_nothing_changes_in_is_the_same_object():
+def test_an_unchanged_value_is_returned_as_the_same_object():
     config = {"a": [1, 2], "b": {"c": 0.5}}
     assert coerce("key", config, Mapping[str, Any]) is config
     assert coerce("key", config["a"], Sequence[int]) is config["a"]
@@ -158,7 +158,7 @@ def test_a_hint_reads_as_words():
         (lambda: Limits(restart_backoff_s=NAN), "workers.restart_backoff_s=nan; expected a finite number at least 0"),
     ],
 )
-def test_a_constructor_refuses_what_its_annotations_do_not_allow(construct: Any, message: str):
+def test_a_constructor_refuses_values_outside_of_its_annotations(construct: Any, message: str):
     with pytest.raises(ConfigError) as refusal:
         construct()
     assert message.replace("\\", "") in str(refusal.value)
@@ -245,7 +245,7 @@ class Scratch(ScratchPolicy):
         return {}
 
 
-def test_a_policy_that_takes_a_config_is_passed_whatever_it_is_given():
+def test_the_config_of_a_policy_from_scratch_is_not_checked():
     assert Scratch(OBS, ACTIONS, {"gamma": "many"}).config == {"gamma": "many"}
 
 
@@ -290,7 +290,7 @@ def test_every_default_of_the_package_fits_its_own_annotation(target: Any):
             coerce(name, keyword.default, keyword.annotation)
 
 
-def test_the_keys_of_a_section_are_named_by_it_wherever_they_are_given():
+def test_errors_name_the_keys_of_a_section_by_the_section():
     section = Section("section", (Limits,))
     with pytest.raises(ConfigError, match=r"section\.max_restarts=-1"):
         coerce("elsewhere", {"max_restarts": -1}, Annotated[Mapping[str, Any], section])

@@ -142,7 +142,7 @@ def test_an_id_alone_does_not_get_the_default_environments_tuned_values():
     assert compose_config(["env=acrobot", "env.id=Acrobot-v1"])["env"]["id"] == "Acrobot-v1"
 
 
-def test_a_policy_chooses_its_workers_and_the_command_line_overrules_it():
+def test_a_policy_chooses_its_workers_and_the_command_line_overrides_that():
     assert compose_config(["policy=pg", "env=acrobot"])["workers"]["batch_mode"] == "complete_episodes"
     assert (
         compose_config(["policy=pg", "env=acrobot", "workers=default"])["workers"]["batch_mode"] == "truncate_episodes"

@@ -128,7 +128,7 @@ GOLDEN: list[tuple[str, str, tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("written", "start", "holds"), GOLDEN, ids=[case[0] for case in GOLDEN])
-def test_a_mistake_is_one_line_that_says_what_to_do(
+def test_a_user_s_mistake_is_reported_in_one_line_with_its_remedy(
     written: str, start: str, holds: tuple[str, ...], command: Command, tmp_path: Path
 ):
     told = command("train", "run_dir=out", *written.split())
@@ -172,7 +172,7 @@ def test_a_file_that_is_no_checkpoint_is_refused(command: Command, tmp_path: Pat
     assert "broken.ckpt cannot be read" in told.err
 
 
-def test_the_traceback_comes_when_it_is_asked_for(command: Command, monkeypatch: pytest.MonkeyPatch):
+def test_an_environment_variable_turns_tracebacks_on(command: Command, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LIGHTNING_RL_TRACEBACK", "1")
     with pytest.raises(ValueError, match="no such policy"):
         command("train", "policy=pppo")

@@ -25,7 +25,7 @@ SHORT = (
 WHOLE = ("evaluation.every_env_steps=200", "evaluation.max_share=null", "model.fcnet_hiddens=[8]")
 
 
-def test_the_end_of_a_run_says_how_good_last_and_best_are_and_both_can_be_taken(command: Command, tmp_path: Path):
+def test_the_end_of_a_run_reports_last_and_best_and_both_can_be_evaluated(command: Command, tmp_path: Path):
     told = command("train", "run_dir=out", *SHORT, *WHOLE)
     status = json.loads((tmp_path / "out" / "status.json").read_text())
     best, checkpoints = status["best_checkpoint"], tmp_path / "out" / "checkpoints"
@@ -57,7 +57,7 @@ def test_the_end_of_a_run_says_how_good_last_and_best_are_and_both_can_be_taken(
         assert error.count("\n") == 1
 
 
-def test_a_run_without_evaluation_says_how_its_training_episodes_went(command: Command, tmp_path: Path):
+def test_a_run_without_evaluation_reports_its_training_episodes(command: Command, tmp_path: Path):
     told = command("train", "run_dir=out", *SHORT, "evaluation=none")
     status = json.loads((tmp_path / "out" / "status.json").read_text())
     assert told.out.splitlines()[-1] == (
@@ -67,7 +67,7 @@ def test_a_run_without_evaluation_says_how_its_training_episodes_went(command: C
     assert "holds no best_*.ckpt: nothing was evaluated" in command("evaluate", "out", "--best").err
 
 
-def test_an_evaluation_that_is_not_of_the_last_policy_says_of_which():
+def test_an_evaluation_of_an_earlier_policy_names_its_env_steps():
     told = {**FIELDS, "env_steps": 2000, "evaluation": 7.0, "evaluated_at": 1500, "seconds": 10.0}
     told["evaluations"] = {"done": 3, "put_off": 2, "share_of_time": 0.19}
     assert outcome(told, "out") == (
@@ -92,7 +92,7 @@ def test_the_best_file_is_the_one_with_the_best_value(mode: str, expected: str, 
     assert checkpoint_of(tmp_path).name == "last.ckpt"
 
 
-def test_a_resumed_run_may_learn_at_another_rate_and_says_what_stands_still(command: Command, tmp_path: Path):
+def test_a_resumed_run_may_change_lr_and_notes_schedules_that_stay_at_zero(command: Command, tmp_path: Path):
     """The rate reaches 0 at 600 env steps; a rate in percent of the run is stretched by more steps."""
     falls = "policy.lr=[[0,1e-2],[600,0.0]]"
     assert command("train", "policy=dqn", "run_dir=out", *SHORT, *WHOLE, falls, "data.learning_starts=256").code == 0

@@ -192,7 +192,7 @@ def test_ranks_that_were_started_with_different_configs_all_refuse(tmp_path: Pat
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("processes", [0, pytest.param(2, marks=pytest.mark.ray)])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_is_killed_takes_the_others_with_it(rank: int, processes: int, tmp_path: Path):
+def test_all_ranks_end_when_one_rank_is_killed(rank: int, processes: int, tmp_path: Path):
     """kill −9 in the middle of training; 15 s are what a person waits for the message. Ray's processes go, too."""
     endless = ("total_env_steps=100_000_000", "evaluation.every_env_steps=0", "run_dir=out")
     with Run("train", *TWO_RANKS, *endless, f"workers.num_workers={processes}", cwd=tmp_path) as run:
@@ -232,7 +232,9 @@ def test_ctrl_c_ends_all_ranks_with_one_checkpoint(tmp_path: Path):
         ("dqn", "cartpole", ("data.learning_starts=64", "data.batch_size=16", "data.capacity=400")),
     ],
 )
-def test_two_ranks_resume_as_if_they_had_not_stopped(policy: str, env: str, overrides: tuple[str, ...], tmp_path: Path):
+def test_two_resumed_ranks_equal_an_uninterrupted_run(
+    policy: str, env: str, overrides: tuple[str, ...], tmp_path: Path
+):
     """512 + 512 steps end bit-equal to 1024: every rank has its own workers and replay buffer back."""
     asked = (f"policy={policy}", f"env={env}", *TWO_RANKS, "experiment=none", "evaluation=none", *overrides)
     asked = (*asked, "model.fcnet_hiddens=[8]", "checkpoint.every_env_steps=512")

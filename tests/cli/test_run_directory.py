@@ -84,7 +84,7 @@ def test_resume_keeps_the_changes_it_made_in_the_history(command: Command, out: 
     assert (out / "config.yaml").read_bytes() != config
 
 
-def test_resume_on_a_full_disk_leaves_the_run_as_it_was(
+def test_resume_on_a_full_disk_does_not_change_the_run(
     command: Command, out: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     before = contents(out)
@@ -132,7 +132,7 @@ def test_a_log_that_cannot_be_written_does_not_hide_why_the_run_failed(
     assert "is damaged" in json.loads((out / "status.json").read_text())["error"]
 
 
-def test_the_error_of_a_resumed_run_replaces_the_one_it_failed_with_before(out: Path):
+def test_the_error_of_a_resumed_run_replaces_its_previous_error(out: Path):
     config = run.resumed_config(out, {"total_env_steps": 512})
     run.write_status(out / "status.json", "failed", error="OSError: long ago")
     with pytest.raises(ValueError, match="of today"), run.record_outcome(config["run_dir"]):
@@ -198,7 +198,7 @@ def test_list_runs_shows_how_each_is_doing(command: Command, out: Path, tmp_path
     assert [(row["state"], row["env_steps"]) for row in rows] == [("ok", status["env_steps"])]
 
 
-def test_what_a_status_file_says_cannot_command_the_terminal(command: Command, out: Path, tmp_path: Path):
+def test_the_text_of_a_status_file_cannot_command_the_terminal(command: Command, out: Path, tmp_path: Path):
     hostile = shutil.copytree(out, tmp_path / "runs" / "red\x1b[31m")
     status = json.loads((hostile / "status.json").read_text())
     (hostile / "status.json").write_text(json.dumps({**status, "env_steps": "\x1b[2J", "return": "a\nb"}))
@@ -226,7 +226,7 @@ def test_a_lock_of_another_machine_is_shown_without_control_characters(command: 
 
 
 @pytest.mark.parametrize("value", ["abc", "null", "50%", "1.5", "1,2"])
-def test_resume_looks_at_the_number_of_steps_before_it_compares_it(value: str, command: Command, out: Path):
+def test_resume_checks_the_number_of_steps_before_comparing(value: str, command: Command, out: Path):
     told = command("resume", "out", f"total_env_steps={value}")
     assert (told.code, told.err.count("\n")) == (2, 1)
     assert told.err.startswith("error: total_env_steps=")
@@ -241,13 +241,13 @@ def test_resume_looks_at_the_number_of_steps_before_it_compares_it(value: str, c
         ("zzz=1", "no key 'zzz'. A resumed run can change total_env_steps, "),
     ],
 )
-def test_resume_knows_what_other_libraries_call_a_key(override: str, start: str, command: Command, out: Path):
+def test_resume_suggests_keys_for_names_of_other_libraries(override: str, start: str, command: Command, out: Path):
     told = command("resume", "out", override)
     assert (told.code, told.err.count("\n")) == (2, 1)
     assert told.err.startswith(f"error: {start}")
 
 
-def test_a_run_without_a_checkpoint_is_answered_with_what_can_be_done(command: Command, out: Path):
+def test_the_error_for_resuming_without_a_checkpoint_names_the_remedy(command: Command, out: Path):
     shutil.rmtree(out / "checkpoints")
     advice = ": delete the directory and train again, or give another run_dir\n"
     told = command("resume", "out", "total_env_steps=512")
@@ -295,7 +295,7 @@ def test_the_last_state_of_a_run_is_known_though_its_file_cannot_be_written(out:
     assert (told["state"], told["env_steps"]) == ("interrupted", 7)
 
 
-def test_a_run_that_fails_while_its_status_is_unreadable_says_why_it_failed(out: Path):
+def test_a_run_that_fails_with_an_unreadable_status_reports_its_error(out: Path):
     with pytest.raises(ValueError, match="of today"), run.record_outcome(out):
         (out / "status.json").write_text("{")
         raise ValueError("of today")

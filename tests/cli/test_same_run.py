@@ -254,7 +254,7 @@ def test_algorithm_restores_a_run(run_dir: Path) -> None:
     ],
     ids=lambda content: content[:30],
 )
-def test_a_status_that_is_none_is_refused_in_one_line(content: str, run_dir: Path, command: Command) -> None:
+def test_an_invalid_status_file_is_refused_in_one_line(content: str, run_dir: Path, command: Command) -> None:
     (run_dir / "status.json").write_text(content)
     told = command("resume", str(run_dir), LONGER)
     assert told.code == 2 and told.err.count("\n") == 1 and "status.json is damaged" in told.err

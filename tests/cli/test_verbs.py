@@ -26,7 +26,7 @@ from tests.cli.conftest import Command
 SHORT = ("total_env_steps=600", "evaluation.episodes=2", "workers.fragment_length=32", "evaluation.every_env_steps=500")
 
 
-def test_help_names_every_verb_and_what_it_takes(command: Command, capfd: pytest.CaptureFixture[str]):
+def test_help_names_every_verb_and_its_arguments(command: Command, capfd: pytest.CaptureFixture[str]):
     told = command("--help")
     assert told.code == 0
     assert all(f"  {verb}" in told.out for verb in VERBS)
@@ -47,7 +47,7 @@ def test_list_names_choices_with_a_line_about_each(command: Command):
     assert all(id in registry or import_object(id) for id in ids)
 
 
-def test_describe_a_policy_shows_what_its_constructor_says(command: Command):
+def test_describing_a_policy_shows_the_documentation_of_its_constructor(command: Command):
     told = command("describe", "policy=ppo").out
     assert told.startswith("lightning_rl.policies.ppo.PPO\nProximal policy optimisation")
     assert "gae_lambda = 0.95 (number between 0 and 1)\n      λ of generalised advantage estimation" in told
@@ -193,7 +193,7 @@ def test_tables_put_numbers_to_the_right():
     assert descriptions.table(rows) == "job  return\n0      20.0\n10        -"
 
 
-def test_train_says_at_once_what_the_run_is_going_to_be(tmp_path: Path):
+def test_train_first_prints_a_line_that_describes_the_run(tmp_path: Path):
     """Before the imports that take seconds: torch and Lightning cannot be imported here."""
     for package in ("torch", "lightning"):
         (tmp_path / f"{package}.py").write_text("raise ImportError('not yet')")
@@ -219,7 +219,7 @@ def test_a_logger_is_a_choice(choice: str, left: set[str], command: Command, tmp
     assert {path.name for path in (tmp_path / "run").iterdir()} & {"metrics.csv", "tb", "wandb"} == left
 
 
-def test_a_logger_whose_package_is_missing_is_refused_with_what_to_install(
+def test_the_error_for_a_missing_logger_package_names_the_package(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("lightning.pytorch.loggers.wandb._WANDB_AVAILABLE", RequirementCache("wandb>=99999"))

@@ -79,7 +79,7 @@ def test_scale_and_offset_of_returns_do_not_count(returns: Tensor, scale: float,
 
 
 @given(st.integers(1, 6), st.integers(-9, 9))
-def test_a_population_that_cannot_be_told_apart_weighs_nothing(count: int, value: int) -> None:
+def test_a_population_of_equal_returns_has_zero_weights(count: int, value: int) -> None:
     returns = torch.full((count, 2), float(value))
     assert not evolution_weights(returns, 0.1).any() and not random_search_weights(returns, count).any()
 

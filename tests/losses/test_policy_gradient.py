@@ -53,7 +53,7 @@ def test_clipping_never_hides_that_a_step_went_the_wrong_way() -> None:
     assert logp.grad[0] < 0 < logp.grad[1]
 
 
-def test_descending_the_policy_gradient_raises_what_was_better_than_expected() -> None:
+def test_descending_the_loss_raises_probabilities_with_positive_advantages() -> None:
     """−mean(logp · A) = −(−.4 + 3.2 − .05 + .69)/4; ∂/∂logp = −A/4."""
     logp = NEW.clone().requires_grad_()
     loss = policy_gradient(logp, ADVANTAGES)

@@ -26,7 +26,7 @@ def files(run_dir: Path) -> dict[str, tuple[int, bytes]]:
     return {path.name: (path.stat().st_ino, path.read_bytes()) for path in run_dir.iterdir()}
 
 
-def test_what_was_written_is_read(tmp_path: Path):
+def test_a_written_config_is_read_back(tmp_path: Path):
     write_config(config(tmp_path), tmp_path)
     assert read_config(tmp_path) == config(tmp_path)
     assert list(files(tmp_path)) == ["config.yaml"]
@@ -64,7 +64,7 @@ def test_a_run_that_was_moved_has_its_new_place_in_the_file_and_once_in_the_hist
 
 
 @pytest.mark.parametrize("fails", ["fsync", "replace"])
-def test_a_full_disk_leaves_every_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str):
+def test_a_full_disk_changes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str):
     def full(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

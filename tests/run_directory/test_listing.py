@@ -39,7 +39,7 @@ def state(directory: Path) -> str:
     return row["state"]
 
 
-def test_a_run_is_what_it_said_last(tmp_path: Path):
+def test_the_state_of_a_run_is_the_last_in_its_status_file(tmp_path: Path):
     for told in ("ok", "failed", "interrupted"):
         assert state(run(tmp_path / told, told)) == told
 

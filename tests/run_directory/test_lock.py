@@ -125,7 +125,7 @@ def test_the_lock_is_released_whatever_ends_the_run(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_directories_that_were_made_for_the_lock_alone_go_with_it(tmp_path: Path):
+def test_directories_created_for_the_lock_alone_are_removed_with_the_lock(tmp_path: Path):
     with RunLock(tmp_path / "a" / "b"):
         assert (tmp_path / "a" / "b" / LOCK_FILE).is_file()
     assert list(tmp_path.iterdir()) == []
@@ -167,7 +167,7 @@ def test_one_of_many_that_come_at_once_gets_the_lock(tmp_path: Path):
     assert sum(inside) == 1
 
 
-def test_a_damaged_lock_keeps_others_out_only_while_it_may_be_being_written(tmp_path: Path):
+def test_a_damaged_lock_excludes_others_only_while_a_write_may_be_going_on(tmp_path: Path):
     file = tmp_path / LOCK_FILE
     file.write_bytes(b"")
     assert live_owner(tmp_path) is not None

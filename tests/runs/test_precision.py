@@ -136,7 +136,7 @@ def test_a_checkpoint_of_half_precision_weights_loads_as_float32(tmp_path: Path)
 
 
 @pytest.mark.parametrize("precision", ["16-mixed", "16-true", "16"])
-def test_float16_on_a_cpu_is_refused_with_what_would_work(precision: str):
+def test_float16_on_a_cpu_is_refused_with_alternatives(precision: str):
     config = compose_config([f"trainer.precision='{precision}'"])
     with pytest.raises(ConfigError, match=r"trainer\.precision=16.*bf16-mixed"):
         check_config(config)

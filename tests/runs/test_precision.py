@@ -98,14 +98,14 @@ def test_acting_and_recording_is_as_in_full_precision(policy: str, tmp_path: Pat
     def fragments(precision: str) -> list[Any]:
         seen: list[Any] = []
         chosen, data, trainer = built(tmp_path / precision, f"policy={policy}", *env, f"trainer.precision={precision}")
-        name = "take_experience" if policy == "sac" else "postprocess_trajectory"
-        taken = getattr(chosen, name)
+        owner, name = (chosen.learner, "take_experience") if policy == "sac" else (chosen, "postprocess_trajectory")
+        taken = getattr(owner, name)
 
         def watched(fragment: Any, *others: Any) -> Any:
             seen.append(fragment)
             return taken(fragment, *others)
 
-        monkeypatch.setattr(chosen, name, watched)
+        monkeypatch.setattr(owner, name, watched)
         run.fit(chosen, data, trainer)
         return seen
 

@@ -75,6 +75,8 @@ class Learner:
         self.custom_losses = CustomLosses(()) if custom_losses is None else custom_losses
         self._optimiser = optimiser
         self._iteration: Iteration | None = None  # the one that is under way
+        self._by_halves = not policy.overridden.isdisjoint(("compute_gradients", "apply_gradients"))
+        self._hooks: dict[str, list[Callable[..., None]]] = {}  # of the Trainer's callbacks, by name
         self._loaded: dict[int, SampleBatch] = {}
 
     @property
@@ -159,6 +161,7 @@ class Learner:
     def _iterate(self, steps: Callable[[Iteration], Iterator[Metrics]]) -> dict[str, float]:
         policy, started = self.policy, time.perf_counter()
         iteration = self._iteration = Iteration(self._begin())
+        self._hooks.clear()  # kept for this iteration only: callbacks change, and are no part of a copy of the policy
         if self._optimiser is not None:
             self._optimiser.set_lr(policy.env_steps)
         try:
@@ -175,6 +178,7 @@ class Learner:
         policy.iterations += 1
         if iteration.batch is not None:
             self.call_hooks("on_learn_on_batch", train_batch=iteration.batch, result=policy.iteration_metrics)
+        self._hooks.clear()
         policy.learn_seconds = time.perf_counter() - started - iteration.waited
         return policy.iteration_metrics
 
@@ -191,11 +195,12 @@ class Learner:
 
     def call_hooks(self, name: str, **arguments: Any) -> None:
         """Call this hook of every callback of the Trainer that has it."""
-        trainer = self.policy._trainer
-        for callback in getattr(trainer, "callbacks", ()) if trainer is not None else ():
-            hook = getattr(callback, name, None)
-            if hook is not None:
-                hook(policy=self.policy, **arguments)
+        if name not in self._hooks:
+            trainer = self.policy._trainer
+            callbacks = getattr(trainer, "callbacks", ()) if trainer is not None else ()
+            self._hooks[name] = [getattr(callback, name) for callback in callbacks if hasattr(callback, name)]
+        for hook in self._hooks[name]:
+            hook(policy=self.policy, **arguments)
 
     # -- the steps of an iteration ------------------------------------------------------------------------------------
     def _steps_on_batch(self, batch: SampleBatch, iteration: Iteration, by_class: bool) -> Iterator[Metrics]:
@@ -280,7 +285,7 @@ class Learner:
             NonFiniteError: the loss or a gradient is NaN or infinite; no parameter was changed.
         """
         policy = self.policy
-        if policy.overridden.isdisjoint(("compute_gradients", "apply_gradients")):
+        if not self._by_halves:
             loss, metrics = self.differentiate(rows)
             return (self._descend(loss, metrics), True) if policy.keep_learning(metrics) else (metrics, False)
         gradients, numbers = policy.compute_gradients(rows)

@@ -186,7 +186,7 @@ def test_the_transitions_of_real_workers_come_back_whole(env: str, mode: Autores
     source, fragments, buffer = worker_of(env, mode), [], ReplayBuffer(1000)
     for index in range(12):
         if index in (4, 5, 9):
-            source.cut()
+            source.force_reset()
         fragments.append(source.sample())
         buffer.add(fragments[-1])
     expected = [row for rows in recorded(fragments) for row in rows]

@@ -22,7 +22,7 @@ from lightning_rl.callbacks import RLCallback
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.runs import run
 from tests.rollouts.ray.programs import descendants
-from tests.test_resume import assert_equal, learned
+from tests.run_comparison import assert_equal, learned
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 

@@ -23,7 +23,7 @@ from lightning_rl.errors import CheckpointError, ConfigError, import_path
 from lightning_rl.policies import A2C, DQN, PPO, Policy, build_policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs import run
-from tests.callbacks.test_loggers import curve
+from tests.callbacks.curves import curve
 
 CARTPOLE = EnvCreator("CartPole-v1")
 WORKERS = {"envs_per_worker": 4, "fragment_length": 32}

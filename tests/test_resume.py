@@ -20,6 +20,7 @@ from lightning.pytorch import Trainer
 from lightning_rl.callbacks import RLCallback
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.runs import run
+from tests.run_comparison import assert_equal, learned
 from tests.run_processes import Run
 
 SMALL = [
@@ -87,26 +88,6 @@ def everything(run_dir: Path) -> dict[str, Any]:
     checkpoint["callbacks"]["Epochs"] = {name: epochs[name] for name in ("done", "put_off")}
     metrics["latest"] = {name: value for name, value in metrics["latest"].items() if not name.startswith(TIMES)}
     return checkpoint
-
-
-def learned(run_dir: Path) -> dict[str, Any]:
-    checkpoint = torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
-    (optimizer,) = checkpoint["optimizer_states"]
-    return {"weights": checkpoint["state_dict"], "moments": optimizer["state"], "counters": checkpoint["counters"]}
-
-
-def assert_equal(first: Any, second: Any, where: str = "") -> None:
-    if isinstance(first, dict):
-        assert first.keys() == second.keys(), where
-        for key in first:
-            assert_equal(first[key], second[key], f"{where}.{key}")
-    elif isinstance(first, list):
-        assert_equal(dict(enumerate(first)), dict(enumerate(second)), where)
-    elif isinstance(first, torch.Tensor):
-        assert (first.dtype, first.shape) == (second.dtype, second.shape), where
-        assert torch.equal(first, second), where
-    else:
-        assert first == second, where
 
 
 def rows(run_dir: Path) -> list[dict[str, str]]:

@@ -12,17 +12,12 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lightning_rl.callbacks import CSVLogger, TensorBoardLogger
+from tests.callbacks.curves import curve
 
 
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def curve(directory: Path, tag: str) -> list[tuple[int, float]]:
-    events = EventAccumulator(str(directory), {"scalars": 0})
-    events.Reload()
-    return [(event.step, event.value) for event in events.Scalars(tag)]
 
 
 def test_csv_has_a_row_per_step_and_the_union_of_all_columns(tmp_path: Path):

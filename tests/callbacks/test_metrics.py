@@ -18,8 +18,9 @@ from lightning_rl.callbacks import CSVLogger, MetricsCallback, RLCallback, RLChe
 from lightning_rl.callbacks.metric_names import METRICS, check_metric, register_metric
 from lightning_rl.callbacks.metrics import latest_metrics, resident_mb
 from lightning_rl.errors import ConfigError
+from tests.callbacks.curves import curve
 from tests.callbacks.small_run import STEPS, At, SmallData, SmallPolicy, small_trainer, stop
-from tests.callbacks.test_loggers import curve, rows
+from tests.callbacks.test_loggers import rows
 
 
 def test_a_row_per_iteration_at_env_steps_in_both_files(tmp_path: Path):

@@ -23,7 +23,7 @@ from lightning_rl.models.vision import ImageEncoder
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import to_nested_batch
-from tests.models.test_preprocessors import sampled
+from tests.models.space_samples import sampled
 
 ACTION = spaces.Box(-1, 1, (2,))
 CAMERA = spaces.Box(0, 255, (12, 12, 3), dtype=np.uint8)

@@ -29,7 +29,7 @@ from lightning_rl.models.distributions import (
 )
 from lightning_rl.sample_batch import to_nested_batch
 from lightning_rl.spaces import ActionTransform, leaf_values
-from tests.test_spaces import ACTIONS, BOX
+from tests.space_cases import ACTIONS, BOX
 
 ROWS = 6
 NESTED_SPACE = spaces.Dict(

@@ -15,8 +15,8 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.models import FullyConnectedNetwork, ModelCatalog, VisionNetwork
 from lightning_rl.models.layers import ACTIVATIONS, MLP
 from lightning_rl.models.vision import ImageEncoder, filters_for
-from tests.models.test_preprocessors import sampled
-from tests.test_spaces import SUPPORTED
+from tests.models.space_samples import sampled
+from tests.space_cases import SUPPORTED
 
 OBS, ACTION = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,))
 IMAGE = spaces.Box(0, 255, (84, 84, 4), dtype=np.uint8)

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from gymnasium import Space, spaces
+from gymnasium import spaces
 from hypothesis import given
 from torch.testing import assert_close
 
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.sample_batch import to_nested_batch
-from lightning_rl.spaces import leaf_values, pack_leaves
-from tests.test_spaces import NESTED, SUPPORTED
-
-
-def sampled(space: Space[Any], count: int) -> tuple[list[Any], Any]:
-    """`count` single observations and the same ones as nested tensors `[count, *]`."""
-    singles = [space.sample() for _ in range(count)]
-    rows = [leaf_values(space, single) for single in singles]
-    leaves = [torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True)]
-    return singles, pack_leaves(space, iter(leaves))
+from tests.models.space_samples import sampled
+from tests.space_cases import NESTED, SUPPORTED
 
 
 def test_one_hot_counts_from_start():

@@ -19,7 +19,7 @@ from lightning_rl.replay.storage import estimated_bytes
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.replay.streams import Stream
-from tests.rollouts.test_rollout_worker import Alternating, Counter
+from tests.rollouts.counting import Alternating, Counter
 
 
 def fragment_of(rewards: list[float], ends: dict[int, str] | None = None) -> SampleBatch:

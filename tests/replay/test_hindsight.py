@@ -17,8 +17,8 @@ from lightning_rl.replay.buffer import REPLAY_COLUMNS
 from lightning_rl.replay.hindsight import HindsightReplayBuffer
 from lightning_rl.replay.transitions import OF_STEPS
 from lightning_rl.rollouts import RolloutWorker
+from tests.replay.frame_streams import Cycling
 from tests.replay.streams import Stream
-from tests.replay.test_frames import Cycling
 
 
 def compute_reward(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.ndarray:

@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.ring import SAMPLEABLE
-from lightning_rl.sample_batch import SampleBatch
+from tests.replay.contents import everything
 from tests.replay.streams import Model, Stream
 
 
@@ -31,13 +31,6 @@ class Watched(ReplayBuffer):
     def _on_undrawable(self, slots: np.ndarray) -> None:
         assert self.present >= set(slots.tolist())
         self.present -= set(slots.tolist())
-
-
-def everything(buffer: ReplayBuffer) -> SampleBatch:
-    """All rows that can be drawn, once each."""
-    assert buffer.ring is not None
-    slots = np.flatnonzero(buffer.ring.flags >= SAMPLEABLE)
-    return buffer.rows(buffer.ring.ids(slots))
 
 
 def saved_and_loaded(buffer: Watched, **keywords: Any) -> Watched:

@@ -20,7 +20,7 @@ from lightning_rl.replay.sequences import PrioritizedSequenceReplayBuffer, Seque
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, padding
 from tests.replay.streams import Model, Row, Stream, reward_of
-from tests.rollouts.test_rollout_worker import Counter
+from tests.rollouts.counting import Counter
 
 
 def with_state(fragment: SampleBatch) -> SampleBatch:

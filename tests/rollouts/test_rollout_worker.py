@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -14,53 +13,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError
 from lightning_rl.rollouts import RolloutWorker, WorkerSet
 from lightning_rl.sample_batch import SampleBatch
-
-
-class Counter(gym.Env[np.ndarray, int]):
-    """Counts its steps; ends at `length`: terminated if `terminates`, else truncated. Reward = step number."""
-
-    def __init__(self, length: int = 3, terminates: bool = True, nested: bool = False) -> None:
-        box = gym.spaces.Box(-1, 1e6, (1,), np.float32)
-        self.observation_space = gym.spaces.Dict({"n": box, "flag": gym.spaces.Discrete(2)}) if nested else box
-        self.action_space = gym.spaces.Discrete(2)
-        self.length, self.terminates, self.nested = length, terminates, nested
-
-    def _obs(self) -> Any:
-        count = np.array([self.count], np.float32)
-        return {"n": count, "flag": np.int64(self.count % 2)} if self.nested else count
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.count = 0
-        return self._obs(), {}
-
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.count += 1
-        end = self.count == self.length
-        return self._obs(), float(self.count), end and self.terminates, end and not self.terminates, {}
-
-
-class Alternating:
-    """Acts by the parity of what it sees, so that equal observations give equal actions."""
-
-    env_steps = 0
-
-    def eval(self) -> None: ...
-
-    def seed_exploration(self, seed: int) -> None: ...
-
-    def get_initial_state(self, batch_size: int) -> list[torch.Tensor]:
-        return []
-
-    def compute_actions(
-        self, obs: Any, state: Any, **_: Any
-    ) -> tuple[torch.Tensor, list[torch.Tensor], dict[str, torch.Tensor]]:
-        count = obs["n"] if isinstance(obs, dict) else obs
-        actions = torch.from_numpy((np.abs(count[:, 0] * 1000).astype(np.int64) // 7) % 2)
-        return actions, [], {"action_logp": torch.from_numpy(-count[:, 0])}
-
-    def env_actions(self, actions: torch.Tensor) -> np.ndarray:
-        return actions.numpy()
+from tests.rollouts.counting import Alternating, Counter
 
 
 def worker(env: Any, **keywords: Any) -> RolloutWorker:

@@ -39,7 +39,7 @@ CLAIMS = {
     ],
     "its `training_step` wraps the RL loss": [
         "policies/test_policy.py::test_custom_losses_reach_the_parameters_and_the_metrics_of_every_algorithm",
-        "policies/test_custom_loss.py::test_the_auxiliary_gradient_reaches_the_parameters_and_its_value_the_metrics",
+        "learning/test_custom_loss.py::test_the_auxiliary_gradient_reaches_the_parameters_and_its_value_the_metrics",
     ],
     "feed a sized **IterableDataset**": ["test_resume.py::test_processes_do_not_change_the_result"],
     "a DataModule owns all data and its state": [
@@ -71,7 +71,7 @@ CLAIMS = {
     ],
     "a time limit is not taken for an end": [
         "losses/test_returns.py::test_gae_cuts_at_both_ends_but_bootstraps_only_the_truncated_one",
-        "learning/test_semantics.py::test_an_endless_reward_is_worth_its_geometric_sum_under_a_time_limit",
+        "training/test_semantics.py::test_an_endless_reward_is_worth_its_geometric_sum_under_a_time_limit",
     ],
     "a checkpoint is whole or not there": [
         "callbacks/test_checkpoint_io.py::test_kill_9_while_writing_leaves_the_old_or_the_new_file_whole"
@@ -98,9 +98,9 @@ CLAIMS = {
     "rollouts in two Ray processes": ["test_resume.py::test_processes_do_not_change_the_result"],
     "acting and learning at once": ["data/test_async_datamodule.py::test_workers_act_while_the_policy_learns"],
     "without gradients: es, ars": [
-        "learning/test_populations_and_gradients.py::test_returns_alone_move_a_continuous_action_to_where_it_pays"
+        "training/test_populations_and_gradients.py::test_returns_alone_move_a_continuous_action_to_where_it_pays"
     ],
-    "off-policy: dqn": ["learning/test_probes.py::test_the_action_that_matches_the_observation_is_learned"],
+    "off-policy: dqn": ["training/test_probes.py::test_the_action_that_matches_the_observation_is_learned"],
     "pip install -e '.[atari]'": ["test_contract.py::test_every_experiment_composes_and_passes_the_check"],
     "two ranks, on GPUs": ["cli/test_ranks.py::test_two_devices_are_all_that_has_to_be_said"],
     "or tensorboard, wandb, none": ["cli/test_verbs.py::test_a_logger_is_a_choice"],
@@ -142,13 +142,13 @@ CLAIMS = {
     ],
     "**An algorithm from functions** is a real class": ["policies/test_build_policy.py::test_it_is_a_real_class"],
     "the functions are methods": ["policies/test_build_policy.py::test_every_hook_says_what_it_is_called_with"],
-    "**A policy from scratch** has neither": ["policies/test_from_scratch.py::test_nothing_is_built_for_it"],
+    "**A policy from scratch** has neither": ["policies/test_scratch_policy.py::test_nothing_is_built_for_it"],
     "`compute_actions` and `learn_on_batch` are its own": [
-        "policies/test_from_scratch.py::test_samples_of_several_workers_are_joined_and_learned_from"
+        "policies/test_scratch_policy.py::test_samples_of_several_workers_are_joined_and_learned_from"
     ],
     "It runs in a loop of your own": [
-        "policies/test_from_scratch.py::test_it_trains_under_the_trainer_and_survives_a_checkpoint",
-        "policies/test_from_scratch.py::test_the_classic_loop_with_remote_workers",
+        "policies/test_scratch_policy.py::test_it_trains_under_the_trainer_and_survives_a_checkpoint",
+        "policies/test_scratch_policy.py::test_the_classic_loop_with_remote_workers",
     ],
     "**A model** is an `nn.Module`": ["test_registration.py::test_registered_pieces_go_with_every_algorithm"],
     "**An environment** is an import path": [

@@ -151,7 +151,7 @@ def test_batch_norm_is_learned_synced_unchanged_by_evaluation_and_saved_in_a_run
 
 def test_normalised_observations_of_any_scale_are_learned_from():
     """One step, the action must match the sign of an observation that is 1000 ± 1."""
-    from tests.learning.probes import MatchedReward
+    from tests.training.probes import MatchedReward
 
     class FarAway(MatchedReward):
         def __init__(self) -> None:

@@ -17,8 +17,8 @@ from lightning_rl.models import ModelCatalog
 from lightning_rl.models.distributions import ActionDistribution, Categorical, DiagGaussian, MultiActionDistribution
 from lightning_rl.policies import A2C, PG, PPO
 from lightning_rl.rollouts import RolloutWorker
-from tests.learning import probes
 from tests.models.distribution_cases import CASES, WHOLE, generator
+from tests.training import probes
 
 HERE = "tests.models.test_distributions_custom"
 

@@ -24,8 +24,8 @@ from lightning_rl.models.distributions import (
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.spaces import ActionTransform
-from tests.learning import probes
 from tests.models.distribution_cases import generator, made, parts
+from tests.training import probes
 
 OBS = spaces.Box(-1, 1, (3,))
 

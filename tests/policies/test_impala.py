@@ -20,8 +20,8 @@ from lightning_rl.policies import A2C, APPO, IMPALA, PPO, Policy
 from lightning_rl.policies.kl import mean_kl
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
-from tests.learning.probes import ChosenReward
 from tests.policies.test_recurrent_state import MEMORIES, Nested
+from tests.training.probes import ChosenReward
 
 CARTPOLE = EnvCreator("CartPole-v1", max_episode_steps=15)  # ends by falling and by time
 BOTH = [IMPALA, APPO]

@@ -13,7 +13,7 @@ from lightning_rl.policies import DDPG, DQN, SAC, TD3, TQC, Policy, SimpleQ
 from lightning_rl.replay import ReplayBuffer
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
-from tests.learning import probes
+from tests.training import probes
 
 SOFT = {"initial_alpha": 1e-2, "target_entropy": None, "tau": 0.1}
 DISCRETE: dict[str, tuple[type[Policy], dict[str, Any]]] = {

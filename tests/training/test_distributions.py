@@ -11,7 +11,7 @@ import pytest
 from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker
-from tests.learning import probes
+from tests.training import probes
 
 
 class MatchedShares(probes.ObservedReward):

@@ -11,7 +11,7 @@ import torch
 from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import A2C, APPO, IMPALA, PG, PPO, Policy
 from lightning_rl.rollouts import RolloutWorker
-from tests.learning import probes
+from tests.training import probes
 
 RAW = {"lr": 5e-3, "reward_filter": "none"}  # the known values are those of raw rewards
 CRITICS = {

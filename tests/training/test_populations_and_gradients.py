@@ -13,7 +13,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import A3C, ARS, ES, Policy
 from lightning_rl.policies.evolving import Evolving
 from lightning_rl.rollouts import RolloutWorker
-from tests.learning import probes
+from tests.training import probes
 
 KINDS: dict[str, tuple[type[Evolving], dict[str, Any]]] = {
     "es": (ES, {"lr": 0.05, "sigma": 0.2, "weight_decay": 0.0}),

@@ -76,7 +76,7 @@ RENAMED = {
 }
 RENAMED |= {new: old for old, new in RENAMED.items()}
 DROPPED_CALLS = {"detach", "abs", "square", "sqrt", "exp", "log", "clamp", "clamp_", "float", "clone", "copy"}
-DROPPED_CONTEXTS = {"no_grad", "frozen", "in_eval_mode", "set_grad_enabled", "without_denormals"}
+DROPPED_CONTEXTS = {"no_grad", "frozen", "in_eval_mode", "set_grad_enabled", "flush_denormals"}
 KEPT_STATEMENTS = (ast.Import, ast.ImportFrom, ast.Assert, ast.Raise, ast.FunctionDef, ast.ClassDef)
 
 

@@ -181,7 +181,7 @@ class ApexDataModule(ReplayDataModule):
         policy = self._policy()
         self._staleness = max(self._staleness, policy.gradient_steps - fragment.gradient_steps)
         fragments = fragment.fragments
-        if policy.learner.watches_experience or self._has_postprocess_hooks():
+        if policy.learner.needs_every_fragment or self._has_postprocess_hooks():
             fragments = [policy.learner.take_experience(each) for each in self.workers.fetch(fragment)]
         else:
             policy.env_steps += fragment.env_steps

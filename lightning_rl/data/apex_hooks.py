@@ -20,7 +20,7 @@ class ClipRewards:
 
     def on_sample_end(self, *, worker: Any, samples: SampleBatch) -> None:
         """Change a fragment that the worker has collected."""
-        samples["rewards"] = worker.policy.learner.clipped_rewards(samples.rewards)
+        samples["rewards"] = worker.policy.learner.clip_rewards(samples.rewards)
 
 
 class InitialPriorities(ClipRewards):
@@ -56,7 +56,7 @@ def initial_priorities(policy: Any, fragment: SampleBatch, n_step: int) -> Tenso
     valid = fragment.valid
     fragment["row"] = torch.arange(valid.numel()).view_as(valid)
     room = 2 * valid.numel() + 2 * valid.shape[1]  # for an episode's end at each step
-    columns = (*REPLAY_COLUMNS, *policy.learner.replayed_columns(), "row")
+    columns = (*REPLAY_COLUMNS, *policy.learner.extra_replay_columns(), "row")
     buffer = ReplayBuffer(room, n_step=n_step, gamma=policy.gamma, columns=columns, obs_frames=0)
     buffer.add(fragment)
     if buffer.ring is None or len(buffer) == 0:

@@ -82,7 +82,7 @@ class GradientDataModule(RolloutDataModule):
                 f"{type(policy).__name__} learns from what it replays, and data=gradients replays nothing: use "
                 "data=replay"
             )
-        if getattr(policy, "penalised", False):
+        if getattr(policy, "has_kl_penalty", False):
             raise ConfigError(
                 f"policy.kl_coef penalises how far {type(policy).__name__} has moved, and data=gradients takes one "
                 "gradient where it has not moved yet: set policy.kl_coef=0, or data=on_policy"

@@ -76,7 +76,7 @@ class HindsightDataModule(ReplayDataModule):
         assert goals is not None
         return HindsightReplayBuffer(
             self.capacity // self.parts,
-            compute_reward=lambda *asked: policy.learner.clipped_rewards(
+            compute_reward=lambda *asked: policy.learner.clip_rewards(
                 torch.from_numpy(goals.compute_rewards(*asked[:2]))
             ).numpy(),
             compute_terminated=(lambda *asked: goals.compute_terminated(*asked[:2])) if goals.terminates else None,

@@ -44,7 +44,7 @@ class InflightRequests:
             policy: that learns.
             waiting_bytes: size of the samples that were received and not learned from yet.
         """
-        if self._synced != policy.gradient_steps or policy.learner.acts_by_experience:
+        if self._synced != policy.gradient_steps or policy.learner.experience_changes_acting:
             workers.sync_weights(policy)
             self._synced = policy.gradient_steps
         max_inflight = None

@@ -28,15 +28,15 @@ def evaluate_perturbations(worker: RolloutWorker, seeds: Sequence[int], own: Seq
         own: for each entry, episodes of the policy without a perturbation follow; the entries are their `seeds`.
 
     Returns:
-        Rows `[N, …]` of `policy.judged`, one for each seed, as arrays.
+        Rows `[N, …]` of `policy.population_row`, one for each seed, as arrays.
     """
     policy, rows = worker.policy, []
     for seed, size in [*((seed, 1.0) for seed in seeds), *((seed, 0.0) for seed in own)]:
         fragments = []
         for scale in (size, -size):
-            with policy.perturbed(seed, scale):
+            with policy.perturb(seed, scale):
                 fragments.append(worker.sample())
-        rows.append(policy.judged(seed, fragments, size > 0))
+        rows.append(policy.population_row(seed, fragments, size > 0))
     return concat_samples(rows).numpy()
 
 

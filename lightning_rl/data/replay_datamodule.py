@@ -211,9 +211,9 @@ class ReplayDataModule(RolloutDataModule):
         keywords: dict[str, Any] = {"n_step": self.n_step, "gamma": policy.gamma, "storage": self.storage}
         keywords["parts"] = self.parts
         keywords |= self.priorities if self.prioritized else {}
-        keywords["columns"] = (*REPLAY_COLUMNS, *policy.learner.replayed_columns())
+        keywords["columns"] = (*REPLAY_COLUMNS, *policy.learner.extra_replay_columns())
         if policy.is_recurrent:
-            keywords["columns"] = (*SEQUENCE_COLUMNS, *policy.learner.replayed_columns())
+            keywords["columns"] = (*SEQUENCE_COLUMNS, *policy.learner.extra_replay_columns())
             check_sequence_sizes(self.capacity // self.parts, self.batch_size // ranks, **self.sequences)
             sequences = PrioritizedSequenceReplayBuffer if self.prioritized else SequenceReplayBuffer
             return sequences(self.capacity // self.parts, **keywords, **self.sequences)

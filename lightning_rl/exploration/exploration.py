@@ -140,7 +140,7 @@ class Exploration(nn.Module):
     def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
         """Change a fragment `[T, B, …]` before learning, ahead of the policy's own `postprocess_trajectory`.
 
-        The learner adds a column "intrinsic_rewards" `[T, B]` to the (filtered) rewards (`Learner.with_rewards`).
+        The learner adds a column "intrinsic_rewards" `[T, B]` to the (filtered) rewards (`Learner.transform_rewards`).
         """
         return batch
 

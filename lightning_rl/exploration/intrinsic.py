@@ -24,8 +24,8 @@ class IntrinsicReward(ExplorationWrapper):
     """Rewards novelty; a subclass defines `novelty` and `own_loss`.
 
     The learner computes the intrinsic rewards of a whole rollout with the current networks, and
-    adds them to the (filtered) rewards (`Learner.with_rewards`), for every algorithm and wherever its workers run. The
-    networks are parameters of the policy; its optimizer trains them on every minibatch.
+    adds them to the (filtered) rewards (`Learner.transform_rewards`), for every algorithm and wherever its workers run.
+    The networks are parameters of the policy; its optimizer trains them on every minibatch.
 
     Args:
         action_space, observation_space: as `Exploration`.

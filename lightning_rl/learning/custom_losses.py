@@ -30,7 +30,7 @@ class CustomLosses:
     """
 
     def __init__(self, losses: Sequence[Any]) -> None:
-        self.losses = [parsed_loss(f"policy.custom_losses[{index}]", entry) for index, entry in enumerate(losses)]
+        self.losses = [parse_loss(f"policy.custom_losses[{index}]", entry) for index, entry in enumerate(losses)]
 
     def __call__(self, policy: Any, batch: SampleBatch) -> tuple[Tensor | None, dict[str, Tensor]]:
         """Weighted sum of the extra losses (`None` if there are none), and their values by name."""
@@ -57,14 +57,14 @@ class LossEntry:
         Raises:
             ConfigError: it names no loss, or the loss does not take the keywords.
         """
-        parsed_loss(key, value)
+        parse_loss(key, value)
         return value
 
 
 LossEntries = Sequence[Annotated[Any, LossEntry()]]
 
 
-def parsed_loss(key: str, entry: Any) -> tuple[str, Any, float, dict[str, Any]]:
+def parse_loss(key: str, entry: Any) -> tuple[str, Any, float, dict[str, Any]]:
     """Name, function, weight and keywords of an entry of `custom_losses`.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["FlatParameters", "is_small", "with_gaps", "without_gaps"]
+__all__ = ["FlatParameters", "is_small", "pad_parts", "unpad_parts"]
 
 SMALL = 2_000_000  # parameters of a policy that is stepped as one tensor
 
@@ -28,36 +28,40 @@ class FlatParameters:
 
     def __init__(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         self.parameters = list(parameters)
-        self.parameter = torch.nn.Parameter(self._joined())
+        self.parameter = torch.nn.Parameter(self._concatenate())
         self.gradient = torch.zeros_like(self.parameter)
-        self._point()
+        self._set_views()
 
     def attach(self) -> None:
         """Point the parameters here again if one was moved (to another device and back, by `weight.data = …`)."""
-        if self._where() == self._places and self.parameters[0].grad is not None and self.parameter.grad is not None:
+        if (
+            self._addresses() == self._last_addresses
+            and self.parameters[0].grad is not None
+            and self.parameter.grad is not None
+        ):
             return
         with torch.no_grad():
-            self.parameter.data = self._joined()
+            self.parameter.data = self._concatenate()
         self.gradient = torch.zeros_like(self.parameter)
-        self._point()
+        self._set_views()
 
-    def _joined(self) -> torch.Tensor:
+    def _concatenate(self) -> torch.Tensor:
         values = torch.cat([p.detach().flatten() for p in self.parameters])
-        return with_gaps(values, [p.numel() for p in self.parameters])
+        return pad_parts(values, [p.numel() for p in self.parameters])
 
-    def _point(self) -> None:
+    def _set_views(self) -> None:
         self.parameter.grad = self.gradient
         sizes = [p.numel() for p in self.parameters]
         parts = zip(self.parameters, _parts(self.parameter.detach(), sizes), _parts(self.gradient, sizes), strict=True)
         for parameter, values, gradient in parts:
             parameter.data, parameter.grad = values.view_as(parameter), gradient.view_as(parameter)
-        self._places = self._where()
+        self._last_addresses = self._addresses()
 
-    def _where(self) -> list[int]:
+    def _addresses(self) -> list[int]:
         return [parameter.data_ptr() for parameter in (self.parameter, *self.parameters)]
 
 
-def with_gaps(values: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+def pad_parts(values: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
     """Parts of `sizes` that follow one another, each at a multiple of `ALIGNED`; zeros between them."""
     spread = values.new_zeros(sum(map(_slot, sizes)))
     for place, part in zip(_parts(spread, sizes), values.split(list(sizes)), strict=True):
@@ -65,8 +69,8 @@ def with_gaps(values: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
     return spread
 
 
-def without_gaps(values: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """What `with_gaps` was given."""
+def unpad_parts(values: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """What `pad_parts` was given."""
     return torch.cat(_parts(values, sizes))
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lightning_rl.models.filters import MeanStdFilter, RunningMoments
 
-__all__ = ["GradientUpdate", "RecordedStatistics", "as_tensor", "non_finite_parameters"]
+__all__ = ["GradientUpdate", "StatisticsRecorder", "as_tensor", "non_finite_parameters"]
 
 Moments = tuple[float, np.ndarray, np.ndarray]
 
@@ -49,7 +49,7 @@ class GradientUpdate:
             buffer += torch.tensor(change).to(buffer)
 
 
-class RecordedStatistics:
+class StatisticsRecorder:
     """Records, while it is entered, what a policy's buffers take in; afterwards they are as they were before.
 
     Args:

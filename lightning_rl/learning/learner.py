@@ -15,9 +15,9 @@ from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.exploration import Exploration
 from lightning_rl.learning.custom_losses import CustomLosses
-from lightning_rl.learning.gradients import GradientUpdate, RecordedStatistics, as_tensor, non_finite_parameters
+from lightning_rl.learning.gradients import GradientUpdate, StatisticsRecorder, as_tensor, non_finite_parameters
 from lightning_rl.learning.metrics import Metrics, as_tensors, means
-from lightning_rl.learning.optimiser import Optimiser, without_denormals
+from lightning_rl.learning.optimiser import Optimiser, flush_denormals
 from lightning_rl.models.filters import MeanStdFilter, ReturnNormaliser
 from lightning_rl.sample_batch import (
     SampleBatch,
@@ -45,7 +45,7 @@ class Iteration:
         rare: of a metric that not every step reports, how many of the last reports are averaged; `None`: all.
         batch: the rows that `on_learn_on_batch` gets; `None`: the hook is not called.
         numbers: metrics of the whole batch.
-        waited: seconds that the steps waited for experience.
+        wait_seconds: seconds that the steps waited for experience.
     """
 
     shuffle: torch.Generator
@@ -53,7 +53,7 @@ class Iteration:
     rare: int | None = None
     batch: SampleBatch | None = None
     numbers: dict[str, float] = field(default_factory=dict)
-    waited: float = 0.0
+    wait_seconds: float = 0.0
 
 
 class Learner:
@@ -160,12 +160,12 @@ class Learner:
 
     def _iterate(self, steps: Callable[[Iteration], Iterator[Metrics]]) -> dict[str, float]:
         policy, started = self.policy, time.perf_counter()
-        iteration = self._iteration = Iteration(self._begin())
+        iteration = self._iteration = Iteration(self._enter_training())
         self._hooks.clear()  # kept for this iteration only: callbacks change, and are no part of a copy of the policy
         if self._optimiser is not None:
             self._optimiser.set_lr(policy.env_steps)
         try:
-            with without_denormals():
+            with flush_denormals():
                 for metrics in steps(iteration):
                     iteration.steps.append(metrics)
         finally:
@@ -179,10 +179,10 @@ class Learner:
         if iteration.batch is not None:
             self.call_hooks("on_learn_on_batch", train_batch=iteration.batch, result=policy.iteration_metrics)
         self._hooks.clear()
-        policy.learn_seconds = time.perf_counter() - started - iteration.waited
+        policy.learn_seconds = time.perf_counter() - started - iteration.wait_seconds
         return policy.iteration_metrics
 
-    def _begin(self) -> torch.Generator:
+    def _enter_training(self) -> torch.Generator:
         """Train mode; all randomness of learning comes from (seed, iteration, rank), so no generator is saved."""
         policy = self.policy
         policy.train()
@@ -205,7 +205,7 @@ class Learner:
     # -- the steps of an iteration ------------------------------------------------------------------------------------
     def _steps_on_batch(self, batch: SampleBatch, iteration: Iteration, by_class: bool) -> Iterator[Metrics]:
         policy = self.policy
-        fragment = self.with_rewards(batch)
+        fragment = self.transform_rewards(batch)
         rows = self._rows_of(fragment)
         self.call_hooks("on_postprocess_trajectory", postprocessed_batch=rows, original_batch=batch)
         iteration.batch = rows
@@ -241,10 +241,10 @@ class Learner:
     def _steps_on_draws(self, draws: Any, iteration: Iteration) -> Iterator[Metrics]:
         policy, by_class = self.policy, "learn_on_batch" in self.policy.overridden
         with policy.switching_modes():
-            for rows, steps in _timed(iter(draws), iteration):
+            for rows, steps in _count_wait(iter(draws), iteration):
                 if not policy.training:  # acting turned evaluation on
                     policy.train()
-                for batch in policy.batches_of(self.scaled(rows), steps):
+                for batch in policy.batches_of(self.scale_rewards(rows), steps):
                     policy.log_extra = len(iteration.steps) % LOG_EVERY == 0
                     yield self._learn_by_class(batch) if by_class else self.step(batch)[0]
                     iteration.batch = batch
@@ -255,7 +255,7 @@ class Learner:
         self, updates: Iterable[tuple[int, GradientUpdate, bool]], iteration: Iteration
     ) -> Iterator[Metrics]:
         iteration.batch = SampleBatch()  # the rows stayed where they were made
-        for worker, update, fresh in _timed(iter(updates), iteration):
+        for worker, update, fresh in _count_wait(iter(updates), iteration):
             try:
                 metrics = self.apply_update(update, step=fresh)
             except NonFiniteError as error:
@@ -350,10 +350,10 @@ class Learner:
     def rows_of(self, batch: SampleBatch) -> SampleBatch:
         """The rows to learn from: a fragment is postprocessed, rows of a replay buffer are scaled, others are ready."""
         # Within an iteration the rows of a draw are scaled already.
-        return self._rows_of(self.with_rewards(batch), scale=self._iteration is None)
+        return self._rows_of(self.transform_rewards(batch), scale=self._iteration is None)
 
     @torch.no_grad()
-    def with_rewards(self, batch: SampleBatch) -> SampleBatch:
+    def transform_rewards(self, batch: SampleBatch) -> SampleBatch:
         """A fragment `[T, B, …]` with the rewards that the algorithm shall see; rows as they are.
 
         Rewards are filtered, by statistics that take them in first; intrinsic ones of the exploration are added.
@@ -374,43 +374,43 @@ class Learner:
     def _rows_of(self, batch: SampleBatch, scale: bool = True) -> SampleBatch:
         if is_fragment(batch):
             return self.policy.postprocess_trajectory(batch)
-        return self.scaled(batch) if scale and self.policy.off_policy and "batch_indexes" in batch else batch
+        return self.scale_rewards(batch) if scale and self.policy.off_policy and "batch_indexes" in batch else batch
 
     def take_experience(self, fragment: SampleBatch) -> SampleBatch:
         """A fragment `[T, B, …]` as it goes into a replay buffer: its steps are counted, statistics take it in.
 
         Rewards are clipped here, before n of them are summed. The gradient step scales them, by its statistics, and
-        adds the intrinsic ones, the column "intrinsic_rewards" (`scaled`).
+        adds the intrinsic ones, the column "intrinsic_rewards" (`scale_rewards`).
         """
         policy = self.policy
         policy.env_steps += sum_over_ranks(env_steps(fragment))
         stored = policy.exploration.postprocess_trajectory(policy, fragment)
         policy.reward_filter.update(stored)
         stored = stored.copy()
-        stored["rewards"] = self.clipped_rewards(stored.rewards)
+        stored["rewards"] = self.clip_rewards(stored.rewards)
         self.call_hooks("on_postprocess_trajectory", postprocessed_batch=stored, original_batch=fragment)
         if isinstance(policy.observation_filter, MeanStdFilter):
             policy.update_filters(flatten_fragment(stored))
         return stored
 
     @property
-    def watches_experience(self) -> bool:
+    def needs_every_fragment(self) -> bool:
         """Whether `take_experience` does more than count and clip: then the learner has to get every fragment."""
-        return self.acts_by_experience or self.policy.reward_filter.normaliser is not None
+        return self.experience_changes_acting or self.policy.reward_filter.normaliser is not None
 
     @property
-    def acts_by_experience(self) -> bool:
+    def experience_changes_acting(self) -> bool:
         """Whether `take_experience` changes how the policy acts, without any gradient step."""
         policy = self.policy
         explores = type(policy.exploration).postprocess_trajectory is not Exploration.postprocess_trajectory
         return explores or isinstance(policy.observation_filter, MeanStdFilter)
 
-    def clipped_rewards(self, rewards: Tensor) -> Tensor:
+    def clip_rewards(self, rewards: Tensor) -> Tensor:
         """Rewards of any shape as a replay buffer keeps them."""
         reward_filter = self.policy.reward_filter
         return reward_filter.filter_rewards(rewards) if reward_filter.name in ("sign", "clip") else rewards
 
-    def scaled(self, rows: SampleBatch) -> SampleBatch:
+    def scale_rewards(self, rows: SampleBatch) -> SampleBatch:
         """Replayed rows as `loss` reads them: rewards by the newest statistics, and intrinsic rewards added.
 
         `rows` stay as they are.
@@ -420,19 +420,19 @@ class Learner:
             return rows
         scaled = rows.without("intrinsic_rewards", "step_rewards")
         if normaliser is not None:
-            scaled["rewards"] = self._scaled_sums(normaliser, rows)
+            scaled["rewards"] = self._sum_scaled_rewards(normaliser, rows)
         if intrinsic is not None:
             scaled["rewards"] = scaled.rewards + intrinsic
         return scaled
 
-    def _scaled_sums(self, normaliser: ReturnNormaliser, rows: SampleBatch) -> Tensor:
+    def _sum_scaled_rewards(self, normaliser: ReturnNormaliser, rows: SampleBatch) -> Tensor:
         """The rewards of rows, scaled and clipped each before they are summed."""
         if "step_rewards" not in rows:
             return normaliser(rows.rewards)
         steps = normaliser(rows["step_rewards"])
         return steps @ self.policy.gamma ** torch.arange(steps.shape[1], device=steps.device, dtype=steps.dtype)
 
-    def replayed_columns(self) -> list[str]:
+    def extra_replay_columns(self) -> list[str]:
         """Columns that the model, the filters and the exploration need from a replay buffer beside the usual ones."""
         policy = self.policy
         scales, looks = policy.reward_filter.normaliser is not None, policy.exploration.reads_next_obs
@@ -448,7 +448,7 @@ class Learner:
         Raises:
             ConfigError: `loss` sets no "td_errors".
         """
-        policy, rows = self.policy, self.scaled(rows)
+        policy, rows = self.policy, self.scale_rewards(rows)
         with policy.in_eval_mode(), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(policy.action_seed)
             policy.loss(rows)
@@ -483,7 +483,7 @@ class Learner:
         policy, optimiser = self.policy, self.optimiser
         optimiser.set_lr(policy.env_steps)
         optimiser.set_gradients([as_tensor(gradient) for gradient in gradients])
-        optimiser.rest()
+        optimiser.drop_delayed_gradients()
         norm = optimiser.clip()
         if not bool(torch.isfinite(norm)):
             bad = non_finite_parameters(policy, gradients)
@@ -515,7 +515,7 @@ class Learner:
             hooks: called as a callback's `on_postprocess_trajectory`.
         """
         policy = self.policy
-        with RecordedStatistics(policy) as statistics:
+        with StatisticsRecorder(policy) as statistics:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(policy.action_seed)
                 rows = self.rows_of(samples) if is_fragment(samples) else samples  # else scaled twice
@@ -558,7 +558,7 @@ class Learner:
         policy, fragment = self.policy, is_fragment(batch)
         if fragment or not policy.off_policy:  # rows that were replayed have been counted when they came
             policy.env_steps += sum_over_ranks(env_steps(batch))
-        self._begin()
+        self._enter_training()
         rows = self.rows_of(batch).to(policy.device)
         if fragment:
             policy.update_filters(rows)
@@ -566,7 +566,7 @@ class Learner:
         self._loaded[buffer_index] = rows
         return rows.count
 
-    def loaded_rows(self, buffer_index: int = 0) -> int:
+    def num_loaded_rows(self, buffer_index: int = 0) -> int:
         """How many rows `load_batch` keeps under this number."""
         rows = self._loaded.get(buffer_index)
         return 0 if rows is None else rows.count
@@ -583,7 +583,7 @@ class Learner:
             ConfigError: nothing is loaded there, or there is no such row.
             NonFiniteError: as `step`.
         """
-        count = self.loaded_rows(buffer_index)
+        count = self.num_loaded_rows(buffer_index)
         if not count:
             raise ConfigError(f"buffer_index={buffer_index} holds no rows: call load_batch_into_buffer first")
         rows = self._loaded[buffer_index]
@@ -602,8 +602,8 @@ class Learner:
         return means([self.step(part)[0]])
 
 
-def _timed(items: Iterator[Any], iteration: Iteration) -> Iterator[Any]:
-    """The items; adds the seconds in which each was awaited to `iteration.waited`."""
+def _count_wait(items: Iterator[Any], iteration: Iteration) -> Iterator[Any]:
+    """The items; adds the seconds in which each was awaited to `iteration.wait_seconds`."""
     while True:
         started = time.perf_counter()
         try:
@@ -611,7 +611,7 @@ def _timed(items: Iterator[Any], iteration: Iteration) -> Iterator[Any]:
         except StopIteration:
             return
         finally:
-            iteration.waited += time.perf_counter() - started
+            iteration.wait_seconds += time.perf_counter() - started
         yield item
 
 

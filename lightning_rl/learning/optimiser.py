@@ -22,14 +22,14 @@ from lightning_rl.learning.fast_steps import ENABLED, is_plain_adam, step_optimi
 from lightning_rl.learning.flat_parameters import (
     FlatParameters,
     is_small,
-    with_gaps,
-    without_gaps,
+    pad_parts,
+    unpad_parts,
 )
-from lightning_rl.learning.optimizer_states import check_shape, checked_state
+from lightning_rl.learning.optimizer_states import check_shape, compatible_state
 from lightning_rl.schedules import Schedule, schedule_value
 from lightning_rl.signatures import ImportPath, coerce, coerce_keywords, hints_of
 
-__all__ = ["OPTIMIZERS", "Optimiser", "check_optimizer", "without_denormals"]
+__all__ = ["OPTIMIZERS", "Optimiser", "check_optimizer", "flush_denormals"]
 
 OPTIMIZERS = {
     "adam": torch.optim.Adam,
@@ -68,8 +68,9 @@ class Optimiser:
         self.is_known = name in OPTIMIZERS  # how it steps, and what it keeps of each parameter
         self.flat: list[FlatParameters] = []
         self._optimizer: torch.optim.Optimizer | None = None
-        self._bare = self._plain_adam = False  # whether the optimizer's steps have no hooks; and it is such a one
-        self._takes_turns = False  # whether some group rests in some gradient steps
+        self._has_no_hooks = False  # whether the parameters are flat and no hook is registered on the optimizer
+        self._plain_adam = False  # whether `_has_no_hooks`, and `is_plain_adam` is true of the optimizer
+        self._has_delayed_groups = False  # whether some group steps only at every n-th gradient step
         self._direct = True  # plain torch calls are all that a step needs
         self._lightning_optimizer: Any = None
         self._scaler: Any = None
@@ -80,12 +81,12 @@ class Optimiser:
         """The torch optimizer, made on first use (when the parameters are on their device) and then kept."""
         if self._optimizer is None:
             self._optimizer = self._make()
-            self._optimizer.register_load_state_dict_pre_hook(checked_state)
+            self._optimizer.register_load_state_dict_pre_hook(compatible_state)
         return self._optimizer
 
     def _make(self) -> torch.optim.Optimizer:
         cls: Any = OPTIMIZERS.get(self.name) or import_object(self.name)
-        keywords = _with_defaults(cls, self.keywords)
+        keywords = _fused_keywords(cls, self.keywords)
         groups = self.policy.parameter_groups()
         self.flat = [FlatParameters(group["params"]) for group in groups] if self._is_flat(groups) else []
         stepped = (
@@ -102,30 +103,35 @@ class Optimiser:
         return self.is_known and is_small(groups)
 
     def to_file(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """An optimizer's `state_dict` as checkpoints keep it: moments of flat parameters have no gaps there."""
-        return self._reformed(state, without_gaps)
+        """An optimizer's `state_dict` as checkpoints keep it: moments of flat parameters without padding."""
+        return self._map_moments(state, lambda name, values, sizes: unpad_parts(values, sizes))
 
     def from_file(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """The inverse of `to_file`; what else the file says is looked at when the optimizer loads it.
+        """The inverse of `to_file`; `compatible_state` checks the rest when the optimizer loads the state.
 
         Raises:
             CheckpointError: moments are of other sizes than the parameters.
         """
-        return self._reformed(state, with_gaps)
 
-    def _reformed(self, state: Mapping[str, Any], form: Callable[[Tensor, Sequence[int]], Tensor]) -> dict[str, Any]:
+        def pad_moment(name: str, values: Tensor, sizes: Sequence[int]) -> Tensor:
+            check_shape(name, values, (sum(sizes),))
+            return pad_parts(values, sizes)
+
+        return self._map_moments(state, pad_moment)
+
+    def _map_moments(
+        self, state: Mapping[str, Any], convert: Callable[[str, Tensor, Sequence[int]], Tensor]
+    ) -> dict[str, Any]:
+        """The state with `convert(name, moment, sizes of the parameters)` in place of each flat group's moments."""
         groups = self.policy.parameter_groups()
         if not self._is_flat(groups):
             return dict(state)
-        reformed = {}
+        converted = {}
         for index, kept in state["state"].items():
             sizes = [parameter.numel() for parameter in groups[index]["params"]]
             moments = {name: value for name, value in kept.items() if isinstance(value, Tensor) and name != "step"}
-            if form is with_gaps:
-                for name, values in moments.items():
-                    check_shape(name, values, (sum(sizes),))
-            reformed[index] = {**kept, **{name: form(values, sizes) for name, values in moments.items()}}
-        return {**state, "state": reformed}
+            converted[index] = {**kept, **{name: convert(name, values, sizes) for name, values in moments.items()}}
+        return {**state, "state": converted}
 
     def set_lr(self, env_steps: int) -> float:
         """Put the schedule's rate into every parameter group (times the group's own `lr_scale`)."""
@@ -134,21 +140,21 @@ class Optimiser:
             group["lr"] = rate * group.get("lr_scale", 1.0)
         for flat in self.flat:
             flat.attach()
-        self._look_up_trainer()
+        self._read_trainer()
         return rate
 
-    def _look_up_trainer(self) -> None:
+    def _read_trainer(self) -> None:
         """Look up once an iteration whether a Trainer runs the steps, and which hooks there are: both cost much."""
         trainer: Any = self.policy.trainer if self.policy.in_trainer else None
         self._lightning_optimizer = None if trainer is None else self.policy.optimizers()
         self._scaler = None if trainer is None else getattr(trainer.precision_plugin, "scaler", None)
         self.loss_context = getattr(getattr(trainer, "precision_plugin", None), "loss_context", nullcontext)
-        self._direct = trainer is None or (ENABLED and _has_no_step_hooks(self.policy))
+        self._direct = trainer is None or (ENABLED and _can_call_torch_directly(self.policy))
         optimizer = self.torch_optimizer
-        self._takes_turns = any("every" in group for group in optimizer.param_groups)
+        self._has_delayed_groups = any("every" in group for group in optimizer.param_groups)
         hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-        self._bare = bool(self.flat) and not hooked
-        self._plain_adam = self._bare and is_plain_adam(optimizer)
+        self._has_no_hooks = bool(self.flat) and not hooked
+        self._plain_adam = self._has_no_hooks and is_plain_adam(optimizer)
 
     def step(self, loss: Tensor, parts: Mapping[str, Tensor] | None = None) -> Tensor:
         """Step once with the gradients that `backward` left.
@@ -163,8 +169,8 @@ class Optimiser:
         Raises:
             NonFiniteError: the loss or a gradient is NaN or infinite; no parameter was changed.
         """
-        if self._takes_turns:
-            self.rest()
+        if self._has_delayed_groups:
+            self.drop_delayed_gradients()
         norm = self.clip()
         # A scaler leaves a step out where float16 gradients were too large, and scales the next ones less.
         if norm.is_cpu and self._scaler is None:  # on a CPU asking twice is cheaper than adding first
@@ -172,7 +178,7 @@ class Optimiser:
         else:
             finite = math.isfinite((loss.detach() + norm if self._scaler is None else loss.detach()).item())
         if not finite:
-            raise NonFiniteError(self._culprit(loss, parts or {}))
+            raise NonFiniteError(self._non_finite_message(loss, parts or {}))
         self.apply()
         return norm
 
@@ -194,7 +200,7 @@ class Optimiser:
         if not self.flat:
             optimizer.zero_grad(set_to_none=True)
 
-    def rest(self) -> None:
+    def drop_delayed_gradients(self) -> None:
         """Leave out groups that step only at every so manieth gradient step: their moments stay as they are, too."""
         for group in self.torch_optimizer.param_groups:
             if (self.policy.gradient_steps + 1) % group.get("every", 1):
@@ -229,7 +235,7 @@ class Optimiser:
             self._lightning_optimizer.step()
 
     def _step(self) -> None:
-        if self._bare:
+        if self._has_no_hooks:
             step_optimizer(self.torch_optimizer, self._plain_adam)
         else:
             self.torch_optimizer.step()
@@ -243,7 +249,7 @@ class Optimiser:
             elif gradient is not None:
                 parameter.grad = gradient.to(parameter.device, parameter.dtype, copy=True)
 
-    def _culprit(self, loss: Tensor, parts: Mapping[str, Tensor]) -> str:
+    def _non_finite_message(self, loss: Tensor, parts: Mapping[str, Tensor]) -> str:
         bad = [
             name
             for name, p in self.policy.named_parameters()
@@ -288,7 +294,7 @@ def check_optimizer(name: str, keywords: Mapping[str, Any] | None) -> None:
         raise
 
 
-def _with_defaults(cls: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
+def _fused_keywords(cls: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords of an optimizer, in its fused form: 1.3 × the gradient rows/s of the loop form at batch 256 on a CPU."""
     is_fused = cls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD) and not keywords.get("foreach")
     return {"fused": True, **keywords} if is_fused else dict(keywords)
@@ -297,14 +303,14 @@ def _with_defaults(cls: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
 def _try_optimizer(cls: Any, keywords: Mapping[str, Any]) -> None:
     """Let torch refuse keywords of an optimizer now, and not when training has begun."""
     try:
-        cls([torch.zeros(1, requires_grad=True)], lr=1e-3, **_with_defaults(cls, keywords))
+        cls([torch.zeros(1, requires_grad=True)], lr=1e-3, **_fused_keywords(cls, keywords))
     except (ValueError, TypeError, RuntimeError, IndexError) as error:
         named = ", ".join(f"policy.optimizer_kwargs.{key}={short_repr(value)}" for key, value in keywords.items())
         raise ConfigError(f"{named}: {first_line(error)}") from error
 
 
 @contextmanager
-def without_denormals() -> Iterator[None]:
+def flush_denormals() -> Iterator[None]:
     """Inside, numbers below 1e-38 are 0 (on this thread of a CPU, and those that it starts).
 
     Adam's moments of units that died shrink until they are denormal, on which a CPU computes ten times as long: a
@@ -322,7 +328,7 @@ STEP_HOOKS = ("on_before_backward", "on_after_backward", "on_before_optimizer_st
 MODULE_HOOKS = (*STEP_HOOKS, "backward", "optimizer_step")
 
 
-def _has_no_step_hooks(policy: Any) -> bool:
+def _can_call_torch_directly(policy: Any) -> bool:
     """Whether one device learns in plain precision and nothing overrides a hook around a gradient step.
 
     Lightning calls each hook of every callback, which costs a small network's step a tenth of its time; where all of

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lightning_rl.errors import CheckpointError, short_repr
 
-__all__ = ["check_shape", "checked_state"]
+__all__ = ["check_shape", "compatible_state"]
 
 SCALARS = ("step", "eta", "mu", "mu_product")  # one number for each parameter; all else has the parameter's shape
 OTHER_SHAPES = tuple(getattr(torch.optim, name) for name in ("Adafactor", "LBFGS") if hasattr(torch.optim, name))
@@ -30,7 +30,7 @@ NAMES = ("params", "param_names")  # of a parameter group: which parameters it h
 OURS = ("fused", "foreach", "capturable", "amsgrad", "differentiable", "maximize", "every", "lr_scale")
 
 
-def checked_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> dict[str, Any]:
+def compatible_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> dict[str, Any]:
     """The state that `optimizer.load_state_dict` loads in place of the one that it was given.
 
     Numbers of every parameter, and options that are numbers, come from the given state. How the optimizer computes, and

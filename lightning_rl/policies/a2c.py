@@ -12,7 +12,7 @@ from lightning_rl.learning.metrics import Metrics, mean_entropy
 from lightning_rl.losses.policy_gradient import policy_gradient
 from lightning_rl.losses.value import explained_variance
 from lightning_rl.models.distributions import ActionDistribution
-from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardised_over_ranks
+from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardise_over_ranks
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
@@ -71,7 +71,7 @@ class A2C(Policy):
         """Add advantages by GAE, standardised over the whole rollout if at all, and value targets."""
         rows = advantage_rows(self, batch, self.gae_lambda)
         if self.standardise_advantages:
-            rows["advantages"] = standardised_over_ranks(self, rows.advantages)
+            rows["advantages"] = standardise_over_ranks(self, rows.advantages)
         return rows
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:

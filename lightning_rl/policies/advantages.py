@@ -18,7 +18,7 @@ __all__ = [
     "all_values",
     "cheap_values",
     "correct_by_vtrace",
-    "standardised_over_ranks",
+    "standardise_over_ranks",
     "vtrace_rows",
 ]
 
@@ -59,10 +59,10 @@ def advantage_rows(policy: Policy, fragment: SampleBatch, lam: float) -> SampleB
     return policy.flatten_fragment(fragment)
 
 
-Judge = Callable[[SampleBatch], tuple[Tensor, Tensor]]  # rows → log π(a|s) and V(s), `[N]` each
+LogpAndValues = Callable[[SampleBatch], tuple[Tensor, Tensor]]  # rows → log π(a|s) and V(s), `[N]` each
 
 
-def vtrace_rows(policy: Policy, fragment: SampleBatch, judged: Judge, **clips: float) -> SampleBatch:
+def vtrace_rows(policy: Policy, fragment: SampleBatch, logp_and_values: LogpAndValues, **clips: float) -> SampleBatch:
     """The rows `[N, …]` of another policy's fragment as `correct_by_vtrace` makes them, with scaled `rewards`.
 
     Their `place [N]` is where each row is in the fragment, flattened.
@@ -70,26 +70,28 @@ def vtrace_rows(policy: Policy, fragment: SampleBatch, judged: Judge, **clips: f
     Args:
         policy: whose discount, reward filter and, of what follows the rows, values count.
         fragment: `obs [T+1, B, *]`, everything else `[T, B, …]`, with `action_logp` of the policy μ that acted.
-        judged: what the policy π that V-trace is for says of rows.
+        logp_and_values: what the policy π that V-trace is for says of rows.
         clips: `clip_rho`, `clip_c` and `lam` of `vtrace`.
     """
     placed = fragment.copy()
     placed["place"] = torch.arange(fragment.valid.numel(), device=fragment.valid.device).view(fragment.valid.shape)
     rows = policy.flatten_fragment(placed)
-    correct_by_vtrace(policy, rows, fragment, judged, **clips)
+    correct_by_vtrace(policy, rows, fragment, logp_and_values, **clips)
     return rows
 
 
-def correct_by_vtrace(policy: Policy, rows: SampleBatch, fragment: SampleBatch, judged: Judge, **clips: float) -> None:
+def correct_by_vtrace(
+    policy: Policy, rows: SampleBatch, fragment: SampleBatch, logp_and_values: LogpAndValues, **clips: float
+) -> None:
     """Set the rows' `value_targets` by V-trace, and their `advantages` r + γ v' − V.
 
     The advantages are not yet weighted with min(ρ̄, π/μ), which changes with each gradient step.
 
     Args:
-        policy, fragment, judged, clips: as `vtrace_rows`.
+        policy, fragment, logp_and_values, clips: as `vtrace_rows`.
         rows: of `vtrace_rows`.
     """
-    logp, values = judged(rows)
+    logp, values = logp_and_values(rows)
 
     def spread(column: Tensor) -> Tensor:
         """Back to `[T, B]`; 0 on what is not experience."""
@@ -111,7 +113,7 @@ def correct_by_vtrace(policy: Policy, rows: SampleBatch, fragment: SampleBatch, 
     rows["value_targets"], rows["advantages"] = targets.flatten()[rows["place"]], advantages.flatten()[rows["place"]]
 
 
-def standardised_over_ranks(policy: Policy, advantages: Tensor) -> Tensor:
+def standardise_over_ranks(policy: Policy, advantages: Tensor) -> Tensor:
     """`standardise` over the rows `[N]` of all ranks: two with half a batch each do what one does with the whole.
 
     Outside a Trainer, where nobody says that the others ask as well, over these rows alone.

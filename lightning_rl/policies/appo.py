@@ -16,14 +16,16 @@ from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clippe
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.impala import IMPALA
 from lightning_rl.policies.kl import mean_kl
-from lightning_rl.policies.targets import Follower, target_of
+from lightning_rl.policies.targets import PolyakUpdate, target_copy
 from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Portion, Positive
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
 
 __all__ = ["APPO"]
 
-MOST_RATIO = 2.0  # ρ of IMPACT: how much more probable an action was when it was taken than the target policy has it
+MAX_TARGET_RATIO = (
+    2.0  # ρ of IMPACT: how much more probable an action was when it was taken than the target policy has it
+)
 
 
 class APPO(IMPALA):
@@ -80,19 +82,19 @@ class APPO(IMPALA):
                 "KL(π_target‖π) and its gradient are always 0: raise passes, minibatches or target_update_interval, "
                 "lower tau, or set kl_coef=0"
             )
-        self.clip, self.kl_target, self.penalised = clip, kl_target, kl_coef > 0
+        self.clip, self.kl_target, self.has_kl_penalty = clip, kl_target, kl_coef > 0
         self.target_update_interval, self.tau = target_update_interval, tau
         self.register_buffer("kl_coef", torch.tensor(float(kl_coef)))
-        self.target_model = target_of(self.model)
-        self._follow = Follower(self.target_model, self.model)
+        self.target_model = target_copy(self.model)
+        self._polyak_update = PolyakUpdate(self.target_model, self.model)
 
     @torch.no_grad()
-    def judged(self, rows: SampleBatch) -> tuple[Tensor, Tensor]:
+    def logp_and_values(self, rows: SampleBatch) -> tuple[Tensor, Tensor]:
         """For each row log π(a|s) of the target network, and V(s): `[N]` each; the rows keep what is the target's."""
         with self.in_eval_mode():
             outputs, mask, _ = self.outputs_of(rows, self.target_model)
             rows["target_logp"] = self.dist_class(outputs, self.target_model, mask).logp(rows.actions)
-            if self.penalised:
+            if self.has_kl_penalty:
                 rows["target_dist_inputs"] = outputs
             return rows.target_logp, self.evaluate(rows)[1]
 
@@ -103,17 +105,17 @@ class APPO(IMPALA):
         """Clipped surrogate of π/π_target, value error, entropy bonus, and the KL penalty if there is one."""
         dist, values = self.evaluate(batch)
         logp = dist.logp(batch.actions)
-        advantages = self.weighted(batch, batch.target_logp)
+        advantages = self.weight_advantages(batch, batch.target_logp)
 
         # IMPACT's ratio min(μ/π_target, ρ) · π/μ is π/max(π_target, μ/ρ).
-        anchor = torch.maximum(batch.target_logp, batch.action_logp - math.log(MOST_RATIO))
+        anchor = torch.maximum(batch.target_logp, batch.action_logp - math.log(MAX_TARGET_RATIO))
         clip = schedule_value(self.clip, self.env_steps)
         policy_loss = clipped_surrogate(logp, anchor, advantages, clip)
-        loss, metrics = self.with_critic(policy_loss, dist, values, batch.value_targets)
+        loss, metrics = self.actor_critic_loss(policy_loss, dist, values, batch.value_targets)
         if self.log_extra:
             metrics["approx_kl"] = approx_kl(logp, batch.action_logp)
             metrics["clip_fraction"] = clip_fraction(logp, anchor, clip)
-        if self.penalised:
+        if self.has_kl_penalty:
             kl = self.target_distribution(batch).kl(dist).mean()
             loss = loss + self.kl_coef * kl
             metrics |= {"kl": kl, "kl_coef": self.kl_coef}
@@ -125,17 +127,17 @@ class APPO(IMPALA):
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
         """What steers a penalty: "kl" of the policy after the batch's last step, not the mean on the way to it."""
-        return {"kl": mean_kl(self, rows, self.target_distribution)} if self.penalised else {}
+        return {"kl": mean_kl(self, rows, self.target_distribution)} if self.has_kl_penalty else {}
 
     def after_step(self) -> None:
         """Move the target network when it is time."""
         if self.target_update_interval is not None and self.gradient_steps % self.target_update_interval == 0:
-            self._follow(self.tau)
+            self._polyak_update(self.tau)
 
     def after_iteration(self, metrics: dict[str, float]) -> None:
         """Move the target network if it moves once a batch; steer the KL penalty."""
         if self.target_update_interval is None:
-            self._follow(self.tau)
-        if self.penalised:
+            self._polyak_update(self.tau)
+        if self.has_kl_penalty:
             kl = mean_over_ranks(torch.tensor(metrics["kl"], device=self.device))
             self.kl_coef *= penalty_factor(kl, self.kl_target)

@@ -8,13 +8,13 @@ import gymnasium as gym
 from torch import Tensor
 
 from lightning_rl.losses.evolution import random_search_weights
-from lightning_rl.policies.evolving import Evolving
+from lightning_rl.policies.evolution import EvolutionStrategy
 from lightning_rl.ranges import Count, LearningRate, Positive
 
 __all__ = ["ARS"]
 
 
-class ARS(Evolving):
+class ARS(EvolutionStrategy):
     """Moves along the best directions, scaled by the deviation of their returns. Mania et al. 2018, arXiv:1803.07055.
 
     With `observation_filter=mean_std` version 2 of the paper, else version 1; its config has the paper's linear policy.
@@ -50,6 +50,6 @@ class ARS(Evolving):
         )
         self.top_directions = top_directions
 
-    def weights_of(self, returns: Tensor) -> Tensor:
+    def perturbation_weights(self, returns: Tensor) -> Tensor:
         """By how much the return differs between the two sides of a direction."""
         return random_search_weights(returns, min(self.top_directions or len(returns), len(returns)))

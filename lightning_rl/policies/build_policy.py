@@ -38,8 +38,8 @@ HOOKS: dict[str, str] = {
     "stats_fn": "(policy, train_batch) -> metrics, after each loss",
     "extra_learn_fetches_fn": "(policy) -> metrics, once an iteration",
 }
-RENAMED = {"_after_loss_init": "after_init", "gradients_fn": "compute_gradients_fn"}
-WITHOUT_MEANING = {
+RENAMED_HOOKS = {"_after_loss_init": "after_init", "gradients_fn": "compute_gradients_fn"}
+UNSUPPORTED_HOOKS = {
     "get_batch_divisibility_req": "minibatches of any size are learned from, so there is nothing to divide"
 }
 
@@ -60,10 +60,10 @@ def build_policy(
     Raises:
         ConfigError: a hook is unknown or no function, or there is nothing to learn from.
     """
-    given = {RENAMED.get(hook, hook): function for hook, function in hooks.items() if function is not None}
+    given = {RENAMED_HOOKS.get(hook, hook): function for hook, function in hooks.items() if function is not None}
     for hook, function in given.items():
-        if hook in WITHOUT_MEANING:
-            raise ConfigError(f"build_policy({name!r}): {hook} has no meaning here: {WITHOUT_MEANING[hook]}")
+        if hook in UNSUPPORTED_HOOKS:
+            raise ConfigError(f"build_policy({name!r}): {hook} has no meaning here: {UNSUPPORTED_HOOKS[hook]}")
         if hook not in HOOKS:
             raise ConfigError(
                 f"build_policy({name!r}): no hook {hook!r}.{did_you_mean(hook, HOOKS)} Hooks: {', '.join(HOOKS)}"

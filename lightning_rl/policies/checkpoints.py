@@ -31,11 +31,11 @@ __all__ = [
     "check_fits",
     "counters",
     "load_as",
+    "load_counters_and_weights",
     "load_policy",
     "plain_weights",
     "policy_spec",
     "read_checkpoint",
-    "restore",
     "set_counters",
 ]
 
@@ -101,14 +101,14 @@ def load_policy(path: str | Path, policy_class: type[Any] | None = None, trust: 
     spec = checkpoint["policy"]
     trusted = [trust] if isinstance(trust, str) else list(trust)
     if policy_class is None:
-        names = names_in(path, {**spec["kwargs"], "class": spec["class"]}, trusted)
+        names = check_names(path, {**spec["kwargs"], "class": spec["class"]}, trusted)
     else:
-        names = names_in(path, spec["kwargs"], [*trusted, policy_class.__module__])
+        names = check_names(path, spec["kwargs"], [*trusted, policy_class.__module__])
     with as_checkpoint_error(path), names.restrict_imports():
-        return rebuilt(import_object(spec["class"]) if policy_class is None else policy_class, checkpoint)
+        return build_from_checkpoint(import_object(spec["class"]) if policy_class is None else policy_class, checkpoint)
 
 
-def names_in(path: str | Path, named: Mapping[str, Any], trust: Sequence[str]) -> FileTrust:
+def check_names(path: str | Path, named: Mapping[str, Any], trust: Sequence[str]) -> FileTrust:
     """Look at what the policy in a file names.
 
     Raises:
@@ -161,12 +161,12 @@ def load_as(
     trust_names(changes)
     trusted = [trust] if isinstance(trust, str) else list(trust)
     kwargs = {**checkpoint["policy"]["kwargs"], **changes}
-    names = names_in(path, kwargs, [*trusted, policy_class.__module__])
+    names = check_names(path, kwargs, [*trusted, policy_class.__module__])
     with nullcontext() if changes else as_checkpoint_error(path), names.restrict_imports():
-        return rebuilt(policy_class, checkpoint, changes, strict=strict is not False)
+        return build_from_checkpoint(policy_class, checkpoint, changes, strict=strict is not False)
 
 
-def rebuilt(
+def build_from_checkpoint(
     policy_class: type[Any],
     checkpoint: Mapping[str, Any],
     changes: Mapping[str, Any] | None = None,
@@ -180,7 +180,7 @@ def rebuilt(
     if strict:
         check_weights(policy, checkpoint)
     policy.load_state_dict(checkpoint["state_dict"], strict=strict)
-    restore(policy, checkpoint)
+    load_counters_and_weights(policy, checkpoint)
     return policy.eval()
 
 
@@ -205,11 +205,11 @@ def as_checkpoint_error(path: Any) -> Iterator[None]:
         ) from error
 
 
-def restore(policy: Any, checkpoint: Mapping[str, Any]) -> None:
+def load_counters_and_weights(policy: Any, checkpoint: Mapping[str, Any]) -> None:
     """Give a policy its counters, and one written from scratch its weights."""
     set_counters(policy, checkpoint["counters"])
     if "weights" in checkpoint:
-        policy.set_weights(original_weights(checkpoint["weights"]))
+        policy.set_weights(weights_from_plain(checkpoint["weights"]))
 
 
 def check_finite_weights(policy: Any, own_form: Any = None) -> None:
@@ -224,7 +224,7 @@ def check_finite_weights(policy: Any, own_form: Any = None) -> None:
     """
     tensors = [*policy.named_parameters(), *_tensors("weights", own_form)]
     finite = [tensor.detach().isfinite().all() for _, tensor in tensors]
-    bad = [] if not finite or bool(_together(finite).all()) else [
+    bad = [] if not finite or bool(_stack_on_device(finite).all()) else [
         name for (name, _), good in zip(tensors, finite, strict=True) if not good
     ]  # fmt: skip
     if sum_over_ranks(len(bad)):
@@ -235,7 +235,7 @@ def check_finite_weights(policy: Any, own_form: Any = None) -> None:
         )
 
 
-def _together(flags: list[torch.Tensor]) -> torch.Tensor:
+def _stack_on_device(flags: list[torch.Tensor]) -> torch.Tensor:
     return torch.stack([flag.to(flags[0].device) for flag in flags])
 
 
@@ -301,7 +301,7 @@ def _shape(tensor: Any) -> str:
 
 
 def plain_weights(name: str, value: Any) -> Any:
-    """Weights that a policy gave in its own form, as plain data; `original_weights` is the inverse.
+    """Weights that a policy gave in its own form, as plain data; `weights_from_plain` is the inverse.
 
     Raises:
         CheckpointError: something in it is neither a number, text, tensor, numeric array nor a container of these.
@@ -325,14 +325,16 @@ def _plain_key(key: Any) -> bool:
     return isinstance(key, str | int | float) or (isinstance(key, tuple) and all(map(_plain_key, key)))
 
 
-def original_weights(value: Any) -> Any:
+def weights_from_plain(value: Any) -> Any:
     """What `plain_weights` was given."""
     if isinstance(value, Mapping):
         if set(value) == {ARRAY}:
             return value[ARRAY].numpy()
-        return {key: original_weights(child) for key, child in value.items()}
+        return {key: weights_from_plain(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(map(original_weights, value)) if isinstance(value, tuple) else list(map(original_weights, value))
+        return (
+            tuple(map(weights_from_plain, value)) if isinstance(value, tuple) else list(map(weights_from_plain, value))
+        )
     return value
 
 

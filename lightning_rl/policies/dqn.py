@@ -23,7 +23,7 @@ __all__ = ["DQN"]
 
 log = logging.getLogger(__name__)
 
-MOST_CLIPPED = 0.3  # share of the targets' mass beyond the support; untrained atoms with 3 rewards of 1 have 0.14
+MAX_CLIP_FRACTION = 0.3  # share of the targets' mass beyond the support; untrained atoms with 3 rewards of 1 have 0.14
 
 
 class DQN(SimpleQ):
@@ -104,20 +104,20 @@ class DQN(SimpleQ):
             following = batch["td_targets"]
         else:
             with torch.no_grad():
-                following = self.following_returns(batch) if self.distributional else self.targets(batch)
+                following = self.bootstrap_values(batch) if self.distributional else self.targets(batch)
         _, returns = self.q_values(self.model, batch)
-        taken = self.chosen(returns, batch.actions)
+        taken = self.gather_actions(returns, batch.actions)
         if self.distributional:
-            errors, td_errors = self.row_errors(taken, following, batch)
-            loss, batch["td_errors"] = self.reduced(errors, td_errors.detach(), batch)
+            errors, td_errors = self.distribution_losses(taken, following, batch)
+            loss, batch["td_errors"] = self.loss_and_priorities(errors, td_errors.detach(), batch)
         else:
-            loss, td_errors = self.fitted(taken, following, batch)
+            loss, td_errors = self.td_loss(taken, following, batch)
         metrics = self.metrics_of(self.model.expected_q_values(taken), td_errors)
         if self.num_atoms > 1 and self.log_extra:
-            metrics["support_clipped"] = self.support_clipped(following, batch)
+            metrics["support_clipped"] = self.support_clip_fraction(following, batch)
         return loss, metrics
 
-    def support_clipped(self, following: Tensor, batch: SampleBatch) -> Tensor:
+    def support_clip_fraction(self, following: Tensor, batch: SampleBatch) -> Tensor:
         """Share of the targets' mass that lies beyond the atoms; `following`: logits `[N, Z]` of what follows."""
         assert self.model.support is not None
         shares = c51_clip_fraction(
@@ -128,7 +128,7 @@ class DQN(SimpleQ):
     def after_iteration(self, metrics: dict[str, float]) -> None:
         """Say once when the returns have left the support of C51."""
         share = metrics.get("support_clipped", 0.0)
-        if share > MOST_CLIPPED and not self._support_reported:
+        if share > MAX_CLIP_FRACTION and not self._support_reported:
             self._support_reported = True
             log.warning(
                 "%.0f %% of the targets' returns lie outside the support [%g, %g] and count as its ends: set "
@@ -144,36 +144,36 @@ class DQN(SimpleQ):
         """Whether the returns' distribution is learned, and not only its mean."""
         return self.num_atoms > 1 or self.num_quantiles > 1
 
-    def following_returns(self, batch: SampleBatch) -> Tensor:
+    def bootstrap_values(self, batch: SampleBatch) -> Tensor:
         """What the target network expects after the next observation: `[N]`, or `[N, Z]` logits or quantiles."""
         q_target, target_returns = self.target_values(batch)
         if not self.double_q:
-            return self.chosen(target_returns, q_target.argmax(1))
+            return self.gather_actions(target_returns, q_target.argmax(1))
         q_online, _ = self.q_values(self.model, next_step(batch))
         if target_returns.dim() == 2:
             return double_q_values(q_online, target_returns)
-        return self.chosen(target_returns, q_online.argmax(1))
+        return self.gather_actions(target_returns, q_online.argmax(1))
 
-    def computed_ahead(self, rows: SampleBatch) -> dict[str, Tensor]:
+    def precompute_targets(self, rows: SampleBatch) -> dict[str, Tensor]:
         """All targets, but where the online network chooses or returns have distributions."""
         if self.double_q or self.distributional:
             return dict(zip(("target_q", "target_returns"), self.target_values(rows), strict=True))
-        return super().computed_ahead(rows)
+        return super().precompute_targets(rows)
 
     @property
-    def target_stands_still(self) -> bool:
+    def target_is_constant(self) -> bool:
         """Not where its noise is drawn for each gradient step."""
-        return super().target_stands_still and not self.noisy
+        return super().target_is_constant and not self.noisy
 
     @staticmethod
-    def chosen(returns: Tensor, actions: Any) -> Tensor:
+    def gather_actions(returns: Tensor, actions: Any) -> Tensor:
         """The entries `[N]` or `[N, Z]` of the actions `[N]`."""
         if returns.dim() == 2:
             return returns.gather(1, actions.unsqueeze(1)).squeeze(1)
         index = actions.view(-1, *[1] * (returns.dim() - 1))
         return returns.gather(1, index.expand(-1, 1, *returns.shape[2:])).squeeze(1)
 
-    def row_errors(self, taken: Tensor, following: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+    def distribution_losses(self, taken: Tensor, following: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """What each row's distribution costs, `[N]`, and how surprising the row was, `[N]`.
 
         Args:

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.evolution import evolution_weights
-from lightning_rl.policies.evolving import Evolving
+from lightning_rl.policies.evolution import EvolutionStrategy
 from lightning_rl.ranges import LearningRate, NonNegative, Positive
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["ES"]
 
 
-class ES(Evolving):
+class ES(EvolutionStrategy):
     """Moves along perturbations as their returns rank. Salimans et al. 2017, arXiv:1703.03864.
 
     Args:
@@ -46,7 +46,7 @@ class ES(Evolving):
         )
         self.weight_decay = weight_decay
 
-    def weights_of(self, returns: Tensor) -> Tensor:
+    def perturbation_weights(self, returns: Tensor) -> Tensor:
         """By centred ranks: how much better a return is does not count."""
         return evolution_weights(returns, self.sigma)
 
@@ -54,4 +54,4 @@ class ES(Evolving):
         """The step along the estimated gradient, and weight decay."""
         loss, metrics = super().loss(batch)
         decay = 0.5 * self.weight_decay / self.sigma
-        return loss + decay * sum(p.square().sum() for p in self.evolved()), metrics
+        return loss + decay * sum(p.square().sum() for p in self.evolved_parameters()), metrics

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.learning.hooked_optimiser import HookedOptimiser
+from lightning_rl.learning.function_optimiser import FunctionOptimiser
 from lightning_rl.learning.metrics import Metrics, as_tensors
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.models.custom import is_model
@@ -22,7 +22,7 @@ from lightning_rl.policies.policy import Policy
 from lightning_rl.sample_batch import SampleBatch, is_fragment
 from lightning_rl.signatures import call_with_accepted_args, keywords_of
 
-__all__ = ["FunctionPolicy", "RowsModel", "settings_of"]
+__all__ = ["BatchModel", "FunctionPolicy", "settings_of"]
 
 # Which hooks take the place of a policy's verbs.
 VERBS_BY_HOOKS = {
@@ -32,7 +32,7 @@ VERBS_BY_HOOKS = {
 }
 
 
-class RowsModel:
+class BatchModel:
     """The model as a `loss_fn` gets it: called with a training batch (or `from_batch`) it reads the batch's rows.
 
     Preprocessing, filters, recurrent state and padding are the policy's; everything else is the model's own.
@@ -94,17 +94,17 @@ class FunctionPolicy(Policy):
         **keywords: Any,
     ) -> None:
         known = settings_of(self.base)
-        self.config = {**known, **self._asked("get_default_config", {}), **(config or {}), **keywords}
+        self.config = {**known, **self._call_hook("get_default_config", {}), **(config or {}), **keywords}
         arguments = (observation_space, action_space, self.config)
         for hook in ("validate_spaces", "before_init"):
-            self._asked(hook, None, self, *arguments)
+            self._call_hook(hook, None, self, *arguments)
         self.base.__init__(self, observation_space, action_space, **{name: self.config[name] for name in known})
         if {"optimizer_fn", "extra_grad_process_fn"} & set(self.hooks):
-            self.learner.optimiser = HookedOptimiser(self.learner.optimiser, self.hooks)
+            self.learner.optimiser = FunctionOptimiser(self.learner.optimiser, self.hooks)
         for hook in ("before_loss_init", "after_init"):
-            self._asked(hook, None, self, *arguments)
+            self._call_hook(hook, None, self, *arguments)
 
-    def _asked(self, hook: str, otherwise: Any, *arguments: Any) -> Any:
+    def _call_hook(self, hook: str, otherwise: Any, *arguments: Any) -> Any:
         """What the function of that name answers, given as many arguments as it takes; `otherwise` without one."""
         return call_with_accepted_args(self.hooks[hook], *arguments) if hook in self.hooks else otherwise
 
@@ -112,13 +112,13 @@ class FunctionPolicy(Policy):
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
         """The functions' model, and their distribution if they give one."""
         arguments = (self, self.observation_space, self.action_space, self.config)
-        both = self._asked("make_model_and_action_dist", None, *arguments)
+        both = self._call_hook("make_model_and_action_dist", None, *arguments)
         if both is None and "make_model" not in self.hooks:
             return super().make_model_and_action_dist(model)
         if both is None:
             policy_space = self.action_transform.policy_space
             dist_class, _ = ModelCatalog.get_action_dist(self.action_space, model, policy_space)
-            both = self._asked("make_model", None, *arguments), dist_class
+            both = self._call_hook("make_model", None, *arguments), dist_class
         if not is_model(type(both[0])):
             raise ConfigError(f"make_model returned {both[0]!r}; expected a lightning_rl.models.Model")
         return both
@@ -158,7 +158,7 @@ class FunctionPolicy(Policy):
 
     def extra_action_out(self, outputs: Tensor, dist: ActionDistribution) -> dict[str, Tensor]:
         """The base's columns and the function's."""
-        extra = self._asked("extra_action_out_fn", {}, self, self._inputs, [], self.model, dist)
+        extra = self._call_hook("extra_action_out_fn", {}, self, self._inputs, [], self.model, dist)
         return {**super().extra_action_out(outputs, dist), **extra}
 
     # -- learning -----------------------------------------------------------------------------------------------------
@@ -174,11 +174,11 @@ class FunctionPolicy(Policy):
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """The function's loss, and its numbers."""
         if "loss_fn" in self.hooks:
-            model = RowsModel(self)
+            model = BatchModel(self)
             loss, metrics = _loss_and_metrics(self.hooks["loss_fn"](self, model, model.distribution, batch))
         else:
             loss, metrics = super().loss(batch)
-        return loss, {**metrics, **as_tensors(self._asked("stats_fn", {}, self, batch))}
+        return loss, {**metrics, **as_tensors(self._call_hook("stats_fn", {}, self, batch))}
 
     def compute_gradients(self, batch: SampleBatch) -> tuple[Any, dict[str, float]]:
         """The function's gradients, in any form that `apply_gradients_fn` (or the base) takes."""
@@ -196,7 +196,7 @@ class FunctionPolicy(Policy):
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
         """The base's numbers, where its columns are there, and the function's."""
         base = {} if "postprocess_fn" in self.hooks else super().batch_metrics(rows)
-        return {**base, **self._asked("extra_learn_fetches_fn", {}, self)}
+        return {**base, **self._call_hook("extra_learn_fetches_fn", {}, self)}
 
 
 def settings_of(base: type[Policy]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from lightning_rl.losses.policy_gradient import approx_kl, policy_gradient
 from lightning_rl.losses.value import explained_variance
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
-from lightning_rl.policies.advantages import correct_by_vtrace, standardised_over_ranks, vtrace_rows
+from lightning_rl.policies.advantages import correct_by_vtrace, standardise_over_ranks, vtrace_rows
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
@@ -81,16 +81,16 @@ class IMPALA(Policy):
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
         """Add advantages and value targets by V-trace."""
-        return vtrace_rows(self, batch, self.judged, **self.clips)
+        return vtrace_rows(self, batch, self.logp_and_values, **self.clips)
 
     @torch.no_grad()
     def before_next_sweep(self, rows: SampleBatch, fragment: SampleBatch) -> None:
         """Targets and advantages for the policy of now: nothing else holds a policy back that has learned from them."""
         if "place" in rows:  # they are of `postprocess_trajectory`, and of nobody else's
-            correct_by_vtrace(self, rows, fragment, self.judged, **self.clips)
+            correct_by_vtrace(self, rows, fragment, self.logp_and_values, **self.clips)
 
     @torch.no_grad()
-    def judged(self, rows: SampleBatch) -> tuple[Tensor, Tensor]:
+    def logp_and_values(self, rows: SampleBatch) -> tuple[Tensor, Tensor]:
         """For each row log π(a|s) of the policy that V-trace corrects for, and V(s): `[N]` each."""
         with self.in_eval_mode():
             dist, values = self.evaluate(rows)
@@ -100,18 +100,18 @@ class IMPALA(Policy):
         """Policy gradient with V-trace's advantages, error of the values from its targets, entropy bonus."""
         dist, values = self.evaluate(batch)
         logp = dist.logp(batch.actions)
-        policy_loss = policy_gradient(logp, self.weighted(batch, logp.detach()))
-        loss, metrics = self.with_critic(policy_loss, dist, values, batch.value_targets)
+        policy_loss = policy_gradient(logp, self.weight_advantages(batch, logp.detach()))
+        loss, metrics = self.actor_critic_loss(policy_loss, dist, values, batch.value_targets)
         if self.log_extra:
             metrics["approx_kl"] = approx_kl(logp, batch.action_logp)
         return loss, metrics
 
-    def weighted(self, batch: SampleBatch, logp: Tensor) -> Tensor:
+    def weight_advantages(self, batch: SampleBatch, logp: Tensor) -> Tensor:
         """The advantages min(ρ̄, π/μ) A `[N]` for a policy that gives `logp [N]` to the actions."""
         advantages = (logp - batch.action_logp).exp().clamp(max=self.clip_pg_rho) * batch.advantages
-        return standardised_over_ranks(self, advantages) if self.standardise_advantages else advantages
+        return standardise_over_ranks(self, advantages) if self.standardise_advantages else advantages
 
-    def with_critic(
+    def actor_critic_loss(
         self, policy_loss: Tensor, dist: ActionDistribution, values: Tensor, targets: Tensor
     ) -> tuple[Tensor, Metrics]:
         """`policy_loss` with the value loss and the entropy bonus, and the metrics of all three."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.losses.policy_gradient import policy_gradient
 from lightning_rl.losses.returns import discounted_returns
-from lightning_rl.policies.advantages import standardised_over_ranks
+from lightning_rl.policies.advantages import standardise_over_ranks
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import LearningRate
 from lightning_rl.sample_batch import SampleBatch
@@ -56,6 +56,6 @@ class PG(Policy):
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """−mean log π(a|s) · return."""
         dist = self.distribution_of(batch)
-        advantages = standardised_over_ranks(self, batch.advantages) if self.standardise_returns else batch.advantages
+        advantages = standardise_over_ranks(self, batch.advantages) if self.standardise_returns else batch.advantages
         policy_loss = policy_gradient(dist.logp(batch.actions), advantages)
         return policy_loss, {"policy_loss": policy_loss, "entropy": dist.entropy().mean()}

@@ -41,9 +41,9 @@ from lightning_rl.policies.checkpoints import (
     check_fits,
     counters,
     load_as,
+    load_counters_and_weights,
     load_policy,
     policy_spec,
-    restore,
     set_counters,
 )
 from lightning_rl.ranges import LearningRate, Positive, Probability, Seed
@@ -68,8 +68,8 @@ from lightning_rl.spaces import ActionTransform
 __all__ = ["Policy"]
 
 VERBS = ("compute_actions", "learn_on_batch", "compute_gradients", "apply_gradients")
-READS_OUTPUTS = ("extra_action_out", "distribution", "_mask")  # methods by which a policy may use a model's outputs
-EXPLORES_BY_OUTPUTS = ("extra_action_out", "model_outputs")  # and a strategy
+OUTPUT_READERS = ("extra_action_out", "distribution", "_mask")  # methods by which a policy may use a model's outputs
+EXPLORATION_OUTPUT_READERS = ("extra_action_out", "model_outputs")  # and a strategy
 
 
 class Policy(FastAttributes, LightningModule):
@@ -132,7 +132,7 @@ class Policy(FastAttributes, LightningModule):
     observation_filter: Callable[[Tensor], Tensor]
     passes: int
     minibatches: int | None
-    _switched: list[nn.Module] | None = None
+    _mode_modules: list[nn.Module] | None = None
     with_updates: ClassVar[Callable[..., Any]]  # a subclass by functions: `function_policy.py` defines it
 
     # -- construction -------------------------------------------------------------------------------------------------
@@ -174,8 +174,8 @@ class Policy(FastAttributes, LightningModule):
         super().__init__()
         if config:
             raise ConfigError(f"{type(self).__name__} takes keywords, not a config: write **config")
-        self._begin(observation_space, action_space, gamma, seed)
-        self._check_learns()
+        self._set_basic_attributes(observation_space, action_space, gamma, seed)
+        self._check_base_class()
         self.action_transform = ActionTransform(action_space, normalize=normalize_actions, clip=clip_actions)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed, "init"))
@@ -198,7 +198,9 @@ class Policy(FastAttributes, LightningModule):
                 "does: ppo, a2c, pg, r2d2"
             )
 
-    def _begin(self, observation_space: gym.Space[Any], action_space: gym.Space[Any], gamma: float, seed: int) -> None:
+    def _set_basic_attributes(
+        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], gamma: float, seed: int
+    ) -> None:
         """The attributes that every policy has, whatever it is made of."""
         self.automatic_optimization = False
         self.observation_space, self.action_space, self.gamma, self.seed = observation_space, action_space, gamma, seed
@@ -210,7 +212,7 @@ class Policy(FastAttributes, LightningModule):
         self.action_seed = derive_seed(seed, "rollout")
         self._generators: dict[torch.device, torch.Generator] = {}
 
-    def _check_learns(self) -> None:
+    def _check_base_class(self) -> None:
         if self.overridden >= {"compute_actions", "learn_on_batch"} and not self.has_loss:
             raise ConfigError(
                 f"{type(self).__name__} acts and learns by methods of its own, without a loss: derive it from "
@@ -261,7 +263,7 @@ class Policy(FastAttributes, LightningModule):
             timestep = self.env_steps if timestep is None else timestep
             explore = explore is None or explore
             how: dict[str, Any] = {"timestep": timestep, "explore": explore, "generator": generator}
-            if not logp and action_mask is None and self._model_may_rest(obs):
+            if not logp and action_mask is None and self._can_skip_model(obs):
                 blind = strategy.blind_action(len(obs), **how)
                 if blind is not None:
                     return blind, list(state), {}
@@ -279,15 +281,18 @@ class Policy(FastAttributes, LightningModule):
             if training:
                 self.train()
 
-    def _model_may_rest(self, obs: Any) -> bool:
+    def _can_skip_model(self, obs: Any) -> bool:
         """Whether actions are all that a forward would be for, and none of them can be forbidden."""
         return (
             self.dist_class is Categorical
             and not self.model.forbids_actions
             and not self.is_recurrent
             and isinstance(obs, Tensor | np.ndarray)
-            and all(getattr(type(self), name) is getattr(Policy, name) for name in READS_OUTPUTS)
-            and all(getattr(type(self.exploration), name) is getattr(Exploration, name) for name in EXPLORES_BY_OUTPUTS)
+            and all(getattr(type(self), name) is getattr(Policy, name) for name in OUTPUT_READERS)
+            and all(
+                getattr(type(self.exploration), name) is getattr(Exploration, name)
+                for name in EXPLORATION_OUTPUT_READERS
+            )
         )
 
     def compute_single_action(
@@ -315,10 +320,12 @@ class Policy(FastAttributes, LightningModule):
         """
         before = {"prev_actions": prev_action, "prev_rewards": prev_reward}
         actions, state_out, extra = self.act(
-            _one(obs),
+            _batch_of_one(obs),
             [s.unsqueeze(0) for s in state or ()],
             **{
-                name: self._tensors(to_nested_batch(_one(value))) for name, value in before.items() if value is not None
+                name: self._tensors(to_nested_batch(_batch_of_one(value)))
+                for name, value in before.items()
+                if value is not None
             },
             explore=explore,
         )
@@ -377,15 +384,15 @@ class Policy(FastAttributes, LightningModule):
     # -- a model's outputs on rows ------------------------------------------------------------------------------------
     def evaluate(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor]:
         """Action distribution and values `[N]` of the rows, with gradients: one forward of the model."""
-        dist, kept = self._evaluated(batch)
+        dist, kept = self._distribution_and_rows(batch)
         values = self.model.value_function().float()  # whatever precision the network computes in
         return dist, values if kept is None else values[kept]
 
     def distribution_of(self, batch: SampleBatch) -> ActionDistribution:
         """Action distribution of the rows, with gradients, for algorithms without a critic."""
-        return self._evaluated(batch)[0]
+        return self._distribution_and_rows(batch)[0]
 
-    def _evaluated(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor | None]:
+    def _distribution_and_rows(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor | None]:
         """The distribution of the rows; and which of the model's rows they are, if it also got padding."""
         outputs, mask, kept = self.outputs_of(batch)
         return self.distribution(outputs, mask), kept
@@ -407,7 +414,7 @@ class Policy(FastAttributes, LightningModule):
                 {name: value[gaps.rows] for name, value in before.items() if value is not None},
             )
         inputs = self.input_dict(obs, is_training=model.training, **before)
-        outputs, _ = model(inputs, _listed(batch.get("state_in")), seq_lens)
+        outputs, _ = model(inputs, _state_list(batch.get("state_in")), seq_lens)
         outputs = outputs if gaps is None else outputs[gaps.kept]
         return outputs, mask, None if gaps is None else gaps.kept
 
@@ -426,7 +433,7 @@ class Policy(FastAttributes, LightningModule):
             for name, value in before.items()
             if value is not None
         }
-        state = _listed(rows.pop("state_in", None))
+        state = _state_list(rows.pop("state_in", None))
         obs = map_leaves(lambda leaf: leaf.flatten(0, 1), obs)
         with self.in_eval_mode():  # targets: no dropout, and batch statistics learn from gradient steps alone
             self.model(self.input_dict(obs, **rows), self._state(state, obs), None)
@@ -455,7 +462,7 @@ class Policy(FastAttributes, LightningModule):
             nothing = self.initial_previous_step(row_count(obs))
             columns = {name: nothing.get(name) if value is None else value for name, value in columns.items()}
         columns["is_training"] = self.training if is_training is None else is_training
-        return InputDict(self.flat_observations, obs=self._original(obs), **columns)
+        return InputDict(self.flat_observations, obs=self._nested_observations(obs), **columns)
 
     def inputs_of(self, rows: SampleBatch, *, following: bool = False, is_training: bool | None = None) -> InputDict:
         """What a model without state reads in the rows' observations, or in those that follow."""
@@ -463,7 +470,7 @@ class Policy(FastAttributes, LightningModule):
         before = {name: rows.get(f"{prefix}{name}") for name in self.read_before()}
         return self.input_dict(rows[f"{prefix}obs"], is_training=is_training, **before)
 
-    def _original(self, obs: Any) -> Any:
+    def _nested_observations(self, obs: Any) -> Any:
         return from_nested_batch(self.observation_space, obs) if isinstance(obs, SampleBatch) else obs
 
     def _state(self, state: Sequence[Tensor], obs: Any) -> Sequence[Tensor]:
@@ -532,12 +539,12 @@ class Policy(FastAttributes, LightningModule):
 
     def train(self, mode: bool = True) -> Self:
         """As `nn.Module.train`, but `resting_modules` stay in eval mode; quickly where `switching_modes` knows them."""
-        if self._switched is None:
+        if self._mode_modules is None:
             super().train(mode)
             for module in self.resting_modules() if mode else ():
                 module.training = False
             return self
-        set_mode(self._switched, mode)
+        set_mode(self._mode_modules, mode)
         return self
 
     def resting_modules(self) -> list[nn.Module]:
@@ -552,11 +559,11 @@ class Policy(FastAttributes, LightningModule):
     def switching_modes(self) -> Iterator[None]:
         """Inside, acting and gradient steps take turns, and no module is added: the modules are listed once."""
         resting = {id(module) for module in self.resting_modules()}
-        self._switched = [module for module in self.modules() if id(module) not in resting]
+        self._mode_modules = [module for module in self.modules() if id(module) not in resting]
         try:
             yield
         finally:
-            self._switched = None
+            self._mode_modules = None
 
     # -- learning: what an algorithm overrides ------------------------------------------------------------------------
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
@@ -655,7 +662,7 @@ class Policy(FastAttributes, LightningModule):
 
     def get_num_samples_loaded_into_buffer(self, buffer_index: int = 0) -> int:
         """Rows that `load_batch_into_buffer` keeps under this number."""
-        return self.learner.loaded_rows(buffer_index)
+        return self.learner.num_loaded_rows(buffer_index)
 
     def learn_on_loaded_batch(self, offset: int = 0, buffer_index: int = 0) -> dict[str, float]:
         """One gradient step on loaded rows, from row `offset` on; see `Learner.learn_on_loaded_batch`."""
@@ -782,20 +789,21 @@ class Policy(FastAttributes, LightningModule):
         checkpoint["policy"] = self.spec()
         checkpoint["counters"] = counters(self)
         check_finite_weights(self, checkpoint.get("weights"))
-        self._reform_moments(checkpoint, "to_file")
+        self._convert_optimizer_states(checkpoint, lambda state: self.learner.optimiser.to_file(state))
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse another policy's file before anything of it is loaded; then take the counters."""
         check_fits(self, migrate_checkpoint(checkpoint, "(the one to load)"))
         if checkpoint.get("optimizer_states") == [] and self.has_model:
             raise CheckpointError("the checkpoint holds no state of an optimizer: it was changed, use another one")
-        restore(self, checkpoint)
-        self._reform_moments(checkpoint, "from_file")
+        load_counters_and_weights(self, checkpoint)
+        self._convert_optimizer_states(checkpoint, lambda state: self.learner.optimiser.from_file(state))
 
-    def _reform_moments(self, checkpoint: dict[str, Any], how: str) -> None:
+    def _convert_optimizer_states(
+        self, checkpoint: dict[str, Any], convert: Callable[[Mapping[str, Any]], dict[str, Any]]
+    ) -> None:
         if "optimizer_states" in checkpoint and self.has_model:
-            states = map(getattr(self.learner.optimiser, how), checkpoint["optimizer_states"])
-            checkpoint["optimizer_states"] = list(states)
+            checkpoint["optimizer_states"] = [convert(state) for state in checkpoint["optimizer_states"]]
 
     @staticmethod
     def load(path: str | Path, policy_class: type[Policy] | None = None, *, trust: str | Sequence[str] = ()) -> Policy:
@@ -858,9 +866,9 @@ class Policy(FastAttributes, LightningModule):
         return policy if map_location is None else policy.to(map_location)  # type: ignore[return-value]
 
 
-def _listed(state: SampleBatch | None) -> list[Tensor]:
+def _state_list(state: SampleBatch | None) -> list[Tensor]:
     return [] if state is None else [state[str(number)] for number in range(len(state.columns))]
 
 
-def _one(value: Any) -> Any:
+def _batch_of_one(value: Any) -> Any:
     return map_leaves(lambda leaf: np.asarray(leaf)[None], value)

@@ -20,7 +20,7 @@ from lightning_rl.losses.policy_gradient import (
 from lightning_rl.losses.value import clipped_square_error, explained_variance, value_change_clipped_error
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
-from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardised_over_ranks
+from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardise_over_ranks
 from lightning_rl.policies.kl import mean_kl
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
@@ -86,12 +86,12 @@ class PPO(Policy):
         self.value_coef, self.value_clip, self.value_loss_clip = value_coef, value_clip, value_loss_clip
         self.entropy_coef, self.kl_target, self.target_kl = entropy_coef, kl_target, target_kl
         self.standardise_advantages = standardise_advantages
-        self.penalised = kl_coef > 0
+        self.has_kl_penalty = kl_coef > 0
         self.register_buffer("kl_coef", torch.tensor(float(kl_coef)))
 
     def extra_action_out(self, outputs: Tensor, dist: ActionDistribution) -> dict[str, Tensor]:
         """Values that cost nothing; and for the penalty the distribution that acted, not only one probability."""
-        return {**cheap_values(self), **({"action_dist_inputs": outputs} if self.penalised else {})}
+        return {**cheap_values(self), **({"action_dist_inputs": outputs} if self.has_kl_penalty else {})}
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
         """Add advantages by GAE and value targets."""
@@ -101,9 +101,7 @@ class PPO(Policy):
         """Clipped surrogate, value error, entropy bonus (eq. 9), and the KL penalty if there is one (eq. 8)."""
         dist, values = self.evaluate(batch)
         logp = dist.logp(batch.actions)
-        advantages = (
-            standardised_over_ranks(self, batch.advantages) if self.standardise_advantages else batch.advantages
-        )
+        advantages = standardise_over_ranks(self, batch.advantages) if self.standardise_advantages else batch.advantages
         clip = schedule_value(self.clip, self.env_steps)
 
         policy_loss = clipped_surrogate(logp, batch.action_logp, advantages, clip)
@@ -117,7 +115,7 @@ class PPO(Policy):
         if self.log_extra or self.target_kl is not None:
             metrics["approx_kl"] = approx_kl(logp, batch.action_logp)
             metrics["clip_fraction"] = clip_fraction(logp, batch.action_logp, clip)
-        if self.penalised:
+        if self.has_kl_penalty:
             kl = self.acting_distribution(batch).kl(dist).mean()
             loss = loss + self.kl_coef * kl
             metrics |= {"kl": kl, "kl_coef": self.kl_coef}
@@ -137,7 +135,7 @@ class PPO(Policy):
 
     def after_iteration(self, metrics: dict[str, float]) -> None:
         """Steer the KL penalty."""
-        if self.penalised:
+        if self.has_kl_penalty:
             kl = mean_over_ranks(torch.tensor(metrics["kl"], device=self.device))
             self.kl_coef *= penalty_factor(kl, self.kl_target)
 
@@ -147,4 +145,4 @@ class PPO(Policy):
         "kl" is that of the updated policy (section 4 of the paper), in place of the mean over steps on the way to it.
         """
         explained = {"explained_variance": float(explained_variance(rows.vf_preds, rows.value_targets))}
-        return {**explained, "kl": mean_kl(self, rows, self.acting_distribution)} if self.penalised else explained
+        return {**explained, "kl": mean_kl(self, rows, self.acting_distribution)} if self.has_kl_penalty else explained

@@ -89,27 +89,27 @@ class R2D2(DQN):
         if "burn_in" not in batch or not torch.is_grad_enabled() or not bool(batch["burn_in"].any()):
             return super().q_values(model, batch)
         warming, lens = batch["burn_in"], batch.seq_lens
-        counts = torch.zeros_like(lens).index_add(0, _sequences(lens), warming.to(lens.dtype))
+        counts = torch.zeros_like(lens).index_add(0, _sequence_index(lens), warming.to(lens.dtype))
         training = model.training
         model.eval()  # batch statistics belong to the rows that are trained
-        values, state = self._warmed_up(model, batch, counts)
+        values, state = self._run_burn_in(model, batch, counts)
         model.train(training)
         returns = values.clone()
-        trained = _read(batch, ~warming, state, lens - counts)
+        trained = _select_rows(batch, ~warming, state, lens - counts)
         values[~warming], returns[~warming] = super().q_values(model, trained)
         return values, returns
 
     @torch.no_grad()
-    def _warmed_up(self, model: QModel, batch: SampleBatch, counts: Tensor) -> tuple[Tensor, SampleBatch]:
+    def _run_burn_in(self, model: QModel, batch: SampleBatch, counts: Tensor) -> tuple[Tensor, SampleBatch]:
         """Q-values `[N, A]` of the burn-in rows, of which each sequence has `counts [S]`; the state after them."""
-        warming, sequence = batch["burn_in"], _sequences(batch.seq_lens)
+        warming, sequence = batch["burn_in"], _sequence_index(batch.seq_lens)
         values = torch.zeros(len(warming), model.num_actions, device=warming.device)
         state = batch.state_in.map(torch.clone)
         # Equally long ones together: only without padding is the state after a forward that after the last row.
         for count in counts[counts > 0].unique():
             chosen = counts == count
             rows = warming & chosen[sequence]
-            part = _read(batch, rows, batch.state_in[chosen], counts[chosen])
+            part = _select_rows(batch, rows, batch.state_in[chosen], counts[chosen])
             before = {name: part.get(name) for name in self.read_before()}
             inputs = self.input_dict(part.obs, is_training=model.training, **before)
             outputs, after = model(inputs, [part.state_in[name] for name in state], part.seq_lens)
@@ -118,9 +118,9 @@ class R2D2(DQN):
                 state[name][chosen] = new.to(state[name].dtype)  # under autocast an LSTM's is of another
         return values, state
 
-    def following_returns(self, batch: SampleBatch) -> Tensor:
+    def bootstrap_values(self, batch: SampleBatch) -> Tensor:
         """h⁻¹ of what the target network expects after the last reward that each row sums, `[N]`."""
-        following = super().following_returns(batch)
+        following = super().bootstrap_values(batch)
         if "bootstrap_rows" in batch:
             following = following[batch["bootstrap_rows"]]
         return value_rescale_inverse(following, self.rescale_epsilon) if self.rescale else following
@@ -130,13 +130,13 @@ class R2D2(DQN):
         targets = super().targets(batch)
         return value_rescale(targets, self.rescale_epsilon) if self.rescale else targets
 
-    def reduced(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+    def loss_and_priorities(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """The mean over the trained rows, weighted by sequence; η max |δ| + (1 − η) mean |δ| of each sequence `[S]`."""
         if "seq_lens" not in batch:
-            return super().reduced(errors, td_errors, batch)
+            return super().loss_and_priorities(errors, td_errors, batch)
         trained = ~batch["burn_in"] if "burn_in" in batch else torch.ones_like(errors, dtype=torch.bool)
         lens = batch.seq_lens
-        sequence = _sequences(lens)[trained]
+        sequence = _sequence_index(lens)[trained]
         weights = batch.get("weights")
         errors = errors[trained] if weights is None else errors[trained] * weights[sequence]
         size = td_errors[trained].abs()
@@ -146,12 +146,12 @@ class R2D2(DQN):
         return errors.mean(), self.priority_eta * most + (1.0 - self.priority_eta) * mean
 
 
-def _sequences(lens: Tensor) -> Tensor:
+def _sequence_index(lens: Tensor) -> Tensor:
     """Which sequence each row belongs to, int64 `[N]`."""
     return torch.arange(len(lens), device=lens.device).repeat_interleave(lens)
 
 
-def _read(batch: SampleBatch, chosen: Tensor, state: SampleBatch, lens: Tensor) -> SampleBatch:
+def _select_rows(batch: SampleBatch, chosen: Tensor, state: SampleBatch, lens: Tensor) -> SampleBatch:
     """What a model reads of some rows, in sequences of `lens` that begin in `state`."""
     names = ("obs", "prev_actions", "prev_rewards", "action_mask")
     return SampleBatch({name: batch[name][chosen] for name in names if name in batch}, state_in=state, seq_lens=lens)

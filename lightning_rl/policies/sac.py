@@ -28,7 +28,7 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import InputDict
 from lightning_rl.policies.policy import Policy
-from lightning_rl.policies.targets import Follower, frozen, target_of
+from lightning_rl.policies.targets import PolyakUpdate, frozen, target_copy
 from lightning_rl.ranges import Critics, NonNegative, Portion, Positive, Range
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.spaces import is_bounded_box
@@ -87,8 +87,8 @@ class SAC(Policy):
         super().__init__(observation_space, action_space, **keywords)
         self.tau, self.target_critics = tau, target_critics
         self.scales = {"actor": actor_lr_scale, "critic": critic_lr_scale, "alpha": alpha_lr_scale}
-        self.target_critic = target_of(self.critic)
-        self._follow = Follower(self.target_critic, self.critic)
+        self.target_critic = target_copy(self.critic)
+        self._polyak_update = PolyakUpdate(self.target_critic, self.critic)
         self.target_entropy = self._target_entropy(target_entropy)
         log_alpha = torch.tensor(math.log(initial_alpha))
         if self.target_entropy is None:
@@ -160,12 +160,12 @@ class SAC(Policy):
 
     def targets(self, batch: SampleBatch, alpha: Tensor) -> Tensor:
         """R + γ V(s') by the target critics, `[N]`."""
-        inputs, dist = self.acting(batch, following=True)
+        inputs, dist = self.inputs_and_distribution(batch, following=True)
         inputs["is_training"] = self.target_critic.training
         if self.discrete:
-            following = discrete_soft_values(*probabilities(dist), self.lowest(self.target_critic(inputs)), alpha)
+            following = discrete_soft_values(*probabilities(dist), self.min_target_q(self.target_critic(inputs)), alpha)
         else:
-            q_values = self.lowest(self.target_critic(inputs, flat(dist.rsample())))
+            q_values = self.min_target_q(self.target_critic(inputs, flat(dist.rsample())))
             following = soft_values(q_values, dist.sampled_action_logp(), alpha)
         return td_targets(batch.rewards, following, batch.terminated, batch.discounts)
 
@@ -181,41 +181,43 @@ class SAC(Policy):
 
     def policy_loss(self, batch: SampleBatch, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """What the actor descends, and its entropy `[N]` (of sampled actions: −log π)."""
-        inputs, dist = self.acting(batch)
+        inputs, dist = self.inputs_and_distribution(batch)
         if self.discrete:
             with torch.no_grad():
-                q_values = self.followed(self.critic(inputs))
+                q_values = self.actor_q_values(self.critic(inputs))
             return discrete_soft_policy_loss(*probabilities(dist), q_values, alpha), dist.entropy()
         actions = dist.rsample()
         logp = dist.sampled_action_logp()
         with frozen(self.critic):
-            q_values = self.followed(self.critic(inputs, flat(actions)))
+            q_values = self.actor_q_values(self.critic(inputs, flat(actions)))
         return soft_policy_loss(q_values, logp, alpha), -logp
 
-    def acting(self, batch: SampleBatch, following: bool = False) -> tuple[InputDict, ActionDistribution]:
+    def inputs_and_distribution(
+        self, batch: SampleBatch, following: bool = False
+    ) -> tuple[InputDict, ActionDistribution]:
         """The model's inputs and action distribution in the rows' observations, or in those that follow."""
         inputs = self.inputs_of(batch, following=following)
         outputs, _ = self.model(inputs, (), None)
         mask = self.mask_of(batch, following=following) if self.discrete else None
         return inputs, self.distribution(outputs, mask)
 
-    def lowest(self, q_values: Tensor) -> Tensor:
+    def min_target_q(self, q_values: Tensor) -> Tensor:
         """The lowest over the critics that make the targets, `[K, N, …]` → `[N, …]`."""
-        return self.judging(q_values).amin(0)
+        return self.select_target_critics(q_values).amin(0)
 
-    def judging(self, q_values: Tensor) -> Tensor:
+    def select_target_critics(self, q_values: Tensor) -> Tensor:
         """What the critics say that make the targets of this gradient step."""
         if self.target_critics is None or self.target_critics == self.num_critics:
             return q_values
         return q_values[torch.randperm(self.num_critics)[: self.target_critics]]
 
-    def followed(self, q_values: Tensor) -> Tensor:
+    def actor_q_values(self, q_values: Tensor) -> Tensor:
         """What the actor climbs, `[K, N, …]` → `[N, …]`."""
         return q_values.amin(0) if self.target_critics is None else q_values.mean(0)
 
     def after_step(self) -> None:
         """Move the target critics."""
-        self._follow(self.tau)
+        self._polyak_update(self.tau)
 
     def resting_modules(self) -> list[nn.Module]:
         """As `Policy`; but DroQ drops units of the target critics, too (arXiv:2110.02034, algorithm 2)."""

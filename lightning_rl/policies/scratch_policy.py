@@ -54,7 +54,7 @@ class ScratchPolicy(Policy):
         seed: Seed = 0,
     ) -> None:
         super(FastAttributes, self).__init__()
-        self._begin(observation_space, action_space, 1.0, seed)
+        self._set_basic_attributes(observation_space, action_space, 1.0, seed)
         self.config = dict(config or {})
         self.is_recurrent = False
         self.model = NoModel(self.compute_actions, action_space)  # type: ignore[assignment]

@@ -17,13 +17,13 @@ from lightning_rl.models.catalog import ModelCatalog, model_config
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.q_model import QModel
 from lightning_rl.policies.policy import Policy
-from lightning_rl.policies.targets import Follower, target_of
+from lightning_rl.policies.targets import PolyakUpdate, target_copy
 from lightning_rl.ranges import Count, LearningRate, Portion, Positive, Width
 from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["SimpleQ", "next_step"]
 
-FOLLOWED = 0.005  # the share of the online network in a target network that moves at every gradient step
+SOFT_UPDATE_TAU = 0.005  # the share of the online network in a target network that moves at every gradient step
 
 
 class SimpleQ(Policy):
@@ -70,10 +70,10 @@ class SimpleQ(Policy):
         self.hiddens = tuple(hiddens)  # first: the base class makes the model
         super().__init__(observation_space, action_space, lr=lr, **keywords)
         self.target_update_interval, self.huber_delta = target_update_interval, huber_delta
-        moved = FOLLOWED if target_update_interval == 1 else 1.0
+        moved = SOFT_UPDATE_TAU if target_update_interval == 1 else 1.0
         self.tau = moved if tau is None else tau
-        self.target_model = target_of(self.model)
-        self._follow = Follower(self.target_model, self.model)
+        self.target_model = target_copy(self.model)
+        self._polyak_update = PolyakUpdate(self.target_model, self.model)
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[QModel, DistFactory]:
         """Q-values on the model's features; greedy actions are the mode of the Categorical they parametrise."""
@@ -103,9 +103,9 @@ class SimpleQ(Policy):
     @torch.no_grad()
     def targets(self, batch: SampleBatch) -> Tensor:
         """What Q(s, a) is fitted to, the reward and γ times what follows, `[N]`."""
-        return td_targets(batch.rewards, self.following_returns(batch), batch.terminated, batch.discounts)
+        return td_targets(batch.rewards, self.bootstrap_values(batch), batch.terminated, batch.discounts)
 
-    def following_returns(self, batch: SampleBatch) -> Tensor:
+    def bootstrap_values(self, batch: SampleBatch) -> Tensor:
         """What the target network expects after the next observation: maxₐ Q_target(s', a), `[N]`."""
         return self.target_values(batch)[0].amax(1)
 
@@ -116,7 +116,7 @@ class SimpleQ(Policy):
             return batch["target_q"], batch["target_returns"]
         return self.q_values(self.target_model, next_step(batch))
 
-    def computed_ahead(self, rows: SampleBatch) -> dict[str, Tensor]:
+    def precompute_targets(self, rows: SampleBatch) -> dict[str, Tensor]:
         """Columns that stay as they are while the target network stands still."""
         return {"td_targets": self.targets(rows)}
 
@@ -128,19 +128,19 @@ class SimpleQ(Policy):
             # Asked for the next group, the steps on this one are taken and the target network has moved.
             still = self.target_update_interval - self.gradient_steps % self.target_update_interval
             group = batches[done : done + still]
-            if steps > 1 and self.target_stands_still:
-                for name, column in self.computed_ahead(rows[done * size : (done + still) * size]).items():
+            if steps > 1 and self.target_is_constant:
+                for name, column in self.precompute_targets(rows[done * size : (done + still) * size]).items():
                     for batch, part in zip(group, column.split(size), strict=True):
                         batch[name] = part
             yield from group
             done += len(group)
 
     @property
-    def target_stands_still(self) -> bool:
+    def target_is_constant(self) -> bool:
         """Whether the target network gives the same in several gradient steps."""
         return self.target_update_interval > 1
 
-    def errors(self, td_errors: Tensor) -> Tensor:
+    def td_error_losses(self, td_errors: Tensor) -> Tensor:
         """What each TD error costs."""
         return 0.5 * td_errors.square() if self.huber_delta is None else huber(td_errors, self.huber_delta)
 
@@ -148,20 +148,25 @@ class SimpleQ(Policy):
         """Huber loss of Q(s, a) − (r + γ maxₐ Q_target(s', a))."""
         targets = batch["td_targets"] if "td_targets" in batch else self.targets(batch)
         values = self.q_values(self.model, batch)[0].gather(1, batch.actions.unsqueeze(1)).squeeze(1)
-        loss, td_errors = self.fitted(values, targets, batch)
+        loss, td_errors = self.td_loss(values, targets, batch)
         return loss, self.metrics_of(values, td_errors)
 
-    def fitted(self, values: Tensor, targets: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+    def td_loss(self, values: Tensor, targets: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """The loss of values `[N]` that shall be the targets `[N]`; TD errors `[N]`, which become a column, too."""
         td_errors = values - targets
-        own = type(self).errors is not SimpleQ.errors or type(self).reduced is not SimpleQ.reduced
+        own = (
+            type(self).td_error_losses is not SimpleQ.td_error_losses
+            or type(self).loss_and_priorities is not SimpleQ.loss_and_priorities
+        )
         if own or self.huber_delta is None or "weights" in batch:
-            loss, batch["td_errors"] = self.reduced(self.errors(td_errors), td_errors.detach(), batch)
+            loss, batch["td_errors"] = self.loss_and_priorities(
+                self.td_error_losses(td_errors), td_errors.detach(), batch
+            )
             return loss, td_errors
         batch["td_errors"] = td_errors.detach()
         return mean_huber(td_errors, self.huber_delta), td_errors
 
-    def reduced(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
+    def loss_and_priorities(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
         """Of errors `[N]`: the loss, weighted where rows were drawn by priority, and what priorities are made of."""
         weights = batch.get("weights")
         return (errors if weights is None else weights * errors).mean(), td_errors
@@ -179,7 +184,7 @@ class SimpleQ(Policy):
 
     def update_target(self) -> None:
         """Move the target network."""
-        self._follow(self.tau)
+        self._polyak_update(self.tau)
 
 
 def next_step(batch: SampleBatch) -> SampleBatch:

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-__all__ = ["Follower", "frozen", "target_of"]
+__all__ = ["PolyakUpdate", "frozen", "target_copy"]
 
 Network = TypeVar("Network", bound=nn.Module)
 
 
-def target_of(network: Network) -> Network:
+def target_copy(network: Network) -> Network:
     """A copy of a network that no optimizer steps.
 
     As an attribute of the policy it is part of checkpoints, and as one named `target_…` it runs in eval mode.
@@ -23,7 +23,7 @@ def target_of(network: Network) -> Network:
     return copy.deepcopy(network).requires_grad_(False)
 
 
-class Follower:
+class PolyakUpdate:
     """Moves a target network after its source: target ← τ source + (1 − τ) target, buffers copied.
 
     Polyak averaging as in Lillicrap et al. 2016, arXiv:1509.02971, section 3; τ = 1 copies (Mnih et al. 2015).

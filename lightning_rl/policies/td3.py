@@ -20,7 +20,7 @@ from lightning_rl.models.critics import CriticEnsemble
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.model import InputDict
 from lightning_rl.policies.policy import Policy
-from lightning_rl.policies.targets import Follower, frozen, target_of
+from lightning_rl.policies.targets import PolyakUpdate, frozen, target_copy
 from lightning_rl.ranges import Count, Critics, LearningRate, NonNegative, Portion
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.spaces import is_bounded_box
@@ -73,9 +73,9 @@ class TD3(Policy):
         super().__init__(observation_space, action_space, lr=lr, **keywords)
         self.tau, self.target_noise, self.target_noise_clip = tau, target_noise, target_noise_clip
         self.actor_lr_scale, self.critic_lr_scale = actor_lr_scale, critic_lr_scale
-        self.target_model, self.target_critic = target_of(self.model), target_of(self.critic)
-        self._follow_actor = Follower(self.target_model, self.model)
-        self._follow_critic = Follower(self.target_critic, self.critic)
+        self.target_model, self.target_critic = target_copy(self.model), target_copy(self.critic)
+        self._polyak_update_actor = PolyakUpdate(self.target_model, self.model)
+        self._polyak_update_critic = PolyakUpdate(self.target_critic, self.critic)
         space = self.action_transform.policy_space
         assert isinstance(space, spaces.Box)
         for name, bound in (("low", space.low), ("high", space.high)):
@@ -112,7 +112,7 @@ class TD3(Policy):
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Error of the critics and, where it is the actor's turn, −Q of what it would do."""
         with torch.no_grad():
-            targets = td_targets(batch.rewards, self.following_values(batch), batch.terminated, batch.discounts)
+            targets = td_targets(batch.rewards, self.bootstrap_values(batch), batch.terminated, batch.discounts)
         inputs = self.inputs_of(batch)
         q_values = self.critic(inputs, batch.actions.reshape(len(batch.actions), -1))
         critic_loss = critic_error(q_values, targets, batch.get("weights"))
@@ -121,13 +121,13 @@ class TD3(Policy):
         if (self.gradient_steps + 1) % self.policy_delay:
             return critic_loss, metrics
         with frozen(self.critic):
-            policy_loss = -self.critic(inputs, self.acted(self.model, inputs))[0].mean()
+            policy_loss = -self.critic(inputs, self.actor_actions(self.model, inputs))[0].mean()
         return critic_loss + policy_loss, {**metrics, "policy_loss": policy_loss}
 
-    def following_values(self, batch: SampleBatch) -> Tensor:
+    def bootstrap_values(self, batch: SampleBatch) -> Tensor:
         """The lowest target Q of what the target actor would do next, with noise, `[N]`."""
         inputs = self.inputs_of(batch, following=True, is_training=self.target_model.training)
-        actions = self.acted(self.target_model, inputs)
+        actions = self.actor_actions(self.target_model, inputs)
         if self.target_noise:
             noise = (torch.randn_like(actions) * self.target_noise).clamp_(
                 -self.target_noise_clip, self.target_noise_clip
@@ -135,7 +135,7 @@ class TD3(Policy):
             actions = torch.minimum(torch.maximum(actions + noise, self.low), self.high)
         return self.target_critic(inputs, actions).amin(0)
 
-    def acted(self, actor: Model, inputs: InputDict) -> Tensor:
+    def actor_actions(self, actor: Model, inputs: InputDict) -> Tensor:
         """An actor's actions `[N, A]`."""
         outputs, _ = actor(inputs, (), None)
         return self.distribution(outputs).deterministic_sample().reshape(len(outputs), -1)
@@ -143,5 +143,5 @@ class TD3(Policy):
     def after_step(self) -> None:
         """Move the target networks, when the actor moved."""
         if self.gradient_steps % self.policy_delay == 0:
-            self._follow_critic(self.tau)
-            self._follow_actor(self.tau)
+            self._polyak_update_critic(self.tau)
+            self._polyak_update_actor(self.tau)

@@ -66,9 +66,9 @@ class TQC(SAC):
 
     def targets(self, batch: SampleBatch, alpha: Tensor) -> Tensor:
         """R + γ (z − α log π) for the quantiles z that are kept, `[N, K · (M − d)]`. Equation 11."""
-        inputs, dist = self.acting(batch, following=True)
+        inputs, dist = self.inputs_and_distribution(batch, following=True)
         inputs["is_training"] = self.target_critic.training
-        quantiles = self.judging(self.target_critic(inputs, flat(dist.rsample())))
+        quantiles = self.select_target_critics(self.target_critic(inputs, flat(dist.rsample())))
         every = quantiles.transpose(0, 1).flatten(1).sort(1).values  # [N, K · M]
         kept = every[:, : every.shape[1] - len(quantiles) * self.dropped_quantiles]
         following = kept - (alpha * dist.sampled_action_logp()).unsqueeze(1)
@@ -84,6 +84,6 @@ class TQC(SAC):
         q_values = quantiles.mean(2)
         return loss, (q_values - targets.mean(1)).abs().mean(0), q_values
 
-    def followed(self, q_values: Tensor) -> Tensor:
+    def actor_q_values(self, q_values: Tensor) -> Tensor:
         """The mean of all quantiles, `[K, N, M]` → `[N]`."""
         return q_values.mean((0, 2))

@@ -102,7 +102,7 @@ def taken_in(policy: Any, samples: SampleBatch) -> SampleBatch:
     """Samples as they are stored, counted: fragments, or rows of workers that postprocess them."""
     if is_fragment(samples):
         return policy.learner.take_experience(samples)
-    if policy.learner.watches_experience:
+    if policy.learner.needs_every_fragment:
         raise ConfigError(
             f"{type(policy).__name__} keeps statistics of what was experienced, and these workers give postprocessed "
             "rows: make them with postprocess=False"

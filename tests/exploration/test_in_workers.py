@@ -275,7 +275,7 @@ def test_a_forbidden_action_is_never_taken_at_random(way: str) -> None:
     policy = kind(*CARTPOLE.spaces(), exploration=exploration)
     if way == "swapped":
         policy.model.wrapped = Heir(*CARTPOLE.spaces(), 0)
-        assert policy.model.forbids_actions and not policy._model_may_rest(np.zeros((1, 4)))
+        assert policy.model.forbids_actions and not policy._can_skip_model(np.zeros((1, 4)))
         return
     worker = RolloutWorker(CARTPOLE, policy, fragment_length=30, record_logp=False)
     assert not worker.sample().actions.any()

@@ -121,7 +121,7 @@ def test_rewards_are_paid_on_top_of_the_filtered_ones_and_only_for_experience(ki
     policy, worker = made(kind, reward_filter=reward_filter)
     fragment = worker.sample()
     raw = fragment.rewards.clone()
-    paid = policy.learner.with_rewards(fragment)
+    paid = policy.learner.transform_rewards(fragment)
     assert not fragment.valid.all() and bool((paid.intrinsic_rewards[fragment.valid] > 0).all())
     assert not paid.intrinsic_rewards[~fragment.valid].any()
     assert_close(paid.rewards, raw + paid.intrinsic_rewards)  # CartPole pays 1, which clip keeps
@@ -139,7 +139,7 @@ def test_replay_learns_from_the_same_rewards_as_rollouts_do() -> None:
     policy.set_state(state)
     buffer = ReplayBuffer(1000)
     buffer.add(policy.learner.take_experience(fragment))
-    rows = policy.learner.scaled(buffer.sample(100))
+    rows = policy.learner.scale_rewards(buffer.sample(100))
     known = {tuple(obs.tolist()): reward for obs, reward in zip(expected.obs, expected.rewards, strict=True)}
     assert_close(rows.rewards, torch.stack([known[tuple(obs.tolist())] for obs in rows.obs]))
     bonus = rows.rewards - policy.reward_filter.filter_rewards(torch.tensor(100.0))

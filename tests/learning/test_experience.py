@@ -54,7 +54,7 @@ def test_rewards_are_clipped_before_a_buffer_keeps_them_and_scaled_behind_it(
     own, taken = policy(reward_filter=reward_filter), fragment()
     assert own.learner.take_experience(taken).rewards.tolist() == kept
     assert torch.equal(taken.rewards, fragment().rewards), "the worker's fragment stays as it was"
-    assert own.learner.clipped_rewards(torch.tensor([3.0, -0.5])).tolist() == kept[0]
+    assert own.learner.clip_rewards(torch.tensor([3.0, -0.5])).tolist() == kept[0]
     assert own.env_steps == 3
 
 
@@ -83,7 +83,7 @@ def test_the_learner_sees_every_fragment_where_it_takes_more_than_a_count_from_i
     keywords: dict[str, Any], acts: bool, watches: bool
 ) -> None:
     own = policy(**keywords)
-    assert (own.learner.acts_by_experience, own.learner.watches_experience) == (acts, watches)
+    assert (own.learner.experience_changes_acting, own.learner.needs_every_fragment) == (acts, watches)
 
 
 @pytest.mark.parametrize(
@@ -100,16 +100,16 @@ def test_the_learner_sees_every_fragment_where_it_takes_more_than_a_count_from_i
 def test_a_buffer_gives_what_filters_and_exploration_read(keywords: dict[str, Any], columns: list[str]) -> None:
     own = policy(**keywords)
     asked = [*columns, *["step_next_obs"] * bool(own.exploration.reads_next_obs)]
-    assert own.learner.replayed_columns() == asked
+    assert own.learner.extra_replay_columns() == asked
     assert ("step_next_obs" in asked) is ("exploration" in keywords)
 
 
 def test_what_exploration_pays_comes_on_top_of_the_filtered_rewards() -> None:
     own = PPO(OBS, ACTION, reward_filter="sign")
     taken = fragment()
-    assert own.learner.with_rewards(taken).rewards.tolist() == [[1.0, -1.0], [-1.0, 1.0]]
+    assert own.learner.transform_rewards(taken).rewards.tolist() == [[1.0, -1.0], [-1.0, 1.0]]
     taken["intrinsic_rewards"] = torch.tensor([[0.5, 0.25], [0.0, 0.0]])
-    assert own.learner.with_rewards(taken).rewards.tolist() == [[1.5, -0.75], [-1.0, 1.0]]
+    assert own.learner.transform_rewards(taken).rewards.tolist() == [[1.5, -0.75], [-1.0, 1.0]]
 
 
 # -- learning from a buffer's rows ------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def rows(**columns: Any) -> SampleBatch:
 def test_replayed_rewards_are_scaled_each_before_they_are_summed(columns: Any, expected: list[float]) -> None:
     """Halved, kept within ±10, and the second one of two discounted by γ = ½."""
     own, drawn = with_deviation(policy(reward_filter="return_std")), rows(**columns)
-    scaled = own.learner.scaled(drawn)
+    scaled = own.learner.scale_rewards(drawn)
     assert_close(scaled.rewards, torch.tensor(expected))
     assert drawn.rewards.tolist() == [4.0, 50.0] and set(drawn.columns) == {"obs", "rewards", *columns}
     assert set(scaled.columns) == {"obs", "rewards"}
@@ -137,6 +137,6 @@ def test_replayed_rewards_are_scaled_each_before_they_are_summed(columns: Any, e
 
 def test_rows_that_nothing_changes_are_given_back_themselves() -> None:
     drawn = rows()
-    assert policy().learner.scaled(drawn) is drawn
-    paid = policy(reward_filter="clip").learner.scaled(rows(intrinsic_rewards=torch.tensor([0.5, 1.0])))
+    assert policy().learner.scale_rewards(drawn) is drawn
+    paid = policy(reward_filter="clip").learner.scale_rewards(rows(intrinsic_rewards=torch.tensor([0.5, 1.0])))
     assert paid.rewards.tolist() == [4.5, 51.0], "they were clipped before the buffer kept them"

@@ -12,8 +12,8 @@ from lightning_rl.learning.fast_steps import adam_step, is_plain_adam
 from lightning_rl.learning.flat_parameters import (
     FlatParameters,
     is_small,
-    with_gaps,
-    without_gaps,
+    pad_parts,
+    unpad_parts,
 )
 
 
@@ -33,10 +33,10 @@ def views(layer: nn.Linear, flat: FlatParameters) -> bool:
 def test_parts_begin_at_multiples_of_sixteen_and_zeros_are_between() -> None:
     """3, 16 and 17 numbers take 16, 16 and 32 places."""
     values = torch.arange(1.0, 37.0)
-    spread = with_gaps(values, [3, 16, 17])
+    spread = pad_parts(values, [3, 16, 17])
     expected = torch.zeros(64)
     expected[:3], expected[16:32], expected[32:49] = values[:3], values[3:19], values[19:]
-    assert torch.equal(spread, expected) and torch.equal(without_gaps(spread, [3, 16, 17]), values)
+    assert torch.equal(spread, expected) and torch.equal(unpad_parts(spread, [3, 16, 17]), values)
 
 
 def test_gradients_begin_at_zero_in_the_memory_of_the_flat_one() -> None:

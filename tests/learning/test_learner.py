@@ -188,12 +188,12 @@ def test_hooks_of_every_callback_see_the_rows_then_the_result() -> None:
 
 def test_a_policy_outside_a_fit_draws_as_the_first_rank_does() -> None:
     policy, trainer = scripted(), SimpleNamespace(callbacks=[], training=False, global_rank=3)
-    alone = policy.learner._begin().initial_seed()
+    alone = policy.learner._enter_training().initial_seed()
     assert alone == derive_seed(1, "learner", 0, 0)
     policy._trainer = trainer
-    assert not policy.in_trainer and policy.learner._begin().initial_seed() == alone
+    assert not policy.in_trainer and policy.learner._enter_training().initial_seed() == alone
     trainer.training = True
-    assert policy.in_trainer and policy.learner._begin().initial_seed() == derive_seed(1, "learner", 0, 3)
+    assert policy.in_trainer and policy.learner._enter_training().initial_seed() == derive_seed(1, "learner", 0, 3)
 
 
 def test_rows_that_name_their_places_in_a_buffer_are_scaled_for_algorithms_that_replay_only() -> None:

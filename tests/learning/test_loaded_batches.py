@@ -121,7 +121,7 @@ def test_a_step_is_taken_in_train_mode_by_the_rate_of_now_and_with_all_metrics()
 
 def test_loading_begins_an_iteration_as_learning_does(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = []
-    monkeypatch.setattr(Learner, "_begin", lambda self: begun.append(type(self.policy)))
+    monkeypatch.setattr(Learner, "_enter_training", lambda self: begun.append(type(self.policy)))
     for kind in (PPO, Counts):
         creator = EnvCreator("CartPole-v1")
         policy = kind(*creator.spaces())

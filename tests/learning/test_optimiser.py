@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
-from lightning_rl.learning.optimiser import Optimiser, check_optimizer, without_denormals
+from lightning_rl.learning.optimiser import Optimiser, check_optimizer, flush_denormals
 from lightning_rl.policies import A2C
 from lightning_rl.runs import run
 
@@ -411,9 +411,9 @@ def is_flushed() -> bool:
 
 def test_denormals_are_zero_inside_and_what_they_were_behind_it() -> None:
     assert not is_flushed()
-    with pytest.raises(KeyError), without_denormals():
+    with pytest.raises(KeyError), flush_denormals():
         assert is_flushed()
-        with without_denormals():
+        with flush_denormals():
             assert is_flushed()
         assert is_flushed()
         raise KeyError

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightning_rl.errors import CheckpointError
-from lightning_rl.learning.optimizer_states import checked_state
+from lightning_rl.learning.optimizer_states import compatible_state
 
 
 class Own(torch.optim.SGD):
@@ -31,7 +31,7 @@ def options(kind: Any, file: dict[str, Any], **keywords: Any) -> dict[str, Any]:
     """The first group's after a file that says so."""
     optimizer, state = learned(kind, **keywords)
     state["param_groups"][0].update(file)
-    optimizer.load_state_dict(checked_state(optimizer, state))
+    optimizer.load_state_dict(compatible_state(optimizer, state))
     return optimizer.param_groups[0]
 
 
@@ -115,7 +115,7 @@ def test_a_moment_that_is_missing_is_named(kind: Any, name: str) -> None:
     optimizer, state = learned(kind, {}, {})
     del state["state"][1][name], state["state"][1]["step"]
     with pytest.raises(CheckpointError, match=f"optimizer lacks step and {name} of parameter 1: it was changed"):
-        checked_state(optimizer, state)
+        compatible_state(optimizer, state)
 
 
 @pytest.mark.parametrize(
@@ -135,20 +135,20 @@ def test_a_moment_of_another_shape_or_kind_is_refused(name: str, value: Any, mes
     optimizer, state = learned(torch.optim.Adam)
     state["state"][0][name] = value
     with pytest.raises(CheckpointError, match=message):
-        checked_state(optimizer, state)
+        compatible_state(optimizer, state)
 
 
 @pytest.mark.parametrize("step", [3.0, 3, torch.tensor(3.0), torch.tensor([3.0])], ids=str)
 def test_a_step_is_one_number_or_a_tensor_of_one(step: Any) -> None:
     optimizer, state = learned(torch.optim.Adam)
     state["state"][0]["step"] = step
-    assert checked_state(optimizer, state)["state"][0]["step"] is step
+    assert compatible_state(optimizer, state)["state"][0]["step"] is step
 
 
 def test_momentum_that_has_not_begun_is_none() -> None:
     optimizer, state = learned(torch.optim.SGD, lr=0.1)
     state["state"][0] = {"momentum_buffer": None}
-    assert checked_state(optimizer, state)["state"][0] == {"momentum_buffer": None}
+    assert compatible_state(optimizer, state)["state"][0] == {"momentum_buffer": None}
 
 
 def test_a_moment_lies_in_memory_as_its_parameter_does_with_the_same_numbers() -> None:
@@ -156,7 +156,7 @@ def test_a_moment_lies_in_memory_as_its_parameter_does_with_the_same_numbers() -
     turned = torch.arange(6.0).reshape(3, 2).t()
     same = torch.arange(6.0).reshape(2, 3)
     state["state"][0] |= {"exp_avg": turned, "exp_avg_sq": same}
-    checked = checked_state(optimizer, state)["state"][0]
+    checked = compatible_state(optimizer, state)["state"][0]
     assert checked["exp_avg"].is_contiguous() and torch.equal(checked["exp_avg"], turned)
     assert checked["exp_avg_sq"] is same and state["state"][0]["exp_avg"] is turned, "the given state stays as it was"
 
@@ -164,7 +164,7 @@ def test_a_moment_lies_in_memory_as_its_parameter_does_with_the_same_numbers() -
 @pytest.mark.parametrize("kind", [torch.optim.Adafactor, torch.optim.LBFGS])
 def test_optimizers_that_keep_other_shapes_are_restored_as_they_were(kind: Any) -> None:
     optimizer, state = learned(kind)
-    again = checked_state(optimizer, state)["state"]
+    again = compatible_state(optimizer, state)["state"]
     assert again.keys() == state["state"].keys() and again[0] is state["state"][0]
 
 
@@ -175,13 +175,13 @@ def test_moments_of_one_s_own_optimizer_are_checked_where_a_group_has_a_fused_ke
         state["state"][1]["momentum_buffer"] = torch.zeros(1)
         if refused:
             with pytest.raises(CheckpointError, match=r"holds momentum_buffer of shape \[1\]; expected \[2, 3\]"):
-                checked_state(optimizer, state)
+                compatible_state(optimizer, state)
         else:
-            assert checked_state(optimizer, state)["state"] == state["state"]
+            assert compatible_state(optimizer, state)["state"] == state["state"]
 
 
 def test_another_number_of_groups_is_refused() -> None:
     optimizer, state = learned(torch.optim.Adam, {}, {})
     state["param_groups"].pop()
     with pytest.raises(CheckpointError, match="has 1 parameter groups, and not 2"):
-        checked_state(optimizer, state)
+        compatible_state(optimizer, state)

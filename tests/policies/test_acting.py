@@ -16,7 +16,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.models import Model, ModelCatalog
 from lightning_rl.models.distributions import Categorical
 from lightning_rl.policies import DQN, PG, PPO, Policy
-from lightning_rl.policies.advantages import standardised_over_ranks
+from lightning_rl.policies.advantages import standardise_over_ranks
 from lightning_rl.rollouts import RolloutWorker
 
 CARTPOLE = EnvCreator("CartPole-v1")
@@ -139,5 +139,5 @@ def test_advantages_are_standardised_over_all_ranks_inside_a_trainer(
     of_all_ranks = torch.tensor(3.0), torch.tensor(2.0)
     monkeypatch.setattr("lightning_rl.policies.advantages.moments_over_ranks", lambda advantages: of_all_ranks)
     monkeypatch.setattr(PPO, "in_trainer", in_trainer)
-    found = standardised_over_ranks(PPO(*CARTPOLE.spaces()), torch.tensor([1.0, 3.0, 5.0]))
+    found = standardise_over_ranks(PPO(*CARTPOLE.spaces()), torch.tensor([1.0, 3.0, 5.0]))
     assert_close(found, torch.tensor(expected))

@@ -90,7 +90,7 @@ def test_rows_have_the_targets_and_advantages_of_their_fragment(env: Any, model:
     values.view(-1)[rows["number"]] = again
     targets, advantages = vtrace(log_rhos, fragment.rewards, values, **ends, gamma=0.9, lam=0.95, **clips)
     assert_close(rows.value_targets, targets.flatten()[rows["number"]], atol=1e-5, rtol=1e-4)
-    assert_close(policy.weighted(rows, logp), advantages.flatten()[rows["number"]], atol=1e-5, rtol=1e-4)
+    assert_close(policy.weight_advantages(rows, logp), advantages.flatten()[rows["number"]], atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
@@ -218,16 +218,16 @@ def test_impala_s_targets_are_those_of_the_policy_of_each_sweep(algorithm: type[
     seen = []
 
     def noted(rows: SampleBatch, logp: Tensor) -> Tensor:
-        weighted = algorithm.weighted(policy, rows, logp)
+        weighted = algorithm.weight_advantages(policy, rows, logp)
         place = rows["number"].argsort()  # each sweep shuffles
         seen.append((rows.value_targets[place], rows.advantages[place], (weighted / rows.advantages)[place]))
         if len(seen) == 2:  # nothing was learned since the sweep began
-            now = policy.postprocess_trajectory(policy.learner.with_rewards(fragment))
+            now = policy.postprocess_trajectory(policy.learner.transform_rewards(fragment))
             expected = now.value_targets[now["number"].argsort()]
             assert stay or torch.allclose(rows.value_targets[place], expected, atol=1e-5)
         return weighted
 
-    policy.weighted = noted  # type: ignore[method-assign]
+    policy.weight_advantages = noted  # type: ignore[method-assign]
     policy.learn_on_batch(fragment)
     (first, earlier, ones), (second, later, ratios) = seen
     assert torch.equal(first, second) == torch.equal(earlier, later) == stay
@@ -245,13 +245,15 @@ def test_advantages_are_standardised_after_weighting(algorithm: type[IMPALA], st
         if isinstance(policy, APPO):
             policy.target_model.load_state_dict(policy.model.state_dict())
     rows = ours.postprocess_trajectory(fragment)
-    logp, _ = ours.judged(rows)
+    logp, _ = ours.logp_and_values(rows)
     ratios = (logp - rows.action_logp).exp().clamp(max=1.0)
     plain = ratios * rows.advantages
     assert ratios.min() < 0.9
-    assert_close(other.weighted(rows, logp), (plain - plain.mean()) / plain.std(unbiased=False), atol=1e-4, rtol=1e-3)
+    assert_close(
+        other.weight_advantages(rows, logp), (plain - plain.mean()) / plain.std(unbiased=False), atol=1e-4, rtol=1e-3
+    )
     if not standardises:
-        assert_close(ours.weighted(rows, logp), plain)
+        assert_close(ours.weight_advantages(rows, logp), plain)
 
 
 @pytest.mark.parametrize(("algorithm", "expected"), [(IMPALA, 1.0), (APPO, 1.0), (A2C, 0.0)])

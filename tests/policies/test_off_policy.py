@@ -346,8 +346,8 @@ def paid_rows(reward_filter: str, rewards: list[float], **keywords: Any) -> tupl
 )
 def test_what_the_exploration_pays_comes_on_top_of_clipped_rewards(n_step: int, expected: list[float]) -> None:
     policy, rows = paid_rows("sign", [3.0, -2.0, 7.0], n_step=n_step)
-    assert policy.learner.scaled(rows).rewards.tolist() == expected
-    assert "intrinsic_rewards" in rows and "intrinsic_rewards" not in policy.learner.scaled(rows)
+    assert policy.learner.scale_rewards(rows).rewards.tolist() == expected
+    assert "intrinsic_rewards" in rows and "intrinsic_rewards" not in policy.learner.scale_rewards(rows)
 
 
 def test_what_the_exploration_pays_is_not_scaled_with_the_rewards() -> None:
@@ -355,7 +355,7 @@ def test_what_the_exploration_pays_is_not_scaled_with_the_rewards() -> None:
     policy, rows = paid_rows("return_std", [3.0, -2.0, 7.0], n_step=3)
     moments = policy.reward_filter.normaliser.moments
     moments.m2.copy_(100.0 * moments.count)
-    assert policy.learner.scaled(rows).rewards[0].item() == pytest.approx(0.375 + 0.875)
+    assert policy.learner.scale_rewards(rows).rewards[0].item() == pytest.approx(0.375 + 0.875)
 
 
 def test_each_scaled_reward_is_clipped_and_not_their_sum() -> None:
@@ -364,8 +364,8 @@ def test_each_scaled_reward_is_clipped_and_not_their_sum() -> None:
     moments = policy.reward_filter.normaliser.moments
     moments.m2.copy_(moments.count)
     assert rows["step_rewards"].tolist() == [[7.0, 8.0, 30.0], [8.0, 30.0, 0.0], [30.0, 0.0, 0.0]]
-    assert policy.learner.scaled(rows).rewards.tolist() == pytest.approx([13.5 + 0.875, 13.0 + 0.75, 10.5])
-    assert "step_rewards" not in policy.learner.scaled(rows)
+    assert policy.learner.scale_rewards(rows).rewards.tolist() == pytest.approx([13.5 + 0.875, 13.0 + 0.75, 10.5])
+    assert "step_rewards" not in policy.learner.scale_rewards(rows)
 
 
 @pytest.mark.parametrize("interval", [1, 3])
@@ -733,8 +733,8 @@ def test_target_actions_are_disturbed_within_the_clip_and_the_space(noise: float
     policy = made("td3", target_noise=noise, target_noise_clip=clip, num_critics=1)
     policy.target_critic = FirstAction()
     batch = rows("td3", count=200)
-    undisturbed = policy.acted(policy.target_model, policy.input_dict(batch.next_obs))[:, 0]
-    found = policy.following_values(batch)
+    undisturbed = policy.actor_actions(policy.target_model, policy.input_dict(batch.next_obs))[:, 0]
+    found = policy.bootstrap_values(batch)
     distance = (found - undisturbed).abs()
     assert float(found.abs().max()) <= 1.0 and float(distance.max()) <= clip + 1e-6
     if noise > 1 and clip:
@@ -760,7 +760,7 @@ def test_a_forbidden_action_of_discrete_sac_has_no_probability_now_and_next() ->
     policy, mask = made("sac, discrete"), torch.tensor([[True, False], [False, True]]).repeat(3, 1)
     batch = rows(action_mask=mask, next_action_mask=~mask)
     for following, allowed in ((False, mask), (True, ~mask)):
-        _, dist = policy.acting(batch, following=following)
+        _, dist = policy.inputs_and_distribution(batch, following=following)
         assert_close(dist.log_probs().exp(), allowed.float())
 
 
@@ -828,7 +828,7 @@ def test_noise_of_target_actions_is_as_large_as_asked_and_lies_on_both_sides() -
     for parameter in policy.target_model.parameters():
         nn.init.zeros_(parameter)
     torch.manual_seed(0)
-    found = policy.following_values(rows("td3", count=2000))
+    found = policy.bootstrap_values(rows("td3", count=2000))
     assert abs(float(found.mean())) < 0.01 and float(found.std()) == pytest.approx(0.1, rel=0.1)
 
 
@@ -916,7 +916,10 @@ def test_an_actor_has_no_network_for_values_that_critics_give(name: str) -> None
 def test_all_critics_may_make_the_targets_but_no_more() -> None:
     """Two of two: the lowest of both; the actor then follows their mean."""
     policy, q_values = made("sac", num_critics=2, target_critics=2), torch.tensor([[1.0, 4.0], [3.0, 2.0]])
-    assert policy.lowest(q_values).tolist() == [1.0, 2.0] and policy.followed(q_values).tolist() == [2.0, 3.0]
+    assert policy.min_target_q(q_values).tolist() == [1.0, 2.0] and policy.actor_q_values(q_values).tolist() == [
+        2.0,
+        3.0,
+    ]
     with pytest.raises(ConfigError, match=r"target_critics=3; expected at most policy\.num_critics=2"):
         made("sac", num_critics=2, target_critics=3)
 
@@ -942,14 +945,14 @@ def test_redq_takes_the_lowest_of_a_random_subset_and_the_actor_the_mean() -> No
     q_values = torch.tensor([1.0, 2.0, 3.0, 4.0]).view(4, 1).expand(4, 5)
     policy = made("sac, redq")
     torch.manual_seed(0)
-    lowest = torch.stack([policy.lowest(q_values) for _ in range(600)])
+    lowest = torch.stack([policy.min_target_q(q_values) for _ in range(600)])
     assert bool((lowest == lowest[:, :1]).all())  # one subset for all rows
     chances = torch.bincount(lowest[:, 0].long(), minlength=5)[1:].float() / 600
     assert_close(chances, torch.tensor([1 / 2, 1 / 3, 1 / 6, 0.0]), rtol=0, atol=0.06)
-    assert_close(policy.followed(q_values), torch.full((5,), 2.5))
+    assert_close(policy.actor_q_values(q_values), torch.full((5,), 2.5))
     plain = made("sac", num_critics=4)
-    assert_close(plain.lowest(q_values), torch.ones(5))
-    assert_close(plain.followed(q_values), torch.ones(5))
+    assert_close(plain.min_target_q(q_values), torch.ones(5))
+    assert_close(plain.actor_q_values(q_values), torch.ones(5))
 
 
 def test_tqc_s_targets_are_made_of_a_random_subset_of_the_critics() -> None:
@@ -977,13 +980,16 @@ def test_tqc_leaves_out_each_row_s_highest_quantiles_and_its_actor_follows_the_m
     torch.manual_seed(0)
     found = policy.targets(batch, torch.tensor(0.0))
     torch.manual_seed(0)
-    inputs, dist = policy.acting(batch, following=True)
+    inputs, dist = policy.inputs_and_distribution(batch, following=True)
     every = policy.target_critic(inputs, dist.rsample())
     for row in range(6):
         lowest = sorted(number for critic in every for number in critic[row].tolist())[:4]
         expected = batch.rewards[row] + 0.9 * torch.tensor(lowest)
         assert_close(found[row].sort().values, expected)
-    assert policy.followed(torch.tensor([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 9.0]]])).tolist() == [3.5, 5.75]
+    assert policy.actor_q_values(torch.tensor([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 9.0]]])).tolist() == [
+        3.5,
+        5.75,
+    ]
 
 
 def test_tqc_s_critics_learn_quantiles_of_the_target() -> None:
@@ -1096,8 +1102,8 @@ def test_states_are_warmed_up_under_autocast_too(memory: str) -> None:
 
 def test_losses_of_a_subclass_count_without_priorities_too() -> None:
     class Doubled(DQN):
-        def errors(self, td_errors: Tensor) -> Tensor:
-            return 2.0 * super().errors(td_errors)
+        def td_error_losses(self, td_errors: Tensor) -> Tensor:
+            return 2.0 * super().td_error_losses(td_errors)
 
     plain, doubled = (kind(OBS, TWO, seed=1) for kind in (DQN, Doubled))
     assert_close(2.0 * plain.loss(rows(count=6))[0], doubled.loss(rows(count=6))[0])
@@ -1131,10 +1137,10 @@ def test_every_row_is_trained_where_none_warms_up() -> None:
     """Of errors 1, 2, 6, 1, 2 and −4, 2, 6: 0.9 · 6 + 0.1 · 12 / 5 = 5.64, and 0.9 · 6 + 0.1 · 4 = 5.8."""
     policy, batch = recurrent(), sequences().without("burn_in")
     errors = torch.tensor([1.0, 2.0, 6.0, 1.0, 2.0, -4.0, 2.0, 6.0])
-    loss, priorities = policy.reduced(errors, errors, batch)
+    loss, priorities = policy.loss_and_priorities(errors, errors, batch)
     assert loss.item() == pytest.approx(2.0)
     assert_close(priorities, torch.tensor([5.64, 5.8]))
-    plain, found = policy.reduced(errors, errors, rows(count=8))  # of a model without memory
+    plain, found = policy.loss_and_priorities(errors, errors, rows(count=8))  # of a model without memory
     assert plain.item() == pytest.approx(2.0) and torch.equal(found, errors)
 
 
@@ -1199,7 +1205,7 @@ def test_the_value_that_follows_is_that_of_the_row_where_the_sum_ends() -> None:
     ends[2] = 3
     plain, summed = sequences(), sequences(bootstrap_rows=ends)
     with torch.no_grad():
-        of_rows, found = policy.following_returns(plain), policy.following_returns(summed)
+        of_rows, found = policy.bootstrap_values(plain), policy.bootstrap_values(summed)
     assert_close(found[2], of_rows[3], rtol=0, atol=0)
     assert_close(found[torch.arange(8) != 2], of_rows[torch.arange(8) != 2], rtol=0, atol=0)
 
@@ -1208,7 +1214,7 @@ def test_a_sequence_s_priority_mixes_its_largest_and_its_mean_error_and_its_weig
     """η = 0.9 over the trained rows: of errors 1, 2, 6 it is 0.9 · 6 + 0.1 · 3 = 5.7; of −4, 2: 0.9 · 4 + 0.1 · 3."""
     policy = recurrent()
     errors = torch.tensor([9.0, 9.0, 1.0, 2.0, 6.0, 9.0, -4.0, 2.0])
-    loss, priorities = policy.reduced(errors, errors, sequences(weights=torch.tensor([1.0, 0.5])))
+    loss, priorities = policy.loss_and_priorities(errors, errors, sequences(weights=torch.tensor([1.0, 0.5])))
     assert_close(priorities, torch.tensor([5.7, 3.9]))
     assert loss.item() == pytest.approx((1 + 2 + 6 + 0.5 * (-4 + 2)) / 5)
 

@@ -25,7 +25,7 @@ def targets(policy: Any, batch: SampleBatch, name: str) -> Tensor:
     if name == "dqn, plain":
         return policy.targets(batch)
     if name == "td3":
-        return policy.following_values(batch)
+        return policy.bootstrap_values(batch)
     return policy.target_critic(policy.inputs_of(batch, following=True), batch.actions)
 
 
@@ -104,7 +104,7 @@ def outputs_and_targets(policy: Any, batch: SampleBatch, name: str) -> Tensor:
     if name == "dqn, plain":
         return torch.cat([policy.q_values(policy.model, batch)[0].flatten(), policy.targets(batch)])
     if name == "td3":
-        own, following = policy.acted(policy.model, policy.inputs_of(batch)), policy.following_values(batch)
+        own, following = policy.actor_actions(policy.model, policy.inputs_of(batch)), policy.bootstrap_values(batch)
         return torch.cat([own.flatten(), following])
-    own = policy.acting(batch)[1].deterministic_sample()
+    own = policy.inputs_and_distribution(batch)[1].deterministic_sample()
     return torch.cat([own.flatten(), policy.targets(batch, torch.tensor(0.1)).flatten()])

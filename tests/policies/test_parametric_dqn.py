@@ -130,7 +130,7 @@ def test_a_mask_in_the_info_counts_for_the_next_state_too() -> None:
         torch.nn.init.zeros_(parameter)
     policy.target_model.advantages.linear.bias.data = torch.tensor([1.0, 5.0, 3.0])  # type: ignore[union-attr]
     rows = SampleBatch(next_obs=torch.zeros(1, 2), next_action_mask=torch.tensor([[True, False, True]]))
-    assert policy.following_returns(rows).item() == 3.0
+    assert policy.bootstrap_values(rows).item() == 3.0
 
 
 def test_a_model_that_gives_q_values_itself_does_not_go_with_a_head() -> None:

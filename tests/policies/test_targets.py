@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from lightning_rl.policies.targets import Follower, frozen, target_of
+from lightning_rl.policies.targets import PolyakUpdate, frozen, target_copy
 
 
 def test_a_target_moves_by_tau_towards_its_source() -> None:
@@ -14,34 +14,34 @@ def test_a_target_moves_by_tau_towards_its_source() -> None:
     source = nn.Linear(1, 1)
     nn.init.zeros_(source.weight)
     nn.init.zeros_(source.bias)
-    target = target_of(source)
-    follow = Follower(target, source)
+    target = target_copy(source)
+    update = PolyakUpdate(target, source)
     nn.init.constant_(source.weight, 8.0)
     positions = []
     for tau in (0.25, 0.25, 1.0):
-        follow(tau)
+        update(tau)
         positions.append(target.weight.item())
     assert positions == [2.0, 3.5, 8.0]
 
 
 def test_a_copy_does_not_depend_on_what_the_target_was() -> None:
     source = nn.Linear(1, 1)
-    target = target_of(source)
+    target = target_copy(source)
     nn.init.constant_(target.weight, torch.inf)
-    Follower(target, source)(1.0)
+    PolyakUpdate(target, source)(1.0)
     assert torch.equal(target.weight, source.weight)
 
 
 def test_buffers_are_copied() -> None:
     source = nn.BatchNorm1d(2)
-    target = target_of(source)
+    target = target_copy(source)
     source(torch.randn(16, 2) + 3.0)
-    Follower(target, source)(0.01)
+    PolyakUpdate(target, source)(0.01)
     assert torch.equal(target.running_mean, source.running_mean)  # type: ignore[arg-type]
 
 
 def test_no_optimizer_sees_a_target() -> None:
-    target = target_of(nn.Linear(2, 2))
+    target = target_copy(nn.Linear(2, 2))
     assert not any(parameter.requires_grad for parameter in target.parameters())
 
 

@@ -127,7 +127,7 @@ def test_targets_pay_for_actions_that_were_improbable(name: str) -> None:
         torch.manual_seed(0)
         found.append(policy.targets(batch, torch.tensor(alpha)).detach())
     torch.manual_seed(0)
-    dist = policy.acting(batch, following=True)[1]
+    dist = policy.inputs_and_distribution(batch, following=True)[1]
     dist.rsample()
     bonus = -0.9 * dist.sampled_action_logp().detach()
     assert bonus.abs().max() > 0.1
@@ -141,7 +141,7 @@ def test_the_temperature_compares_the_entropy_of_what_was_sampled_with_its_targe
     policy, batch = made(name, target_entropy=-2.0), rows(name)
     torch.manual_seed(0)
     policy.targets(batch, policy.log_alpha.exp())
-    dist = policy.acting(batch)[1]
+    dist = policy.inputs_and_distribution(batch)[1]
     actions = dist.rsample()
     logp = dist.sampled_action_logp().detach()
     torch.manual_seed(0)
@@ -149,7 +149,7 @@ def test_the_temperature_compares_the_entropy_of_what_was_sampled_with_its_targe
     assert_close(torch.autograd.grad(loss, policy.log_alpha)[0], -logp.mean() + 2.0)
     assert_close(metrics["entropy"], -logp.mean())
     with torch.no_grad():
-        judged = policy.followed(policy.critic(policy.inputs_of(batch), flat(actions)))
+        judged = policy.actor_q_values(policy.critic(policy.inputs_of(batch), flat(actions)))
     assert_close(metrics["policy_loss"].detach(), (policy.log_alpha.exp().detach() * logp - judged).mean())
 
 
@@ -159,5 +159,5 @@ def test_deterministic_actors_climb_the_first_critic(name: str) -> None:
     metrics = policy.loss(batch)[1]
     with torch.no_grad():
         inputs = policy.inputs_of(batch)
-        judged = policy.critic(inputs, policy.acted(policy.model, inputs))[0].mean()
+        judged = policy.critic(inputs, policy.actor_actions(policy.model, inputs))[0].mean()
     assert_close(metrics["policy_loss"].detach(), -judged)

@@ -11,11 +11,11 @@ import torch
 from lightning_rl.data.population_datamodule import evaluate_perturbations
 from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import A3C, ARS, ES, Policy
-from lightning_rl.policies.evolving import Evolving
+from lightning_rl.policies.evolution import EvolutionStrategy
 from lightning_rl.rollouts import RolloutWorker
 from tests.training import probes
 
-KINDS: dict[str, tuple[type[Evolving], dict[str, Any]]] = {
+KINDS: dict[str, tuple[type[EvolutionStrategy], dict[str, Any]]] = {
     "es": (ES, {"lr": 0.05, "sigma": 0.2, "weight_decay": 0.0}),
     "ars": (ARS, {"lr": 0.1, "sigma": 0.2, "top_directions": 4}),
 }

@@ -12,10 +12,10 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.learning.optimiser import Optimiser
 from lightning_rl.signatures import call_with_accepted_args
 
-__all__ = ["HookedOptimiser"]
+__all__ = ["FunctionOptimiser"]
 
 
-class HookedOptimiser(Optimiser):
+class FunctionOptimiser(Optimiser):
     """A step that asks functions.
 
     Args:
@@ -50,7 +50,7 @@ class HookedOptimiser(Optimiser):
         """The rate of now; an `optimizer_fn` sets its own."""
         if "optimizer_fn" not in self.hooks:
             return super().set_lr(env_steps)
-        self._look_up_trainer()
+        self._read_trainer()
         self.rate = float(self.torch_optimizer.param_groups[0]["lr"])
         return self.rate
 

@@ -17,8 +17,8 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import Exploration
 from lightning_rl.models import Model
-from lightning_rl.policies import ARS, ES, Policy, evolving
-from lightning_rl.policies.evolving import Evolving
+from lightning_rl.policies import ARS, ES, Policy, evolution
+from lightning_rl.policies.evolution import EvolutionStrategy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 
@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [8]}}
 BOTH = pytest.mark.parametrize("kind", [ES, ARS])
 
 
-def made(kind: type[Evolving], env: EnvCreator = CARTPOLE, **keywords: Any) -> Evolving:
+def made(kind: type[EvolutionStrategy], env: EnvCreator = CARTPOLE, **keywords: Any) -> EvolutionStrategy:
     return kind(*env.spaces(), seed=1, **{**SMALL, **keywords})
 
 
@@ -36,17 +36,19 @@ def worker(policy: Policy, env: EnvCreator = CARTPOLE, num_envs: int = 2, **more
     return RolloutWorker(env, policy, num_envs=num_envs, vectorization="sync", **{**how, **more})
 
 
-def theta(policy: Evolving) -> Tensor:
-    return torch.cat([weight.detach().flatten() for weight in policy.evolved()])
+def theta(policy: EvolutionStrategy) -> Tensor:
+    return torch.cat([weight.detach().flatten() for weight in policy.evolved_parameters()])
 
 
-def population(policy: Evolving, seeds: list[int], score: Callable[[Tensor], float], steps: int = 1) -> SampleBatch:
+def population(
+    policy: EvolutionStrategy, seeds: list[int], score: Callable[[Tensor], float], steps: int = 1
+) -> SampleBatch:
     """Rows whose returns are a function of the weights."""
     returns = []
     for seed in seeds:
         sides = []
         for scale in (1.0, -1.0):
-            with policy.perturbed(seed, scale):
+            with policy.perturb(seed, scale):
                 sides.append(score(theta(policy)))
         returns.append(sides)
     count = len(seeds)
@@ -60,26 +62,26 @@ def population(policy: Evolving, seeds: list[int], score: Callable[[Tensor], flo
 
 # -- perturbing -------------------------------------------------------------------------------------------------------
 @BOTH
-def test_a_perturbation_is_mirrored_and_leaves_no_trace(kind: type[Evolving]) -> None:
+def test_a_perturbation_is_mirrored_and_leaves_no_trace(kind: type[EvolutionStrategy]) -> None:
     """θ + σε, θ − σε, and θ again bit for bit, also when an episode fails."""
     policy = made(kind, sigma=0.5)
     before = theta(policy)
     moved = []
     for scale in (1.0, -1.0):
-        with policy.perturbed(7, scale):
+        with policy.perturb(7, scale):
             moved.append(theta(policy) - before)
     torch.testing.assert_close(moved[0], -moved[1])
     assert 0.3 < float(moved[0].std()) < 0.7
-    with pytest.raises(RuntimeError, match="episode"), policy.perturbed(8, 1.0):
+    with pytest.raises(RuntimeError, match="episode"), policy.perturb(8, 1.0):
         raise RuntimeError("episode")
     assert torch.equal(theta(policy), before)
 
 
 def test_a_seed_is_one_perturbation_wherever_it_is_made() -> None:
     here, there = made(ES), made(ES)
-    with here.perturbed(11, 1.0), there.perturbed(11, 1.0):
+    with here.perturb(11, 1.0), there.perturb(11, 1.0):
         assert torch.equal(theta(here), theta(there))
-    with here.perturbed(11, 1.0), there.perturbed(12, 1.0):
+    with here.perturb(11, 1.0), there.perturb(12, 1.0):
         assert not torch.equal(theta(here), theta(there))
 
 
@@ -146,7 +148,7 @@ def test_which_parameters_rest_is_found_without_a_change_to_the_model() -> None:
 
 # -- judging ----------------------------------------------------------------------------------------------------------
 @BOTH
-def test_returns_are_those_of_whole_episodes_of_the_moved_policy(kind: type[Evolving]) -> None:
+def test_returns_are_those_of_whole_episodes_of_the_moved_policy(kind: type[EvolutionStrategy]) -> None:
     """CartPole pays 1 a step: the mean return is the steps per environment; filters see each of them."""
     policy = made(kind)
     actor = worker(policy, num_envs=3)
@@ -173,7 +175,7 @@ def test_a_row_counts_what_is_valid_and_averages_environments() -> None:
         fragment([[10.0, 20.0], [99.0, 99.0]], [[True, True], [False, False]]),
     ]
     policy = ES(spaces.Box(-9, 9, (2,)), spaces.Discrete(2))
-    row = policy.judged(7, sides, perturbed=False)
+    row = policy.population_row(7, sides, perturbed=False)
     assert row["seeds"].tolist() == [7] and row["perturbed"].tolist() == [False]
     assert row["returns"].tolist() == [[3.5, 15.0]] and row["returns"].dtype == torch.float64
     assert row["steps"].tolist() == [5] and row["obs_count"].tolist() == [5.0]
@@ -228,10 +230,10 @@ def test_an_ars_step_is_that_of_its_paper() -> None:
     torch.testing.assert_close(theta(policy), before + (8 * noise[0] - 8 * noise[1]) / (2 * 17**0.5))
 
 
-class Best(Evolving):
+class Best(EvolutionStrategy):
     """A strategy of one's own: all weight is the better side's of the first perturbation."""
 
-    def weights_of(self, returns: Tensor) -> Tensor:
+    def perturbation_weights(self, returns: Tensor) -> Tensor:
         return torch.tensor([1.0, *[0.0] * (len(returns) - 1)]) * (returns[:, 0] - returns[:, 1]).sign()
 
 
@@ -249,16 +251,18 @@ def test_a_strategy_of_one_s_own_is_its_weights_of_perturbations(model: dict[str
 
 
 @BOTH
-def test_directions_are_compared_with_those_of_all_ranks(kind: type[Evolving], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directions_are_compared_with_those_of_all_ranks(
+    kind: type[EvolutionStrategy], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The mean of two ranks' weights is that of one with all directions: the two that count are both of rank 1."""
     policy = made(kind, **({"top_directions": 2} if kind is ARS else {}))
     shares = [torch.tensor([[1.0, 2.0], [2.0, 0.0]]).double(), torch.tensor([[9.0, 3.0], [4.0, 8.0]]).double()]
-    alone = policy.weights_of(torch.cat(shares))
-    monkeypatch.setattr(evolving, "all_gather_objects", lambda _: [share.numpy() for share in shares])
+    alone = policy.perturbation_weights(torch.cat(shares))
+    monkeypatch.setattr(evolution, "all_gather_objects", lambda _: [share.numpy() for share in shares])
     mine = []
     for rank, share in enumerate(shares):
         monkeypatch.setattr(type(policy), "global_rank", rank)
-        mine.append(policy._own_weights(share))
+        mine.append(policy._rank_weights(share))
     torch.testing.assert_close(torch.cat(mine) / 2, alone)
 
 
@@ -270,7 +274,7 @@ def test_a_decay_that_lets_weights_grow_is_refused() -> None:
 @pytest.mark.parametrize(
     ("kind", "keywords"), [(ES, {"lr": 0.02, "weight_decay": 0.0}), (ARS, {"lr": 0.1, "sigma": 0.1})]
 )
-def test_weights_climb_to_where_the_return_is_highest(kind: type[Evolving], keywords: dict[str, Any]) -> None:
+def test_weights_climb_to_where_the_return_is_highest(kind: type[EvolutionStrategy], keywords: dict[str, Any]) -> None:
     """Return −‖θ − 1‖²: from a distance of about √D to a fifth of it; with a flipped sign it would grow."""
     policy = made(kind, observation_filter="none", model={"fcnet_hiddens": []}, **keywords)
 
@@ -286,7 +290,7 @@ def test_weights_climb_to_where_the_return_is_highest(kind: type[Evolving], keyw
 
 
 @BOTH
-def test_the_filter_takes_in_what_the_population_saw_after_the_step(kind: type[Evolving]) -> None:
+def test_the_filter_takes_in_what_the_population_saw_after_the_step(kind: type[EvolutionStrategy]) -> None:
     """As one stream: count, mean and variance of all observations; the step itself saw the statistics of before."""
     policy = made(kind)
     seen: list[Tensor] = []
@@ -310,7 +314,7 @@ class Keeps:
 
 
 @BOTH
-def test_memory_and_nested_observations_evolve(kind: type[Evolving]) -> None:
+def test_memory_and_nested_observations_evolve(kind: type[EvolutionStrategy]) -> None:
     class Nested(gym.Env[Any, Any]):
         observation_space = spaces.Dict({"x": spaces.Box(-1, 1, (2,)), "n": spaces.Discrete(3)})
         action_space = spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (1,))))
@@ -342,7 +346,9 @@ def test_memory_and_nested_observations_evolve(kind: type[Evolving]) -> None:
     ],
 )
 @BOTH
-def test_settings_out_of_range_are_refused(kind: type[Evolving], keywords: dict[str, Any], message: str) -> None:
+def test_settings_out_of_range_are_refused(
+    kind: type[EvolutionStrategy], keywords: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         made(kind, **keywords)
 

@@ -29,10 +29,10 @@ from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import Positive
 from lightning_rl.sample_batch import SampleBatch, env_steps, flatten_fragment, from_nested_batch, map_leaves
 
-__all__ = ["Evolving"]
+__all__ = ["EvolutionStrategy"]
 
 
-class Evolving(Policy):
+class EvolutionStrategy(Policy):
     """Learns from a population: rows `[N, …]` with "seeds", "returns" `[N, 2]` of θ ± σε, and "steps" of both.
 
     Rows that are not "perturbed" tell how θ itself does, and are not learned from.
@@ -72,7 +72,7 @@ class Evolving(Policy):
             )
         self.sigma = sigma
         self._check_losses()
-        self._rest_values()
+        self._freeze_value_parameters()
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
         """Real numbers are acted as the model gives them: there is nothing that a deviation would be for."""
@@ -84,9 +84,9 @@ class Evolving(Policy):
 
     # -- in workers ---------------------------------------------------------------------------------------------------
     @contextmanager
-    def perturbed(self, seed: int, scale: float) -> Iterator[None]:
+    def perturb(self, seed: int, scale: float) -> Iterator[None]:
         """Inside, the weights are θ + scale · σ ε(seed); behind it they are θ, bit for bit."""
-        weights = self.evolved()
+        weights = self.evolved_parameters()
         before = [weight.detach().clone() for weight in weights]
         noise = self._noise(seed) * (scale * self.sigma)
         with torch.no_grad():
@@ -99,7 +99,7 @@ class Evolving(Policy):
                 for weight, value in zip(weights, before, strict=True):
                     weight.copy_(value)
 
-    def judged(self, seed: int, fragments: Sequence[SampleBatch], perturbed: bool = True) -> SampleBatch:
+    def population_row(self, seed: int, fragments: Sequence[SampleBatch], perturbed: bool = True) -> SampleBatch:
         """A row of the population, from one episode of each environment with θ + σε, and with θ − σε."""
         returns = [(each.rewards.double() * each.valid).sum(0).mean() for each in fragments]
         row = SampleBatch(
@@ -116,7 +116,7 @@ class Evolving(Policy):
         return row
 
     # -- learning -----------------------------------------------------------------------------------------------------
-    def weights_of(self, returns: Tensor) -> Tensor:
+    def perturbation_weights(self, returns: Tensor) -> Tensor:
         """Weights `[N]` of the perturbations; `returns [N, 2]` are those of θ + σε and of θ − σε."""
         raise NotImplementedError  # abstract
 
@@ -131,19 +131,22 @@ class Evolving(Policy):
         """−θ · Σ wᵢ εᵢ, whose gradient is the step."""
         tried = batch["perturbed"]
         seeds, returns, own = batch["seeds"][tried], batch["returns"][tried], batch["returns"][~tried]
-        weights = self._own_weights(returns)
-        direction = torch.zeros(sum(weight.numel() for weight in self.evolved()))
+        weights = self._rank_weights(returns)
+        direction = torch.zeros(sum(weight.numel() for weight in self.evolved_parameters()))
         for seed, weight in zip(seeds.tolist(), weights.tolist(), strict=True):
             direction.add_(self._noise(seed), alpha=weight)
-        theta = torch.cat([weight.flatten() for weight in self.evolved()])
+        theta = torch.cat([weight.flatten() for weight in self.evolved_parameters()])
         loss = -(direction.to(theta) * theta).sum()
         metrics = {"return_mean": returns.mean(), "return_max": returns.max(), "weights_norm": theta.detach().norm()}
         return loss, {**metrics, **({"own_return": own.mean()} if len(own) else {})}
 
-    def _own_weights(self, returns: Tensor) -> Tensor:
-        """`weights_of` this rank's rows, among those of all ranks; times their number, for gradients are averaged."""
+    def _rank_weights(self, returns: Tensor) -> Tensor:
+        """`perturbation_weights` of this rank's rows `[N]`, computed among the rows of all ranks.
+
+        Multiplied by the number of ranks, because DDP averages the gradients over the ranks.
+        """
         shares = [torch.from_numpy(share) for share in all_gather_objects(returns.cpu().numpy())]
-        weights = self.weights_of(torch.cat(shares)).split([len(share) for share in shares])
+        weights = self.perturbation_weights(torch.cat(shares)).split([len(share) for share in shares])
         return len(shares) * weights[self.global_rank if len(shares) > 1 else 0]
 
     def update_filters(self, rows: SampleBatch) -> None:
@@ -157,13 +160,13 @@ class Evolving(Policy):
             self.observation_filter.moments.merge(*rank)
         self.observation_filter.freeze()
 
-    def evolved(self) -> list[torch.nn.Parameter]:
+    def evolved_parameters(self) -> list[torch.nn.Parameter]:
         """θ: the parameters that actions depend on."""
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def _noise(self, seed: int) -> Tensor:
         """ε(seed) `[D]`, standard normal, on the CPU: the same wherever it is made."""
-        size = sum(weight.numel() for weight in self.evolved())
+        size = sum(weight.numel() for weight in self.evolved_parameters())
         return torch.randn(size, generator=torch.Generator().manual_seed(seed))
 
     # -- building -----------------------------------------------------------------------------------------------------
@@ -185,14 +188,14 @@ class Evolving(Policy):
                     "ppo, a2c or another algorithm with gradients"
                 )
 
-    def _rest_values(self) -> None:
+    def _freeze_value_parameters(self) -> None:
         """Freeze what only values come from: no return depends on it."""
         if type(self.model).value_function is Model.value_function:
             return
         space = copy.deepcopy(self.observation_space)
         space.seed(0)
         obs = self._tensors(map_leaves(lambda leaf: np.asarray(leaf)[None], space.sample()))
-        parameters = self.evolved()
+        parameters = self.evolved_parameters()
         with self.in_eval_mode():
             outputs, _ = self.model(self.input_dict(obs), self._state((), obs), None)
             values = self.model.value_function()

@@ -1,1 +1,1 @@
-"""How a policy learns: the iteration frame, the optimiser, extra losses, gradients that travel, and metrics."""
+"""How a policy learns: the iteration, the optimiser, extra losses, gradients of other copies, and metrics."""

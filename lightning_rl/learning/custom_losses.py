@@ -21,8 +21,7 @@ class CustomLosses:
 
     Args:
         losses: each an import path, a callable, or a mapping `{loss: path or callable, weight: 1.0, **keywords}`. A
-            loss is called as
-            `loss(policy, batch, **keywords)` with the minibatch that is learned from, and returns a scalar tensor, or
+            loss is called as `loss(policy, batch, **keywords)` with the minibatch, and returns a scalar tensor, or
             (scalar, metrics).
 
     Raises:
@@ -49,10 +48,10 @@ class CustomLosses:
 
 
 class LossEntry:
-    """An entry of `custom_losses`, as `CustomLosses` says."""
+    """Checks an entry of `custom_losses`, in the form that `CustomLosses` documents."""
 
     def coerce(self, key: str, value: Any) -> Any:
-        """The entry as it was given.
+        """The entry, unchanged.
 
         Raises:
             ConfigError: it names no loss, or the loss does not take the keywords.

@@ -1,8 +1,8 @@
-"""Private parts of torch and Lightning that make small gradient steps faster, each beside the plain way.
+"""Faster small gradient steps by private functions of torch and Lightning, with public ones as the alternative.
 
-A small network's step is bound by the number of Python and torch calls, not by arithmetic. Both ways compute the same
-numbers (`tests/learning/test_fast_steps.py`). The fast ones are taken with the versions that were tested, and not with
-`LIGHTNING_RL_PLAIN_STEPS=1` in the environment.
+A small network's step is bound by the number of Python and torch calls, not by arithmetic. Both forms compute the same
+numbers (`tests/learning/test_fast_steps.py`). The private functions are used only with versions of torch and Lightning
+that were tested, and never if the environment variable `LIGHTNING_RL_PLAIN_STEPS` is 1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TESTED = {"torch": ((2, 6), (2, 13)), "lightning": ((2, 6), (2, 6))}  # from, to
 
 
 def is_tested(package: str, version: str) -> bool:
-    """Whether `version`, such as "2.13.0+cpu", is one of a package that the fast ways were tested with."""
+    """Whether the private functions were tested with this version of a package, such as "2.13.0+cpu"."""
     major, minor = version.split(".")[:2]
     lowest, highest = TESTED[package]
     return lowest <= (int(major), int(minor)) <= highest
@@ -60,7 +60,7 @@ def step_with_trainer(lightning_optimizer: Any, step: Any) -> None:
 
 
 def step_optimizer(optimizer: torch.optim.Optimizer, is_adam: bool) -> None:
-    """An optimizer's step without what torch wraps around it (a profiler's record, hooks): a third of a small one.
+    """Step without torch's wrappers (profiler record, hooks), which are a third of a small step's time.
 
     Args:
         optimizer: without hooks.
@@ -75,7 +75,7 @@ def step_optimizer(optimizer: torch.optim.Optimizer, is_adam: bool) -> None:
 
 
 def is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether torch's fused Adam kernel alone is what the optimizer's own step does."""
+    """Whether the optimizer's step is equal to one call of torch's fused Adam kernel."""
     if type(optimizer) not in (torch.optim.Adam, torch.optim.AdamW):
         return False
     return all(
@@ -88,7 +88,7 @@ def adam_step(optimizer: torch.optim.Optimizer) -> bool:
     """Step a plain Adam or AdamW by torch's fused kernel alone, without sorting its tensors by device first.
 
     Returns:
-        Whether it was done: not in a first step, which makes the moments.
+        Whether it stepped; False before the first step, which creates the moments.
     """
     groups = [group for group in optimizer.param_groups if group["params"][0].grad is not None]
     states: list[Any] = [optimizer.state.get(group["params"][0]) for group in groups]

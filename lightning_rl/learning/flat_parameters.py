@@ -1,4 +1,4 @@
-"""Small policies learn as one tensor: their updates are bound by the number of tensor operations, not by arithmetic."""
+"""Flat parameters: updates of small policies are bound by the number of tensor operations, not by arithmetic."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["FlatParameters", "is_small", "pad_parts", "unpad_parts"]
 
 SMALL = 2_000_000  # parameters of a policy that is stepped as one tensor
 
-# Numbers between the beginnings of two parameters are a multiple of this. The last digit of a matrix product depends on
-# where in memory its matrices begin (MKL); with gaps they begin as those of a worker's own network do.
+# Each parameter begins at a multiple of this many numbers. The last digit of a matrix product depends on the memory
+# alignment of its matrices (MKL); with padding the alignment is that of separate tensors, as in a worker's network.
 ALIGNED = 16
 
 
@@ -33,7 +33,7 @@ class FlatParameters:
         self._set_views()
 
     def attach(self) -> None:
-        """Point the parameters here again if one was moved (to another device and back, by `weight.data = …`)."""
+        """Make the parameters views again if one was moved (to another device and back, by `weight.data = …`)."""
         if (
             self._addresses() == self._last_addresses
             and self.parameters[0].grad is not None
@@ -62,7 +62,7 @@ class FlatParameters:
 
 
 def pad_parts(values: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """Parts of `sizes` that follow one another, each at a multiple of `ALIGNED`; zeros between them."""
+    """The parts of `sizes` in `values`, each moved to a multiple of `ALIGNED`, with zeros between them."""
     spread = values.new_zeros(sum(map(_slot, sizes)))
     for place, part in zip(_parts(spread, sizes), values.split(list(sizes)), strict=True):
         place.copy_(part)
@@ -70,12 +70,12 @@ def pad_parts(values: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
 
 
 def unpad_parts(values: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """What `pad_parts` was given."""
+    """The values without padding: the inverse of `pad_parts`."""
     return torch.cat(_parts(values, sizes))
 
 
 def _parts(values: torch.Tensor, sizes: Sequence[int]) -> list[torch.Tensor]:
-    """Views of the parts between the gaps."""
+    """Views of the parts, without the padding."""
     slots = values.split([_slot(size) for size in sizes])
     return [slot[:size] for slot, size in zip(slots, sizes, strict=True)]
 
@@ -85,7 +85,7 @@ def _slot(size: int) -> int:
 
 
 def is_small(groups: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether operations, not arithmetic, are what an update costs, and one tensor can hold each group."""
+    """Whether the groups are small enough for flat parameters, and of one device, dtype and layout."""
     kinds = {(p.device, p.dtype, p.layout, type(p)) for group in groups for p in group["params"]}
     size = sum(p.numel() for group in groups for p in group["params"])
     return len(kinds) == 1 and size <= SMALL and all(group["params"] for group in groups)

@@ -1,4 +1,4 @@
-"""The optimiser of a policy made of functions: its optimizer and what is done to gradients come from those."""
+"""The optimiser of a policy made of functions, which may build the optimizer and process gradients."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["FunctionOptimiser"]
 
 
 class FunctionOptimiser(Optimiser):
-    """A step that asks functions.
+    """An optimiser that calls `optimizer_fn` to build the optimizer and `extra_grad_process_fn` before each step.
 
     Args:
-        plain: the optimiser whose settings hold where no function answers.
+        plain: the optimiser whose settings are used.
         hooks: "optimizer_fn" and "extra_grad_process_fn", or one of them.
     """
 
@@ -30,10 +30,10 @@ class FunctionOptimiser(Optimiser):
         self._loss: Tensor | None = None
 
     def _make(self) -> torch.optim.Optimizer:
-        """What `optimizer_fn` returns; it keeps its own learning rate.
+        """The optimizer that `optimizer_fn` returns, which keeps its own learning rate.
 
         Raises:
-            ConfigError: that is not one torch optimizer.
+            ConfigError: `optimizer_fn` did not return one torch optimizer.
         """
         if "optimizer_fn" not in self.hooks:
             return super()._make()
@@ -47,7 +47,7 @@ class FunctionOptimiser(Optimiser):
         return made
 
     def set_lr(self, env_steps: int) -> float:
-        """The rate of now; an `optimizer_fn` sets its own."""
+        """The current learning rate; an optimizer of `optimizer_fn` sets its own."""
         if "optimizer_fn" not in self.hooks:
             return super().set_lr(env_steps)
         self._read_trainer()
@@ -55,12 +55,12 @@ class FunctionOptimiser(Optimiser):
         return self.rate
 
     def backward(self, loss: Tensor, fresh: bool = True) -> None:
-        """As every optimiser; the loss is kept for `extra_grad_process_fn`."""
+        """As `Optimiser.backward`; stores the loss for `extra_grad_process_fn`."""
         self._loss = loss
         super().backward(loss, fresh)
 
     def clip(self) -> Tensor:
-        """First what `extra_grad_process_fn` does, then `max_grad_norm`; returns the norm between the two."""
+        """Call `extra_grad_process_fn`, then clip to `max_grad_norm`; returns the norm between the two."""
         if "extra_grad_process_fn" in self.hooks:
             loss, self._loss = self._loss, None
             info = call_with_accepted_args(self.hooks["extra_grad_process_fn"], self.policy, self.torch_optimizer, loss)

@@ -1,4 +1,4 @@
-"""Gradients that travel: one copy of a policy computes them, with what else it found out, and another one steps."""
+"""Gradient updates: a copy of a policy computes gradients and statistics, and the learner's copy applies them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Moments = tuple[float, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class GradientUpdate:
-    """What a copy of a policy makes of its own experience, for the copy that learns.
+    """Gradients, metrics and statistics that a copy of a policy computed from its own experience.
 
     Attributes:
-        gradients: as `compute_gradients` gives them.
+        gradients: the result of `compute_gradients`.
         metrics: of the loss.
         env_steps: of that experience.
-        moments: what running statistics took in, by the name of their module: (count, mean, m2) each.
-        changes: what was added to other buffers, such as batch norm's, by name.
+        moments: new moments of running statistics, by the name of their module: (count, mean, m2) each.
+        changes: differences of other buffers, such as batch norm's, by name.
     """
 
     gradients: Any
@@ -39,7 +39,7 @@ class GradientUpdate:
         """Merge the moments and buffer changes into those of `policy`."""
         for name, news in self.moments.items():
             part: Any = policy.get_submodule(name)
-            for new in news:  # a tensor for the count, too: a number divided by a tensor is not rounded the same
+            for new in news:  # the count as a tensor, too: a number divided by a tensor is rounded differently
                 part.merge(*(torch.tensor(number).to(part.mean) for number in new))
         for part in policy.modules():
             if isinstance(part, MeanStdFilter):
@@ -50,10 +50,10 @@ class GradientUpdate:
 
 
 class StatisticsRecorder:
-    """Records, while it is entered, what a policy's buffers take in; afterwards they are as they were before.
+    """Context that records the changes of a policy's buffers and restores the buffers at its end.
 
     Args:
-        policy: the module whose buffers and running statistics are watched.
+        policy: the module whose buffers and running statistics are recorded.
     """
 
     def __init__(self, policy: nn.Module) -> None:
@@ -74,11 +74,11 @@ class StatisticsRecorder:
             buffer.copy_(self._before[name])
 
     def moments(self) -> dict[str, list[Moments]]:
-        """What each running statistic took in so far."""
+        """The new moments of each running statistic, so far."""
         return {name: [_arrays(*new) for new in part.news or ()] for name, part in self._parts.items()}
 
     def changes(self) -> dict[str, np.ndarray]:
-        """Differences of the buffers that are not as before, without those that running statistics are kept in."""
+        """Differences of the buffers that changed, without the buffers of running statistics."""
         kept = {
             f"{name}.{own}" if name else own
             for name, part in self.policy.named_modules()
@@ -93,7 +93,7 @@ class StatisticsRecorder:
 
 
 def as_tensor(gradient: Any) -> Tensor | None:
-    """An array as a tensor; what lies in memory shared between processes is copied."""
+    """An array as a tensor; a read-only array, as in shared memory, is copied."""
     if isinstance(gradient, np.ndarray) and not gradient.flags.writeable:
         gradient = gradient.copy()
     return None if gradient is None else torch.as_tensor(gradient)

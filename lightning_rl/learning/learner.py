@@ -1,4 +1,4 @@
-"""One iteration of learning, written once: what differs between pipelines is the generator that yields its steps."""
+"""The iteration of learning, for all pipelines: each pipeline has a generator that takes the gradient steps."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from lightning_rl.seeding import derive_seed
 
 __all__ = ["LOG_EVERY", "Learner"]
 
-MINIBATCH_ROWS = 64  # of a minibatch where their number follows the rollout
-LOG_EVERY = 16  # on replayed rows one of so many gradient steps reports the metrics that cost extra operations
+MINIBATCH_ROWS = 64  # rows of a minibatch if `minibatches` is None
+LOG_EVERY = 16  # on replayed rows, each 16th gradient step reports the metrics that cost extra operations
 
 
 @dataclass(slots=True)
 class Iteration:
-    """What the frame of an iteration and the generator of its steps share.
+    """The data of the current iteration that `_iterate` and the generator of its steps share.
 
     Attributes:
-        shuffle: the generator that deals minibatches.
+        shuffle: the random generator that shuffles minibatches.
         steps: metrics of each gradient step so far.
-        rare: of a metric that not every step reports, how many of the last reports are averaged; `None`: all.
+        rare: for metrics that not every step reports, the number of last reports to average; `None`: all.
         batch: the rows that `on_learn_on_batch` gets; `None`: the hook is not called.
         numbers: metrics of the whole batch.
         wait_seconds: seconds that the steps waited for experience.
@@ -57,14 +57,14 @@ class Iteration:
 
 
 class Learner:
-    """Takes a policy's gradient steps: on rollouts, replayed rows, gradient updates of workers, or a class's own way.
+    """Takes a policy's gradient steps: on rollouts, replayed rows, gradient updates, or by its own `learn_on_batch`.
 
-    `_iterate` is the frame of every iteration: train mode and seeds, the learning rate, the steps, `after_iteration`,
-    counters, metrics and the callbacks' hooks. The methods `_steps_…` are what the kinds of experience differ in.
+    `_iterate` runs every iteration: train mode and seeds, the learning rate, the steps, `after_iteration`, counters,
+    metrics and the callbacks' hooks. Each kind of experience has a generator `_steps_…` of its gradient steps.
 
     Args:
-        policy: whose `loss` is descended; it holds the counters `env_steps`, `iterations` and `gradient_steps`.
-        optimiser: of its parameters; `None` for a policy written from scratch, which learns by `learn_on_batch` alone.
+        policy: defines `loss`, and holds the counters `env_steps`, `iterations` and `gradient_steps`.
+        optimiser: of its parameters; `None` for a policy written from scratch, which learns by its own methods.
         custom_losses: extra losses that are added to the policy's own.
     """
 
@@ -99,7 +99,7 @@ class Learner:
 
     # -- an iteration -------------------------------------------------------------------------------------------------
     def learn_on(self, batch: Any) -> dict[str, float]:
-        """One iteration on what Lightning gives `training_step`: rows or a fragment, draws, or a plan's own call."""
+        """One iteration on a Lightning batch: rows, a fragment, draws of a replay buffer, or a plan's own function."""
         if isinstance(batch, SampleBatch):
             return self.learn_on_batch(batch, by_class="learn_on_batch" in self.policy.overridden)
         if callable(batch):
@@ -112,7 +112,7 @@ class Learner:
 
         Args:
             batch: a fragment `[T, B, …]`, or rows `[N, …]`.
-            by_class: let the class's own `learn_on_batch` take the steps.
+            by_class: whether the class's own `learn_on_batch` takes the steps.
 
         Returns:
             Means of the metrics over the gradient steps.
@@ -120,7 +120,7 @@ class Learner:
         Raises:
             NonFiniteError: a loss or gradient is NaN or infinite; that step was not taken.
         """
-        if self._iteration is not None:  # called by the class's own `learn_on_batch`: the frame is around that already
+        if self._iteration is not None:  # called by the class's own `learn_on_batch`, within an iteration
             steps = list(self._steps_on_rows(batch, self._iteration))
             return means(steps, self._iteration.rare)
         replayed = self.policy.off_policy and not is_fragment(batch)  # counted by `take_experience`
@@ -128,33 +128,33 @@ class Learner:
         return self._iterate(lambda iteration: self._steps_on_batch(batch, iteration, by_class))
 
     def learn_on_draws(self, draws: Any) -> dict[str, float]:
-        """Take the gradient steps that draws from a replay buffer give rows for.
+        """One iteration on draws from a replay buffer.
 
-        The next draw may act in the environments with the newest weights, so environment steps count on and schedules
-        move within an iteration.
+        The next draw may act in the environments with the newest weights, so environment steps and schedules advance
+        within an iteration.
 
         Args:
-            draws: an iterable of pairs (rows, how many gradient steps they are for), with `update_priorities(batch)`;
-                a loss may set the column "td_errors" `[N]`, which become the rows' priorities.
+            draws: an iterable of pairs (rows, number of gradient steps on them), with a method
+                `update_priorities(batch)`; a loss may set the column "td_errors" `[N]`, which become the priorities.
 
         Returns:
-            Means of the metrics over the gradient steps; no more than the learning rate where there were none yet.
+            Means of the metrics over the gradient steps; only the learning rate if there were no steps.
         """
         return self._iterate(lambda iteration: self._steps_on_draws(draws, iteration))
 
     def learn_on_gradients(self, updates: Iterable[tuple[int, GradientUpdate, bool]]) -> dict[str, float]:
-        """Step with each gradient update.
+        """One iteration on gradient updates of workers, with a gradient step for each.
 
-        The next update may send the newest weights to the worker that this one came from, so none is gathered first.
+        The updates are not collected first: taking the next one may send the newest weights to the last one's worker.
 
         Args:
-            updates: (worker index, the update, whether its weights are new enough for its gradients to count).
+            updates: (worker index, the update, whether its weights are recent enough to step with its gradients).
 
         Returns:
             Means of their metrics.
 
         Raises:
-            NonFiniteError: a gradient is NaN or infinite; names the worker, and nothing of it was stepped.
+            NonFiniteError: a gradient is NaN or infinite; names the worker, and no step was taken with it.
         """
         return self._iterate(lambda iteration: self._steps_on_gradients(updates, iteration))
 
@@ -183,11 +183,11 @@ class Learner:
         return policy.iteration_metrics
 
     def _enter_training(self) -> torch.Generator:
-        """Train mode; all randomness of learning comes from (seed, iteration, rank), so no generator is saved."""
+        """Set train mode and seed all randomness of learning by (seed, iteration, rank), so no generator is saved."""
         policy = self.policy
         policy.train()
         seed = derive_seed(policy.seed, "learner", policy.iterations, policy.global_rank if policy.in_trainer else 0)
-        # From the global generators dropout and users' losses draw; torch.manual_seed formats a stack trace (0.6 ms).
+        # Dropout and users' losses use the global generators; torch.manual_seed formats a stack trace (0.6 ms).
         torch.default_generator.manual_seed(seed)
         if policy.device.type == "cuda":
             torch.cuda.manual_seed(seed)
@@ -215,11 +215,11 @@ class Learner:
             yield from self._steps_on_rows(rows, iteration, fragment)
         iteration.numbers = policy.batch_metrics(rows)
         if is_fragment(batch) or not policy.off_policy:
-            # After the last step: acting and learning saw the same statistics, so the first ratio of an iteration is
-            # exactly 1.
+            # After the last step, so that acting and learning use the same statistics and the first ratio of an
+            # iteration is exactly 1.
             policy.update_filters(new_rows(rows))
         elif "td_errors" in rows:
-            batch["td_errors"] = rows["td_errors"]  # the priorities of the rows that a buffer drew
+            batch["td_errors"] = rows["td_errors"]  # the priorities of replayed rows
 
     def _steps_on_rows(
         self, rows: SampleBatch, iteration: Iteration, fragment: SampleBatch | None = None
@@ -242,19 +242,21 @@ class Learner:
         policy, by_class = self.policy, "learn_on_batch" in self.policy.overridden
         with policy.switching_modes():
             for rows, steps in _count_wait(iter(draws), iteration):
-                if not policy.training:  # acting turned evaluation on
+                if not policy.training:  # acting has set eval mode
                     policy.train()
                 for batch in policy.batches_of(self.scale_rewards(rows), steps):
                     policy.log_extra = len(iteration.steps) % LOG_EVERY == 0
                     yield self._learn_by_class(batch) if by_class else self.step(batch)[0]
                     iteration.batch = batch
-                if iteration.batch is not None and "weights" in iteration.batch:  # drawn by priority, and so alone
+                if (
+                    iteration.batch is not None and "weights" in iteration.batch
+                ):  # drawn by priority, one batch at a time
                     draws.update_priorities(iteration.batch)
 
     def _steps_on_gradients(
         self, updates: Iterable[tuple[int, GradientUpdate, bool]], iteration: Iteration
     ) -> Iterator[Metrics]:
-        iteration.batch = SampleBatch()  # the rows stayed where they were made
+        iteration.batch = SampleBatch()  # the rows stayed in the workers
         for worker, update, fresh in _count_wait(iter(updates), iteration):
             try:
                 metrics = self.apply_update(update, step=fresh)
@@ -264,7 +266,7 @@ class Learner:
             yield metrics
 
     def _learn_by_class(self, rows: SampleBatch) -> Metrics:
-        """The class's own `learn_on_batch`.
+        """Call the class's own `learn_on_batch`; returns its numbers as metrics.
 
         Raises:
             ConfigError: it did not return a mapping of numbers.
@@ -276,10 +278,10 @@ class Learner:
     def step(self, rows: SampleBatch) -> tuple[Metrics, bool]:
         """One gradient step on rows `[N, …]`.
 
-        A class with `compute_gradients` or `apply_gradients` of its own steps by them.
+        If the class overrides `compute_gradients` or `apply_gradients`, the step calls them.
 
         Returns:
-            The metrics, with the norm of the gradients; and False if the policy's `keep_learning` refused the step.
+            The metrics, with the norm of the gradients; and whether the step was taken (`keep_learning`).
 
         Raises:
             NonFiniteError: the loss or a gradient is NaN or infinite; no parameter was changed.
@@ -295,9 +297,9 @@ class Learner:
         return {**metrics, **self._apply(gradients)}, True
 
     def differentiate(self, rows: SampleBatch) -> tuple[Tensor, Metrics]:
-        """The whole loss of these rows and its metrics, with fresh gradients where the parameters keep them.
+        """Compute the gradients of the total loss of these rows; returns the loss and its metrics.
 
-        `policy.microbatches` parts add their gradients up: less memory, one step, metrics as of the whole.
+        The gradients of `policy.microbatches` parts are summed, which needs less memory; metrics are the parts' means.
         """
         if self.policy.microbatches == 1:
             loss, metrics = self.total_loss(rows)
@@ -312,7 +314,7 @@ class Learner:
         return totals["loss"], totals
 
     def _descend(self, loss: Tensor, metrics: Metrics) -> Metrics:
-        """Step with the gradients of `loss`; its metrics, detached, with the norm of the gradients."""
+        """Step with the gradients of `loss`; returns the metrics, detached, with the norm of the gradients."""
         policy, optimiser = self.policy, self.optimiser
         metrics["grad_norm"] = optimiser.step(loss, metrics)
         if optimiser.info:
@@ -322,7 +324,7 @@ class Learner:
         return {name: value.detach() for name, value in metrics.items()}
 
     def total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """`loss`, then the model's `custom_loss`, the configured extra losses, and what the exploration learns."""
+        """The sum of `loss`, the model's `custom_loss`, custom losses and the exploration's loss; and all metrics."""
         policy = self.policy
         with self.optimiser.loss_context():
             loss, metrics = policy.loss(batch)
@@ -338,25 +340,27 @@ class Learner:
             return loss, {"loss": loss, **metrics, **extra_metrics, **model_metrics}
 
     def minibatch_count(self, rows: SampleBatch) -> int:
-        """Gradient steps of a sweep over these rows; every rank takes the same number, whatever it has."""
+        """Gradient steps of a sweep over these rows; the same number on every rank, whatever its number of rows."""
         if self.policy.minibatches is not None:
             return self.policy.minibatches
-        whole = len(rows["seq_lens"]) if "seq_lens" in rows else rows.count // 2  # no sequence is cut, no row alone
+        whole = (
+            len(rows["seq_lens"]) if "seq_lens" in rows else rows.count // 2
+        )  # at least one sequence, or two rows, per minibatch
         every = all_gather_objects((rows.count, whole))
         mean = sum(count for count, _ in every) / len(every)
         return max(1, min(round(mean / MINIBATCH_ROWS), *(most for _, most in every)))
 
     # -- from experience to rows --------------------------------------------------------------------------------------
     def rows_of(self, batch: SampleBatch) -> SampleBatch:
-        """The rows to learn from: a fragment is postprocessed, rows of a replay buffer are scaled, others are ready."""
+        """The rows to learn from: a fragment is postprocessed, replayed rows are scaled, other rows are unchanged."""
         # Within an iteration the rows of a draw are scaled already.
         return self._rows_of(self.transform_rewards(batch), scale=self._iteration is None)
 
     @torch.no_grad()
     def transform_rewards(self, batch: SampleBatch) -> SampleBatch:
-        """A fragment `[T, B, …]` with the rewards that the algorithm shall see; rows as they are.
+        """A fragment `[T, B, …]` with filtered rewards and the exploration's intrinsic rewards; rows are unchanged.
 
-        Rewards are filtered, by statistics that take them in first; intrinsic ones of the exploration are added.
+        The reward filter's statistics are updated with the fragment before they are used.
         """
         if not is_fragment(batch):
             return batch
@@ -377,10 +381,10 @@ class Learner:
         return self.scale_rewards(batch) if scale and self.policy.off_policy and "batch_indexes" in batch else batch
 
     def take_experience(self, fragment: SampleBatch) -> SampleBatch:
-        """A fragment `[T, B, …]` as it goes into a replay buffer: its steps are counted, statistics take it in.
+        """A fragment `[T, B, …]` in the form for a replay buffer; counts its steps and updates running statistics.
 
-        Rewards are clipped here, before n of them are summed. The gradient step scales them, by its statistics, and
-        adds the intrinsic ones, the column "intrinsic_rewards" (`scale_rewards`).
+        Rewards are clipped here, before n-step sums. `scale_rewards` scales them at each gradient step by the current
+        statistics, and adds the column "intrinsic_rewards".
         """
         policy = self.policy
         policy.env_steps += sum_over_ranks(env_steps(fragment))
@@ -395,7 +399,7 @@ class Learner:
 
     @property
     def needs_every_fragment(self) -> bool:
-        """Whether `take_experience` does more than count and clip: then the learner has to get every fragment."""
+        """Whether `take_experience` does more than count steps and clip rewards, so that it needs every fragment."""
         return self.experience_changes_acting or self.policy.reward_filter.normaliser is not None
 
     @property
@@ -406,14 +410,14 @@ class Learner:
         return explores or isinstance(policy.observation_filter, MeanStdFilter)
 
     def clip_rewards(self, rewards: Tensor) -> Tensor:
-        """Rewards of any shape as a replay buffer keeps them."""
+        """Rewards of any shape as a replay buffer stores them: clipped by the reward filters "sign" and "clip"."""
         reward_filter = self.policy.reward_filter
         return reward_filter.filter_rewards(rewards) if reward_filter.name in ("sign", "clip") else rewards
 
     def scale_rewards(self, rows: SampleBatch) -> SampleBatch:
-        """Replayed rows as `loss` reads them: rewards by the newest statistics, and intrinsic rewards added.
+        """Replayed rows as `loss` reads them: rewards scaled by the current statistics, intrinsic rewards added.
 
-        `rows` stay as they are.
+        `rows` are not changed.
         """
         normaliser, intrinsic = self.policy.reward_filter.normaliser, rows.get("intrinsic_rewards")
         if normaliser is None and intrinsic is None:
@@ -426,24 +430,24 @@ class Learner:
         return scaled
 
     def _sum_scaled_rewards(self, normaliser: ReturnNormaliser, rows: SampleBatch) -> Tensor:
-        """The rewards of rows, scaled and clipped each before they are summed."""
+        """The n-step rewards of rows, each reward scaled and clipped before the sum."""
         if "step_rewards" not in rows:
             return normaliser(rows.rewards)
         steps = normaliser(rows["step_rewards"])
         return steps @ self.policy.gamma ** torch.arange(steps.shape[1], device=steps.device, dtype=steps.dtype)
 
     def extra_replay_columns(self) -> list[str]:
-        """Columns that the model, the filters and the exploration need from a replay buffer beside the usual ones."""
+        """Columns that the model, filters and exploration read from a replay buffer in addition to the default ones."""
         policy = self.policy
-        scales, looks = policy.reward_filter.normaliser is not None, policy.exploration.reads_next_obs
-        return [*policy.read_before(), *["step_rewards"] * scales, *["step_next_obs"] * looks]
+        scales, reads_next = policy.reward_filter.normaliser is not None, policy.exploration.reads_next_obs
+        return [*policy.read_before(), *["step_rewards"] * scales, *["step_next_obs"] * reads_next]
 
     @torch.no_grad()
     def initial_priorities(self, rows: SampleBatch) -> Tensor:
-        """|TD error| `[N]` of replayed rows by the policy's `loss`, which workers give new rows as priorities.
+        """|TD error| `[N]` of replayed rows by the policy's `loss`, the priorities that workers give new rows.
 
-        Without dropout and noise. What `loss` draws from the global generator (SAC's actions) follows from the seed of
-        the worker's fragment, and the generator is left as it was.
+        Without dropout and noise. The global generator (SAC samples actions) is seeded by the worker's fragment, and
+        restored afterwards.
 
         Raises:
             ConfigError: `loss` sets no "td_errors".
@@ -459,7 +463,7 @@ class Learner:
             )
         return rows["td_errors"].abs()
 
-    # -- gradients that travel ----------------------------------------------------------------------------------------
+    # -- gradients between copies --------------------------------------------------------------------------------------
     def compute_gradients(self, batch: SampleBatch) -> tuple[list[np.ndarray | None], dict[str, float]]:
         """Gradients of one minibatch (a fragment is postprocessed first), as arrays in the order of `parameters()`."""
         policy, optimiser = self.policy, self.optimiser
@@ -497,7 +501,7 @@ class Learner:
         return norm
 
     def _apply(self, gradients: Any) -> Metrics:
-        """Step by the policy's `apply_gradients`, and count the step where a class's own did not."""
+        """Call the policy's `apply_gradients`, and count the step if the class's own method did not."""
         policy = self.policy
         before = policy.gradient_steps
         norm = policy.apply_gradients(gradients)
@@ -505,20 +509,20 @@ class Learner:
         return {"grad_norm": norm.cpu(), **as_tensors(self.optimiser.info)} if isinstance(norm, Tensor) else {}
 
     def gradient_update(self, samples: SampleBatch, hooks: Iterable[Callable[..., None]] = ()) -> GradientUpdate:
-        """What another copy of this policy needs to learn from these samples, a fragment or rows.
+        """The gradient update of these samples for another copy of this policy.
 
-        This policy stays as it is. What `loss` draws from the global generator follows from the seed of the worker's
-        fragment.
+        This policy does not change. The global generator, for a `loss` that samples, is seeded by the worker's fragment
+        and restored afterwards.
 
         Args:
             samples: a fragment `[T, B, …]`, or rows `[N, …]`.
-            hooks: called as a callback's `on_postprocess_trajectory`.
+            hooks: functions with the arguments of a callback's `on_postprocess_trajectory`.
         """
         policy = self.policy
         with StatisticsRecorder(policy) as statistics:
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(policy.action_seed)
-                rows = self.rows_of(samples) if is_fragment(samples) else samples  # else scaled twice
+                rows = self.rows_of(samples) if is_fragment(samples) else samples  # rows were scaled before
                 for hook in hooks:
                     hook(policy=policy, postprocessed_batch=rows, original_batch=samples)
                 gradients, metrics = policy.compute_gradients(rows)
@@ -530,14 +534,14 @@ class Learner:
             return GradientUpdate(gradients, metrics, env_steps(samples), statistics.moments(), statistics.changes())
 
     def apply_update(self, update: GradientUpdate, step: bool = True) -> Metrics:
-        """Count an update's environment steps, step with its gradients, and take its statistics in.
+        """Count an update's environment steps, step with its gradients, and merge its statistics.
 
         Args:
-            update: of a copy of this policy, with its present or with older weights.
-            step: whether its gradients count.
+            update: of a copy of this policy, with its current or with older weights.
+            step: whether to step with its gradients.
 
         Returns:
-            Its metrics, with the norm of the gradients where they were stepped.
+            Its metrics, with the norm of the gradients if a step was taken.
 
         Raises:
             NonFiniteError: a gradient is NaN or infinite; no parameter was changed.
@@ -549,14 +553,14 @@ class Learner:
         update.add_statistics_to(self.policy)
         return metrics
 
-    # -- RLlib's verbs of learning in two steps -----------------------------------------------------------------------
+    # -- RLlib's methods of learning on loaded batches -----------------------------------------------------------------
     def load_batch(self, batch: SampleBatch, buffer_index: int = 0) -> int:
         """Keep the rows of a fragment (or postprocessed rows) on the policy's device; returns how many there are.
 
-        Steps are counted and running statistics take the rows in, here and not when they are learned from.
+        Environment steps are counted and running statistics updated here, not in `learn_on_loaded_batch`.
         """
         policy, fragment = self.policy, is_fragment(batch)
-        if fragment or not policy.off_policy:  # rows that were replayed have been counted when they came
+        if fragment or not policy.off_policy:  # replayed rows were counted when they were collected
             policy.env_steps += sum_over_ranks(env_steps(batch))
         self._enter_training()
         rows = self.rows_of(batch).to(policy.device)
@@ -567,20 +571,20 @@ class Learner:
         return rows.count
 
     def num_loaded_rows(self, buffer_index: int = 0) -> int:
-        """How many rows `load_batch` keeps under this number."""
+        """The number of rows that `load_batch` stored under this index."""
         rows = self._loaded.get(buffer_index)
         return 0 if rows is None else rows.count
 
     def learn_on_loaded_batch(self, offset: int = 0, buffer_index: int = 0) -> dict[str, float]:
         """One gradient step on loaded rows: one of `minibatches` equal parts of them, from row `offset` on.
 
-        Sequences are learned from all at once.
+        All sequences are learned from at once.
 
         Returns:
             The step's metrics.
 
         Raises:
-            ConfigError: nothing is loaded there, or there is no such row.
+            ConfigError: no rows are loaded under this index, or the offset is out of range.
             NonFiniteError: as `step`.
         """
         count = self.num_loaded_rows(buffer_index)
@@ -603,7 +607,7 @@ class Learner:
 
 
 def _count_wait(items: Iterator[Any], iteration: Iteration) -> Iterator[Any]:
-    """The items; adds the seconds in which each was awaited to `iteration.wait_seconds`."""
+    """The items; the seconds of waiting for each are added to `iteration.wait_seconds`."""
     while True:
         started = time.perf_counter()
         try:
@@ -616,7 +620,7 @@ def _count_wait(items: Iterator[Any], iteration: Iteration) -> Iterator[Any]:
 
 
 def _flat_numbers(owner: str, stats: Any, prefix: str = "") -> dict[str, float]:
-    """A (nested) mapping of numbers, flat."""
+    """A (nested) mapping of numbers as a flat one, with keys joined by "/"."""
     if not isinstance(stats, Mapping):
         raise ConfigError(f"{owner}.learn_on_batch returned {stats!r}; expected a dict of numbers")
     found: dict[str, float] = {}

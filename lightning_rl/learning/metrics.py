@@ -1,4 +1,4 @@
-"""Numbers that a gradient step reports, and their means over an iteration."""
+"""Metrics of a gradient step, and their means over an iteration."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Metrics = dict[str, Tensor]
 
 
 def mean_entropy(dist: ActionDistribution, coefficient: float) -> Tensor:
-    """Mean entropy in nats; with a coefficient of 0 a mere metric, which then costs no backward pass."""
+    """Mean entropy in nats; without a graph if the coefficient is 0, so that it costs no backward pass."""
     with torch.set_grad_enabled(coefficient != 0):
         return dist.entropy().mean()
 
 
 def as_tensors(numbers: Mapping[str, Any]) -> Metrics:
-    """Numbers that a user's function returned, in double precision where they are no tensors yet."""
+    """Numbers that a user's function returned, as tensors; those that are no tensors become float64."""
     return {
         name: number if isinstance(number, Tensor) else torch.as_tensor(number, dtype=torch.float64)
         for name, number in numbers.items()
@@ -32,11 +32,11 @@ def as_tensors(numbers: Mapping[str, Any]) -> Metrics:
 def means(steps: Sequence[Metrics], rare: int | None = None) -> dict[str, float]:
     """Mean of every metric over the gradient steps that report it.
 
-    `first_kl` is the first approx_kl: 0 when the policy that acted learns.
+    `first_kl` is the first step's approx_kl: 0 if the policy that acted is the one that learns.
 
     Args:
         steps: the metrics of each step, scalars.
-        rare: of a metric that not every step reports, how many of the last reports count; `None`: all.
+        rare: for metrics that not every step reports, the number of last reports to average; `None`: all.
     """
     reports: dict[str, list[Tensor]] = {}
     for metrics in steps:

@@ -1,7 +1,7 @@
-"""One step of learning, written once: zero the gradients, backward, refuse what is not finite, clip, step.
+"""One gradient step: zero the gradients, backward, clip, refuse numbers that are not finite, step.
 
 Inside a Trainer the backward and the step go through Lightning (strategy, precision, its own step counter); without
-one they are plain torch, so a policy learns alone as well.
+one they are plain torch, so that a policy can learn alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Optimiser:
     """The optimizer of a policy, with its learning-rate schedule and its gradient clipping.
 
     Args:
-        policy: whose parameters are stepped.
+        policy: the owner of the parameters.
         name: "adam", "adamw", "rmsprop", "sgd", or the import path of a `torch.optim.Optimizer`.
         keywords: for its constructor, without `lr`.
         lr: learning rate, a schedule over env steps.
@@ -51,10 +51,10 @@ class Optimiser:
 
     Attributes:
         info: metrics that the user's `extra_grad_process_fn` returned for the last step's gradients.
-        rate: the learning rate that `set_lr` set last.
+        rate: the current learning rate, set by `set_lr`.
 
     Raises:
-        ConfigError: the name is unknown, or a keyword is, or is out of range.
+        ConfigError: the name or a keyword is unknown, or a keyword is out of range.
     """
 
     def __init__(
@@ -65,20 +65,22 @@ class Optimiser:
         self.lr, self.max_grad_norm = lr, max_grad_norm
         self.info: dict[str, Any] = {}
         self.rate = 0.0
-        self.is_known = name in OPTIMIZERS  # how it steps, and what it keeps of each parameter
+        self.is_known = name in OPTIMIZERS  # whether its step and its state are known
         self.flat: list[FlatParameters] = []
         self._optimizer: torch.optim.Optimizer | None = None
         self._has_no_hooks = False  # whether the parameters are flat and no hook is registered on the optimizer
         self._plain_adam = False  # whether `_has_no_hooks`, and `is_plain_adam` is true of the optimizer
         self._has_delayed_groups = False  # whether some group steps only at every n-th gradient step
-        self._direct = True  # plain torch calls are all that a step needs
+        self._direct = True  # whether a step is made by plain torch calls
         self._lightning_optimizer: Any = None
         self._scaler: Any = None
-        self.loss_context: Callable[[], AbstractContextManager[Any]] = nullcontext  # in which precision losses compute
+        self.loss_context: Callable[[], AbstractContextManager[Any]] = (
+            nullcontext  # the precision in which losses are computed
+        )
 
     @property
     def torch_optimizer(self) -> torch.optim.Optimizer:
-        """The torch optimizer, made on first use (when the parameters are on their device) and then kept."""
+        """The torch optimizer, built on first use, when the parameters are on their device."""
         if self._optimizer is None:
             self._optimizer = self._make()
             self._optimizer.register_load_state_dict_pre_hook(compatible_state)
@@ -134,7 +136,7 @@ class Optimiser:
         return {**state, "state": converted}
 
     def set_lr(self, env_steps: int) -> float:
-        """Put the schedule's rate into every parameter group (times the group's own `lr_scale`)."""
+        """Set the schedule's learning rate in every parameter group, times the group's `lr_scale`."""
         rate = self.rate = schedule_value(self.lr, env_steps)
         for group in self.torch_optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
@@ -160,8 +162,8 @@ class Optimiser:
         """Step once with the gradients that `backward` left.
 
         Args:
-            loss: what they are of, for the check and its message.
-            parts: what the loss is made of and other metrics, for the message.
+            loss: the loss of these gradients, for the check and its message.
+            parts: terms of the loss and other metrics, for the message.
 
         Returns:
             The gradients' 2-norm before clipping.
@@ -172,8 +174,8 @@ class Optimiser:
         if self._has_delayed_groups:
             self.drop_delayed_gradients()
         norm = self.clip()
-        # A scaler leaves a step out where float16 gradients were too large, and scales the next ones less.
-        if norm.is_cpu and self._scaler is None:  # on a CPU asking twice is cheaper than adding first
+        # A scaler skips a step whose float16 gradients overflowed, and scales the next ones less.
+        if norm.is_cpu and self._scaler is None:  # on a CPU two reads are cheaper than one addition
             finite = math.isfinite(loss.item()) and math.isfinite(norm.item())
         else:
             finite = math.isfinite((loss.detach() + norm if self._scaler is None else loss.detach()).item())
@@ -183,7 +185,7 @@ class Optimiser:
         return norm
 
     def backward(self, loss: Tensor, fresh: bool = True) -> None:
-        """Gradients of `loss`: fresh ones, or added to those that are there."""
+        """Compute the gradients of `loss`; `fresh=False` adds them to the present ones."""
         if fresh:
             self._zero()
         if self._direct:
@@ -192,23 +194,23 @@ class Optimiser:
             self.policy.manual_backward(loss)
 
     def _zero(self) -> None:
-        optimizer = self.torch_optimizer  # made here, at the latest
+        optimizer = self.torch_optimizer  # builds the optimizer, if there is none yet
         for flat in self.flat:
             flat.gradient.zero_()
-            if flat.parameter.grad is not flat.gradient:  # the group rested, or a hook put another one there
+            if flat.parameter.grad is not flat.gradient:  # the group was skipped, or a hook replaced it
                 flat.parameter.grad = flat.gradient
         if not self.flat:
             optimizer.zero_grad(set_to_none=True)
 
     def drop_delayed_gradients(self) -> None:
-        """Leave out groups that step only at every so manieth gradient step: their moments stay as they are, too."""
+        """Set the gradients of groups whose `every` does not divide this step to `None`, so that their moments stay."""
         for group in self.torch_optimizer.param_groups:
             if (self.policy.gradient_steps + 1) % group.get("every", 1):
                 for parameter in group["params"]:
                     parameter.grad = None
 
     def clip(self) -> Tensor:
-        """Scale the gradients down to `max_grad_norm`; returns their norm before that."""
+        """Clip the gradients to `max_grad_norm`; returns their 2-norm before clipping."""
         if self._scaler is not None:
             self._scaler.unscale_(self.torch_optimizer)
         parameters = [p for group in self.torch_optimizer.param_groups for p in group["params"] if p.grad is not None]
@@ -221,12 +223,12 @@ class Optimiser:
         norm = torch.linalg.vector_norm(gradient)
         if self.max_grad_norm is not None and norm.device.type != "cpu":
             gradient.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
-        elif self.max_grad_norm is not None and (size := norm.item()) > self.max_grad_norm:  # on a CPU asking is free
+        elif self.max_grad_norm is not None and (size := norm.item()) > self.max_grad_norm:  # on a CPU `item` is free
             gradient.mul_(self.max_grad_norm / (size + 1e-6))
         return norm
 
     def apply(self) -> None:
-        """Step with the gradients that are there."""
+        """Step with the present gradients."""
         if self._lightning_optimizer is None:
             self._step()
         elif self._direct:
@@ -241,7 +243,7 @@ class Optimiser:
             self.torch_optimizer.step()
 
     def set_gradients(self, gradients: Sequence[Tensor | None]) -> None:
-        """Put gradients (in the order of the policy's `parameters()`) where the next `apply` finds them."""
+        """Set the gradients of the next `apply`, in the order of the policy's `parameters()`."""
         self._zero()
         for parameter, gradient in zip(self.policy.parameters(), gradients, strict=True):
             if gradient is not None and parameter.grad is not None:
@@ -271,7 +273,7 @@ class Optimiser:
 
 
 def check_optimizer(name: str, keywords: Mapping[str, Any] | None) -> None:
-    """Refuse an optimizer that is not there, and keywords that a built-in one does not take.
+    """Refuse an unknown optimizer, and keywords that a built-in one does not take.
 
     Raises:
         ConfigError: names the keyword.
@@ -289,19 +291,19 @@ def check_optimizer(name: str, keywords: Mapping[str, Any] | None) -> None:
     try:
         _try_optimizer(cls, given)
     except ConfigError:
-        for key, value in given.items():  # one alone may be to blame, and is the one to name
+        for key, value in given.items():  # name the one keyword that is wrong, if it is one
             _try_optimizer(cls, {key: value})
         raise
 
 
 def _fused_keywords(cls: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of an optimizer, in its fused form: 1.3 × the gradient rows/s of the loop form at batch 256 on a CPU."""
+    """The keywords, with `fused=True` if the optimizer has that form: 1.3 × the rows/s at batch 256 on a CPU."""
     is_fused = cls in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD) and not keywords.get("foreach")
     return {"fused": True, **keywords} if is_fused else dict(keywords)
 
 
 def _try_optimizer(cls: Any, keywords: Mapping[str, Any]) -> None:
-    """Let torch refuse keywords of an optimizer now, and not when training has begun."""
+    """Build the optimizer once, so that torch refuses wrong keywords before training begins."""
     try:
         cls([torch.zeros(1, requires_grad=True)], lr=1e-3, **_fused_keywords(cls, keywords))
     except (ValueError, TypeError, RuntimeError, IndexError) as error:
@@ -311,12 +313,12 @@ def _try_optimizer(cls: Any, keywords: Mapping[str, Any]) -> None:
 
 @contextmanager
 def flush_denormals() -> Iterator[None]:
-    """Inside, numbers below 1e-38 are 0 (on this thread of a CPU, and those that it starts).
+    """Context in which numbers below 1e-38 are 0, on this thread of a CPU and those that it starts.
 
-    Adam's moments of units that died shrink until they are denormal, on which a CPU computes ten times as long: a
-    fifth of DQN's time on CartPole.
+    Adam's moments of dead units shrink until they are denormal, and a CPU computes ten times as long with denormal
+    numbers: a fifth of DQN's time on CartPole.
     """
-    before = float(torch.tensor(1e-40) * 1.0) == 0.0  # torch does not tell
+    before = float(torch.tensor(1e-40) * 1.0) == 0.0  # torch has no function for it
     torch.set_flush_denormal(True)
     try:
         yield
@@ -329,10 +331,10 @@ MODULE_HOOKS = (*STEP_HOOKS, "backward", "optimizer_step")
 
 
 def _can_call_torch_directly(policy: Any) -> bool:
-    """Whether one device learns in plain precision and nothing overrides a hook around a gradient step.
+    """Whether one device learns in plain precision and no class overrides a hook around a gradient step.
 
-    Lightning calls each hook of every callback, which costs a small network's step a tenth of its time; where all of
-    them are empty, the same torch calls are made directly.
+    Lightning calls each hook of every callback, which costs a small network's step a tenth of its time. If all of them
+    are empty, the optimiser makes the same torch calls directly.
     """
     trainer = policy.trainer
     if type(trainer.strategy) is not SingleDeviceStrategy or type(trainer.precision_plugin) is not Precision:

@@ -1,8 +1,8 @@
-"""What an optimizer takes over from the file of a checkpoint.
+"""Checks the state of an optimizer in a checkpoint file before the optimizer loads it.
 
-Torch's fused kernels compute as many numbers of each moment as the parameter has, whatever size the moment is, and so
-write past the end of one that a file holds too small. And the file would choose the kernel: `Optimizer.load_state_dict`
-replaces all options by those of the file.
+Torch's fused kernels compute as many numbers of each moment as the parameter has, whatever the size of the moment, so
+they write past the end of a moment that is too small in the file. And the file would choose the kernel, because
+`Optimizer.load_state_dict` replaces all options by those of the file.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from lightning_rl.errors import CheckpointError, short_repr
 
 __all__ = ["check_shape", "compatible_state"]
 
-SCALARS = ("step", "eta", "mu", "mu_product")  # one number for each parameter; all else has the parameter's shape
+SCALARS = ("step", "eta", "mu", "mu_product")  # one number per parameter; all other entries have the parameter's shape
 OTHER_SHAPES = tuple(getattr(torch.optim, name) for name in ("Adafactor", "LBFGS") if hasattr(torch.optim, name))
-KEPT = {  # of every parameter that was stepped; other classes keep what their options ask for
+KEPT = {  # entries of every parameter that was stepped; other classes' entries depend on their options
     torch.optim.Adam: ("step", "exp_avg", "exp_avg_sq"),
     torch.optim.AdamW: ("step", "exp_avg", "exp_avg_sq"),
     torch.optim.RMSprop: ("step", "square_avg"),
 }
-NAMES = ("params", "param_names")  # of a parameter group: which parameters it has
-# How they are computed, and when they are stepped; no file decides that.
+NAMES = ("params", "param_names")  # keys of a parameter group that name its parameters
+# Options that decide how and when to step; they are never taken from a file.
 OURS = ("fused", "foreach", "capturable", "amsgrad", "differentiable", "maximize", "every", "lr_scale")
 
 
 def compatible_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state that `optimizer.load_state_dict` loads in place of the one that it was given.
+    """A state that is safe for `optimizer.load_state_dict`, from the state in a file.
 
-    Numbers of every parameter, and options that are numbers, come from the given state. How the optimizer computes, and
-    which parameters it has, stays as it was built. Of a class that is not torch's only this is kept.
+    Moments and options that are numbers come from the file. The options `OURS` and the parameters of each group stay
+    those of the built optimizer. Classes that are not torch's are not checked further.
 
     Raises:
-        CheckpointError: something has another shape or type than in this optimizer; names it.
+        CheckpointError: an entry has another shape or type than in this optimizer; names it.
     """
     built, theirs = optimizer.state_dict()["param_groups"], state["param_groups"]
     if len(built) != len(theirs):
@@ -77,7 +77,7 @@ def _is_alike(value: Any, own: Any) -> bool:
 
 
 def _moments(kept: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
-    """What is kept of a parameter, in memory as the parameter itself is."""
+    """The entries of a parameter, with the parameter's memory layout."""
     moments = {}
     for name, value in kept.items():
         if isinstance(value, Tensor):
@@ -91,7 +91,7 @@ def _moments(kept: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
 
 
 def check_shape(name: str, values: Tensor, shape: Sequence[int]) -> None:
-    """Refuse a moment that has not the shape of its parameter, or not one number where it is one for all.
+    """Refuse a moment that does not have its parameter's shape, or (for an empty shape) is not one number.
 
     Raises:
         CheckpointError: names it and both shapes.

@@ -27,7 +27,7 @@ class A2C(Policy):
     Args:
         observation_space, action_space: of one environment.
         gae_lambda: λ of the advantage estimate, in [0, 1]; 1 gives the paper's n-step returns.
-        microbatches: the rollout's gradient is added up over this many parts, which need less memory; one step.
+        microbatches: number of parts whose gradients are summed into one step; more parts need less memory.
         value_coef: weight of the value loss.
         entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, as `lr`.
         standardise_advantages: over the rollout, to mean 0 and deviation 1.
@@ -64,11 +64,11 @@ class A2C(Policy):
         )
 
     def extra_action_out(self, outputs: Tensor, dist: ActionDistribution) -> dict[str, Tensor]:
-        """Values that cost nothing."""
+        """Record values where the model computes them at almost no cost."""
         return cheap_values(self)
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """Add advantages by GAE, standardised over the whole rollout if at all, and value targets."""
+        """Add advantages by GAE and value targets; advantages are standardised over the whole rollout if `standardise_advantages`."""
         rows = advantage_rows(self, batch, self.gae_lambda)
         if self.standardise_advantages:
             rows["advantages"] = standardise_over_ranks(self, rows.advantages)
@@ -86,5 +86,5 @@ class A2C(Policy):
         return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
-        """How much of the returns' variance the values explained before this step."""
+        """The share of the returns' variance that the values explained before this step."""
         return {"explained_variance": float(explained_variance(rows.vf_preds, rows.value_targets))}

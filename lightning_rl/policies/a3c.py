@@ -13,9 +13,9 @@ __all__ = ["A3C"]
 
 
 class A3C(A2C):
-    """A2C whose workers compute gradients, each with weights of its own. Mnih et al. 2016, arXiv:1602.01783.
+    """A2C whose workers compute gradients asynchronously. Mnih et al. 2016, arXiv:1602.01783.
 
-    What makes it A3C is `data=gradients`, which feeds other on-policy algorithms, too.
+    The asynchronous part is `data=gradients`, which other on-policy algorithms can use as well.
 
     Args:
         observation_space, action_space, entropy_coef, lr, max_grad_norm, keywords: as `A2C`.

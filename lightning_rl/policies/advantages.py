@@ -1,4 +1,4 @@
-"""What every actor-critic adds to a fragment before it learns from it."""
+"""Advantages and value targets that actor-critics add to a fragment in `postprocess_trajectory`."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ __all__ = [
 
 
 def cheap_values(policy: Policy) -> dict[str, Tensor]:
-    """`vf_preds` of the rows that just acted, to be recorded with them, where the model has them as good as ready."""
+    """The column `vf_preds [B]` to record with the actions, where the model computes values at almost no cost.
+
+    Empty where values cost a forward of their own, or where the exploration disturbs the network.
+    """
     model = policy.model
     return {"vf_preds": model.value_function()} if model.values_are_cheap and not policy.exploration.disturbs else {}
 
 
 def all_values(policy: Policy, fragment: SampleBatch) -> Tensor:
-    """V `[T+1, B]` of a fragment's observations: one forward over those whose value acting did not record."""
+    """V `[T+1, B]` of a fragment's observations; one forward computes values that were not recorded."""
     if "vf_preds" not in fragment:
         return policy.values(fragment.obs, fragment)
-    # Experience has its values; final observations and the last ones have not.
+    # Rows of experience have recorded values; final observations and those after the last step have none.
     unknown = torch.cat([~fragment.valid, torch.ones_like(fragment.valid[:1])]).nonzero(as_tuple=True)
     inputs = fragment.select(*(name for name in STEP_INPUTS if name in fragment))
     rows = inputs.map(lambda column: column[unknown].unsqueeze(0))
@@ -46,7 +49,7 @@ def advantage_rows(policy: Policy, fragment: SampleBatch, lam: float) -> SampleB
     """The rows `[N, …]` of a fragment with `vf_preds`, `advantages` by GAE and `value_targets`.
 
     Args:
-        policy: whose values, discount and reward filter count.
+        policy: gives the values and the discount.
         fragment: `obs [T+1, B, *]`, everything else `[T, B, …]`.
         lam: λ in [0, 1].
     """
@@ -63,14 +66,14 @@ LogpAndValues = Callable[[SampleBatch], tuple[Tensor, Tensor]]  # rows → log �
 
 
 def vtrace_rows(policy: Policy, fragment: SampleBatch, logp_and_values: LogpAndValues, **clips: float) -> SampleBatch:
-    """The rows `[N, …]` of another policy's fragment as `correct_by_vtrace` makes them, with scaled `rewards`.
+    """The rows `[N, …]` of a fragment that an older policy collected, with V-trace's targets and advantages.
 
-    Their `place [N]` is where each row is in the fragment, flattened.
+    Their column `place [N]` is the index of each row in the flattened fragment.
 
     Args:
-        policy: whose discount, reward filter and, of what follows the rows, values count.
+        policy: gives the discount, and the values of observations that are not experience.
         fragment: `obs [T+1, B, *]`, everything else `[T, B, …]`, with `action_logp` of the policy μ that acted.
-        logp_and_values: what the policy π that V-trace is for says of rows.
+        logp_and_values: gives log π(a|s) and V(s) of rows for the policy π that V-trace corrects for.
         clips: `clip_rho`, `clip_c` and `lam` of `vtrace`.
     """
     placed = fragment.copy()
@@ -85,16 +88,16 @@ def correct_by_vtrace(
 ) -> None:
     """Set the rows' `value_targets` by V-trace, and their `advantages` r + γ v' − V.
 
-    The advantages are not yet weighted with min(ρ̄, π/μ), which changes with each gradient step.
+    `loss` weights the advantages with min(ρ̄, π/μ), because π changes with each gradient step.
 
     Args:
         policy, fragment, logp_and_values, clips: as `vtrace_rows`.
-        rows: of `vtrace_rows`.
+        rows: those that `vtrace_rows` gave, changed in place.
     """
     logp, values = logp_and_values(rows)
 
     def spread(column: Tensor) -> Tensor:
-        """Back to `[T, B]`; 0 on what is not experience."""
+        """A column `[N]` as `[T, B]`; 0 in rows that are not experience."""
         return column.new_zeros(fragment.valid.numel()).index_copy_(0, rows["place"], column).view(fragment.valid.shape)
 
     known = fragment.copy()
@@ -114,8 +117,8 @@ def correct_by_vtrace(
 
 
 def standardise_over_ranks(policy: Policy, advantages: Tensor) -> Tensor:
-    """`standardise` over the rows `[N]` of all ranks: two with half a batch each do what one does with the whole.
+    """`standardise` over the rows `[N]` of all ranks, so that ranks with parts of a batch give what one rank would.
 
-    Outside a Trainer, where nobody says that the others ask as well, over these rows alone.
+    Outside a Trainer only these rows count, because other ranks may not call this at the same time.
     """
     return standardise(advantages, moments_over_ranks(advantages) if policy.in_trainer else None)

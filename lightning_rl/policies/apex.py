@@ -1,4 +1,4 @@
-"""Ape-X: DQN that replays by priority what many workers collect, each with an ε of its own."""
+"""Ape-X: DQN with distributed prioritized replay and a different ε in every worker."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["ApexDQN"]
 
 
 class ApexDQN(DQN):
-    """Double, dueling DQN; its config shards the replay buffer and lets workers act while it learns.
+    """Double, dueling DQN with a sharded replay buffer and workers that act while the learner learns.
 
-    Horgan et al. 2018, arXiv:1803.00933. What makes it Ape-X is `data=apex` and
-    `exploration=per_worker_epsilon_greedy`; `data=apex` feeds other off-policy algorithms, too.
+    Horgan et al. 2018, arXiv:1803.00933. The distributed part is `data=apex` and
+    `exploration=per_worker_epsilon_greedy`; other off-policy algorithms can use `data=apex` as well.
 
     Args:
         observation_space, action_space, dueling, target_update_interval, lr, max_grad_norm, keywords: as `DQN`.

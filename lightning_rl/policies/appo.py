@@ -23,25 +23,23 @@ from lightning_rl.schedules import schedule_value
 
 __all__ = ["APPO"]
 
-MAX_TARGET_RATIO = (
-    2.0  # ρ of IMPACT: how much more probable an action was when it was taken than the target policy has it
-)
+MAX_TARGET_RATIO = 2.0  # ρ of IMPACT: the bound of μ(a|s)/π_target(a|s)
 
 
 class APPO(IMPALA):
-    """PPO on fragments that come when they are ready. Luo et al. 2020 (IMPACT), arXiv:1912.00167; as RLlib's APPO.
+    """PPO on asynchronously collected fragments. Luo et al. 2020 (IMPACT), arXiv:1912.00167; as RLlib's APPO.
 
-    The policy moves within a clipped ratio of a target network, which follows slowly, instead of that of the policy
-    that acted: fragments of many policies share one anchor. It stands still during a batch.
+    The ratio is clipped around a slowly updated target network instead of the policy that acted, so fragments of
+    several policy versions share one reference. By default the target network is constant within a batch.
 
     Args:
         observation_space, action_space, passes, standardise_advantages, lr, keywords: as `IMPALA`.
         clip: ε, half-width of the interval around ratio 1; a number or a schedule over env steps, as `lr`.
         kl_coef: start of the adaptive penalty on KL(π_target‖π); 0 turns it off.
-        kl_target: what the penalty steers KL(π_target‖π) to; it grows by half above 2 ×, halves below ½ ×.
+        kl_target: the KL(π_target‖π) aimed at; `kl_coef` grows by half above 2 × `kl_target`, and halves below ½ ×.
         target_update_interval: gradient steps between two updates of the target network; `None`: once a batch, after
             all its passes.
-        tau: how far an update moves it, in (0, 1]; 1 copies.
+        tau: τ of an update θ_target ← τ θ + (1 − τ) θ_target, in (0, 1]; 1 copies.
 
     Raises:
         ConfigError: a number is out of range, or `kl_coef` penalises a distance that is 0 in every gradient step.
@@ -90,7 +88,10 @@ class APPO(IMPALA):
 
     @torch.no_grad()
     def logp_and_values(self, rows: SampleBatch) -> tuple[Tensor, Tensor]:
-        """For each row log π(a|s) of the target network, and V(s): `[N]` each; the rows keep what is the target's."""
+        """Log π_target(a|s) and V(s) of the rows, `[N]` each.
+
+        Sets the column "target_logp" and, for the KL penalty, "target_dist_inputs".
+        """
         with self.in_eval_mode():
             outputs, mask, _ = self.outputs_of(rows, self.target_model)
             rows["target_logp"] = self.dist_class(outputs, self.target_model, mask).logp(rows.actions)
@@ -99,7 +100,7 @@ class APPO(IMPALA):
             return rows.target_logp, self.evaluate(rows)[1]
 
     def before_next_sweep(self, rows: SampleBatch, fragment: SampleBatch) -> None:
-        """The target network stands still, and the clip holds the policy near it: as PPO's, advantages stay."""
+        """Keep the advantages, as PPO does: the clip holds the policy near the target network."""
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """Clipped surrogate of π/π_target, value error, entropy bonus, and the KL penalty if there is one."""
@@ -122,20 +123,20 @@ class APPO(IMPALA):
         return loss, metrics
 
     def target_distribution(self, rows: SampleBatch) -> ActionDistribution:
-        """The rows' action distribution by the target network, as it was at the batch's start."""
+        """The rows' action distribution under the target network at the start of the batch."""
         return self.dist_class(rows.target_dist_inputs, self.target_model, self.mask_of(rows))
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
-        """What steers a penalty: "kl" of the policy after the batch's last step, not the mean on the way to it."""
+        """With a penalty, "kl" after the batch's last gradient step, in place of the mean over the steps."""
         return {"kl": mean_kl(self, rows, self.target_distribution)} if self.has_kl_penalty else {}
 
     def after_step(self) -> None:
-        """Move the target network when it is time."""
+        """Update the target network every `target_update_interval` gradient steps."""
         if self.target_update_interval is not None and self.gradient_steps % self.target_update_interval == 0:
             self._polyak_update(self.tau)
 
     def after_iteration(self, metrics: dict[str, float]) -> None:
-        """Move the target network if it moves once a batch; steer the KL penalty."""
+        """Update the target network if it is updated once a batch; adapt `kl_coef`."""
         if self.target_update_interval is None:
             self._polyak_update(self.tau)
         if self.has_kl_penalty:

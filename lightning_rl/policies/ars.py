@@ -15,14 +15,14 @@ __all__ = ["ARS"]
 
 
 class ARS(EvolutionStrategy):
-    """Moves along the best directions, scaled by the deviation of their returns. Mania et al. 2018, arXiv:1803.07055.
+    """Steps along the best directions, divided by the deviation of their returns. Mania et al. 2018, arXiv:1803.07055.
 
-    With `observation_filter=mean_std` version 2 of the paper, else version 1; its config has the paper's linear policy.
+    With `observation_filter=mean_std` it is V2 of the paper, else V1; the config has the paper's linear policy.
 
     Args:
         observation_space, action_space: of one environment.
         sigma: ν > 0, deviation of the perturbations.
-        top_directions: b, how many directions count, of those that were tried by all ranks; `None`: all.
+        top_directions: b, the number of directions used, of those that all ranks tried; `None`: all.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """
@@ -51,5 +51,5 @@ class ARS(EvolutionStrategy):
         self.top_directions = top_directions
 
     def perturbation_weights(self, returns: Tensor) -> Tensor:
-        """By how much the return differs between the two sides of a direction."""
+        """Weights `[N]`: differences of the returns of both sides, of the best directions."""
         return random_search_weights(returns, min(self.top_directions or len(returns), len(returns)))

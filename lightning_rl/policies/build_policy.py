@@ -1,7 +1,7 @@
 """Policies made of functions: what RLlib calls `build_torch_policy` and `with_updates`.
 
-A function is a method whose `self` is called `policy`. What it makes is a real class, so `isinstance`, checkpoints,
-workers and `python train.py policy=my_pkg:Mine` work as with any other.
+A function is a method whose `self` is called `policy`. `build_policy` returns a real class, so `isinstance`,
+checkpoints, workers and `python train.py policy=my_pkg:Mine` work as with any other policy.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def build_policy(
     """A policy class made of functions.
 
     Args:
-        name: of the class. Give it to a variable at the top level of a module, and checkpoints find it again.
-        base: the class whose methods hold where no function is given: `Policy`, or an algorithm.
-        mixins: classes whose methods go before the base's; their `__init__` is called by you, in `before_init` (plain
-            attributes only, nothing is built yet) or `after_init`.
-        module: where the class is said to live; `None`: where this is called.
-        hooks: functions by the names of `HOOKS`, which says what each is called with; `None` is no function.
+        name: of the class. Assign the class to a variable of that name at a module's top level: checkpoints import it.
+        base: the class whose methods are used where no function is given: `Policy`, or an algorithm.
+        mixins: classes whose methods override the base's; call their `__init__` in `before_init` (plain attributes
+            only, nothing is built yet) or in `after_init`.
+        module: the class's `__module__`; `None`: the module that calls this.
+        hooks: functions by the names of `HOOKS`, which lists their arguments; `None` is no function.
 
     Raises:
         ConfigError: a hook is unknown or no function, or there is nothing to learn from.
@@ -92,8 +92,8 @@ def with_updates(cls: type[Policy], name: str | None = None, **hooks: Any) -> ty
     """A subclass with some methods replaced by functions, as `PPO.with_updates("Mine", loss_fn=my_loss)`.
 
     Args:
-        name: of the class, `None`: this one's. Give it to a variable at the top level of a module, and checkpoints
-            find it again.
+        name: of the class, `None`: this one's. Assign the class to a variable of that name at a module's top level:
+            checkpoints import it.
         hooks: those of `build_policy`.
     """
     return build_policy(name or cls.__name__, base=cls, module=sys._getframe(1).f_globals["__name__"], **hooks)
@@ -104,7 +104,7 @@ Policy.with_updates = classmethod(with_updates)  # type: ignore[assignment]
 
 
 def _constructor(base: type[Policy], hooks: Mapping[str, Any]) -> Callable[..., None]:
-    """An `__init__` that says which keywords the class takes, with the defaults of `get_default_config`."""
+    """An `__init__` whose signature has the base's keywords, with the defaults of `get_default_config`."""
 
     def __init__(  # noqa: N807
         self: FunctionPolicy, observation_space: Any, action_space: Any, config: Any = None, **keywords: Any

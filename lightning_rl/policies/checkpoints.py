@@ -1,4 +1,4 @@
-"""What a policy adds to a checkpoint, in plain data that `weights_only=True` loads, and how one is built from it."""
+"""A policy's entries of a checkpoint, as plain data that `weights_only=True` loads, and loading a policy from them."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ __all__ = [
 ]
 
 COUNTERS = ("env_steps", "iterations", "gradient_steps")
-ARRAY = "numpy array"  # the key under which a checkpoint keeps one, as a tensor
+ARRAY = "numpy array"  # the key under which a checkpoint keeps a NumPy array, as a tensor
 
 
 def counters(policy: Any) -> dict[str, int]:
-    """The policy's own step counters."""
+    """The policy's step counters by name."""
     return {name: int(getattr(policy, name)) for name in COUNTERS}
 
 
@@ -52,7 +52,7 @@ def set_counters(policy: Any, values: Mapping[str, int]) -> None:
     """Continue counting from `values`.
 
     Raises:
-        CheckpointError: one is no whole number; names it.
+        CheckpointError: a counter is not a whole number; names it.
     """
     for name in COUNTERS:
         setattr(policy, name, count_in_file(f"counters.{name}", values[name]))
@@ -62,7 +62,7 @@ def policy_spec(policy: Any) -> dict[str, Any]:
     """Class, constructor keywords and spaces of a policy as plain data.
 
     Raises:
-        CheckpointError: a keyword cannot be written down (a lambda, an object); the message says to use an import path.
+        CheckpointError: a keyword has no plain form (a lambda, an object); the message suggests an import path.
     """
     (observation_space, action_space), keywords = policy.constructor_arguments()
     return {
@@ -109,10 +109,10 @@ def load_policy(path: str | Path, policy_class: type[Any] | None = None, trust: 
 
 
 def check_names(path: str | Path, named: Mapping[str, Any], trust: Sequence[str]) -> FileTrust:
-    """Look at what the policy in a file names.
+    """Check the code that a policy's entry in a file names; returns the names that loading may import.
 
     Raises:
-        CheckpointError: it names code that is not trusted, or is not there.
+        CheckpointError: the file names code that is not trusted or does not exist.
     """
     names = FileTrust(f"checkpoint {path}", trust, UntrustedError)
     try:
@@ -137,7 +137,7 @@ def load_as(
     """Build a policy of this class from a checkpoint; nothing is imported to find the class.
 
     Args:
-        policy_class: whose name the file must hold; the module may be another one by now.
+        policy_class: the class; the file must hold its name, and may hold another module.
         path: the file.
         changes: keywords that replace those in the file.
         strict: whether the weights in the file must be exactly those of the policy; `None`: they must.
@@ -173,7 +173,7 @@ def build_from_checkpoint(
     *,
     strict: bool = True,
 ) -> Any:
-    """A policy as the checkpoint says, but for `changes`, with its weights, ready to act."""
+    """A policy with the checkpoint's spaces, keywords (updated by `changes`), weights and counters, ready to act."""
     spec = checkpoint["policy"]
     spaces = (space_from_json(spec[name]) for name in ("observation_space", "action_space"))
     policy = policy_class(*spaces, **{**spec["kwargs"], **(changes or {})})
@@ -186,10 +186,10 @@ def build_from_checkpoint(
 
 @contextmanager
 def as_checkpoint_error(path: Any) -> Iterator[None]:
-    """What goes wrong inside, because a file holds something else than it should, is the file's.
+    """Context that turns errors caused by a file's contents into a `CheckpointError`.
 
     Raises:
-        CheckpointError: names the file and what went wrong.
+        CheckpointError: names the file and the original error.
     """
     try:
         yield
@@ -206,17 +206,17 @@ def as_checkpoint_error(path: Any) -> Iterator[None]:
 
 
 def load_counters_and_weights(policy: Any, checkpoint: Mapping[str, Any]) -> None:
-    """Give a policy its counters, and one written from scratch its weights."""
+    """Set a policy's counters and, if it is written from scratch, its weights."""
     set_counters(policy, checkpoint["counters"])
     if "weights" in checkpoint:
         policy.set_weights(weights_from_plain(checkpoint["weights"]))
 
 
 def check_finite_weights(policy: Any, own_form: Any = None) -> None:
-    """Refuse to save weights that are NaN or infinite, on all ranks if one has such; waits for the device once.
+    """Refuse to save weights that are NaN or infinite on any rank; copies from the device once.
 
     Args:
-        policy: whose parameters are looked at.
+        policy: the owner of the parameters to check.
         own_form: weights of a policy written from scratch, as `plain_weights` gives them.
 
     Raises:
@@ -240,7 +240,7 @@ def _stack_on_device(flags: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every tensor in containers, with its place."""
+    """All tensors in nested containers, with the path of each."""
     if isinstance(value, torch.Tensor):
         yield name, value
     elif isinstance(value, Mapping):
@@ -281,7 +281,7 @@ def check_weights(policy: Any, checkpoint: Mapping[str, Any]) -> None:
     """Refuse weights of other names or shapes, naming what differs.
 
     Raises:
-        CheckpointError: they are another model's.
+        CheckpointError: the weights are those of another model.
     """
     ours, theirs = policy.state_dict(), checkpoint["state_dict"]
     odd = [
@@ -301,10 +301,10 @@ def _shape(tensor: Any) -> str:
 
 
 def plain_weights(name: str, value: Any) -> Any:
-    """Weights that a policy gave in its own form, as plain data; `weights_from_plain` is the inverse.
+    """Weights in a policy's own form as plain data; `weights_from_plain` is the inverse.
 
     Raises:
-        CheckpointError: something in it is neither a number, text, tensor, numeric array nor a container of these.
+        CheckpointError: a value is neither a number, text, tensor, numeric array nor a container of these.
     """
     if value is None or isinstance(value, bool | int | float | str | torch.Tensor):
         return value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value
@@ -326,7 +326,7 @@ def _plain_key(key: Any) -> bool:
 
 
 def weights_from_plain(value: Any) -> Any:
-    """What `plain_weights` was given."""
+    """The weights in the policy's own form, from the plain data of `plain_weights`."""
     if isinstance(value, Mapping):
         if set(value) == {ARRAY}:
             return value[ARRAY].numpy()

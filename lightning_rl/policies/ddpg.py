@@ -1,4 +1,4 @@
-"""Deep deterministic policy gradient: TD3 without what TD3 added."""
+"""Deep deterministic policy gradient: TD3 with its additions switched off."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class DDPG(TD3):
     """Deterministic policy gradient with one critic. Lillicrap et al. 2016, arXiv:1509.02971.
 
     Args:
-        observation_space, action_space, num_critics, policy_delay, target_noise, keywords: as `TD3`, whose parts can be
-            switched on here too.
+        observation_space, action_space, num_critics, policy_delay, target_noise, keywords: as `TD3`; other values than
+            the defaults switch TD3's additions on.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""DQN, and every part of Rainbow as a switch."""
+"""DQN, with a switch for every extension of Rainbow."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ MAX_CLIP_FRACTION = 0.3  # share of the targets' mass beyond the support; untrai
 
 
 class DQN(SimpleQ):
-    """Deep Q-learning with the parts of Rainbow. Hessel et al. 2018, arXiv:1710.02298.
+    """Deep Q-learning with the extensions of Rainbow. Hessel et al. 2018, arXiv:1710.02298.
 
-    Two parts belong to the replay buffer: `data.n_step` and `data.prioritized`.
+    Two extensions are settings of the replay buffer: `data.n_step` and `data.prioritized`.
 
     Args:
         observation_space, action_space: of one environment; the actions are Discrete.
-        double: the online network chooses the next action, the target judges it (arXiv:1509.06461).
-        dueling: a head for V(s) and one for what each action is better (arXiv:1511.06581).
-        noisy: noise on the head's weights explores (arXiv:1706.10295); `exploration=noisy_network` needs it.
-        sigma0: its first size.
-        num_atoms: above 1, learn the distribution of returns on so many atoms (C51, arXiv:1707.06887).
+        double: the online network chooses the next action, the target network evaluates it (arXiv:1509.06461).
+        dueling: separate heads for V(s) and the advantages A(s, a) (arXiv:1511.06581).
+        noisy: noisy layers in the head (arXiv:1706.10295); `exploration=noisy_network` needs them.
+        sigma0: initial scale of their noise.
+        num_atoms: above 1, learn the distribution of returns on this many atoms (C51, arXiv:1707.06887).
         v_min, v_max: the lowest and the highest atom.
-        num_quantiles: above 1, learn so many quantiles of the returns instead (QR-DQN, arXiv:1710.10044).
+        num_quantiles: above 1, learn this many quantiles of the returns instead (QR-DQN, arXiv:1710.10044).
         hiddens, target_update_interval, tau, huber_delta: as `SimpleQ`; with quantiles `huber_delta` is κ.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
 
     Raises:
         UnsupportedSpaceError: the actions are not Discrete.
-        ConfigError: a number is out of range, two parts exclude each other, or noisy layers shall explore that are not
-            there.
+        ConfigError: a number is out of range, two extensions exclude each other, or `exploration=noisy_network` has no
+            noisy layers.
     """
 
     fractions: Tensor
@@ -84,7 +84,7 @@ class DQN(SimpleQ):
         self._support_reported = False
 
     def q_model(self, config: Any, num_actions: int, **head: Any) -> QModel:
-        """With the parts that are switched on."""
+        """The Q-network with the extensions that are switched on."""
         if self.dueling:
             head["dueling"] = True
         if self.noisy:
@@ -96,7 +96,7 @@ class DQN(SimpleQ):
         return super().q_model(config, num_actions, **head)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """Mean over the rows of weight · error; "td_errors" of the batch become the rows' priorities."""
+        """Mean over the rows of weight · loss; sets the column "td_errors", which become the rows' priorities."""
         if self.noisy:
             resample_noise(self.model)
             resample_noise(self.target_model)
@@ -118,7 +118,7 @@ class DQN(SimpleQ):
         return loss, metrics
 
     def support_clip_fraction(self, following: Tensor, batch: SampleBatch) -> Tensor:
-        """Share of the targets' mass that lies beyond the atoms; `following`: logits `[N, Z]` of what follows."""
+        """Share of the targets' mass that lies beyond the atoms; `following` are the next logits `[N, Z]`."""
         assert self.model.support is not None
         shares = c51_clip_fraction(
             following.softmax(-1), batch.rewards, batch.terminated, batch.discounts, self.model.support
@@ -126,7 +126,7 @@ class DQN(SimpleQ):
         return shares.mean()
 
     def after_iteration(self, metrics: dict[str, float]) -> None:
-        """Say once when the returns have left the support of C51."""
+        """Warn once when the targets' returns lie outside the support of C51."""
         share = metrics.get("support_clipped", 0.0)
         if share > MAX_CLIP_FRACTION and not self._support_reported:
             self._support_reported = True
@@ -141,11 +141,11 @@ class DQN(SimpleQ):
 
     @property
     def distributional(self) -> bool:
-        """Whether the returns' distribution is learned, and not only its mean."""
+        """Whether the distribution of returns is learned instead of its mean."""
         return self.num_atoms > 1 or self.num_quantiles > 1
 
     def bootstrap_values(self, batch: SampleBatch) -> Tensor:
-        """What the target network expects after the next observation: `[N]`, or `[N, Z]` logits or quantiles."""
+        """The value of the next observation `[N]`, or logits or quantiles `[N, Z]` of its return."""
         q_target, target_returns = self.target_values(batch)
         if not self.double_q:
             return self.gather_actions(target_returns, q_target.argmax(1))
@@ -155,14 +155,14 @@ class DQN(SimpleQ):
         return self.gather_actions(target_returns, q_online.argmax(1))
 
     def precompute_targets(self, rows: SampleBatch) -> dict[str, Tensor]:
-        """All targets, but where the online network chooses or returns have distributions."""
+        """TD targets; for double or distributional DQN the target network's outputs."""
         if self.double_q or self.distributional:
             return dict(zip(("target_q", "target_returns"), self.target_values(rows), strict=True))
         return super().precompute_targets(rows)
 
     @property
     def target_is_constant(self) -> bool:
-        """Not where its noise is drawn for each gradient step."""
+        """As `SimpleQ`; False with noisy layers, whose noise is drawn for each gradient step."""
         return super().target_is_constant and not self.noisy
 
     @staticmethod
@@ -174,11 +174,11 @@ class DQN(SimpleQ):
         return returns.gather(1, index.expand(-1, 1, *returns.shape[2:])).squeeze(1)
 
     def distribution_losses(self, taken: Tensor, following: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
-        """What each row's distribution costs, `[N]`, and how surprising the row was, `[N]`.
+        """The loss of each row's distribution, `[N]`, and the error that becomes its priority, `[N]`.
 
         Args:
-            taken: what the network says of the actions taken, `[N, Z]`.
-            following: what follows, `[N, Z]`.
+            taken: the network's logits or quantiles of the actions taken, `[N, Z]`.
+            following: the target network's logits or quantiles of the next actions, `[N, Z]`.
             batch: rewards, terminated, discounts.
         """
         rewards, terminated, discounts = batch.rewards, batch.terminated, batch.discounts
@@ -186,7 +186,7 @@ class DQN(SimpleQ):
             assert self.model.support is not None
             target = c51_projection(following.softmax(-1), rewards, terminated, discounts, self.model.support)
             errors = -(target * F.log_softmax(taken, -1)).sum(-1)
-            # KL(target‖Z), by which Rainbow draws (section 4): cross-entropy ranks rows by how random they are, too.
+            # Priorities are KL(target‖Z) (Rainbow, section 4): the cross-entropy contains the target's entropy, too.
             return errors, (errors - torch.special.entr(target).sum(-1)).clamp(min=0.0)
         targets = td_targets(rewards, following, terminated, discounts)
         errors = quantile_huber(taken, self.fractions, targets, self.huber_delta or 1.0)

@@ -17,13 +17,13 @@ __all__ = ["ES"]
 
 
 class ES(EvolutionStrategy):
-    """Moves along perturbations as their returns rank. Salimans et al. 2017, arXiv:1703.03864.
+    """Steps along perturbations weighted by the ranks of their returns. Salimans et al. 2017, arXiv:1703.03864.
 
     Args:
         observation_space, action_space: of one environment.
         sigma: deviation σ > 0 of the perturbations.
-        weight_decay: λ of λ/2σ ‖θ‖², which is descended, too: it weighs against the gradient before that is divided by
-            σ, as `l2_coeff` of the authors' program and of RLlib.
+        weight_decay: λ of the term λ/2σ ‖θ‖² in the loss: relative to the gradient before its division by σ, as
+            `l2_coeff` of the authors' program and of RLlib.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """
@@ -47,11 +47,11 @@ class ES(EvolutionStrategy):
         self.weight_decay = weight_decay
 
     def perturbation_weights(self, returns: Tensor) -> Tensor:
-        """By centred ranks: how much better a return is does not count."""
+        """Weights `[N]` by centred ranks, which do not depend on the scale of the returns."""
         return evolution_weights(returns, self.sigma)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """The step along the estimated gradient, and weight decay."""
+        """The loss whose gradient is the estimated ES gradient, plus weight decay."""
         loss, metrics = super().loss(batch)
         decay = 0.5 * self.weight_decay / self.sigma
         return loss + decay * sum(p.square().sum() for p in self.evolved_parameters()), metrics

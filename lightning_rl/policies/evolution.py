@@ -1,7 +1,7 @@
-"""What evolution strategies have in common: a policy that is perturbed, judged by whole episodes, and moved.
+"""The base of evolution strategies: perturb the weights, measure returns of whole episodes, step along perturbations.
 
-Perturbations are named by seeds: a worker makes ε of its seed, and so does the learner. What travels is the seed, two
-returns and, for a filter, the moments of what was observed.
+A seed names each perturbation: the worker and the learner both compute ε from it. A worker sends the seed, two returns
+and, for an observation filter, the moments of the observations.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = ["EvolutionStrategy"]
 class EvolutionStrategy(Policy):
     """Learns from a population: rows `[N, …]` with "seeds", "returns" `[N, 2]` of θ ± σε, and "steps" of both.
 
-    Rows that are not "perturbed" tell how θ itself does, and are not learned from.
+    Rows that are not "perturbed" hold returns of θ itself, which are logged and not learned from.
 
-    A subclass says how returns weigh perturbations. The step along Σ wᵢ εᵢ is a gradient step on a loss that is linear
-    in θ, so optimizers, schedules, clipping, ranks and extra losses work as for any other algorithm. Values take no
-    part.
+    A subclass defines the weights w of the perturbations. The step along Σ wᵢ εᵢ is a gradient step on a loss that is
+    linear in θ, so optimizers, schedules, clipping, ranks and extra losses work as for any other algorithm. No value
+    function is trained.
 
     Args:
         observation_space, action_space: of one environment.
@@ -48,7 +48,7 @@ class EvolutionStrategy(Policy):
 
     Raises:
         ConfigError: `sigma` or `reward_filter` is out of range.
-        UnsupportedSpaceError: the model or the exploration has a loss of its own, which there are no rows for.
+        UnsupportedSpaceError: the model or the exploration has a loss of its own, for which there are no rows.
     """
 
     data = "population"
@@ -75,7 +75,7 @@ class EvolutionStrategy(Policy):
         self._freeze_value_parameters()
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
-        """Real numbers are acted as the model gives them: there is nothing that a deviation would be for."""
+        """Continuous actions are deterministic: the perturbed weights explore, so no deviation is needed."""
         config = {**(model or {}), "vf_share_layers": True}
         space = self.action_space
         if isinstance(space, spaces.Box) and space.dtype.kind == "f":
@@ -85,7 +85,7 @@ class EvolutionStrategy(Policy):
     # -- in workers ---------------------------------------------------------------------------------------------------
     @contextmanager
     def perturb(self, seed: int, scale: float) -> Iterator[None]:
-        """Inside, the weights are θ + scale · σ ε(seed); behind it they are θ, bit for bit."""
+        """Context in which the weights are θ + scale · σ ε(seed); afterwards they are θ again, bit for bit."""
         weights = self.evolved_parameters()
         before = [weight.detach().clone() for weight in weights]
         noise = self._noise(seed) * (scale * self.sigma)
@@ -100,7 +100,7 @@ class EvolutionStrategy(Policy):
                     weight.copy_(value)
 
     def population_row(self, seed: int, fragments: Sequence[SampleBatch], perturbed: bool = True) -> SampleBatch:
-        """A row of the population, from one episode of each environment with θ + σε, and with θ − σε."""
+        """A row of the population from the fragments of whole episodes with θ + σε, and with θ − σε."""
         returns = [(each.rewards.double() * each.valid).sum(0).mean() for each in fragments]
         row = SampleBatch(
             seeds=torch.tensor([seed]),
@@ -121,14 +121,14 @@ class EvolutionStrategy(Policy):
         raise NotImplementedError  # abstract
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """Raises `ConfigError`: a fragment tells nothing about perturbations."""
+        """Raises `ConfigError`: evolution strategies do not learn from fragments."""
         raise ConfigError(
             f"{type(self).__name__} learns from the returns of perturbed policies, not from fragments: use "
             "data=population"
         )
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """−θ · Σ wᵢ εᵢ, whose gradient is the step."""
+        """−θ · Σ wᵢ εᵢ, the gradient of which is the negated step."""
         tried = batch["perturbed"]
         seeds, returns, own = batch["seeds"][tried], batch["returns"][tried], batch["returns"][~tried]
         weights = self._rank_weights(returns)
@@ -150,7 +150,7 @@ class EvolutionStrategy(Policy):
         return len(shares) * weights[self.global_rank if len(shares) > 1 else 0]
 
     def update_filters(self, rows: SampleBatch) -> None:
-        """Let the observation filter's statistics take in what the whole population saw, in its order."""
+        """Update the observation filter with the moments of all the population's observations, in row order."""
         if not isinstance(self.observation_filter, MeanStdFilter):
             return
         seen = RunningMoments(self.preprocessor.size).to(self.device)
@@ -165,7 +165,7 @@ class EvolutionStrategy(Policy):
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def _noise(self, seed: int) -> Tensor:
-        """ε(seed) `[D]`, standard normal, on the CPU: the same wherever it is made."""
+        """ε(seed) `[D]`, standard normal, drawn on the CPU, so that all processes compute the same numbers."""
         size = sum(weight.numel() for weight in self.evolved_parameters())
         return torch.randn(size, generator=torch.Generator().manual_seed(seed))
 
@@ -189,7 +189,7 @@ class EvolutionStrategy(Policy):
                 )
 
     def _freeze_value_parameters(self) -> None:
-        """Freeze what only values come from: no return depends on it."""
+        """Freeze the parameters that only the value function uses: no return depends on them."""
         if type(self.model).value_function is Model.value_function:
             return
         space = copy.deepcopy(self.observation_space)

@@ -1,4 +1,4 @@
-"""The class behind `build_policy`: a policy whose methods ask functions."""
+"""The class behind `build_policy`: a policy whose methods call functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lightning_rl.signatures import call_with_accepted_args, keywords_of
 
 __all__ = ["BatchModel", "FunctionPolicy", "settings_of"]
 
-# Which hooks take the place of a policy's verbs.
+# The hooks that replace a policy's methods.
 VERBS_BY_HOOKS = {
     "compute_actions": ("action_sampler_fn", "action_distribution_fn"),
     "compute_gradients": ("compute_gradients_fn",),
@@ -33,12 +33,12 @@ VERBS_BY_HOOKS = {
 
 
 class BatchModel:
-    """The model as a `loss_fn` gets it: called with a training batch (or `from_batch`) it reads the batch's rows.
+    """The model that a `loss_fn` receives: calling it (or `from_batch`) with a training batch runs it on the rows.
 
-    Preprocessing, filters, recurrent state and padding are the policy's; everything else is the model's own.
+    The policy preprocesses, filters and pads the rows; all other attributes are those of the policy's model.
 
     Args:
-        policy: whose model it is.
+        policy: the owner of the model.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -56,12 +56,12 @@ class BatchModel:
     from_batch = __call__
 
     def value_function(self) -> Tensor:
-        """Values `[N]` of the rows that were read last."""
+        """Values `[N]` of the rows of the last call."""
         values = self._policy.model.value_function()
         return values if self._kept is None else values[self._kept]
 
     def distribution(self, inputs: Tensor, model: Any = None, mask: Tensor | None = None) -> ActionDistribution:
-        """The action distribution that `inputs` parametrise, with the action mask of the rows that were read last."""
+        """The action distribution that `inputs` parametrise, with the action mask of the rows of the last call."""
         return self._policy.distribution(inputs, self._mask if mask is None else mask)
 
     def __getattr__(self, name: str) -> Any:
@@ -69,18 +69,18 @@ class BatchModel:
 
 
 class FunctionPolicy(Policy):
-    """Calls `hooks` where other policies have methods; what no hook does is the base class's.
+    """Calls `hooks` in place of methods; without a hook the base class's method runs.
 
     Attributes:
-        config: all settings by name, for the functions to read: the constructor's keywords, and what
-            `get_default_config` and `config` have beside them.
+        config: all settings by name, for the functions to read: the constructor's keywords, and the further keys of
+            `get_default_config` and `config`.
     """
 
     base: ClassVar[type[Policy]] = Policy
     hooks: ClassVar[Mapping[str, Callable[..., Any]]] = {}
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """The class has the base's verbs of its own, and those that hooks are given for."""
+        """Set `overridden`: the verbs that the base overrides, and those that hooks replace."""
         super().__init_subclass__(**keywords)
         by_hooks = {verb for verb, hooks in VERBS_BY_HOOKS.items() if not cls.hooks.keys().isdisjoint(hooks)}
         cls.overridden = cls.base.overridden | by_hooks
@@ -105,12 +105,12 @@ class FunctionPolicy(Policy):
             self._call_hook(hook, None, self, *arguments)
 
     def _call_hook(self, hook: str, otherwise: Any, *arguments: Any) -> Any:
-        """What the function of that name answers, given as many arguments as it takes; `otherwise` without one."""
+        """Call the function of that name with as many arguments as it takes; `otherwise` if there is none."""
         return call_with_accepted_args(self.hooks[hook], *arguments) if hook in self.hooks else otherwise
 
     # -- building -----------------------------------------------------------------------------------------------------
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
-        """The functions' model, and their distribution if they give one."""
+        """The model and the distribution class that the functions return, or else the base's."""
         arguments = (self, self.observation_space, self.action_space, self.config)
         both = self._call_hook("make_model_and_action_dist", None, *arguments)
         if both is None and "make_model" not in self.hooks:
@@ -126,7 +126,7 @@ class FunctionPolicy(Policy):
     # -- acting -------------------------------------------------------------------------------------------------------
     @torch.no_grad()
     def compute_actions(self, obs: Any, state: Sequence[Tensor] = (), **given: Any) -> tuple[Any, list[Tensor], Any]:
-        """As every policy; with actions of `action_sampler_fn`, or a distribution of `action_distribution_fn`."""
+        """As `Policy.compute_actions`, with `action_sampler_fn` or `action_distribution_fn` if there is one."""
         if not {"action_sampler_fn", "action_distribution_fn"} & set(self.hooks):
             return super().compute_actions(obs, state, **given)
         training = self.training
@@ -152,18 +152,18 @@ class FunctionPolicy(Policy):
         return actions, list(state_out), {"action_logp": logp, **self.extra_action_out(outputs, dist)}
 
     def input_dict(self, obs: Any, **before: Any) -> InputDict:
-        """As every policy; kept for `extra_action_out_fn`."""
+        """As `Policy.input_dict`; stores the result for `extra_action_out_fn`."""
         self._inputs = super().input_dict(obs, **before)
         return self._inputs
 
     def extra_action_out(self, outputs: Tensor, dist: ActionDistribution) -> dict[str, Tensor]:
-        """The base's columns and the function's."""
+        """The base's columns and those of `extra_action_out_fn`."""
         extra = self._call_hook("extra_action_out_fn", {}, self, self._inputs, [], self.model, dist)
         return {**super().extra_action_out(outputs, dist), **extra}
 
     # -- learning -----------------------------------------------------------------------------------------------------
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """The function's fragment or rows."""
+        """The rows of `postprocess_fn`; a fragment that it returns is flattened."""
         if "postprocess_fn" not in self.hooks:
             return super().postprocess_trajectory(batch, other_agent_batches)
         result = call_with_accepted_args(self.hooks["postprocess_fn"], self, batch.copy(), other_agent_batches, None)
@@ -172,7 +172,7 @@ class FunctionPolicy(Policy):
         return self.flatten_fragment(result) if is_fragment(result) else result
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """The function's loss, and its numbers."""
+        """The loss and metrics of `loss_fn` (or the base), with the metrics of `stats_fn`."""
         if "loss_fn" in self.hooks:
             model = BatchModel(self)
             loss, metrics = _loss_and_metrics(self.hooks["loss_fn"](self, model, model.distribution, batch))
@@ -181,32 +181,32 @@ class FunctionPolicy(Policy):
         return loss, {**metrics, **as_tensors(self._call_hook("stats_fn", {}, self, batch))}
 
     def compute_gradients(self, batch: SampleBatch) -> tuple[Any, dict[str, float]]:
-        """The function's gradients, in any form that `apply_gradients_fn` (or the base) takes."""
+        """Gradients of `compute_gradients_fn`, in any form that `apply_gradients_fn` (or the base) takes."""
         if "compute_gradients_fn" not in self.hooks:
             return super().compute_gradients(batch)
         return self.hooks["compute_gradients_fn"](self, self.learner.rows_of(batch))
 
     def apply_gradients(self, gradients: Any) -> Tensor | None:
-        """Step as the function does."""
+        """Call `apply_gradients_fn`, or the base's method."""
         if "apply_gradients_fn" not in self.hooks:
             return super().apply_gradients(gradients)
         self.hooks["apply_gradients_fn"](self, gradients)
         return None
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
-        """The base's numbers, where its columns are there, and the function's."""
+        """The base's metrics, unless a `postprocess_fn` replaces its columns, and those of `extra_learn_fetches_fn`."""
         base = {} if "postprocess_fn" in self.hooks else super().batch_metrics(rows)
         return {**base, **self._call_hook("extra_learn_fetches_fn", {}, self)}
 
 
 def settings_of(base: type[Policy]) -> dict[str, Any]:
-    """The keywords of a policy's constructor that have defaults, with these."""
+    """The keywords of a policy's constructor that have defaults, and the defaults."""
     keywords = {name: parameter.default for name, parameter in keywords_of(base).items() if name != "config"}
     return {name: default for name, default in keywords.items() if default is not inspect.Parameter.empty}
 
 
 def _loss_and_metrics(result: Any) -> tuple[Tensor, Metrics]:
-    """What a `loss_fn` may return, in one form."""
+    """The result of a `loss_fn`, in any of its allowed forms, as a scalar and metrics."""
     metrics: Mapping[str, Any] = {}
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping):
         result, metrics = result

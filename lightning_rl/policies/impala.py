@@ -1,4 +1,4 @@
-"""Importance-weighted actor-learner architecture: learns from fragments of policies a few updates old."""
+"""Importance-weighted actor-learner architecture: learns from fragments that are a few policy updates old."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["IMPALA"]
 
 
 class IMPALA(Policy):
-    """Actor-critic with V-trace, for experience that comes when it is ready. Espeholt et al. 2018, arXiv:1802.01561.
+    """Actor-critic with V-trace, for asynchronously collected experience. Espeholt et al. 2018, arXiv:1802.01561.
 
-    Targets and advantages are computed anew before each sweep over a batch, by the policy and the values of then; each
-    gradient step weights the advantages with its own ratio.
+    Targets and advantages are computed again before each sweep over a batch, with the current policy and values; each
+    gradient step weights the advantages with its current ratio π/μ.
 
     Args:
         observation_space, action_space: of one environment.
-        clip_rho: ρ̄, up to which the ratio π/μ counts in the targets: how far values are those of π.
-        clip_c: c̄, up to which it carries corrections back through time.
+        clip_rho: ρ̄, bound of the ratio π/μ in the TD errors: it decides of which policy between μ and π the values are.
+        clip_c: c̄, bound of the ratio that weights later TD errors.
         clip_pg_rho: ρ̄ of the policy gradient.
         vtrace_lambda: λ in [0, 1], multiplies c̄.
         passes: sweeps over each batch.
@@ -85,19 +85,19 @@ class IMPALA(Policy):
 
     @torch.no_grad()
     def before_next_sweep(self, rows: SampleBatch, fragment: SampleBatch) -> None:
-        """Targets and advantages for the policy of now: nothing else holds a policy back that has learned from them."""
-        if "place" in rows:  # they are of `postprocess_trajectory`, and of nobody else's
+        """Compute targets and advantages again for the current policy: no clip holds it near the old one."""
+        if "place" in rows:  # the rows come from this class's `postprocess_trajectory`, not from an override
             correct_by_vtrace(self, rows, fragment, self.logp_and_values, **self.clips)
 
     @torch.no_grad()
     def logp_and_values(self, rows: SampleBatch) -> tuple[Tensor, Tensor]:
-        """For each row log π(a|s) of the policy that V-trace corrects for, and V(s): `[N]` each."""
+        """Log π(a|s) and V(s) of the rows, `[N]` each, for the policy that V-trace corrects for."""
         with self.in_eval_mode():
             dist, values = self.evaluate(rows)
         return dist.logp(rows.actions), values
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """Policy gradient with V-trace's advantages, error of the values from its targets, entropy bonus."""
+        """Policy gradient with V-trace's advantages, squared error of the values from its targets, entropy bonus."""
         dist, values = self.evaluate(batch)
         logp = dist.logp(batch.actions)
         policy_loss = policy_gradient(logp, self.weight_advantages(batch, logp.detach()))
@@ -107,7 +107,7 @@ class IMPALA(Policy):
         return loss, metrics
 
     def weight_advantages(self, batch: SampleBatch, logp: Tensor) -> Tensor:
-        """The advantages min(ρ̄, π/μ) A `[N]` for a policy that gives `logp [N]` to the actions."""
+        """The weighted advantages min(ρ̄, π/μ) A `[N]`; `logp [N]` is log π(a|s)."""
         advantages = (logp - batch.action_logp).exp().clamp(max=self.clip_pg_rho) * batch.advantages
         return standardise_over_ranks(self, advantages) if self.standardise_advantages else advantages
 

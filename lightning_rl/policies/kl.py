@@ -1,4 +1,4 @@
-"""How far an iteration moved a policy."""
+"""The KL divergence between the policy before an iteration and after it."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ __all__ = ["PG"]
 class PG(Policy):
     """REINFORCE: whole episodes, discounted returns, no critic. Williams 1992, Machine Learning 8.
 
-    Without a critic nothing can stand in for the rewards after a cut, so it wants
-    `workers.batch_mode=complete_episodes` (its config's
-    default), and an episode that ends by a time limit counts what was collected.
+    Without a critic there is no estimate of the rewards after a fragment's end, so fragments should be whole episodes:
+    `workers.batch_mode=complete_episodes`, its config's default. The return of an episode that a time limit ends is the
+    sum of the rewards until then.
 
     Args:
         observation_space, action_space: of one environment.
@@ -47,7 +47,7 @@ class PG(Policy):
         self.standardise_returns = standardise_returns
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """Add the discounted return of what followed each step, as its advantage."""
+        """Add the discounted return from each step on as its advantage."""
         ends = {"terminated": batch.terminated, "truncated": batch.truncated, "valid": batch.valid}
         batch = batch.copy()
         batch["advantages"] = discounted_returns(batch.rewards, **ends, gamma=self.gamma)

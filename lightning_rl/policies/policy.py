@@ -1,7 +1,7 @@
 """The Policy: a LightningModule that acts and learns and owns no data.
 
-A new algorithm overrides `postprocess_trajectory` (what a fragment needs before it can be learned from) and `loss`.
-How an iteration learns is in `learning/learner.py`; what a checkpoint holds is in `checkpoints.py`.
+A new algorithm overrides `postprocess_trajectory` (the columns that its loss needs beside the recorded ones) and
+`loss`. `learning/learner.py` has the iteration of learning, `checkpoints.py` the contents of a checkpoint.
 """
 
 from __future__ import annotations
@@ -68,62 +68,65 @@ from lightning_rl.spaces import ActionTransform
 __all__ = ["Policy"]
 
 VERBS = ("compute_actions", "learn_on_batch", "compute_gradients", "apply_gradients")
-OUTPUT_READERS = ("extra_action_out", "distribution", "_mask")  # methods by which a policy may use a model's outputs
-EXPLORATION_OUTPUT_READERS = ("extra_action_out", "model_outputs")  # and a strategy
+# Methods of a policy, and of an exploration strategy, that use the model's outputs if a subclass overrides them.
+OUTPUT_READERS = ("extra_action_out", "distribution", "_mask")
+EXPLORATION_OUTPUT_READERS = ("extra_action_out", "model_outputs")
 
 
 class Policy(FastAttributes, LightningModule):
     """Model, action distribution, exploration, filters, loss and optimizer of one agent.
 
-    A class that needs nothing of this, and acts and learns by methods of its own, derives from `ScratchPolicy`.
+    A class without a model and a loss, which defines how it acts and learns, derives from `ScratchPolicy`.
 
     Args:
         observation_space: of one environment, before any preprocessing.
         action_space: of one environment.
-        config: of a `ScratchPolicy`, which keeps it as `config`; all others take keywords.
-        model: keys of `MODEL_DEFAULTS`; `None` takes them all.
+        config: only for `ScratchPolicy`, as its attribute `config`; other policies take keywords.
+        model: keys of `MODEL_DEFAULTS`; `None`: the defaults.
         exploration: `{type: name or import path, **keywords}`; `None` samples from the action distribution.
         gamma: discount per environment step, in [0, 1].
         lr: learning rate: a number, `[[env_step, rate], …]` joined by straight lines, or `{type: cosine, initial: 3e-4,
             final: 0, steps: 1_000_000}`; types are constant, linear, piecewise, exponential, cosine.
         optimizer: "adam", "adamw", "rmsprop", "sgd" or an import path.
         optimizer_kwargs: keywords of the optimizer, such as `eps`.
-        max_grad_norm: clip the gradients' global norm to this; `None` does not.
+        max_grad_norm: clip the gradients' global norm to this; `None`: no clipping.
         observation_filter: "none", or "mean_std" to normalise by running statistics (frozen within a rollout and in
             evaluation).
         reward_filter: "none", "sign", "clip" (to ±1), or "return_std" (divide by the running deviation of the
             discounted return).
         normalize_actions: the policy acts in [−1, 1] and bounded Box actions are un-squashed for the environment.
-        clip_actions: clip Box actions to their bounds instead (when not normalised).
+        clip_actions: clip Box actions to their bounds, if they are not normalised.
         custom_losses: extra losses `{loss: import path or callable, weight: 1.0, **keywords}`, added in every gradient
             step.
-        seed: names the randomness of initial weights, minibatches and (alone, without workers) of actions.
+        seed: seeds initial weights, minibatches and (without workers) actions.
 
     Raises:
-        UnsupportedSpaceError: this algorithm cannot take the space or the model; the message names what would work.
+        UnsupportedSpaceError: this algorithm does not support the space or the model; the message names alternatives.
         ConfigError: a keyword is of another type or out of its range, a model key, optimizer or exploration is unknown,
-            noisy layers explore that are not there, or the class is one for `ScratchPolicy`.
+            the exploration needs noisy layers and the model has none, or the class should derive from `ScratchPolicy`.
 
     Attributes:
-        model, dist_class: make outputs of inputs, and an action distribution of outputs.
-        preprocessor, observation_filter: make "obs_flat" of observations.
-        action_transform: makes the environment's actions of the policy's.
+        model, dist_class: compute outputs from inputs, and an action distribution from outputs.
+        preprocessor, observation_filter: compute "obs_flat" from observations.
+        action_transform: converts actions of the policy's space into the environment's.
         learner: takes the gradient steps.
-        env_steps, iterations, gradient_steps: counted so far; schedules follow `env_steps`.
-        passes, minibatches, microbatches: sweeps of an iteration; gradient steps of a sweep, `None` for as many as give
-            each about 64 rows; parts whose gradients are added up for a step.
-        log_extra: whether `loss` shall report the metrics that cost extra operations.
-        iteration_metrics, learn_seconds: means of the last iteration, and how long its learning took.
+        env_steps, iterations, gradient_steps: counters; schedules follow `env_steps`.
+        passes, minibatches, microbatches: sweeps per iteration; gradient steps per sweep, `None` for minibatches of
+            about 64 rows; parts of a minibatch whose gradients are summed into one step.
+        log_extra: whether `loss` should report the metrics that cost extra operations.
+        iteration_metrics, learn_seconds: means of the last iteration's metrics, and its seconds of learning.
     """
 
-    data: ClassVar[str] = "on_policy"  # the option of `conf/data` that feeds it where the config does not choose one
+    data: ClassVar[str] = "on_policy"  # the option of `conf/data` that is the default of this policy
     supports_recurrent: ClassVar[bool] = False
-    off_policy: ClassVar[bool] = False  # learns from transitions, of any policy, as a replay buffer gives them
+    off_policy: ClassVar[bool] = False  # learns from transitions of any policy, such as those of a replay buffer
     evolves: ClassVar[bool] = False  # learns from the returns of perturbed policies
     has_model: ClassVar[bool] = True
     has_loss: ClassVar[bool] = False
-    uses_every_parameter: ClassVar[bool] = False  # that this class's `loss` reaches all of them; else DDP has to look
-    overridden: ClassVar[frozenset[str]] = frozenset()  # which of `VERBS` the class defines itself
+    uses_every_parameter: ClassVar[bool] = (
+        False  # whether every `loss` gives all parameters a gradient; if not, DDP searches for unused ones
+    )
+    overridden: ClassVar[frozenset[str]] = frozenset()  # those of `VERBS` that the class defines itself
 
     observation_space: gym.Space[Any]
     model: Any  # a `Model`; algorithms say which kind
@@ -133,11 +136,11 @@ class Policy(FastAttributes, LightningModule):
     passes: int
     minibatches: int | None
     _mode_modules: list[nn.Module] | None = None
-    with_updates: ClassVar[Callable[..., Any]]  # a subclass by functions: `function_policy.py` defines it
+    with_updates: ClassVar[Callable[..., Any]]  # `build_policy.py` defines it
 
     # -- construction -------------------------------------------------------------------------------------------------
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Note what the class defines itself; let its constructor check its keywords."""
+        """Set `overridden` and `has_loss`; wrap the constructor so that it checks its keywords."""
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
             cls.__init__ = check_keywords("policy")(cls.__init__)
@@ -145,7 +148,7 @@ class Policy(FastAttributes, LightningModule):
         cls.has_loss = cls.loss is not Policy.loss
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Remember the constructor's arguments: workers and checkpoints build the same policy again from them."""
+        """Store the constructor's arguments, from which workers and checkpoints build the same policy again."""
         policy = super().__new__(cls)
         object.__setattr__(policy, "_constructor", (args, kwargs))
         return policy
@@ -201,7 +204,7 @@ class Policy(FastAttributes, LightningModule):
     def _set_basic_attributes(
         self, observation_space: gym.Space[Any], action_space: gym.Space[Any], gamma: float, seed: int
     ) -> None:
-        """The attributes that every policy has, whatever it is made of."""
+        """Set the attributes that every policy has, with or without a model."""
         self.automatic_optimization = False
         self.observation_space, self.action_space, self.gamma, self.seed = observation_space, action_space, gamma, seed
         self.passes, self.minibatches, self.microbatches = 1, 1, 1
@@ -220,7 +223,7 @@ class Policy(FastAttributes, LightningModule):
             )
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
-        """The model that a config asks for, and what makes action distributions of its outputs."""
+        """The model of a model config, and the class of action distributions over its outputs."""
         policy_space = self.action_transform.policy_space
         dist_class, num_outputs = ModelCatalog.get_action_dist(self.action_space, model, policy_space)
         return ModelCatalog.get_model(self.observation_space, self.action_space, num_outputs, model), dist_class
@@ -244,16 +247,16 @@ class Policy(FastAttributes, LightningModule):
         Args:
             obs: `[B, *]`, arrays or tensors, nested as the space is.
             state: recurrent state `[B, …]` each; empty for feed-forward models.
-            prev_actions, prev_rewards: of the step(s) before, for models that ask for them (`Model.forward` has their
-                form); `None` at an episode's start.
-            explore: sample through the exploration strategy, also with `None`; False takes the best action.
-            timestep: env steps so far, which exploration schedules follow; `None` takes `env_steps`.
-            action_mask: `[B, n]`, allowed discrete actions; `None` looks for "action_mask" in a Dict observation.
-            logp: whether "action_logp" is among the columns, how likely the actions were.
+            prev_actions, prev_rewards: of the step(s) before, for models that read them (`Model.forward` documents the
+                shapes); `None` at an episode's start.
+            explore: True or `None`: sample through the exploration strategy; False: take the best action.
+            timestep: env steps so far, for exploration schedules; `None`: `env_steps`.
+            action_mask: `[B, n]`, allowed discrete actions; `None`: "action_mask" of a Dict observation, if any.
+            logp: whether to return the column "action_logp", log π(a|s).
 
         Returns:
-            actions `[B, …]` in the policy's space (`env_actions` gives the environment's), the state after, and the
-            columns that a worker records.
+            actions `[B, …]` in the policy's space (`env_actions` converts them into the environment's), the next state,
+            and the columns that a worker records.
         """
         training, device = self.training, self.device
         if training:
@@ -267,7 +270,7 @@ class Policy(FastAttributes, LightningModule):
                 blind = strategy.blind_action(len(obs), **how)
                 if blind is not None:
                     return blind, list(state), {}
-            on_cpu = type(obs) is np.ndarray and device.type == "cpu"  # as nearly always, at a sixth of the price
+            on_cpu = type(obs) is np.ndarray and device.type == "cpu"  # the usual case, six times as fast
             obs = torch.from_numpy(obs) if on_cpu else self._tensors(obs)
             inputs = self.input_dict(obs, prev_actions=prev_actions, prev_rewards=prev_rewards)
             outputs, state_out = strategy.model_outputs(self.model, inputs, self._state(state, obs), **how)
@@ -282,7 +285,7 @@ class Policy(FastAttributes, LightningModule):
                 self.train()
 
     def _can_skip_model(self, obs: Any) -> bool:
-        """Whether actions are all that a forward would be for, and none of them can be forbidden."""
+        """Whether nothing but the actions depends on the model's outputs, and no action can be forbidden."""
         return (
             self.dist_class is Categorical
             and not self.model.forbids_actions
@@ -309,14 +312,14 @@ class Policy(FastAttributes, LightningModule):
 
         Args:
             obs: as the environment gave it.
-            state: of a recurrent policy: what the call before returned, `[]` at an episode's start.
-            prev_action, prev_reward: of the step before, for models that ask for one of them; the action in the
-                policy's space.
+            state: of a recurrent policy: the state that the last call returned, `[]` at an episode's start.
+            prev_action, prev_reward: of the step before, for models that read one of them; the action in the policy's
+                space.
             explore: sample through the exploration strategy.
             full_fetch: return the tuple below.
 
         Returns:
-            The action; with `full_fetch=True` or a `state`, the tuple (action, state after, extra columns).
+            The action; with `full_fetch=True` or a `state`, the tuple (action, next state, extra columns).
         """
         before = {"prev_actions": prev_action, "prev_rewards": prev_reward}
         actions, state_out, extra = self.act(
@@ -358,20 +361,20 @@ class Policy(FastAttributes, LightningModule):
         return self.action_transform.to_env(actions)
 
     def extra_action_out(self, outputs: Tensor, dist: ActionDistribution) -> dict[str, Tensor]:
-        """More columns to record with each action; `outputs [B, K]` parametrise `dist`."""
+        """Further columns to record with each action; `outputs [B, K]` parametrise `dist`."""
         return {}
 
     def act(self, obs: Any, state: Sequence[Tensor] = (), **arguments: Any) -> tuple[Any, list[Tensor], dict[str, Any]]:
-        """`compute_actions` as workers call it; a class's own gets only the arguments that it may know."""
+        """Call `compute_actions` as workers do: without `logp` if the class overrides it, and never under autocast."""
         if "compute_actions" in self.overridden:
             arguments.pop("logp", None)
-        if torch.is_autocast_enabled(self.device.type):  # of a gradient step that asked for more experience
+        if torch.is_autocast_enabled(self.device.type):  # within a gradient step that collects more experience
             with torch.autocast(self.device.type, enabled=False):
                 return self.compute_actions(obs, state, **arguments)
         return self.compute_actions(obs, state, **arguments)
 
     def seed_exploration(self, seed: int) -> None:
-        """Start the randomness of actions afresh from `seed`: a worker does it once a fragment."""
+        """Seed the random generators of actions; a worker does this once per fragment."""
         self.action_seed = seed
         for generator in self._generators.values():
             generator.manual_seed(seed)
@@ -389,20 +392,20 @@ class Policy(FastAttributes, LightningModule):
         return dist, values if kept is None else values[kept]
 
     def distribution_of(self, batch: SampleBatch) -> ActionDistribution:
-        """Action distribution of the rows, with gradients, for algorithms without a critic."""
+        """Action distribution of the rows, with gradients and without values, for algorithms without a critic."""
         return self._distribution_and_rows(batch)[0]
 
     def _distribution_and_rows(self, batch: SampleBatch) -> tuple[ActionDistribution, Tensor | None]:
-        """The distribution of the rows; and which of the model's rows they are, if it also got padding."""
+        """The distribution of the rows; and their indices among the model's padded rows, `None` without padding."""
         outputs, mask, kept = self.outputs_of(batch)
         return self.distribution(outputs, mask), kept
 
     def outputs_of(self, batch: SampleBatch, model: Any = None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """The model's outputs `[N, K]` of the rows, with gradients; their action mask; their places among padding."""
+        """The model's outputs `[N, K]` of the rows, with gradients; their action mask; indices among padded rows."""
         model = self.model if model is None else model
-        # Without state the rows of a sequence have nothing to do with each other: no padding.
+        # Without state the rows of a sequence are independent of each other: no padding.
         obs, seq_lens = batch.obs, batch.get("seq_lens") if self.is_recurrent else None
-        if seq_lens is None and not (model.prev_actions or model.prev_rewards):  # most of the time
+        if seq_lens is None and not (model.prev_actions or model.prev_rewards):  # the usual case
             inputs = self.input_dict(obs, is_training=model.training)
             return model(inputs, (), None)[0], self.mask_of(batch), None
         gaps = None if seq_lens is None else padding(seq_lens)
@@ -423,8 +426,8 @@ class Policy(FastAttributes, LightningModule):
         """V(s) of observations with any two leading dims `[T, B, *]` → `[T, B]`, in eval mode.
 
         Args:
-            obs: what the values are of.
-            fragment: that holds, with the same leading dims, what models with memory read beside the observation.
+            obs: the observations.
+            fragment: a batch with the same leading dims, for the further columns that models with memory read.
         """
         shape = leading_shape(obs)
         before = {} if fragment is None else {name: fragment.get(name) for name in STEP_INPUTS[1:]}
@@ -435,7 +438,7 @@ class Policy(FastAttributes, LightningModule):
         }
         state = _state_list(rows.pop("state_in", None))
         obs = map_leaves(lambda leaf: leaf.flatten(0, 1), obs)
-        with self.in_eval_mode():  # targets: no dropout, and batch statistics learn from gradient steps alone
+        with self.in_eval_mode():  # targets: no dropout, and only gradient steps update batch statistics
             self.model(self.input_dict(obs, **rows), self._state(state, obs), None)
             return self.model.value_function().float().unflatten(0, shape)
 
@@ -444,17 +447,17 @@ class Policy(FastAttributes, LightningModule):
         return self.dist_class(outputs, self.model, mask)
 
     def acting_distribution(self, rows: SampleBatch) -> ActionDistribution:
-        """The distribution that the rows' actions were drawn from: of "action_dist_inputs", masked as it was then."""
+        """The distribution that the rows' actions were sampled from, of "action_dist_inputs" and the rows' mask."""
         return self.distribution(rows.action_dist_inputs, self.mask_of(rows))
 
     def input_dict(
         self, obs: Any, *, prev_actions: Any = None, prev_rewards: Any = None, is_training: bool | None = None
     ) -> InputDict:
-        """What the model reads: "obs" nested as the environment's, "obs_flat" when asked for, what came before.
+        """The model's inputs: "obs" nested as the environment's, "obs_flat" computed on access, earlier steps.
 
         Args:
             obs, prev_actions, prev_rewards: of `N` rows.
-            is_training: whether the model is in train mode; `None`: as this policy.
+            is_training: whether the model is in train mode; `None`: the mode of this policy.
         """
         columns: dict[str, Any] = {"prev_actions": prev_actions, "prev_rewards": prev_rewards}
         model = self.model
@@ -465,7 +468,7 @@ class Policy(FastAttributes, LightningModule):
         return InputDict(self.flat_observations, obs=self._nested_observations(obs), **columns)
 
     def inputs_of(self, rows: SampleBatch, *, following: bool = False, is_training: bool | None = None) -> InputDict:
-        """What a model without state reads in the rows' observations, or in those that follow."""
+        """The inputs of a model without state for the rows' observations, or (`following`) the next ones."""
         prefix = "next_" if following else ""
         before = {name: rows.get(f"{prefix}{name}") for name in self.read_before()}
         return self.input_dict(rows[f"{prefix}obs"], is_training=is_training, **before)
@@ -474,7 +477,7 @@ class Policy(FastAttributes, LightningModule):
         return from_nested_batch(self.observation_space, obs) if isinstance(obs, SampleBatch) else obs
 
     def _state(self, state: Sequence[Tensor], obs: Any) -> Sequence[Tensor]:
-        """`state`, or the state at an episode's start where there is none yet."""
+        """`state`, or the state at an episode's start if `state` is empty."""
         return state if len(state) > 0 or not self.is_recurrent else self.get_initial_state(row_count(obs))
 
     def flat_observations(self, obs: Any) -> Tensor:
@@ -483,7 +486,7 @@ class Policy(FastAttributes, LightningModule):
         return self.observation_filter(flat) if self._filters_observations else flat
 
     def mask_of(self, rows: SampleBatch, *, following: bool = False) -> Tensor | None:
-        """The action mask `[N, …]` of the rows, or of what follows them; `None`: everything is allowed."""
+        """The action mask `[N, …]` of the rows, or (`following`) of the next observations; `None`: all are allowed."""
         prefix = "next_" if following else ""
         return self._mask(rows[f"{prefix}obs"], rows.get(f"{prefix}action_mask"))
 
@@ -497,27 +500,27 @@ class Policy(FastAttributes, LightningModule):
         device = self.device
         return map_leaves(lambda leaf: torch.as_tensor(leaf, device=device), value)
 
-    # -- what a model reads at an episode's start ---------------------------------------------------------------------
+    # -- the model's inputs at an episode's start ---------------------------------------------------------------------
     def get_initial_state(self, batch_size: int) -> list[Tensor]:
         """The model's state at an episode's start, `[B, …]` each; empty for feed-forward models."""
         return [s.unsqueeze(0).expand(batch_size, *s.shape).to(self.device) for s in self.model.get_initial_state()]
 
     def initial_states(self, batch_size: int) -> list[Tensor]:
-        """What workers keep for a policy with state, `[B, …]` each."""
+        """The states with which workers start episodes, `[B, …]` each."""
         return self.get_initial_state(batch_size)
 
     @property
     def prev_actions(self) -> int:
-        """Of how many steps before the model reads the actions."""
+        """The number of earlier steps of which the model reads the actions."""
         return self.model.prev_actions
 
     @property
     def prev_rewards(self) -> int:
-        """Of how many steps before the model reads the rewards."""
+        """The number of earlier steps of which the model reads the rewards."""
         return self.model.prev_rewards
 
     def read_before(self) -> list[str]:
-        """Which of "prev_actions" and "prev_rewards" the model reads."""
+        """Those of "prev_actions" and "prev_rewards" that the model reads."""
         return [name for name in ("prev_actions", "prev_rewards") if getattr(self.model, name)]
 
     def initial_previous_step(self, batch_size: int) -> dict[str, Any]:
@@ -527,7 +530,7 @@ class Policy(FastAttributes, LightningModule):
     # -- modes --------------------------------------------------------------------------------------------------------
     @contextmanager
     def in_eval_mode(self) -> Iterator[None]:
-        """Inside, batch norm uses its running statistics without changing them, and dropout and noise are off."""
+        """Context in eval mode: batch norm uses its running statistics unchanged; dropout and noise are off."""
         training = self.training
         if training:
             self.eval()
@@ -538,7 +541,7 @@ class Policy(FastAttributes, LightningModule):
                 self.train()
 
     def train(self, mode: bool = True) -> Self:
-        """As `nn.Module.train`, but `resting_modules` stay in eval mode; quickly where `switching_modes` knows them."""
+        """As `nn.Module.train`, but `resting_modules` stay in eval mode; faster in `switching_modes`."""
         if self._mode_modules is None:
             super().train(mode)
             for module in self.resting_modules() if mode else ():
@@ -548,16 +551,16 @@ class Policy(FastAttributes, LightningModule):
         return self
 
     def resting_modules(self) -> list[nn.Module]:
-        """Modules of target networks: their values depend on one row, not on a batch, and not on what is dropped.
+        """The modules that stay in eval mode: target networks use neither dropout nor batch statistics.
 
-        Noise is no such thing: targets have their own (Fortunato et al. 2018, section 3.1).
+        Noisy layers are excluded: targets draw their own noise (Fortunato et al. 2018, section 3.1).
         """
         targets = [child for name, child in self.named_children() if name.startswith("target_")]
         return [module for target in targets for module in target.modules() if not isinstance(module, NoisyLinear)]
 
     @contextmanager
     def switching_modes(self) -> Iterator[None]:
-        """Inside, acting and gradient steps take turns, and no module is added: the modules are listed once."""
+        """Context in which `train` and `eval` are fast: modules are listed once, so none may be added."""
         resting = {id(module) for module in self.resting_modules()}
         self._mode_modules = [module for module in self.modules() if id(module) not in resting]
         try:
@@ -565,12 +568,12 @@ class Policy(FastAttributes, LightningModule):
         finally:
             self._mode_modules = None
 
-    # -- learning: what an algorithm overrides ------------------------------------------------------------------------
+    # -- learning: methods that algorithms override --------------------------------------------------------------------
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """Turn a fragment `[T, B, …]` into the rows `[N, …]` that `loss` reads, with what it needs added.
+        """Turn a fragment `[T, B, …]` into the rows `[N, …]` that `loss` reads, with the columns that it needs.
 
         Args:
-            batch: with the rewards that the algorithm shall see: filtered, intrinsic ones added.
+            batch: the fragment, with filtered rewards and intrinsic rewards added.
             other_agent_batches: fragments of other policies in the same environments, by their ids.
         """
         if not self.has_loss and "learn_on_batch" in self.overridden:
@@ -586,49 +589,49 @@ class Policy(FastAttributes, LightningModule):
         return rows
 
     def flatten_fragment(self, fragment: SampleBatch) -> SampleBatch:
-        """The experience of a fragment as rows `[N, …]`, for a recurrent model in sequences."""
+        """The valid rows `[N, …]` of a fragment; in sequences if the model is recurrent."""
         return flatten_fragment(fragment, self.max_seq_len if self.is_recurrent else None)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """The scalar to descend on these rows, and scalars worth a curve."""
+        """The loss of these rows, a scalar, and metrics, scalars to log."""
         raise NotImplementedError(f"{type(self).__name__} must define loss(batch) -> (scalar, metrics)")  # abstract
 
     def after_step(self) -> None:
-        """Called after every gradient step (target networks)."""
+        """Called after every gradient step, for example to update target networks."""
 
     def after_iteration(self, metrics: dict[str, float]) -> None:
-        """Called after the last gradient step of an iteration with the means of its metrics (adaptive coefficients)."""
+        """Called after an iteration's last gradient step with the means of its metrics, to adapt coefficients."""
 
     def before_next_sweep(self, rows: SampleBatch, fragment: SampleBatch) -> None:
-        """Called before each sweep but the first, with the rows and the fragment that they are of (newer targets)."""
+        """Called before each sweep but the first with the rows and their fragment, for example to update targets."""
 
     def keep_learning(self, metrics: Metrics) -> bool:
-        """Whether to go on with this iteration's gradient steps; asked before each with its minibatch's metrics."""
+        """Whether to take the next gradient step; called before each step with its minibatch's metrics."""
         return True
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """What the optimizer steps; groups may have an `lr_scale`, and `every` n-th gradient step as their turn."""
+        """The optimizer's parameter groups; `lr_scale` multiplies a group's `lr`, `every=n` steps it each n-th time."""
         return [{"params": [p for p in self.parameters() if p.requires_grad]}]
 
     def batches_of(self, rows: SampleBatch, steps: int) -> Iterable[SampleBatch]:
-        """Replayed rows as the batches of so many gradient steps, each asked for when the steps before it are taken.
+        """Replayed rows as the batches of `steps` gradient steps; each is taken from the iterable after the last step.
 
-        An algorithm may add what stays the same for several of them.
+        An algorithm may add columns that stay the same for several of them.
         """
         return [rows] if steps == 1 else rows.timeslices(rows.count // steps)
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
-        """Numbers about the whole training batch, once an iteration."""
+        """Metrics of the whole training batch, once per iteration."""
         return {}
 
     def update_filters(self, rows: SampleBatch) -> None:
-        """Let the observation filter's statistics, where there are any, take rows `[N, …]` in."""
+        """Update the observation filter's running statistics, if it has any, with rows `[N, …]`."""
         if isinstance(self.observation_filter, MeanStdFilter):
             self.observation_filter.update(
                 self.preprocessor.transform_batch(from_nested_batch(self.observation_space, rows.obs))
             )
 
-    # -- learning: what loops and pipelines call ----------------------------------------------------------------------
+    # -- learning: methods that loops and pipelines call ---------------------------------------------------------------
     def training_step(self, batch: Any, batch_idx: int = 0) -> None:
         """One iteration: Lightning calls it with one rollout, the draws from a replay buffer, or a plan's next step."""
         self.learner.learn_on(batch)
@@ -669,20 +672,20 @@ class Policy(FastAttributes, LightningModule):
         return self.learner.learn_on_loaded_batch(offset, buffer_index)
 
     def learn_on_batch_from_replay_buffer(self, replay_actor: Any, policy_id: str = "default_policy") -> dict[str, Any]:
-        """Learn on what a replay buffer draws, and give it the rows' TD errors.
+        """Learn from rows that a replay buffer samples, and update their priorities with the TD errors.
 
         Args:
             replay_actor: a `LocalReplayBuffer`, or the Ray actor of one.
-            policy_id: whose rows.
+            policy_id: the policy whose rows are sampled.
 
         Returns:
-            Metrics; none while the buffer gives nothing.
+            Metrics; empty while the buffer samples nothing.
 
         Raises:
             ConfigError: the buffer has no rows of that policy.
         """
         remote = hasattr(replay_actor.replay, "remote")
-        # An object reference gives its value by itself, without an import of Ray.
+        # The object reference's own method gives its value without an import of Ray.
         batch = replay_actor.replay.remote(policy_id).future().result() if remote else replay_actor.replay(policy_id)
         if batch is None:
             return {}
@@ -696,7 +699,7 @@ class Policy(FastAttributes, LightningModule):
 
     @property
     def in_trainer(self) -> bool:
-        """Whether a Trainer is fitting this policy now (else it learns alone)."""
+        """Whether a Trainer is fitting this policy now; if not, the policy learns alone."""
         return self._trainer is not None and self._trainer.training
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
@@ -705,7 +708,7 @@ class Policy(FastAttributes, LightningModule):
         return self.learner.optimiser.torch_optimizer
 
     def on_fit_start(self) -> None:
-        """Warn where no number will reach the loggers; this package's DataModules bring the callback that logs."""
+        """Warn if no metric will reach the loggers; this package's DataModules add the callback that logs."""
         callbacks: Any = self.trainer.callbacks  # type: ignore[attr-defined]
         if self.trainer.loggers and "MetricsCallback" not in {
             cls.__name__ for c in callbacks for cls in type(c).__mro__
@@ -736,7 +739,7 @@ class Policy(FastAttributes, LightningModule):
 
     # -- weights and state -------------------------------------------------------------------------------------------
     def get_weights(self) -> dict[str, np.ndarray]:
-        """What a copy needs to act like this policy: copies of parameters, buffers and filter statistics."""
+        """Copies of parameters, buffers and filter statistics, with which another policy acts like this one."""
         state = {name: tensor.detach().cpu() for name, tensor in self.state_dict().items()}
         # NumPy has no bfloat16.
         return {name: (t.float() if t.dtype == torch.bfloat16 else t).numpy().copy() for name, t in state.items()}
@@ -750,12 +753,12 @@ class Policy(FastAttributes, LightningModule):
         self.load_state_dict({name: torch.as_tensor(np.array(value)) for name, value in weights.items()})
 
     def get_state(self) -> dict[str, Any]:
-        """Everything: weights, optimizer, counters; copies, which training leaves as they are."""
+        """Copies of weights, optimizer state and counters."""
         optimizer = deepcopy(self.learner.optimiser.torch_optimizer.state_dict())
         return {"weights": self.get_weights(), "counters": counters(self), "optimizer": optimizer}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Continue as the policy that gave `state`."""
+        """Set weights, optimizer state and counters from the `get_state` of another policy."""
         self.set_weights(state["weights"])
         if "optimizer" in state:
             self.learner.optimiser.torch_optimizer.load_state_dict(deepcopy(state["optimizer"]))
@@ -767,7 +770,7 @@ class Policy(FastAttributes, LightningModule):
         return policy_spec(self)
 
     def constructor_arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The spaces that this policy was made with, and its keywords; another one is `cls(*spaces, **keywords)`."""
+        """The spaces and keywords of this policy's constructor; `cls(*spaces, **keywords)` builds another one."""
         args, kwargs = self.__dict__["_constructor"]
         return constructor_arguments(type(self).__init__, args, kwargs, leading=2)
 
@@ -780,10 +783,10 @@ class Policy(FastAttributes, LightningModule):
         return twin.eval()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add what makes the file complete: how to build this policy, and its counters.
+        """Add the class, keywords, spaces and counters, from which `load` builds this policy again.
 
         Raises:
-            NonFiniteError: a weight is NaN or infinite; no file is written then, and the one before stays.
+            NonFiniteError: a weight is NaN or infinite; no file is written, and the last one stays.
         """
         checkpoint.update(version_entry())
         checkpoint["policy"] = self.spec()
@@ -792,7 +795,7 @@ class Policy(FastAttributes, LightningModule):
         self._convert_optimizer_states(checkpoint, lambda state: self.learner.optimiser.to_file(state))
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse another policy's file before anything of it is loaded; then take the counters."""
+        """Refuse another policy's checkpoint before any of it is loaded; then load the counters."""
         check_fits(self, migrate_checkpoint(checkpoint, "(the one to load)"))
         if checkpoint.get("optimizer_states") == [] and self.has_model:
             raise CheckpointError("the checkpoint holds no state of an optimizer: it was changed, use another one")
@@ -811,13 +814,13 @@ class Policy(FastAttributes, LightningModule):
 
         Args:
             path: the file.
-            policy_class: the policy's class, where it cannot be imported or is not trusted; `None` imports it.
+            policy_class: the policy's class, if it cannot be imported or is not trusted; `None` imports it.
             trust: packages of your own (import prefixes, such as "my_pkg") whose classes the file may name, beside
-                those of LIGHTNING_RL_TRUST and this package's own; loading runs them.
+                those of LIGHTNING_RL_TRUST and this package's own; loading runs their code.
 
         Raises:
             CheckpointError: the file is missing, damaged, of a newer version or not a checkpoint of this package, or
-                it names a class that is not trusted, or is not where it was.
+                it names a class that is not trusted or no longer exists.
         """
         return load_policy(path, policy_class, trust)
 
@@ -834,21 +837,21 @@ class Policy(FastAttributes, LightningModule):
     ) -> Self:
         """Lightning's name for `load`: this class with the keywords, spaces, weights and counters in a checkpoint.
 
-        The class is the one that this is called on, so none is imported; `Policy` itself imports the one in the file.
+        It builds the class that it is called on, so none is imported; `Policy` itself imports the class in the file.
 
         Args:
             checkpoint_path: a file of this package's or of Lightning's ModelCheckpoint.
             map_location: device for the policy; `None` is the CPU.
             hparams_file: must be `None`: the checkpoint holds the keywords.
             strict: whether the weights in the file must be exactly those of the policy; `None`: they must.
-            weights_only: must not be False: nothing but plain data is ever loaded.
+            weights_only: must not be False: only plain data is ever loaded.
             trust: packages that the file may name, as `load`.
             kwargs: constructor's keywords that replace those in the file.
 
         Raises:
             CheckpointError: the file is missing, damaged or foreign, or holds a policy of another class or other
                 weights.
-            ConfigError: the class does not take a keyword, or an argument asks for what is not done here.
+            ConfigError: the class does not take a keyword, or an argument is not supported here.
         """
         if hparams_file is not None or weights_only is False:
             raise ConfigError(

@@ -45,8 +45,8 @@ class PPO(Policy):
         value_loss_clip: `None`; or the largest squared error of one row (RLlib's `vf_clip_param`).
         entropy_coef: weight of the entropy bonus; a number or a schedule.
         kl_coef: start of the adaptive penalty on KL(π_old‖π) (section 4 of the paper); 0 turns it off.
-        kl_target: what the penalty steers KL(π_old‖π) after an iteration's last gradient step to; it grows by half
-            above 2 ×, halves below ½ ×.
+        kl_target: the KL(π_old‖π) aimed at after an iteration's last gradient step; `kl_coef` grows by half above
+            2 × `kl_target`, and halves below ½ ×.
         target_kl: stop an iteration's gradient steps when approx_kl passes 1.5 × this; `None` never.
         standardise_advantages: over each minibatch, to mean 0 and deviation 1.
         lr, max_grad_norm, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
@@ -90,7 +90,7 @@ class PPO(Policy):
         self.register_buffer("kl_coef", torch.tensor(float(kl_coef)))
 
     def extra_action_out(self, outputs: Tensor, dist: ActionDistribution) -> dict[str, Tensor]:
-        """Values that cost nothing; and for the penalty the distribution that acted, not only one probability."""
+        """Record values if they cost almost nothing, and for the KL penalty the action distribution's parameters."""
         return {**cheap_values(self), **({"action_dist_inputs": outputs} if self.has_kl_penalty else {})}
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
@@ -122,7 +122,7 @@ class PPO(Policy):
         return loss, metrics
 
     def value_error(self, values: Tensor, batch: SampleBatch) -> Tensor:
-        """Mean squared error of the values, in the form that the settings ask for."""
+        """Mean squared error of the values, clipped by `value_clip` or `value_loss_clip` if one is set."""
         if self.value_clip is not None:
             return value_change_clipped_error(values, batch.vf_preds, batch.value_targets, self.value_clip)
         if self.value_loss_clip is not None:
@@ -130,19 +130,19 @@ class PPO(Policy):
         return F.mse_loss(values, batch.value_targets)
 
     def keep_learning(self, metrics: Metrics) -> bool:
-        """False once the policy has moved 1.5 × `target_kl` away from the one that acted."""
+        """False once approx_kl from the policy that acted exceeds 1.5 × `target_kl`."""
         return self.target_kl is None or mean_over_ranks(metrics["approx_kl"]) <= 1.5 * self.target_kl
 
     def after_iteration(self, metrics: dict[str, float]) -> None:
-        """Steer the KL penalty."""
+        """Adapt `kl_coef`."""
         if self.has_kl_penalty:
             kl = mean_over_ranks(torch.tensor(metrics["kl"], device=self.device))
             self.kl_coef *= penalty_factor(kl, self.kl_target)
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
-        """How much of the returns' variance the values explained before this iteration's steps; what steers a penalty.
+        """The share of the returns' variance that the values explained before this iteration; with a penalty also "kl".
 
-        "kl" is that of the updated policy (section 4 of the paper), in place of the mean over steps on the way to it.
+        "kl" is that of the updated policy (section 4 of the paper), in place of the mean over the gradient steps.
         """
         explained = {"explained_variance": float(explained_variance(rows.vf_preds, rows.value_targets))}
         return {**explained, "kl": mean_kl(self, rows, self.acting_distribution)} if self.has_kl_penalty else explained

@@ -25,9 +25,9 @@ ADAM = MappingProxyType({"eps": 1e-3})
 class R2D2(DQN):
     """Recurrent DQN on sequences with stored states and burn-in.
 
-    Kapturowski et al. 2019, openreview.net/forum?id=r1lyTjAqYX. `data.burn_in` rows warm the model's state up:
-    they are not in the loss, and its gradient ends where they do. The target network runs over the next observations
-    of the whole sequence, from the state that was stored there.
+    Kapturowski et al. 2019, openreview.net/forum?id=r1lyTjAqYX. The first `data.burn_in` rows of a sequence only
+    compute the model's state: they are not in the loss, and no gradient flows into them. The target network runs over
+    the next observations of the whole sequence, from the stored state.
 
     Args:
         observation_space, action_space: of one environment; the actions are Discrete.
@@ -40,7 +40,7 @@ class R2D2(DQN):
 
     Raises:
         UnsupportedSpaceError: the actions are not Discrete.
-        ConfigError: a number is out of range, or the returns' distribution is asked for.
+        ConfigError: a number is out of range, or `num_atoms` or `num_quantiles` is above 1.
     """
 
     data = "sequences"
@@ -69,7 +69,7 @@ class R2D2(DQN):
             )
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """A fragment as rows in sequences, each with what the model reads at the next step."""
+        """The fragment as rows in sequences, each with the model's inputs of the next step."""
         if not self.is_recurrent:
             return super().postprocess_trajectory(batch)
         batch = batch.copy()
@@ -85,13 +85,13 @@ class R2D2(DQN):
         return rows
 
     def q_values(self, model: QModel, batch: SampleBatch) -> tuple[Tensor, Tensor]:
-        """Those of all rows; the state that burn-in rows leave behind carries no gradient."""
+        """Q-values of all rows; the state after the burn-in rows carries no gradient."""
         if "burn_in" not in batch or not torch.is_grad_enabled() or not bool(batch["burn_in"].any()):
             return super().q_values(model, batch)
         warming, lens = batch["burn_in"], batch.seq_lens
         counts = torch.zeros_like(lens).index_add(0, _sequence_index(lens), warming.to(lens.dtype))
         training = model.training
-        model.eval()  # batch statistics belong to the rows that are trained
+        model.eval()  # batch norm's statistics are those of the trained rows
         values, state = self._run_burn_in(model, batch, counts)
         model.train(training)
         returns = values.clone()
@@ -105,7 +105,7 @@ class R2D2(DQN):
         warming, sequence = batch["burn_in"], _sequence_index(batch.seq_lens)
         values = torch.zeros(len(warming), model.num_actions, device=warming.device)
         state = batch.state_in.map(torch.clone)
-        # Equally long ones together: only without padding is the state after a forward that after the last row.
+        # Sequences of equal length together: only without padding the final state is the state after the last row.
         for count in counts[counts > 0].unique():
             chosen = counts == count
             rows = warming & chosen[sequence]
@@ -115,23 +115,23 @@ class R2D2(DQN):
             outputs, after = model(inputs, [part.state_in[name] for name in state], part.seq_lens)
             values[rows] = outputs.to(values.dtype)
             for name, new in zip(state, after, strict=True):
-                state[name][chosen] = new.to(state[name].dtype)  # under autocast an LSTM's is of another
+                state[name][chosen] = new.to(state[name].dtype)  # under autocast an LSTM gives another dtype
         return values, state
 
     def bootstrap_values(self, batch: SampleBatch) -> Tensor:
-        """h⁻¹ of what the target network expects after the last reward that each row sums, `[N]`."""
+        """h⁻¹ of the target network's value after the last reward that each row sums, `[N]`."""
         following = super().bootstrap_values(batch)
         if "bootstrap_rows" in batch:
             following = following[batch["bootstrap_rows"]]
         return value_rescale_inverse(following, self.rescale_epsilon) if self.rescale else following
 
     def targets(self, batch: SampleBatch) -> Tensor:
-        """H of the target, `[N]`."""
+        """The rescaled target h(y), `[N]`."""
         targets = super().targets(batch)
         return value_rescale(targets, self.rescale_epsilon) if self.rescale else targets
 
     def loss_and_priorities(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
-        """The mean over the trained rows, weighted by sequence; η max |δ| + (1 − η) mean |δ| of each sequence `[S]`."""
+        """The mean loss of the trained rows, weighted by sequence; priorities η max |δ| + (1 − η) mean |δ| `[S]`."""
         if "seq_lens" not in batch:
             return super().loss_and_priorities(errors, td_errors, batch)
         trained = ~batch["burn_in"] if "burn_in" in batch else torch.ones_like(errors, dtype=torch.bool)
@@ -147,11 +147,11 @@ class R2D2(DQN):
 
 
 def _sequence_index(lens: Tensor) -> Tensor:
-    """Which sequence each row belongs to, int64 `[N]`."""
+    """The index of each row's sequence, int64 `[N]`."""
     return torch.arange(len(lens), device=lens.device).repeat_interleave(lens)
 
 
 def _select_rows(batch: SampleBatch, chosen: Tensor, state: SampleBatch, lens: Tensor) -> SampleBatch:
-    """What a model reads of some rows, in sequences of `lens` that begin in `state`."""
+    """The model's inputs of the chosen rows, in sequences of `lens` that begin in `state`."""
     names = ("obs", "prev_actions", "prev_rewards", "action_mask")
     return SampleBatch({name: batch[name][chosen] for name in names if name in batch}, state_in=state, seq_lens=lens)

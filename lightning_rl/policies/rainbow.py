@@ -1,4 +1,4 @@
-"""Rainbow: DQN with all its parts on."""
+"""Rainbow: DQN with all its extensions switched on."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ ADAM = MappingProxyType({"eps": 1.5e-4})
 
 
 class Rainbow(DQN):
-    """Double, dueling, noisy, distributional DQN; its config draws 3-step rows by priority.
+    """Double, dueling, noisy, distributional DQN; its config uses prioritized replay and 3-step returns.
 
     Hessel et al. 2018, arXiv:1710.02298.
 
     Args:
         observation_space, action_space, dueling, noisy, num_atoms, keywords: as `DQN`.
         optimizer_kwargs: as `Policy`; the paper's ε of Adam.
-        reward_filter: as `Policy`; divided by the deviation of returns, values lie within the support whatever
-            the rewards are.
+        reward_filter: as `Policy`; "return_std" keeps values within the support for rewards of any scale.
     """
 
     def __init__(

@@ -41,15 +41,15 @@ class SAC(Policy):
 
     Args:
         observation_space, action_space: of one environment; the actions are a bounded float Box, or Discrete.
-        tau: how far the target critics move after each gradient step, in (0, 1].
-        num_critics: how many judge the actions.
-        target_critics: how many of them, drawn anew for each gradient step, make the targets (REDQ, arXiv:2101.05982;
-            the actor then follows the mean of all instead of the lowest); `None`: all.
-        critic_dropout: chance of a hidden unit of the critics to be left out (DroQ, arXiv:2110.02034).
+        tau: τ of the update θ_target ← τ θ + (1 − τ) θ_target after each gradient step, in (0, 1].
+        num_critics: number of critics.
+        target_critics: size of the random subset of critics that each gradient step uses for its targets (REDQ,
+            arXiv:2101.05982; the actor then maximises the mean over all critics instead of the minimum); `None`: all.
+        critic_dropout: dropout probability of the critics' hidden units (DroQ, arXiv:2110.02034).
         initial_alpha: first temperature, > 0.
         target_entropy: "auto" (−A for continuous actions, ½ log n for n discrete ones), a number of nats, or `None` to
-            leave the temperature as it is.
-        actor_lr_scale, critic_lr_scale, alpha_lr_scale: what `lr` is multiplied with.
+            keep the temperature constant.
+        actor_lr_scale, critic_lr_scale, alpha_lr_scale: factors of `lr`.
         keywords: of `Policy`: model (the critics' hidden layers are those of the actor), exploration, gamma, lr,
             optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
 
@@ -97,7 +97,7 @@ class SAC(Policy):
             self.log_alpha = nn.Parameter(log_alpha)
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
-        """The actor; the critics are made here too, so that they share the seed of first weights."""
+        """The actor; the critics are built here too, so that their initial weights follow from the same seed."""
         space = self.action_space
         if not (self.discrete or is_bounded_box(space)):
             raise UnsupportedSpaceError(
@@ -131,7 +131,7 @@ class SAC(Policy):
         )
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """Everything that shares a learning rate is one group."""
+        """One group for all parameters of the same learning rate."""
         critics = {id(parameter) for parameter in self.critic.parameters()}
         groups: dict[float, list[nn.Parameter]] = {}
         for name, parameter in self.named_parameters():
@@ -142,7 +142,7 @@ class SAC(Policy):
 
     # -- learning ------------------------------------------------------------------------------------------------------
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """Error of the critics, then what the actor and the temperature learn from them: one sum, one step."""
+        """The sum of the losses of the critics, the actor and the temperature: one backward, one step."""
         alpha = self.log_alpha.exp()
         with torch.no_grad():
             targets = self.targets(batch, alpha)
@@ -180,7 +180,7 @@ class SAC(Policy):
         return critic_error(q_values, targets, batch.get("weights")), (q_values - targets).abs().mean(0), q_values
 
     def policy_loss(self, batch: SampleBatch, alpha: Tensor) -> tuple[Tensor, Tensor]:
-        """What the actor descends, and its entropy `[N]` (of sampled actions: −log π)."""
+        """The actor's loss, and the entropy `[N]` (for continuous actions the estimate −log π)."""
         inputs, dist = self.inputs_and_distribution(batch)
         if self.discrete:
             with torch.no_grad():
@@ -195,32 +195,32 @@ class SAC(Policy):
     def inputs_and_distribution(
         self, batch: SampleBatch, following: bool = False
     ) -> tuple[InputDict, ActionDistribution]:
-        """The model's inputs and action distribution in the rows' observations, or in those that follow."""
+        """The model's inputs and the action distribution for the rows' observations, or (`following`) the next ones."""
         inputs = self.inputs_of(batch, following=following)
         outputs, _ = self.model(inputs, (), None)
         mask = self.mask_of(batch, following=following) if self.discrete else None
         return inputs, self.distribution(outputs, mask)
 
     def min_target_q(self, q_values: Tensor) -> Tensor:
-        """The lowest over the critics that make the targets, `[K, N, …]` → `[N, …]`."""
+        """The minimum over this gradient step's target critics, `[K, N, …]` → `[N, …]`."""
         return self.select_target_critics(q_values).amin(0)
 
     def select_target_critics(self, q_values: Tensor) -> Tensor:
-        """What the critics say that make the targets of this gradient step."""
+        """Q-values of this gradient step's random subset of target critics, `[K, N, …]` → `[target_critics, N, …]`."""
         if self.target_critics is None or self.target_critics == self.num_critics:
             return q_values
         return q_values[torch.randperm(self.num_critics)[: self.target_critics]]
 
     def actor_q_values(self, q_values: Tensor) -> Tensor:
-        """What the actor climbs, `[K, N, …]` → `[N, …]`."""
+        """The Q-values that the actor maximises, `[K, N, …]` → `[N, …]`: minimum or (REDQ) mean over the critics."""
         return q_values.amin(0) if self.target_critics is None else q_values.mean(0)
 
     def after_step(self) -> None:
-        """Move the target critics."""
+        """Update the target critics."""
         self._polyak_update(self.tau)
 
     def resting_modules(self) -> list[nn.Module]:
-        """As `Policy`; but DroQ drops units of the target critics, too (arXiv:2110.02034, algorithm 2)."""
+        """As `Policy`; DroQ also applies dropout in the target critics (arXiv:2110.02034, algorithm 2)."""
         resting = super().resting_modules()
         return [module for module in resting if not (self.critic_dropout and isinstance(module, ParallelMLP))]
 

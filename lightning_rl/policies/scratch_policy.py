@@ -1,4 +1,4 @@
-"""Policies written from scratch: classes that act and learn by methods of their own, without model and optimizer."""
+"""Policies written from scratch: classes that define how they act and learn, without a model and an optimizer."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from lightning_rl.spaces import leaf_spaces
 
 __all__ = ["OwnActions", "ScratchPolicy"]
 
-# RLlib's names of what `compute_actions` may take beside observations and state.
+# RLlib's names of arguments of `compute_actions`.
 CLASSIC_ARGUMENTS = {"prev_action_batch": "prev_actions", "prev_reward_batch": "prev_rewards"}
 
 
 class ScratchPolicy(Policy):
-    """The base of policies without a model: they define `compute_actions`, and learn by methods of their own.
+    """The base of policies without a model: a subclass defines `compute_actions` and a learning method.
 
-    Its actions are the environment's own. `learn_on_batch(rows)` gets transitions `[N, …]` (`transition_rows`) and
-    returns numbers to log; or `compute_gradients` and `apply_gradients` are defined in its place. A checkpoint holds
-    what `get_weights` gives. Observations, states and earlier steps are arrays; as in RLlib, `get_initial_state` may
-    give the state of one environment, and `compute_actions` may take `prev_action_batch` and `prev_reward_batch`.
+    Actions are in the environment's space. `learn_on_batch(rows)` gets transitions `[N, …]` (`transition_rows`) and
+    returns numbers to log; or a subclass defines `compute_gradients` and `apply_gradients` instead. A checkpoint holds
+    the result of `get_weights`. Observations, states and earlier steps are arrays; as in RLlib, `get_initial_state` may
+    return the state of one environment, and `compute_actions` may take `prev_action_batch` and `prev_reward_batch`.
 
     Args:
         observation_space, action_space: of one environment, any kind.
-        config: kept as `config`.
-        seed: names the randomness of the action space's samples.
+        config: the attribute `config`.
+        seed: seeds the samples of the action space.
     """
 
     has_model: ClassVar[bool] = False
@@ -64,7 +64,7 @@ class ScratchPolicy(Policy):
         self.learner = Learner(self)
 
     def act(self, obs: Any, state: Sequence[Tensor] = (), **arguments: Any) -> tuple[Any, list[Any], dict[str, Any]]:
-        """Call `compute_actions` with the arguments that it takes, and bring what it returns into the recorded form.
+        """Call `compute_actions` with the arguments that it takes; returns its result in the form that is recorded.
 
         Raises:
             ConfigError: it did not return (actions, state, extra columns), or not as many actions as observations.
@@ -88,14 +88,14 @@ class ScratchPolicy(Policy):
         return self.action_transform.batched(actions, row_count(obs)), after, columns  # type: ignore[attr-defined]
 
     def initial_states(self, batch_size: int) -> list[Tensor]:
-        """As `get_initial_state` gives them: of a batch, or (RLlib's form, without an argument) of one environment."""
+        """The states at an episode's start, `[B, …]` each; `get_initial_state` may lack the argument, as in RLlib."""
         if inspect.signature(self.get_initial_state).parameters:
             return [torch.as_tensor(state) for state in self.get_initial_state(batch_size)]
         states: Any = self.get_initial_state()  # type: ignore[call-arg]
         return [torch.from_numpy(np.stack([np.asarray(state)] * batch_size)) for state in states]
 
     def seed_exploration(self, seed: int) -> None:
-        """Seed the action space, from which such policies usually draw."""
+        """Seed the action space, from which policies written from scratch usually sample."""
         super().seed_exploration(seed)
         self.action_space.seed(seed)
 
@@ -104,17 +104,17 @@ class ScratchPolicy(Policy):
         return transition_rows(batch)
 
     def configure_optimizers(self) -> Any:
-        """None: it learns in a way of its own."""
+        """None: a policy written from scratch has no optimizer."""
 
     def get_state(self) -> dict[str, Any]:
         """Weights and counters."""
         return {"weights": self.get_weights(), "counters": counters(self)}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """As every policy, with what `get_weights` gives in plain data.
+        """As `Policy`, with the result of `get_weights` as plain data.
 
         Raises:
-            CheckpointError: the weights hold something that is no number, text, array or tensor.
+            CheckpointError: the weights hold a value that is no number, text, array or tensor.
             NonFiniteError: a weight is NaN or infinite.
         """
         checkpoint["weights"] = plain_weights("weights", self.get_weights())
@@ -122,11 +122,11 @@ class ScratchPolicy(Policy):
 
 
 class NoModel(nn.Module):
-    """Stands where other policies have a model; it only holds which earlier steps `compute_actions` asks for.
+    """Takes the place of a model; its attributes say which columns of earlier steps `compute_actions` takes.
 
     Args:
-        compute_actions: the policy's.
-        action_space: earlier actions are kept where these are numbers.
+        compute_actions: the policy's method.
+        action_space: earlier actions are recorded only if they are numbers.
     """
 
     def __init__(self, compute_actions: Any, action_space: Space[Any]) -> None:
@@ -157,7 +157,7 @@ class OwnActions:
         return map_leaves(_as_array, actions)
 
     def batched(self, actions: Any, rows: int) -> Any:
-        """What `compute_actions` returned, a list with one action per row or arrays, as arrays `[B, …]`.
+        """The actions that `compute_actions` returned, a list with one action per row or arrays, as arrays `[B, …]`.
 
         Raises:
             ConfigError: there are not as many actions as rows.

@@ -1,4 +1,4 @@
-"""Deep Q-learning as it began: a network, its target, and replay."""
+"""Deep Q-learning in its first form: a Q-network, a target network and replay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lightning_rl.sample_batch import SampleBatch
 
 __all__ = ["SimpleQ", "next_step"]
 
-SOFT_UPDATE_TAU = 0.005  # the share of the online network in a target network that moves at every gradient step
+SOFT_UPDATE_TAU = 0.005  # τ of a target network that is updated at every gradient step
 
 
 class SimpleQ(Policy):
@@ -31,12 +31,12 @@ class SimpleQ(Policy):
 
     Args:
         observation_space, action_space: of one environment; the actions are Discrete.
-        hiddens: widths of hidden layers between the model's features and the Q-values, ReLU each. A custom model
-            without any (and, in DQN, without parts that need a head) gives the Q-values itself.
+        hiddens: widths of hidden layers between the model's features and the Q-values, ReLU each. With none (and, in
+            DQN, without parts that need a head) a custom model outputs the Q-values itself.
         target_update_interval: gradient steps between two updates of the target network.
-        tau: how far an update moves it, in (0, 1]; 1 copies. `None`: 0.005 where it moves at every gradient step (as
-            DDPG's, arXiv:1509.02971), else 1.
-        huber_delta: TD errors beyond this count linearly; `None`: the square everywhere.
+        tau: τ of an update θ_target ← τ θ + (1 − τ) θ_target, in (0, 1]; 1 copies. `None`: 0.005 if the target network
+            is updated at every gradient step (as DDPG's, arXiv:1509.02971), else 1.
+        huber_delta: δ of the Huber loss, beyond which TD errors cost linearly; `None`: the squared error.
         lr, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
 
@@ -67,16 +67,16 @@ class SimpleQ(Policy):
                 f"{type(self).__name__} compares all actions of a Discrete space; the action space is {action_space}: "
                 "use sac, td3 or ddpg for continuous actions, ppo, a2c or pg for any"
             )
-        self.hiddens = tuple(hiddens)  # first: the base class makes the model
+        self.hiddens = tuple(hiddens)  # first: the base class builds the model
         super().__init__(observation_space, action_space, lr=lr, **keywords)
         self.target_update_interval, self.huber_delta = target_update_interval, huber_delta
-        moved = SOFT_UPDATE_TAU if target_update_interval == 1 else 1.0
-        self.tau = moved if tau is None else tau
+        default_tau = SOFT_UPDATE_TAU if target_update_interval == 1 else 1.0
+        self.tau = default_tau if tau is None else tau
         self.target_model = target_copy(self.model)
         self._polyak_update = PolyakUpdate(self.target_model, self.model)
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[QModel, DistFactory]:
-        """Q-values on the model's features; greedy actions are the mode of the Categorical they parametrise."""
+        """A Q-network on the model's features; greedy actions are the mode of the Categorical of its Q-values."""
         assert isinstance(self.action_space, spaces.Discrete)
         dist_class, size = ModelCatalog.get_action_dist(self.action_space, model, self.action_transform.policy_space)
         if size != self.action_space.n:
@@ -87,7 +87,7 @@ class SimpleQ(Policy):
         return self.q_model(model_config(model), int(self.action_space.n)), dist_class
 
     def q_model(self, config: Mapping[str, Any], num_actions: int, **head: Any) -> QModel:
-        """The model with a head; `head` are further keywords of `QModel`."""
+        """The model with a head for Q-values; `head` are further keywords of `QModel`."""
         direct = config["custom_model"] is not None and not self.hiddens and not head
         width = num_actions if direct else 0
         wrapped = ModelCatalog.get_model(self.observation_space, self.action_space, width, config)
@@ -95,37 +95,37 @@ class SimpleQ(Policy):
         return QModel(wrapped, num_actions, hiddens=None if direct else self.hiddens, initializer=initializer, **head)
 
     def q_values(self, model: QModel, batch: SampleBatch) -> tuple[Tensor, Tensor]:
-        """Q-values `[N, A]` of the rows' observations, −∞ at actions that are not allowed; and the model's outputs."""
+        """Q-values `[N, A]` of the rows' observations, −∞ at forbidden actions; and the head's outputs `[N, A, …]`."""
         values, mask, kept = self.outputs_of(batch, model)
         returns = model.head_outputs() if kept is None else model.head_outputs()[kept]
         return (values if mask is None else values.masked_fill(~mask, -torch.inf)), returns
 
     @torch.no_grad()
     def targets(self, batch: SampleBatch) -> Tensor:
-        """What Q(s, a) is fitted to, the reward and γ times what follows, `[N]`."""
+        """The TD targets r + γ V(s') of Q(s, a), `[N]`."""
         return td_targets(batch.rewards, self.bootstrap_values(batch), batch.terminated, batch.discounts)
 
     def bootstrap_values(self, batch: SampleBatch) -> Tensor:
-        """What the target network expects after the next observation: maxₐ Q_target(s', a), `[N]`."""
+        """The value of the next observation: maxₐ Q_target(s', a), `[N]`."""
         return self.target_values(batch)[0].amax(1)
 
     @torch.no_grad()
     def target_values(self, batch: SampleBatch) -> tuple[Tensor, Tensor]:
-        """As `q_values`, of the target network in the rows' next observations."""
+        """As `q_values`, by the target network for the rows' next observations."""
         if "target_q" in batch:
             return batch["target_q"], batch["target_returns"]
         return self.q_values(self.target_model, next_step(batch))
 
     def precompute_targets(self, rows: SampleBatch) -> dict[str, Tensor]:
-        """Columns that stay as they are while the target network stands still."""
+        """Columns that do not change between two updates of the target network."""
         return {"td_targets": self.targets(rows)}
 
     def batches_of(self, rows: SampleBatch, steps: int) -> Iterator[SampleBatch]:
-        """With what the target network says, in one go for the gradient steps between two of its updates."""
+        """The gradient steps' batches; targets are computed at once for all steps between two target updates."""
         batches = list(super().batches_of(rows, steps))
         size, done = batches[0].count, 0
         while done < len(batches):
-            # Asked for the next group, the steps on this one are taken and the target network has moved.
+            # The next group is built after the steps on this one, when the target network has been updated.
             still = self.target_update_interval - self.gradient_steps % self.target_update_interval
             group = batches[done : done + still]
             if steps > 1 and self.target_is_constant:
@@ -137,11 +137,11 @@ class SimpleQ(Policy):
 
     @property
     def target_is_constant(self) -> bool:
-        """Whether the target network gives the same in several gradient steps."""
+        """Whether the target network's outputs stay the same in several gradient steps."""
         return self.target_update_interval > 1
 
     def td_error_losses(self, td_errors: Tensor) -> Tensor:
-        """What each TD error costs."""
+        """The loss of each TD error, `[N]`: Huber or squared error."""
         return 0.5 * td_errors.square() if self.huber_delta is None else huber(td_errors, self.huber_delta)
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
@@ -152,7 +152,7 @@ class SimpleQ(Policy):
         return loss, self.metrics_of(values, td_errors)
 
     def td_loss(self, values: Tensor, targets: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
-        """The loss of values `[N]` that shall be the targets `[N]`; TD errors `[N]`, which become a column, too."""
+        """The loss of values `[N]` against targets `[N]`, and the TD errors `[N]`; sets the column "td_errors"."""
         td_errors = values - targets
         own = (
             type(self).td_error_losses is not SimpleQ.td_error_losses
@@ -167,28 +167,28 @@ class SimpleQ(Policy):
         return mean_huber(td_errors, self.huber_delta), td_errors
 
     def loss_and_priorities(self, errors: Tensor, td_errors: Tensor, batch: SampleBatch) -> tuple[Tensor, Tensor]:
-        """Of errors `[N]`: the loss, weighted where rows were drawn by priority, and what priorities are made of."""
+        """The mean of the rows' losses `errors [N]`, weighted if drawn by priority, and the column "td_errors"."""
         weights = batch.get("weights")
         return (errors if weights is None else weights * errors).mean(), td_errors
 
     def metrics_of(self, values: Tensor, td_errors: Tensor) -> Metrics:
-        """Mean Q-value of the actions taken and mean |TD error|, where somebody reads them."""
+        """Mean Q-value of the actions taken and mean |TD error|, in steps that report all metrics."""
         if not self.log_extra:
             return {}
         return {"q_mean": values.detach().mean(), "td_error": td_errors.detach().abs().mean()}
 
     def after_step(self) -> None:
-        """Move the target network when it is time."""
+        """Update the target network every `target_update_interval` gradient steps."""
         if self.gradient_steps % self.target_update_interval == 0:
             self.update_target()
 
     def update_target(self) -> None:
-        """Move the target network."""
+        """Update the target network by `tau`."""
         self._polyak_update(self.tau)
 
 
 def next_step(batch: SampleBatch) -> SampleBatch:
-    """What a model reads in the rows' next observations."""
+    """The rows' next observations, with the other columns that a model reads, as a batch of their own."""
     columns = {name.removeprefix("next_"): column for name, column in batch.items() if name.startswith("next_")}
     if "seq_lens" in batch:
         columns["seq_lens"] = batch.seq_lens

@@ -1,4 +1,4 @@
-"""Networks that follow other networks slowly, and networks that a loss must not change."""
+"""Target networks, their updates, and networks whose parameters get no gradient from a loss."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ Network = TypeVar("Network", bound=nn.Module)
 def target_copy(network: Network) -> Network:
     """A copy of a network that no optimizer steps.
 
-    As an attribute of the policy it is part of checkpoints, and as one named `target_…` it runs in eval mode.
+    Checkpoints hold it if it is an attribute of the policy; the policy keeps attributes named `target_…` in eval mode.
     """
     return copy.deepcopy(network).requires_grad_(False)
 
 
 class PolyakUpdate:
-    """Moves a target network after its source: target ← τ source + (1 − τ) target, buffers copied.
+    """Updates a target network from its source: target ← τ source + (1 − τ) target; buffers are copied.
 
     Polyak averaging as in Lillicrap et al. 2016, arXiv:1509.02971, section 3; τ = 1 copies (Mnih et al. 2015).
 
     Args:
-        target, source: of one shape.
+        target, source: networks with the same parameters and buffers.
     """
 
     def __init__(self, target: nn.Module, source: nn.Module) -> None:
         self.target, self.source = target, source
-        # Listed once: walking through the modules costs more than moving a small network.
+        # Listed once: walking through the modules costs more than updating a small network.
         self._targets: list[Any] = list(target.parameters())
         self._sources: list[Any] = list(source.parameters())
         self._has_buffers = any(True for _ in target.buffers())
 
     @torch.no_grad()
     def __call__(self, tau: float = 1.0) -> None:
-        """Move by τ in (0, 1]."""
+        """Update with τ in (0, 1]."""
         if tau == 1.0:
             torch._foreach_copy_(self._targets, self._sources)  # pyright: ignore[reportPrivateImportUsage]
         else:
@@ -53,7 +53,7 @@ class PolyakUpdate:
 
 @contextmanager
 def frozen(*modules: nn.Module) -> Iterator[None]:
-    """Inside, gradients flow through these modules to their inputs, and none to their parameters."""
+    """Context in which gradients flow through these modules to their inputs, and not to their parameters."""
     held = [parameter for module in modules for parameter in module.parameters() if parameter.requires_grad]
     for parameter in held:
         parameter.requires_grad_(False)

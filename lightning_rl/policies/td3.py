@@ -35,12 +35,12 @@ class TD3(Policy):
 
     Args:
         observation_space, action_space: of one environment; the actions are a bounded float Box.
-        tau: how far the target networks move at each update, in (0, 1].
-        num_critics: how many; the lowest makes the targets, the first one teaches the actor.
-        policy_delay: the actor and the targets are updated at every so manieth gradient step of the critics.
-        target_noise: deviation of the noise on the target actor's actions, in the policy's units ([−1, 1]).
-        target_noise_clip: the noise is kept within ± this.
-        actor_lr_scale, critic_lr_scale: what `lr` is multiplied with.
+        tau: τ of an update θ_target ← τ θ + (1 − τ) θ_target, in (0, 1].
+        num_critics: number of critics; targets use the lowest Q-value, the actor's loss that of the first critic.
+        policy_delay: gradient steps of the critics per update of the actor and the target networks.
+        target_noise: standard deviation of the noise on the target actor's actions, in the policy's units ([−1, 1]).
+        target_noise_clip: the noise is clipped to ± this.
+        actor_lr_scale, critic_lr_scale: factors of `lr`.
         keywords: of `Policy`: model (the critics' hidden layers are those of the actor), exploration, gamma, lr,
             optimizer, optimizer_kwargs, max_grad_norm, filters, actions, custom_losses, seed.
 
@@ -82,7 +82,7 @@ class TD3(Policy):
             self.register_buffer(name, torch.from_numpy(bound.ravel().copy()), persistent=False)
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
-        """The actor; the critics are made here too, so that they share the seed of first weights."""
+        """The actor; the critics are built here too, so that their initial weights follow from the same seed."""
         space = self.action_space
         if not is_bounded_box(space):
             raise UnsupportedSpaceError(
@@ -97,7 +97,7 @@ class TD3(Policy):
         return super().make_model_and_action_dist(config)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
-        """The critics, which step always, and the actor, which waits."""
+        """The critics, which step at every gradient step, and the actor, which steps every `policy_delay` steps."""
         critics: list[nn.Parameter] = [p for p in self.critic.parameters() if p.requires_grad]
         known = {id(parameter) for parameter in critics}
         actor = [p for p in self.parameters() if p.requires_grad and id(p) not in known]
@@ -110,13 +110,15 @@ class TD3(Policy):
 
     # -- learning ------------------------------------------------------------------------------------------------------
     def loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
-        """Error of the critics and, where it is the actor's turn, −Q of what it would do."""
+        """Error of the critics and, every `policy_delay` steps, the actor's loss −Q(s, π(s))."""
         with torch.no_grad():
             targets = td_targets(batch.rewards, self.bootstrap_values(batch), batch.terminated, batch.discounts)
         inputs = self.inputs_of(batch)
         q_values = self.critic(inputs, batch.actions.reshape(len(batch.actions), -1))
         critic_loss = critic_error(q_values, targets, batch.get("weights"))
-        batch["td_errors"] = (q_values.detach() - targets).abs().mean(0)  # signed ones of two critics cancel out
+        batch["td_errors"] = (
+            (q_values.detach() - targets).abs().mean(0)
+        )  # signed errors of two critics would cancel out
         metrics = {"value_loss": critic_loss, "q_mean": q_values.detach().mean()}
         if (self.gradient_steps + 1) % self.policy_delay:
             return critic_loss, metrics
@@ -125,7 +127,7 @@ class TD3(Policy):
         return critic_loss + policy_loss, {**metrics, "policy_loss": policy_loss}
 
     def bootstrap_values(self, batch: SampleBatch) -> Tensor:
-        """The lowest target Q of what the target actor would do next, with noise, `[N]`."""
+        """The lowest target Q-value of the target actor's next actions with clipped noise, `[N]`."""
         inputs = self.inputs_of(batch, following=True, is_training=self.target_model.training)
         actions = self.actor_actions(self.target_model, inputs)
         if self.target_noise:
@@ -136,12 +138,12 @@ class TD3(Policy):
         return self.target_critic(inputs, actions).amin(0)
 
     def actor_actions(self, actor: Model, inputs: InputDict) -> Tensor:
-        """An actor's actions `[N, A]`."""
+        """The deterministic actions `[N, A]` of an actor."""
         outputs, _ = actor(inputs, (), None)
         return self.distribution(outputs).deterministic_sample().reshape(len(outputs), -1)
 
     def after_step(self) -> None:
-        """Move the target networks, when the actor moved."""
+        """Update the target networks after a step of the actor."""
         if self.gradient_steps % self.policy_delay == 0:
             self._polyak_update_critic(self.tau)
             self._polyak_update_actor(self.tau)

@@ -20,14 +20,14 @@ __all__ = ["TQC"]
 
 
 class TQC(SAC):
-    """SAC whose critics learn quantiles of the return, of which the highest are left out of the targets.
+    """SAC whose critics learn quantiles of the return; the targets leave out the highest quantiles.
 
     Kuznetsov et al. 2020, arXiv:2005.04269.
 
     Args:
         observation_space, action_space: of one environment; the actions are a bounded float Box.
         num_quantiles: M, of each critic.
-        dropped_quantiles: d, left out for each critic: the d · K highest of all K · M.
+        dropped_quantiles: d, dropped per critic: the targets leave out the d · K highest of all K · M.
         keywords: as `SAC`; with `target_critics`, K is their number in the targets.
 
     Raises:
@@ -65,7 +65,7 @@ class TQC(SAC):
         return super().make_critic(config, outputs=self.num_quantiles, **more)
 
     def targets(self, batch: SampleBatch, alpha: Tensor) -> Tensor:
-        """R + γ (z − α log π) for the quantiles z that are kept, `[N, K · (M − d)]`. Equation 11."""
+        """R + γ (z − α log π) for the quantiles z that are not dropped, `[N, K · (M − d)]`. Equation 11."""
         inputs, dist = self.inputs_and_distribution(batch, following=True)
         inputs["is_training"] = self.target_critic.training
         quantiles = self.select_target_critics(self.target_critic(inputs, flat(dist.rsample())))

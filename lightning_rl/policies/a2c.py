@@ -68,7 +68,7 @@ class A2C(Policy):
         return cheap_values(self)
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
-        """Add advantages by GAE and value targets; advantages are standardised over the whole rollout if `standardise_advantages`."""
+        """Add advantages by GAE, standardised over the whole rollout if at all, and value targets."""
         rows = advantage_rows(self, batch, self.gae_lambda)
         if self.standardise_advantages:
             rows["advantages"] = standardise_over_ranks(self, rows.advantages)

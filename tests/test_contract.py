@@ -66,8 +66,11 @@ def loss_with_a_pull(policy: Policy, batch: SampleBatch) -> tuple[torch.Tensor, 
 def test_the_yaml_is_the_constructor(name: str) -> None:
     """Every key is a keyword with the same default, and every keyword is a key."""
     file = Path(__file__).parents[1] / "conf" / "policy" / f"{name}.yaml"
-    written = yaml.safe_load(file.read_text())
-    written.pop("defaults", None)
+    shared = yaml.safe_load((file.parent / "shared" / "keys.yaml").read_text())
+    own = yaml.safe_load(file.read_text())
+    own.pop("defaults", None)
+    assert not [key for key, value in own.items() if key in shared and shared[key] == value], "said once"
+    written = {**shared, **own}
     keywords = {
         key: parameter.default
         for key, parameter in keywords_of(import_object(written.pop("_target_"))).items()

@@ -116,6 +116,8 @@ def describe_group(group: str, name: str) -> str:
         keys = f"\n\n# {group}/default.yaml\n{option_text(group, 'default')}" if "default" in options else ""
         return listing(f"choices of {group}", choices(group)) + keys
     text = option_text(group, name).strip()
+    if "shared/keys@_here_" in text:
+        text += f"\n\n# {group}/shared/keys.yaml\n{option_text(group, 'shared/keys').strip()}"
     if group in ("experiment", "logger") or (group, name) == ("exploration", "custom"):
         return text
     named = ["env.id=ID"] if name == "custom" else REPLAY.get(group, ())

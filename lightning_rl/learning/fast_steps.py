@@ -23,7 +23,6 @@ __all__ = [
     "is_tested",
     "set_mode",
     "step_optimizer",
-    "step_with_trainer",
 ]
 
 TESTED = {"torch": ((2, 6), (2, 13)), "lightning": ((2, 6), (2, 6))}  # from, to: major and minor version
@@ -52,26 +51,27 @@ def set_mode(modules: Iterable[nn.Module], training: bool) -> None:
             module.training = training
 
 
-def step_with_trainer(lightning_optimizer: Any, step: Any) -> None:
-    """Call `step` between the two calls by which Lightning counts `global_step`."""
-    lightning_optimizer._on_before_step()
-    step()
-    lightning_optimizer._on_after_step()
-
-
-def step_optimizer(optimizer: torch.optim.Optimizer, is_adam: bool) -> None:
+def step_optimizer(
+    optimizer: torch.optim.Optimizer, *, has_hooks: bool, is_adam: bool, lightning_optimizer: Any = None
+) -> None:
     """Step without torch's wrappers (profiler record, hooks), which are a third of a small step's time.
 
     Args:
-        optimizer: without hooks.
+        optimizer: the torch optimizer.
+        has_hooks: whether its wrappers are needed: it has hooks, or several parameters in a group.
         is_adam: whether `is_plain_adam` is true of it, and each group has one parameter.
+        lightning_optimizer: Lightning's optimizer, which counts `global_step`; `None` without a Trainer.
     """
-    if not ENABLED:
+    if lightning_optimizer is not None:
+        lightning_optimizer._on_before_step()
+    if has_hooks or not ENABLED:
         optimizer.step()
-        return
-    with torch.no_grad():
-        if not (is_adam and adam_step(optimizer)):
-            inspect.unwrap(type(optimizer).step)(optimizer)
+    else:
+        with torch.no_grad():
+            if not (is_adam and adam_step(optimizer)):
+                inspect.unwrap(type(optimizer).step)(optimizer)
+    if lightning_optimizer is not None:
+        lightning_optimizer._on_after_step()
 
 
 def is_plain_adam(optimizer: torch.optim.Optimizer) -> bool:

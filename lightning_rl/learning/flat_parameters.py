@@ -33,17 +33,19 @@ class FlatParameters:
         self._set_views()
 
     def attach(self) -> None:
-        """Make the parameters views again if one was moved (to another device and back, by `weight.data = …`)."""
-        if (
-            self._addresses() == self._last_addresses
-            and self.parameters[0].grad is not None
-            and self.parameter.grad is not None
-        ):
-            return
-        with torch.no_grad():
-            self.parameter.data = self._concatenate()
-        self.gradient = torch.zeros_like(self.parameter)
-        self._set_views()
+        """Make the parameters views again if one was moved (to another device and back, by `weight.data = …`).
+
+        Gradients that were set to `None`, as Lightning does at the start of a fit, become views again, too.
+        """
+        if self._addresses() != self._last_addresses:
+            with torch.no_grad():
+                self.parameter.data = self._concatenate()
+            self.gradient = torch.zeros_like(self.parameter)
+            self._set_views()
+        elif self.parameters[0].grad is None or self.parameter.grad is None:
+            self.parameter.grad = self.gradient.zero_()
+            for parameter, gradient in self._gradients:
+                parameter.grad = gradient
 
     def _concatenate(self) -> torch.Tensor:
         values = torch.cat([p.detach().flatten() for p in self.parameters])
@@ -53,8 +55,10 @@ class FlatParameters:
         self.parameter.grad = self.gradient
         sizes = [p.numel() for p in self.parameters]
         parts = zip(self.parameters, _parts(self.parameter.detach(), sizes), _parts(self.gradient, sizes), strict=True)
+        self._gradients: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
         for parameter, values, gradient in parts:
             parameter.data, parameter.grad = values.view_as(parameter), gradient.view_as(parameter)
+            self._gradients.append((parameter, parameter.grad))
         self._last_addresses = self._addresses()
 
     def _addresses(self) -> list[int]:

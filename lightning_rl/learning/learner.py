@@ -289,7 +289,14 @@ class Learner:
         policy = self.policy
         if not self._by_halves:
             loss, metrics = self.differentiate(rows)
-            return (self._descend(loss, metrics), True) if policy.keep_learning(metrics) else (metrics, False)
+            if not policy.keep_learning(metrics):
+                return metrics, False
+            metrics["grad_norm"] = self.optimiser.step(loss, metrics)
+            if self.optimiser.info:
+                metrics |= as_tensors(self.optimiser.info)
+            policy.gradient_steps += 1
+            policy.after_step()
+            return {name: value.detach() for name, value in metrics.items()}, True
         gradients, numbers = policy.compute_gradients(rows)
         metrics = as_tensors(numbers)
         if not policy.keep_learning(metrics):
@@ -312,16 +319,6 @@ class Learner:
             self.optimiser.backward(loss * share, fresh=not totals)
             totals = {name: totals.get(name, 0.0) + share * value.detach() for name, value in metrics.items()}
         return totals["loss"], totals
-
-    def _descend(self, loss: Tensor, metrics: Metrics) -> Metrics:
-        """Step with the gradients of `loss`; returns the metrics, detached, with the norm of the gradients."""
-        policy, optimiser = self.policy, self.optimiser
-        metrics["grad_norm"] = optimiser.step(loss, metrics)
-        if optimiser.info:
-            metrics |= as_tensors(optimiser.info)
-        policy.gradient_steps += 1
-        policy.after_step()
-        return {name: value.detach() for name, value in metrics.items()}
 
     def total_loss(self, batch: SampleBatch) -> tuple[Tensor, Metrics]:
         """The sum of `loss`, the model's `custom_loss`, custom losses and the exploration's loss; and all metrics."""

@@ -18,7 +18,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError, NonFiniteError, did_you_mean, first_line, import_object, short_repr
-from lightning_rl.learning.fast_steps import ENABLED, is_plain_adam, step_optimizer, step_with_trainer
+from lightning_rl.learning.fast_steps import ENABLED, is_plain_adam, step_optimizer
 from lightning_rl.learning.flat_parameters import (
     FlatParameters,
     is_small,
@@ -187,13 +187,14 @@ class Optimiser:
     def backward(self, loss: Tensor, fresh: bool = True) -> None:
         """Compute the gradients of `loss`; `fresh=False` adds them to the present ones."""
         if fresh:
-            self._zero()
+            self.zero_grad()
         if self._direct:
             loss.backward()
         else:
             self.policy.manual_backward(loss)
 
-    def _zero(self) -> None:
+    def zero_grad(self) -> None:
+        """Set the gradients to zero (flat parameters) or to `None`."""
         optimizer = self.torch_optimizer  # builds the optimizer, if there is none yet
         for flat in self.flat:
             flat.gradient.zero_()
@@ -229,22 +230,19 @@ class Optimiser:
 
     def apply(self) -> None:
         """Step with the present gradients."""
-        if self._lightning_optimizer is None:
-            self._step()
-        elif self._direct:
-            step_with_trainer(self._lightning_optimizer, self._step)
-        else:
+        if self._lightning_optimizer is not None and not self._direct:
             self._lightning_optimizer.step()
-
-    def _step(self) -> None:
-        if self._has_no_hooks:
-            step_optimizer(self.torch_optimizer, self._plain_adam)
-        else:
-            self.torch_optimizer.step()
+            return
+        step_optimizer(
+            self.torch_optimizer,
+            has_hooks=not self._has_no_hooks,
+            is_adam=self._plain_adam,
+            lightning_optimizer=self._lightning_optimizer,
+        )
 
     def set_gradients(self, gradients: Sequence[Tensor | None]) -> None:
         """Set the gradients of the next `apply`, in the order of the policy's `parameters()`."""
-        self._zero()
+        self.zero_grad()
         for parameter, gradient in zip(self.policy.parameters(), gradients, strict=True):
             if gradient is not None and parameter.grad is not None:
                 parameter.grad.copy_(gradient)

@@ -119,11 +119,10 @@ class Algorithm:
 
         Args:
             path: the file.
-                policy, env: the class or function, if it cannot be imported by name or is not trusted; otherwise it is
-                    found by
-                    the name in the file.
-                trust: packages of your own (import prefixes) that the file may name, as `Policy.load`. Names that this
-                    process has used before need not be trusted again.
+            policy, env: the class or function, if it cannot be imported by name or is not trusted; otherwise it is
+                found by the name in the file.
+            trust: packages of your own (import prefixes) that the file may name, as `Policy.load`. Names that this
+                process has used before need not be trusted again.
 
         Raises:
             CheckpointError: the file is missing, damaged, of a newer version, or holds no configuration; or it names

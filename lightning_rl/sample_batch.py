@@ -308,9 +308,8 @@ def concat_samples(batches: Sequence[SampleBatch], dim: int | None = None) -> Sa
 
     Args:
         batches: with the same columns.
-            dim: dimension to join along; `None` joins rows one after the other, and rollout fragments along `B`
-                (shorter
-                ones are padded with `valid=False` rows).
+        dim: dimension to join along; `None` joins rows one after the other, and rollout fragments along `B`
+            (shorter ones are padded with `valid=False` rows).
 
     Raises:
         ValueError: nothing to join, or the batches do not have the same columns.

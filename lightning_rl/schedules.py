@@ -15,6 +15,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, NewType
 
 from lightning_rl.errors import ConfigError, did_you_mean, short_repr
@@ -222,10 +223,9 @@ def _curve(schedule: Mapping[str, Any], env_steps: int) -> float:
 
 
 def _interpolate(points: Sequence[Sequence[Any]], env_steps: int) -> float:
-    steps = [point[0] for point in points]
-    after = bisect_right(steps, env_steps)
-    if after == 0 or after == len(steps):
-        return float(points[min(after, len(steps) - 1)][1])
+    after = bisect_right(points, env_steps, key=itemgetter(0))
+    if after == 0 or after == len(points):
+        return float(points[min(after, len(points) - 1)][1])
     (start, low), (stop, high) = points[after - 1], points[after]
     return float(low + (high - low) * (env_steps - start) / (stop - start))
 

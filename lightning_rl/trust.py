@@ -7,8 +7,7 @@ under a prefix that the user trusts. The object must also be defined under one o
 before it is called. Text at any other key is never taken for a name of code.
 
 While the objects described by a file are built, `import_object` also refuses paths outside of homes and trusted
-prefixes
-(`restrict_imports`), in case a class resolves names at keys that `PLACES` does not list.
+prefixes (`restrict_imports`), in case a class resolves names at keys that `PLACES` does not list.
 """
 
 from __future__ import annotations
@@ -332,9 +331,8 @@ def check_bounded(content: Any, deepest: int = 64) -> None:
     """Refuse nested or repeated containers that would make a small file endless work to walk through.
 
     Args:
-            content: plain containers. A container referenced once is bounded by the file's size; it may also be
-                referenced
-                repeatedly, or contain itself.
+        content: plain containers. A container referenced once is bounded by the file's size; it may also be
+            referenced repeatedly, or contain itself.
         deepest: allowed levels of nesting.
 
     Raises:

@@ -56,11 +56,10 @@ class RLCheckpoint(Checkpoint):
     """Keeps `last.ckpt`, the newest `step_*.ckpt` and the best `best_*.ckpt` in a directory.
 
     Use it with `Trainer(plugins=[AtomicCheckpointIO()])`, which keeps the old file if a new one cannot be written. A
-    run
-    resumed from a file starts its environments with a seeded reset. At a save by env steps, by a signal or at the end,
-    the running process resets its environments in the same way, so both collect the same experience: a run resumed from
-    there equals the run that continued, bit for bit. A save by time and a best file reset nothing, because neither the
-    speed of a machine nor evaluation may change training; a run resumed from these is valid, but not identical.
+    run resumed from a file starts its environments with a seeded reset. At a save by env steps, by a signal or at the
+    end, the running process resets its environments in the same way, so both collect the same experience: a run resumed
+    from there equals the run that continued, bit for bit. A save by time and a best file reset nothing, because neither
+    the speed of a machine nor evaluation may change training; a run resumed from these is valid, but not identical.
 
     Args:
         dirpath: RUN_DIR/checkpoints.
@@ -336,8 +335,7 @@ class RLCheckpoint(Checkpoint):
 
         Raises:
             CheckpointError: a name is not one that this callback writes (files of that name would be deleted), or a
-                value
-                is no number.
+                value is no number.
         """
         best = dict(state_dict["best"])
         if odd := [name for name in best if not (isinstance(name, str) and BEST_FILE.fullmatch(name))]:

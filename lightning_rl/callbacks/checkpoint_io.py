@@ -49,8 +49,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             CheckpointError: `path` is outside of the directories; or a part of the checkpoint could not be loaded again
                 with `weights_only=True`; names it.
             OSError: the file could not be written, for example because the disk is full; a file that was there before
-                is
-                untouched.
+                is untouched.
         """
         if not self._is_allowed(path):
             raise CheckpointError(

@@ -26,10 +26,8 @@ class RLCallback(Callback):
     """Base class for your own callbacks: override some hooks. Arguments come by keyword (`**kwargs` for unused ones).
 
     The first four hooks are called where the environments are: in the learner's process with `num_workers=0`, else in
-        the
-    workers' processes. Each of these has its own copy of the callback, made when the workers start; attributes of a
-    copy
-    stay in its process.
+    the workers' processes. Each of these has its own copy of the callback, made when the workers start; attributes of a
+    copy stay in its process.
     """
 
     def on_episode_start(self, *, worker: RolloutWorker, env_index: int) -> None:
@@ -76,8 +74,12 @@ class RLCallback(Callback):
 
 def overridden_hooks(callback: Any, names: Iterable[str] = (*EPISODE_HOOKS, *LEARNER_HOOKS)) -> list[str]:
     """Which of the hooks `names` a callback defines itself; any object with such methods will do."""
-    own = ((name, getattr(type(callback), name, None)) for name in names)
-    return [name for name, hook in own if hook is not None and hook is not getattr(RLCallback, name)]
+    found = []
+    for name in names:
+        hook = getattr(type(callback), name, None)
+        if hook is not None and hook is not getattr(RLCallback, name):
+            found.append(name)
+    return found
 
 
 def worker_hooks(callbacks: Iterable[Any]) -> list[SimpleNamespace]:

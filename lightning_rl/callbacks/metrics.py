@@ -30,12 +30,9 @@ class MetricsCallback(Callback):
     """Collects an iteration's numbers from policy and data, times it, and writes rows to every logger of the Trainer.
 
     Put it before the callbacks that read `latest`, such as stop rules, progress and status, which see every iteration.
-    A
-    row is written after the iteration that passes a multiple of `every_env_steps`, before an evaluation, and at the
-    end.
-    So that long runs show metrics soon, rows also come after the first iteration and then at doubling env steps up to
-    the
-    first multiple. `train/` metrics and times of an iteration are means over the iterations since the last row,
+    A row is written after the iteration that passes a multiple of `every_env_steps`, before an evaluation, and at the
+    end. So that long runs show metrics soon, rows also come after the first iteration and then at doubling env steps up
+    to the first multiple. `train/` metrics and times of an iteration are means over the iterations since the last row,
     `time/fps` is that of all of these, and every other metric is the newest value.
 
     Args:

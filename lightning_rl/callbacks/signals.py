@@ -26,8 +26,7 @@ class Interrupts:
     """Context in which SIGTERM acts like Ctrl-C, and which records that a signal came.
 
     The interrupted code may raise another exception than KeyboardInterrupt, such as a parser's; so test `received`.
-    Does
-    nothing outside the main thread, and does not handle signals that the process was started to ignore.
+    Does nothing outside the main thread, and does not handle signals that the process was started to ignore.
 
     Attributes:
         received: the first signal's number; `None` if none came.
@@ -63,8 +62,7 @@ class StopSignals:
 
     While `deferring`, the first signal is only recorded (the stop callback sets it during training and reads `received`
     after each iteration). A second signal, or one outside of training, raises `HardStop` at once. Does nothing outside
-    the
-    main thread, where Python allows no handlers.
+    the main thread, where Python allows no handlers.
 
     Attributes:
         received: the first signal's number; `None` if none came.
@@ -109,8 +107,7 @@ class StopSignals:
 
     def _handle_in_child(self, signum: int) -> None:
         # A forked environment process: Ctrl-C reaches the whole process group, but the current iteration still needs
-        # the
-        # environments; SIGTERM comes from the process that closes them.
+        # the environments; SIGTERM comes from the process that closes them.
         if signum != signal.SIGINT:
             signal.signal(signum, signal.SIG_DFL)
             os.kill(os.getpid(), signum)

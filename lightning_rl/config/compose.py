@@ -86,8 +86,7 @@ def complete_config(overrides: Sequence[str]) -> list[str]:
 
     With only an environment's id, `env=custom` is added, because the default environment's tuned values do not apply.
     With only a strategy's type, `exploration=custom` is added, because the default strategy's keys do not apply. Keys
-    of
-    an open mapping (`env.kwargs.a=1`, `env.kwargs={a: 1}`) get "++", without which Hydra takes no new keys. Before a
+    of an open mapping (`env.kwargs.a=1`, `env.kwargs={a: 1}`) get "++", without which Hydra takes no new keys. Before a
     mapping for a policy's key (a schedule), the key is set to null, because Hydra cannot merge a mapping into a number.
 
     Raises:

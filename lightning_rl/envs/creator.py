@@ -138,8 +138,7 @@ class EnvCreator:
             num_envs: number of environments, ≥ 1.
             vectorization: "sync" (one process), "async" (a process each), "native" (the environment's own
                 `vector_entry_point`), or "auto": native if the environment has one, needs no wrappers, and there are
-                enough
-                environments for it to be faster; else sync.
+                enough environments for it to be faster; else sync.
             mode: autoreset mode of sync and async environments; native ones have their own.
             worker_index, num_workers: for the `EnvContext` of creators that take one.
 

@@ -31,8 +31,8 @@ class GoalFunctions:
     """`compute_reward` and `compute_terminated` of an environment, for many goals at once.
 
     A separate environment is created for them, with its wrappers, and used for nothing else. A function that returns
-    the
-    same values for several rows at once as for each row alone is called once for all, any other function row by row.
+    the same values for several rows at once as for each row alone is called once for all, any other function row by
+    row.
 
     Args:
         creator: creates the environment.

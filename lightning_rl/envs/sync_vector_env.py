@@ -19,10 +19,8 @@ class SyncEnv(SyncVectorEnv):
     """`SyncVectorEnv` with equal transitions and infos, twice as fast if observations and actions are single arrays.
 
     Off-policy learning waits for one step of a few environments at a time. Gymnasium walks nested spaces at each step,
-    and
-    copies what it has just written. Here observations are written in place, and the next step overwrites them: the
-    caller
-    has to copy what it keeps. Other spaces and autoreset modes step as in Gymnasium.
+    and copies what it has just written. Here observations are written in place, and the next step overwrites them: the
+    caller has to copy what it keeps. Other spaces and autoreset modes step as in Gymnasium.
 
     Args:
         creators: functions that create the environments.

@@ -83,10 +83,9 @@ class HiddenCoin(gym.Env[Any, Any]):
     Independent parts cannot do it. Without memory they hide with a fixed probability p in one hand and point with a
     fixed
     probability q to it: right with pq + (1 − p)(1 − q) ≤ max(p, 1 − p). The opponent is right with max(p, 1 − p) as
-        soon
-    as its count shows which hand that is. Its losses until then are all that the parts can gain above ½: at 100 steps
-    never more than 0.027, whatever p and q. A second part that depends on the first hides at random and points to the
-    coin: 1 − ½ + ½ = 1, the maximum without memory. (With memory, alternating hands beats the opponent.)
+    soon as its count shows which hand that is. Its losses until then are all that the parts can gain above ½: at 100
+    steps never more than 0.027, whatever p and q. A second part that depends on the first hides at random and points to
+    the coin: 1 − ½ + ½ = 1, the maximum without memory. (With memory, alternating hands beats the opponent.)
 
     Args:
         length: steps of an episode.
@@ -224,8 +223,7 @@ class ParametricActionsCartPole(gym.Wrapper[Any, Any, Any, Any]):
         varying: a random number of slots from 2 to all is legal at each step, instead of 2. Both directions are always
             legal.
         embeddings: show "avail_actions", and assign directions to slots anew at each step. Without, even slots push
-            left
-            and odd ones right.
+            left and odd ones right.
         mask: show "action_mask".
         env: CartPole; `None` creates CartPole-v1.
     """

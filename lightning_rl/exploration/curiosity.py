@@ -27,8 +27,7 @@ class Curiosity(IntrinsicReward):
     influence. The forward model predicts φ(s') from φ(s) and the action; its error is the reward. Only the inverse
     model
     trains φ, which is normalised to mean 0 and deviation 1: otherwise the forward model could reduce its error by
-        making
-    φ small, and errors would grow as the inverse model makes φ larger.
+    making φ small, and errors would grow as the inverse model makes φ larger.
 
     Args:
         action_space: any.

@@ -36,8 +36,7 @@ class EpsilonGreedy(Exploration):
         final_epsilon: ε from `warmup_timesteps + epsilon_timesteps` on; linear between.
         warmup_timesteps: environment steps of the whole run before ε begins to fall.
         epsilon_timesteps: environment steps over which it falls. Here and in `warmup_timesteps`, a share such as "10%"
-            is
-            one of a run's `total_env_steps`, or of 100,000 outside of a run.
+            is one of a run's `total_env_steps`, or of 100,000 outside of a run.
         epsilon_schedule: any schedule for ε over environment steps, instead of these four.
 
     Raises:

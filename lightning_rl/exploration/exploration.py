@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from gymnasium import Space, spaces
@@ -38,19 +38,21 @@ class Actor:
     stream: str = "rollout"
 
 
+# Methods that use the model's outputs if a subclass overrides them.
+OUTPUT_READERS = ("extra_action_out", "model_outputs")
+
+
 class Exploration(nn.Module):
     """Chooses actions from a distribution; a subclass defines `get_exploration_action`, the rest has defaults.
 
     All randomness comes from the generator that is passed in, which is seeded for every fragment. Schedules follow
     `timestep`; learned or adapted state is parameters and buffers, so checkpoints hold it; noise that is correlated
-    over
-    steps is stored per actor, and restarts with each episode (environments restart after a resume, so it is never
+    over steps is stored per actor, and restarts with each episode (environments restart after a resume, so it is never
     saved).
 
     Args:
         action_space: space of the policy's actions (`ActionTransform.policy_space`); noise is added and clipped there.
-            A
-            strategy whose constructor has a parameter `observation_space` also gets the observation space of one
+            A strategy whose constructor has a parameter `observation_space` also gets the observation space of one
             environment.
 
     Attributes:
@@ -61,6 +63,7 @@ class Exploration(nn.Module):
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
             cls.__init__ = check_keywords("exploration")(cls.__init__)
+        cls.reads_outputs = any(getattr(cls, name) is not getattr(Exploration, name) for name in OUTPUT_READERS)
         # Short cuts belong to the class that defines `get_exploration_action`; a subclass that overrides it must not
         # inherit them.
         if "get_exploration_action" in vars(cls):
@@ -100,10 +103,12 @@ class Exploration(nn.Module):
         """Actions `[N, …]` of a step that needs no outputs of the model; `None`: this step needs them.
 
         Called before the model, if no action is masked and nothing else of the model's outputs is needed. `get_action`
-        is
-        called only if this returned `None`.
+        is called only if this returned `None`.
         """
         return None
+
+    reads_outputs: ClassVar[bool] = False
+    """Whether acting uses the model's outputs for more than the distribution; each class sets this itself."""
 
     disturbs: bool = False
     """Whether acting runs another network than the policy's own, so that recorded values are not the policy's."""

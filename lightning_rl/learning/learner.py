@@ -121,11 +121,11 @@ class Learner:
             NonFiniteError: a loss or gradient is NaN or infinite; that step was not taken.
         """
         if self._iteration is not None:  # called by the class's own `learn_on_batch`, within an iteration
-            steps = list(self._steps_on_rows(batch, self._iteration))
+            steps = list(self._steps_on_rows(self._iteration, batch))
             return means(steps, self._iteration.rare)
         replayed = self.policy.off_policy and not is_fragment(batch)  # counted by `take_experience`
         self.policy.env_steps += sum_over_ranks(0 if replayed else count_new_env_steps(batch))
-        return self._iterate(lambda iteration: self._steps_on_batch(batch, iteration, by_class))
+        return self._iterate(self._steps_on_batch, batch, by_class)
 
     def learn_on_draws(self, draws: Any) -> dict[str, float]:
         """One iteration on draws from a replay buffer.
@@ -140,7 +140,7 @@ class Learner:
         Returns:
             Means of the metrics over the gradient steps; only the learning rate if there were no steps.
         """
-        return self._iterate(lambda iteration: self._steps_on_draws(draws, iteration))
+        return self._iterate(self._steps_on_draws, draws)
 
     def learn_on_gradients(self, updates: Iterable[tuple[int, GradientUpdate, bool]]) -> dict[str, float]:
         """One iteration on gradient updates of workers, with a gradient step for each.
@@ -156,9 +156,10 @@ class Learner:
         Raises:
             NonFiniteError: a gradient is NaN or infinite; names the worker, and no step was taken with it.
         """
-        return self._iterate(lambda iteration: self._steps_on_gradients(updates, iteration))
+        return self._iterate(self._steps_on_gradients, updates)
 
-    def _iterate(self, steps: Callable[[Iteration], Iterator[Metrics]]) -> dict[str, float]:
+    def _iterate(self, steps: Callable[..., Iterator[Metrics]], *experience: Any) -> dict[str, float]:
+        """One iteration with the gradient steps that the generator `steps(iteration, *experience)` takes."""
         policy, started = self.policy, time.perf_counter()
         iteration = self._iteration = Iteration(self._enter_training())
         self._hooks.clear()  # kept for this iteration only: callbacks change, and are no part of a copy of the policy
@@ -166,7 +167,7 @@ class Learner:
             self._optimiser.set_lr(policy.env_steps)
         try:
             with flush_denormals():
-                for metrics in steps(iteration):
+                for metrics in steps(iteration, *experience):
                     iteration.steps.append(metrics)
         finally:
             self._iteration = None
@@ -203,7 +204,7 @@ class Learner:
             hook(policy=self.policy, **arguments)
 
     # -- the steps of an iteration ------------------------------------------------------------------------------------
-    def _steps_on_batch(self, batch: SampleBatch, iteration: Iteration, by_class: bool) -> Iterator[Metrics]:
+    def _steps_on_batch(self, iteration: Iteration, batch: SampleBatch, by_class: bool) -> Iterator[Metrics]:
         policy = self.policy
         fragment = self.transform_rewards(batch)
         rows = self._rows_of(fragment)
@@ -212,7 +213,7 @@ class Learner:
         if by_class:
             yield self._learn_by_class(rows)
         else:
-            yield from self._steps_on_rows(rows, iteration, fragment)
+            yield from self._steps_on_rows(iteration, rows, fragment)
         iteration.numbers = policy.batch_metrics(rows)
         if is_fragment(batch) or not policy.off_policy:
             # After the last step, so that acting and learning use the same statistics and the first ratio of an
@@ -222,7 +223,7 @@ class Learner:
             batch["td_errors"] = rows["td_errors"]  # the priorities of replayed rows
 
     def _steps_on_rows(
-        self, rows: SampleBatch, iteration: Iteration, fragment: SampleBatch | None = None
+        self, iteration: Iteration, rows: SampleBatch, fragment: SampleBatch | None = None
     ) -> Iterator[Metrics]:
         policy, taken = self.policy, 0
         count = iteration.rare = self.minibatch_count(rows)
@@ -238,7 +239,7 @@ class Learner:
                     return
                 taken += 1
 
-    def _steps_on_draws(self, draws: Any, iteration: Iteration) -> Iterator[Metrics]:
+    def _steps_on_draws(self, iteration: Iteration, draws: Any) -> Iterator[Metrics]:
         policy, by_class = self.policy, "learn_on_batch" in self.policy.overridden
         with policy.switching_modes():
             for rows, steps in _count_wait(iter(draws), iteration):
@@ -254,7 +255,7 @@ class Learner:
                     draws.update_priorities(iteration.batch)
 
     def _steps_on_gradients(
-        self, updates: Iterable[tuple[int, GradientUpdate, bool]], iteration: Iteration
+        self, iteration: Iteration, updates: Iterable[tuple[int, GradientUpdate, bool]]
     ) -> Iterator[Metrics]:
         iteration.batch = SampleBatch()  # the rows stayed in the workers
         for worker, update, fresh in _count_wait(iter(updates), iteration):

@@ -74,9 +74,8 @@ class Optimiser:
         self._direct = True  # whether a step is made by plain torch calls
         self._lightning_optimizer: Any = None
         self._scaler: Any = None
-        self.loss_context: Callable[[], AbstractContextManager[Any]] = (
-            nullcontext  # the precision in which losses are computed
-        )
+        # The precision in which losses are computed.
+        self.loss_context: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     @property
     def torch_optimizer(self) -> torch.optim.Optimizer:

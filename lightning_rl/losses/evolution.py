@@ -12,8 +12,7 @@ def centred_ranks(returns: Tensor) -> Tensor:
     """Ranks from −½ (lowest) to ½ (highest), evenly spaced; equal returns share the mean of their ranks.
 
     Salimans et al. 2017, arXiv:1703.03864, section 2.1 (fitness shaping). With shared ranks, a population of equal
-    returns
-    has weights of 0, instead of weights by its order.
+    returns has weights of 0, instead of weights by its order.
 
     Args:
         returns: of any shape, at least two.

@@ -196,12 +196,10 @@ class ModelCatalog:
         """Build the model: `custom_model`, or the built-in one for the observations.
 
         The built-in one is `VisionNetwork` for an image, `ComplexInputNetwork` for a Dict or Tuple that contains one,
-        and
-        `FullyConnectedNetwork` for everything else.
+        and `FullyConnectedNetwork` for everything else.
 
         With `use_lstm`, `use_gru` or `use_attention` the model computes features (a custom model as many as the last
-        entry
-        of `fcnet_hiddens`), and a recurrent model or transformer between them and the heads computes the outputs.
+        entry of `fcnet_hiddens`), and a recurrent model or transformer between them and the heads computes the outputs.
 
         With `num_outputs=0` the model has no heads and returns features; its `num_outputs` is then their number.
 

@@ -25,8 +25,7 @@ class ComplexInputNetwork(EncoderModel):
     """Encodes each part of the observation by itself, concatenates the features, and applies shared layers.
 
     Images are read from "obs" and keep their dtype until they are on the device; all other parts are read from
-    "obs_flat",
-    which contains no images here. So an observation filter normalises vectors only, never pixels.
+    "obs_flat", which contains no images here. So an observation filter normalises vectors only, never pixels.
 
     Args:
         obs_space, action_space, num_outputs: as `Model`; `num_outputs=0` makes a feature extractor.
@@ -36,8 +35,7 @@ class ComplexInputNetwork(EncoderModel):
         conv_filters, conv_activation, conv_residual_channels: as `ImageEncoder`, for each image; behind default filters
             and residual stacks each image has its own fully connected layer, with `conv_activation`.
         post_fcnet_hiddens: widths of the layers behind all parts; `None`: 256. With an empty list the outputs are sums
-            of
-            one linear function per part.
+            of one linear function per part.
         post_fcnet_activation: of these.
         layer_norm: as `MLP`, in all fully connected layers.
         heads: no_final_linear, vf_share_layers, free_columns and free_init of `EncoderModel`.

@@ -15,11 +15,9 @@ class FastAttributes(nn.Module):
     """A module whose submodules also are ordinary attributes.
 
     `nn.Module` finds submodules in `__getattr__`, after everything else has failed: 0.7 µs each time, a tenth of the
-    cost
-    of acting in one environment. Replacing a submodule by assignment works as usual; writing to the dictionary
-    `_modules`
-    directly (as dynamic quantisation does) is not noticed: assign such modules again. Replacing a number by a number is
-    fast, too: `nn.Module` would first test five times for other types.
+    cost of acting in one environment. Replacing a submodule by assignment works as usual; writing to the dictionary
+    `_modules` directly (as dynamic quantisation does) is not noticed: assign such modules again. Replacing a number by
+    a number is fast, too: `nn.Module` would first test five times for other types.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

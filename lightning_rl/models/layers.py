@@ -18,8 +18,7 @@ __all__ = ["ACTIVATIONS", "MLP", "ActionHead", "Activation", "ValueHead", "activ
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     # In place where the gradient allows it: the input is the fresh output of a linear layer or convolution, used
-    # nowhere
-    # else.
+    # nowhere else.
     "tanh": torch.tanh_,
     "relu": torch.relu_,
     "silu": F.silu,

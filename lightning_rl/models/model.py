@@ -89,16 +89,12 @@ class Model(FastAttributes):
         Args:
             input_dict: "obs" (nested and typed as the environment's, tensors of `[N, *]`), "obs_flat" (float32 `[N,
                 preprocessor.size]`, filtered; computed on first access), "prev_actions" and "prev_rewards" (in the
-                policy's
-                action space; `[N, *]`, or `[N, n, *]` of n steps, the oldest first; before the first step −1 for a
-                discrete
-                action and 0 for a number), "is_training".
+                policy's action space; `[N, *]`, or `[N, n, *]` of n steps, the oldest first; before the first step −1
+                for a discrete action and 0 for a number), "is_training".
             state: recurrent state, `[S, …]` each; empty for feed-forward models.
             seq_lens: in learning with a recurrent model, lengths `[S]` of the sequences; the rows are then `[S · L]`,
-                one
-                sequence after the other, padded to the length L of the longest. `None` in acting: each row is a
-                sequence of
-                length 1.
+                one sequence after the other, padded to the length L of the longest. `None` in acting: each row is a
+                sequence of length 1.
         """
         raise ConfigError(
             f"{type(self).__name__} does not define forward(input_dict, state, seq_lens) -> (outputs [N, K], state)"

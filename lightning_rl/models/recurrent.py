@@ -36,8 +36,7 @@ class RecurrentModel(Model):
             inputs: `[S, L, F]`, S sequences of L steps; as `features` computes them from the observations.
             state: before the first step, `[S, …]` each.
             seq_lens: int64 `[S]`, true lengths: steps behind them are zeros, whose outputs are ignored. `None`: one
-                step of
-                acting, L is 1.
+                step of acting, L is 1.
         """
         raise NotImplementedError  # abstract
 

@@ -68,9 +68,8 @@ from lightning_rl.spaces import ActionTransform
 __all__ = ["Policy"]
 
 VERBS = ("compute_actions", "learn_on_batch", "compute_gradients", "apply_gradients")
-# Methods of a policy, and of an exploration strategy, that use the model's outputs if a subclass overrides them.
+# Methods that use the model's outputs if a subclass overrides them.
 OUTPUT_READERS = ("extra_action_out", "distribution", "_mask")
-EXPLORATION_OUTPUT_READERS = ("extra_action_out", "model_outputs")
 
 
 class Policy(FastAttributes, LightningModule):
@@ -123,10 +122,10 @@ class Policy(FastAttributes, LightningModule):
     evolves: ClassVar[bool] = False  # learns from the returns of perturbed policies
     has_model: ClassVar[bool] = True
     has_loss: ClassVar[bool] = False
-    uses_every_parameter: ClassVar[bool] = (
-        False  # whether every `loss` gives all parameters a gradient; if not, DDP searches for unused ones
-    )
+    # Whether every `loss` gives all parameters a gradient; if not, DDP searches for unused ones.
+    uses_every_parameter: ClassVar[bool] = False
     overridden: ClassVar[frozenset[str]] = frozenset()  # those of `VERBS` that the class defines itself
+    reads_outputs: ClassVar[bool] = False  # whether acting uses the model's outputs for more than the actions
 
     observation_space: gym.Space[Any]
     model: Any  # a `Model`; algorithms say which kind
@@ -140,11 +139,12 @@ class Policy(FastAttributes, LightningModule):
 
     # -- construction -------------------------------------------------------------------------------------------------
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Set `overridden` and `has_loss`; wrap the constructor so that it checks its keywords."""
+        """Set `overridden`, `reads_outputs` and `has_loss`; let the constructor check its keywords."""
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
             cls.__init__ = check_keywords("policy")(cls.__init__)
         cls.overridden = frozenset(verb for verb in VERBS if getattr(cls, verb) is not getattr(Policy, verb))
+        cls.reads_outputs = any(getattr(cls, name) is not getattr(Policy, name) for name in OUTPUT_READERS)
         cls.has_loss = cls.loss is not Policy.loss
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -288,14 +288,9 @@ class Policy(FastAttributes, LightningModule):
         """Whether nothing but the actions depends on the model's outputs, and no action can be forbidden."""
         return (
             self.dist_class is Categorical
-            and not self.model.forbids_actions
-            and not self.is_recurrent
             and isinstance(obs, Tensor | np.ndarray)
-            and all(getattr(type(self), name) is getattr(Policy, name) for name in OUTPUT_READERS)
-            and all(
-                getattr(type(self.exploration), name) is getattr(Exploration, name)
-                for name in EXPLORATION_OUTPUT_READERS
-            )
+            and not (self.reads_outputs or self.exploration.reads_outputs)
+            and not (self.is_recurrent or self.model.forbids_actions)
         )
 
     def compute_single_action(
@@ -430,16 +425,14 @@ class Policy(FastAttributes, LightningModule):
             fragment: a batch with the same leading dims, for the further columns that models with memory read.
         """
         shape = leading_shape(obs)
-        before = {} if fragment is None else {name: fragment.get(name) for name in STEP_INPUTS[1:]}
-        rows = {
-            name: map_leaves(lambda leaf: leaf.flatten(0, 1), value)
-            for name, value in before.items()
-            if value is not None
-        }
-        state = _state_list(rows.pop("state_in", None))
-        obs = map_leaves(lambda leaf: leaf.flatten(0, 1), obs)
+        before: dict[str, Any] = {}
+        for name in STEP_INPUTS[1:]:
+            if fragment is not None and name in fragment:
+                before[name] = map_leaves(_flatten_rows, fragment[name])
+        state = _state_list(before.pop("state_in", None))
+        obs = map_leaves(_flatten_rows, obs)
         with self.in_eval_mode():  # targets: no dropout, and only gradient steps update batch statistics
-            self.model(self.input_dict(obs, **rows), self._state(state, obs), None)
+            self.model(self.input_dict(obs, **before), self._state(state, obs), None)
             return self.model.value_function().float().unflatten(0, shape)
 
     def distribution(self, outputs: Tensor, mask: Tensor | None = None) -> ActionDistribution:
@@ -465,16 +458,15 @@ class Policy(FastAttributes, LightningModule):
             nothing = self.initial_previous_step(row_count(obs))
             columns = {name: nothing.get(name) if value is None else value for name, value in columns.items()}
         columns["is_training"] = self.training if is_training is None else is_training
-        return InputDict(self.flat_observations, obs=self._nested_observations(obs), **columns)
+        if isinstance(obs, SampleBatch):
+            obs = from_nested_batch(self.observation_space, obs)
+        return InputDict(self.flat_observations, obs=obs, **columns)
 
     def inputs_of(self, rows: SampleBatch, *, following: bool = False, is_training: bool | None = None) -> InputDict:
         """The inputs of a model without state for the rows' observations, or (`following`) the next ones."""
         prefix = "next_" if following else ""
         before = {name: rows.get(f"{prefix}{name}") for name in self.read_before()}
         return self.input_dict(rows[f"{prefix}obs"], is_training=is_training, **before)
-
-    def _nested_observations(self, obs: Any) -> Any:
-        return from_nested_batch(self.observation_space, obs) if isinstance(obs, SampleBatch) else obs
 
     def _state(self, state: Sequence[Tensor], obs: Any) -> Sequence[Tensor]:
         """`state`, or the state at an episode's start if `state` is empty."""
@@ -871,6 +863,11 @@ class Policy(FastAttributes, LightningModule):
 
 def _state_list(state: SampleBatch | None) -> list[Tensor]:
     return [] if state is None else [state[str(number)] for number in range(len(state.columns))]
+
+
+def _flatten_rows(leaf: Tensor) -> Tensor:
+    """`[T, B, *]` as rows `[T·B, *]`."""
+    return leaf.flatten(0, 1)
 
 
 def _batch_of_one(value: Any) -> Any:

@@ -1,8 +1,7 @@
 """A replay buffer: stores whole fragments, and samples transitions uniformly.
 
 Transitions are assembled when they are sampled: the next observation is in the next slot of the ring (`ring.py`),
-    n-step
-returns are summed and frames are stacked at that time. Nothing is stored twice.
+n-step returns are summed and frames are stacked at that time. Nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ class ReplayBuffer:
     """A ring buffer of transitions with uniform sampling.
 
     Fragments `[T, B, …]` come from one worker set: always the same environments in the same order. If a fragment does
-    not
-    continue the one before it, because environments were reset in between, the buffer detects that.
+    not continue the one before it, because environments were reset in between, the buffer detects that.
 
     Args:
         capacity: rows, ≥ 1; the oldest are overwritten.
@@ -143,11 +141,9 @@ class ReplayBuffer:
 
         They have "obs", "actions", "rewards" (Σ γⁱ rᵢ over `n_step` rows, fewer before an episode's end or the newest
         row), "next_obs" (after the last of these), "terminated" (whether the episode terminated there), "discounts" (γ
-        to
-        the number of rows summed), "batch_indexes" (for `rows`), "next_action_mask" if masks are recorded,
+        to the number of rows summed), "batch_indexes" (for `rows`), "next_action_mask" if masks are recorded,
         "intrinsic_rewards" (summed like rewards) if the exploration strategy adds them, `OF_STEPS`, and the other
-        columns
-        as recorded.
+        columns as recorded.
 
         Args:
             batch_size: number of rows, ≥ 1.

@@ -177,8 +177,7 @@ class Episodes:
         self.ring = ring
         self.counts = np.zeros(ring.num_envs, np.int64)  # number of episodes begun, by environment
         # By slot, the number of its episode. Each environment has as many numbers as rows; when it uses a number again,
-        # the
-        # rows of the old episode have been overwritten.
+        # the rows of the old episode have been overwritten.
         self.of = np.zeros(ring.slots, np.int32)
         self.first, self.last = np.zeros((2, ring.slots), np.int64)  # by episode: positions
         self.current = np.full(ring.num_envs, -1)  # by environment: number of the current episode, or −1

@@ -63,10 +63,8 @@ class Ranked:
     """P(i) ∝ (1 / rank(i))^α, where rank 1 has the largest |δ|: outliers have bounded weight.
 
     Schaul et al. 2016, arXiv:1511.05952, section 3.3. Ranks are exact after sorting, which happens when a quarter of
-    the
-    rows has changed; in between, an error gets the rank that it would have had at the last sort, and new rows, which
-    all
-    have the largest error, take the first ranks one after the other.
+    the rows has changed; in between, an error gets the rank that it would have had at the last sort, and new rows,
+    which all have the largest error, take the first ranks one after the other.
 
     Args:
         alpha: 0 makes draws uniform.

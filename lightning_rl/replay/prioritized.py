@@ -22,8 +22,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     """A ring buffer of transitions sampled by their TD errors. Schaul et al. 2016, arXiv:1511.05952.
 
     Sampling is stratified (appendix B.2.1): a batch of N takes one row from each N-th of the total priority, so rows
-    are
-    ordered by slot. New rows have the largest priority so far, or that of the TD errors in the fragment's column
+    are ordered by slot. New rows have the largest priority so far, or that of the TD errors in the fragment's column
     "priorities" `[T, B]`, if workers computed them.
 
     Args:
@@ -119,8 +118,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         Raises:
             ConfigError: as `ReplayBuffer.add`.
             NonFiniteError, ValueError: a priority computed by a worker is NaN, infinite or negative; nothing of the
-                fragment
-                is stored then.
+                fragment is stored then.
         """
         if "priorities" in fragment:
             check_errors(to_numpy(fragment["priorities"])[to_numpy(fragment.valid)], "priority of a new row")

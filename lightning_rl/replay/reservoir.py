@@ -28,10 +28,8 @@ class ReservoirReplayBuffer(ReplayBuffer):
     """Keeps each transition ever added with the same probability. Vitter 1985, doi:10.1145/3147.3165, algorithm R.
 
     Rows pass through a short ring, where their n-step return is completed, and are then kept one by one. The row after
-    a
-    kept row is soon overwritten, so its observation is stored too: an observation costs twice the memory of a ring's,
-        and
-    stacked images are stored whole. The rows that are kept depend only on `seed` and on the order of rows.
+    a kept row is soon overwritten, so its observation is stored too: an observation costs twice the memory of a ring's,
+    and stacked images are stored whole. The rows that are kept depend only on `seed` and on the order of rows.
 
     "batch_indexes" are the rows' numbers in the order in which they were added.
 

@@ -37,11 +37,9 @@ class Ring:
     Attributes:
         flags: uint8 `[R · B]`.
         heads: int64 `[B]`, position of each environment's newest observation, which belongs to no step yet: the number
-            of
-            slots filled so far, less one. Modulo `R` it is a row.
+            of slots filled so far, less one. Modulo `R` it is a row.
         due: int64 `[B]`, the `t` of the step that would continue the newest one; −1 after an episode's end, −2 if no
-            step
-            continues it (`mark_discontinuity`).
+            step continues it (`mark_discontinuity`).
         rows: number of slots that can be drawn.
         limit: bound on the indices of slots that can be drawn.
     """

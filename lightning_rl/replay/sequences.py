@@ -24,22 +24,18 @@ class SequenceReplayBuffer(ReplayBuffer):
     """Samples sequences of rows of an episode. Kapturowski et al. 2019 (R2D2, openreview.net/forum?id=r1lyTjAqYX).
 
     A sequence starts at step k·`stride` of an episode and trains `length` rows, or as many as are left; before them it
-    has
-    up to `burn_in` rows of the same episode, which only compute the model's state. So with `stride` = `length` every
-    row
-    is trained in exactly one sequence. A sequence can be drawn once it is complete.
+    has up to `burn_in` rows of the same episode, which only compute the model's state. So with `stride` = `length`
+    every row is trained in exactly one sequence. A sequence can be drawn once it is complete.
 
     A batch of S sequences has flat rows `[N, …]`, one sequence after the other, without padding (`sample_batch.py`):
     with the columns of `ReplayBuffer.sample`, but "next_obs" (and "next_prev_actions", …) one step later, and n-step
-    sums
-    that end with their sequence. Further columns are
+    sums that end with their sequence. Further columns are
 
     - "seq_lens" int64 `[S]`; "state_in" `[S, …]` before each first row, "next_state_in" before each second one, if
       states are recorded;
     - "burn_in" bool `[N]`, the rows that are not trained;
     - "bootstrap_rows" int64 `[N]`: the row of the batch with the last reward of each sum; the value of its "next_obs"
-    is
-      the bootstrap value;
+      is the bootstrap value;
     - "batch_indexes" `[S]`, ids of the sequences.
 
     Args:

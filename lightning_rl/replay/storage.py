@@ -1,8 +1,7 @@
 """Allocates a buffer's columns in memory, or in files of a directory that the operating system pages in and out.
 
 Also estimates what a buffer needs from the spaces, so that a buffer that cannot fit is refused before training instead
-of
-being killed hours later.
+of being killed hours later.
 """
 
 from __future__ import annotations

@@ -114,8 +114,7 @@ class SumTree:
 
         Args:
             masses: `[N]`, in `[0, total)`; values outside find the first or the last leaf above 0. Fastest if
-                ascending,
-                because memory is then read in order.
+                ascending, because memory is then read in order.
 
         Raises:
             ValueError: all leaves are 0.

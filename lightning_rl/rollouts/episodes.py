@@ -12,7 +12,7 @@ import numpy as np
 
 from lightning_rl.envs.atari import LIFE_LOST
 
-__all__ = ["Episode", "EpisodeTracker", "episode_ends"]
+__all__ = ["Episode", "EpisodeTracker", "concat_episodes", "episode_ends"]
 
 Episode = tuple[float, int]  # return, length
 
@@ -106,3 +106,8 @@ class EpisodeTracker:
         for hook in self.hooks["on_episode_start"]:
             for index in indices:
                 hook(worker=self.worker, env_index=int(index))
+
+
+def concat_episodes(metrics: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
+    """Returns and lengths of several workers' episodes, one worker after the other."""
+    return {name: [value for part in metrics for value in part[name]] for name in metrics[0]}

@@ -20,16 +20,17 @@ class PolicyMemory:
         policy: `get_initial_state(num_envs)`; `prev_actions` and `prev_rewards`, the numbers of earlier actions and
             rewards that its model reads; `initial_previous_step(num_envs)`, their values at an episode's start.
         num_envs: environments.
-        same_step: whether an environment is reset in the step that ends an episode; else the row after it is the reset.
 
     Attributes:
+        active: whether the model has any memory.
         state: recurrent state before the next step, `[B, …]` each.
         before: "prev_actions" and "prev_rewards", if the model reads them: `[B, *]`, or `[B, n, *]` of the last n
             steps, the oldest first.
     """
 
-    def __init__(self, policy: Any, num_envs: int, same_step: bool) -> None:
-        self.policy, self.num_envs, self.same_step = policy, num_envs, same_step
+    def __init__(self, policy: Any, num_envs: int) -> None:
+        self.policy, self.num_envs = policy, num_envs
+        self.active = False
         self.state: list[Tensor] = []
         self.before: dict[str, Any] = {}
         self.steps = {name: getattr(policy, name, 0) for name in ("prev_actions", "prev_rewards")}
@@ -40,13 +41,8 @@ class PolicyMemory:
         initial_states = getattr(self.policy, "initial_states", self.policy.get_initial_state)
         self.state = list(initial_states(self.num_envs))
         self.before = dict(self.policy.initial_previous_step(self.num_envs)) if any(self.steps.values()) else {}
+        self.active = bool(self.state or self.before)
         self._first = self.columns()
-        self._just_ended = np.zeros(self.num_envs, dtype=bool)
-
-    @property
-    def active(self) -> bool:
-        """Whether the model has any memory."""
-        return bool(self.state or self.before)
 
     def columns(self) -> SampleBatch:
         """The columns that a fragment records before each step: "state_in", "prev_actions", "prev_rewards", if any."""
@@ -60,24 +56,13 @@ class PolicyMemory:
             newest = to_nested_batch(actions) if name == "prev_actions" else torch.tensor(rewards, dtype=torch.float32)
             self.before[name] = _map_leaves(_shift if self.steps[name] > 1 else _cast, self.before[name], newest)
 
-    def begin_next(self, ended: np.ndarray) -> np.ndarray:
-        """Reset the memory of environments whose next step is the first of an episode.
-
-        Args:
-            ended: bool `[B]`, whether the step ended an episode.
-
-        Returns:
-            Bool `[B]`, whether the next step is the first of an episode.
-        """
-        starting, self._just_ended = (ended if self.same_step else self._just_ended), ended
-        if not (np.count_nonzero(starting) and self.active):  # a sixth of the cost of `any`
-            return starting
+    def reset(self, starting: np.ndarray) -> None:
+        """Reset the memory of the environments `[B]` whose next step is the first of an episode."""
         chosen, first = torch.from_numpy(starting), self._first
         if self.state:
             self.state = [_where(part, first.state_in[str(i)], chosen) for i, part in enumerate(self.state)]
         for name, value in self.before.items():
             self.before[name] = _map_leaves(lambda now, then: _where(now, then, chosen), value, first[name])
-        return starting
 
 
 def _where(now: Tensor, then: Tensor, chosen: Tensor) -> Tensor:

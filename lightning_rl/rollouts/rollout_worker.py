@@ -126,7 +126,7 @@ class RolloutWorker:
         self._needs_reset = True
         self._actor = Actor(worker_index, logical_workers, num_envs, stream)
         self.episodes = EpisodeTracker(num_envs, self.same_step, self.hooks, self)
-        self._memory = PolicyMemory(policy, num_envs, self.same_step)
+        self._memory = PolicyMemory(policy, num_envs)
         scales = getattr(getattr(policy, "reward_filter", None), "normaliser", None)
         self._returns = None if scales is None else RunningReturns(scales.gamma)
 
@@ -146,7 +146,7 @@ class RolloutWorker:
             EnvError: an environment raised, or gave values that are not finite, in each attempt; names the worker, the
                 step and the environment.
         """
-        fragment = self.restarts.retry(self._begin_fragment, lambda: self._build_fragment(self._collect()))
+        fragment = self.restarts.retry(self._begin_fragment, self._collect)
         self.fragment += 1
         self.env_steps += env_steps(fragment)
         if self.env_steps >= self._bounds_check.due:
@@ -180,8 +180,9 @@ class RolloutWorker:
             actions, state, _ = self._act(copy_arrays(self._obs))
             _, rewards, terminated, truncated, info = self._step(actions)
             ended = terminated | truncated
-            self._memory.advance(state, actions, rewards)
-            self._begin_episodes(self._memory.begin_next(ended))
+            if self._memory.active:
+                self._memory.advance(state, actions, rewards)
+            self._begin_episodes(ended)
             self.episodes.count(np.asarray(rewards)[None], ended[None], episode_ends(ended, info)[None])
             for env, episode in self.episodes.pop_finished():
                 played[env].append(episode)
@@ -280,11 +281,22 @@ class RolloutWorker:
         self._memory.restart()
         self._needs_reset = False
         self.episodes.restart()
-        self._begin_episodes(np.ones(self.num_envs, dtype=bool))
+        self._just_ended = np.zeros(self.num_envs, dtype=bool)
+        if self._exploration is not None:
+            self._exploration.on_episode_start(list(range(self.num_envs)))
 
-    def _begin_episodes(self, starting: np.ndarray) -> None:
-        """Let the exploration begin an episode in the environments `[B]` whose next step is an episode's first."""
-        if self._exploration is not None and np.count_nonzero(starting):
+    def _begin_episodes(self, ended: np.ndarray) -> None:
+        """Reset memory and exploration noise of the environments whose next step is the first of an episode.
+
+        Args:
+            ended: bool `[B]`, whether the last step ended an episode.
+        """
+        starting, self._just_ended = (ended if self.same_step else self._just_ended), ended
+        if not np.count_nonzero(starting):  # a sixth of the cost of `any`
+            return
+        if self._memory.active:
+            self._memory.reset(starting)
+        if self._exploration is not None:
             self._exploration.on_episode_start(np.flatnonzero(starting).tolist())
 
     def _reset(self) -> tuple[Any, dict[str, Any]]:
@@ -321,7 +333,8 @@ class RolloutWorker:
             ) from error
         return self._obs, rewards, terminated, truncated, self._info
 
-    def _collect(self) -> Rows:
+    def _collect(self) -> SampleBatch:
+        """Step the environments until the fragment is complete."""
         rows, memory = Rows(), self._memory
         has_memory = memory.active
         active = np.ones(self.num_envs, dtype=bool)
@@ -344,12 +357,13 @@ class RolloutWorker:
             rows.over.append(over := episode_ends(ended, info))
             for name, value in extra.items():
                 rows.extra.setdefault(name, []).append(value)
-            memory.advance(state, actions, rewards)
+            if has_memory:
+                memory.advance(state, actions, rewards)
             if self.same_step:
                 rows.next_obs.append(insert_final_obs(copy_arrays(next_obs), info))
                 if has_memory:
                     rows.next_memory.append(memory.columns())
-            self._begin_episodes(memory.begin_next(ended))
+            self._begin_episodes(ended)
             for hook in self.hooks["on_episode_step"]:
                 hook(worker=self, obs=next_obs, rewards=rewards, terminated=terminated, truncated=truncated, info=info)
             if len(rows.rewards) >= self.fragment_length:
@@ -361,15 +375,12 @@ class RolloutWorker:
         rows.obs.append(copy_arrays(self._obs))
         if has_memory:
             rows.memory.append(memory.columns())
-        return rows
+        return self._build_fragment(rows)
 
     def _build_fragment(self, rows: Rows) -> SampleBatch:
         """The rows as a fragment in the common form; counts them into the episodes."""
-        terminated, truncated, active = (
-            concat_steps(rows.terminated),
-            concat_steps(rows.truncated),
-            concat_steps(rows.active),
-        )
+        terminated, truncated = concat_steps(rows.terminated), concat_steps(rows.truncated)
+        active = concat_steps(rows.active)
         ended, rewards = terminated | truncated, concat_steps(rows.rewards)
         experience, steps = self.episodes.count(rewards, ended & active, concat_steps(rows.over) & active)
         valid = active & experience

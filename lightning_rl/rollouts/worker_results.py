@@ -1,8 +1,7 @@
-"""Results of workers: what one worker returned, a reference to samples, and how results of several are joined."""
+"""Results of workers: what one worker returned, and a reference to samples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["SampleReference", "WorkerResult", "as_writable", "concat_metrics"]
+__all__ = ["SampleReference", "WorkerResult", "as_writable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +44,6 @@ class SampleReference:
     gradient_steps: int
     count: int = 1
     nbytes: int = 0
-
-
-def concat_metrics(metrics: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
-    """Metric lists of several workers one after the other."""
-    return {name: [value for part in metrics for value in part[name]] for name in metrics[0]}
 
 
 def as_writable(arrays: SampleBatch) -> SampleBatch:

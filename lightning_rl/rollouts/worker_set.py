@@ -9,10 +9,11 @@ from dataclasses import fields
 from typing import Any
 
 from lightning_rl.envs.creator import EnvCreator
+from lightning_rl.rollouts.episodes import concat_episodes
 from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
-from lightning_rl.rollouts.worker_results import SampleReference, WorkerResult, concat_metrics
+from lightning_rl.rollouts.worker_results import SampleReference, WorkerResult
 from lightning_rl.sample_batch import SampleBatch, concat_samples, env_steps
 
 __all__ = ["WorkerSet", "make_worker_set"]
@@ -158,7 +159,7 @@ class WorkerSet:
     # -- metrics and state --------------------------------------------------------------------------------------------
     def get_metrics(self) -> dict[str, list[float]]:
         """Returns and lengths of the episodes that ended since the last call, in worker order."""
-        return concat_metrics([worker.get_metrics() for worker in self.workers])
+        return concat_episodes([worker.get_metrics() for worker in self.workers])
 
     def get_health(self) -> dict[str, float]:
         """Processes and environments that were replaced so far, under their metric names."""

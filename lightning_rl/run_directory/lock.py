@@ -44,8 +44,7 @@ class RunLock:
     """`with RunLock(run_dir): …`: no other process trains in that directory inside the block.
 
     The lock of a dead process is taken over, with a warning. The directory is created if needed, and removed again if
-    it
-    stays empty.
+    it stays empty.
 
     Args:
         run_dir: of the run.

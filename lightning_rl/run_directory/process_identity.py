@@ -43,8 +43,7 @@ def this_process() -> dict[str, Any]:
     """Identity of this process: pid, start time, machine, boot and namespace.
 
     `born` distinguishes it from a later process with the same pid; `boot` and `pid_namespace` from one with the same
-    pid
-    on another machine, or in another container, with the same name. Both are `None` without /proc.
+    pid on another machine, or in another container, with the same name. Both are `None` without /proc.
     """
     return {"pid": os.getpid(), "born": _birth(os.getpid()), **pid_scope()}
 

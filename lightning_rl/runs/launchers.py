@@ -46,16 +46,13 @@ class RayTrainLauncher:
     """Starts `trainer.devices` × `trainer.num_nodes` ranks on a Ray cluster, on any nodes with room, by Ray Train.
 
     The rollout processes of each rank get room of their own (`workers.ray.placement`, `workers.ray.resources`). All
-    nodes
-    must see the run directory and have the package installed. Ctrl-C ends a run without a checkpoint: Ray Train runs
-    ranks
-    in threads, which receive no signals.
+    nodes must see the run directory and have the package installed. Ctrl-C ends a run without a checkpoint: Ray Train
+    runs ranks in threads, which receive no signals.
 
     Args:
         address: of the cluster: "auto" or host:port; "local" starts one on this machine.
         resources: resources of each rank: "CPU", "GPU", and the cluster's own; a GPU is added if the accelerator is
-            one, or
-            is "auto" and the cluster has GPUs.
+            one, or is "auto" and the cluster has GPUs.
         placement: of the ranks: "pack" on few nodes, "spread" over many, "strict_pack", "strict_spread".
         timeout_s: seconds that the cluster may take to provide room, and that a rank waits for the others.
 

@@ -51,8 +51,7 @@ class RankProcesses:
         text = yaml.safe_dump(dict(config)).encode()
         for rank in range(1, self.ranks):
             # A process group of its own: Ctrl-C in a terminal reaches only the first rank, which stops the others; and
-            # processes
-            # that a rank has started can be killed with it.
+            # processes that a rank has started can be killed with it.
             started = subprocess.Popen(
                 [
                     sys.executable,

@@ -27,8 +27,7 @@ class RankWatch:
     """Context that watches other ranks; if one is gone, the main thread gets a `RankError`.
 
     A collective operation fails by itself when a rank dies, as its sockets close. A rank that waits for a slow
-    environment
-    does not notice, so a signal interrupts it, and it is killed if that does not help.
+    environment does not notice, so a signal interrupts it, and it is killed if that does not help.
 
     Args:
         gone: describes the rank that is gone; `None` if none is.

@@ -207,8 +207,7 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str,
 
     Returns:
         Content of status.json: state ("ok" or "interrupted"), and the fields of `write_status`. If the file could not
-        be
-        written at the end, one line says so; the run has not failed if its checkpoint was written.
+            be written at the end, one line says so; the run has not failed if its checkpoint was written.
 
     Raises:
         ConfigError: `run_dir` holds a run already, or another process trains there.
@@ -290,8 +289,7 @@ def record_outcome(run_dir: str | Path) -> Iterator[None]:
     """Context that writes to RUN_DIR how a run ended that could not write it itself.
 
     After an error, the traceback is added to train.log, and status.json says "failed"; after an interrupt before
-    training,
-    status.json says "interrupted". A directory without a run gets neither.
+    training, status.json says "interrupted". A directory without a run gets neither.
 
     Raises:
         KeyboardInterrupt: the interrupt, with the saved files in its message.

@@ -32,12 +32,11 @@ class AutoregressiveDistribution(ActionDistribution):
     through `action_model`, scoring takes one.
 
     Logp is exact. `entropy` and `kl` are unbiased estimates, and so are their gradients: sums over the parts, where
-    each
-    term is exact given the parts before it, and those are sampled (again in every call; without a generator from
+    each term is exact given the parts before it, and those are sampled (again in every call; without a generator from
     torch's global one, which `Policy` seeds in each iteration). `deterministic_sample` takes the best value of each
-    part
-    given the best ones before it, which need not be the best action overall. `kl` compares contexts and action models;
-    against a distribution rebuilt from a recorded context with current weights, it counts only the change of context.
+    part given the best ones before it, which need not be the best action overall. `kl` compares contexts and action
+    models; against a distribution rebuilt from a recorded context with current weights, it counts only the change of
+    context.
 
     Args:
         inputs: `[N, K]`, contexts.

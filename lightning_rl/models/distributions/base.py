@@ -58,8 +58,7 @@ class ActionDistribution:
 
         Args:
             action_space: space of the policy's actions (`ActionTransform.policy_space`): integers from 0, Boxes in [−1,
-                1]
-                if they are normalised.
+                1] if they are normalised.
         """
         return cls
 
@@ -68,8 +67,7 @@ class ActionDistribution:
         """Whether this is a distribution for single leaves of that kind.
 
         If so, and it is chosen for a Dict or Tuple, it replaces the built-in distribution of each such leaf. Otherwise
-        it
-        gets the whole space.
+        it gets the whole space.
         """
         return False
 

@@ -19,8 +19,7 @@ class ClassicDistribution(ActionDistribution):
     """Wraps a distribution in RLlib's form, so that it takes a generator and can be seeded.
 
     Its `sample()` draws from torch's global generators; around the call they are seeded from the explicit generator,
-    and
-    restored after it. So acting is reproducible and does not change other random streams.
+    and restored after it. So acting is reproducible and does not change other random streams.
 
     Args:
         inputs, model, mask: as `ActionDistribution`.

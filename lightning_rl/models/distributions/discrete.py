@@ -225,8 +225,7 @@ class GumbelSoftmax(Categorical):
     Jang et al. 2017, arXiv:1611.01144; Maddison et al. 2017, arXiv:1611.00712.
 
     `sample` returns integers with the probabilities, entropy and KL of `Categorical`, so every algorithm can act with
-    it;
-    `rsample` returns one-hot vectors with the gradient of the relaxed sample softmax((log π + g) / τ), g ~ Gumbel.
+    it; `rsample` returns one-hot vectors with the gradient of the relaxed sample softmax((log π + g) / τ), g ~ Gumbel.
 
     Attributes:
         relaxation: τ > 0: small values are closer to one-hot, large ones have less gradient noise.

@@ -13,6 +13,7 @@ from typing import Any
 
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.models.catalog import ModelCatalog
+from lightning_rl.rollouts.episodes import concat_episodes
 from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.processes.completion_queue import CompletionQueue
 from lightning_rl.rollouts.processes.crash_traces import CrashTraces
@@ -22,7 +23,7 @@ from lightning_rl.rollouts.processes.supervisor import ProcessReport, ProcessSlo
 from lightning_rl.rollouts.processes.transport import Transport
 from lightning_rl.rollouts.processes.weights import pack
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
-from lightning_rl.rollouts.worker_results import SampleReference, WorkerResult, as_writable, concat_metrics
+from lightning_rl.rollouts.worker_results import SampleReference, WorkerResult, as_writable
 from lightning_rl.sample_batch import SampleBatch, concat_samples
 
 __all__ = ["ProcessWorkerSet"]
@@ -274,7 +275,7 @@ class ProcessWorkerSet:
         """Returns and lengths of the episodes that ended since the last call, in worker order."""
         held = [part for index in sorted(self._metrics) for part in self._metrics[index]]
         self._metrics = {index: [] for index in self._metrics}
-        return concat_metrics(held) if held else {"episode_returns": [], "episode_lengths": []}
+        return concat_episodes(held) if held else {"episode_returns": [], "episode_lengths": []}
 
     def get_health(self) -> dict[str, float]:
         """Processes and environments that were replaced so far, under their metric names."""

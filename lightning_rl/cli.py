@@ -112,8 +112,8 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
 
 def report_interrupt(error: BaseException) -> int:
     """Report that a signal ended the command, and what was saved; returns the exit code."""
-    told = str(error) if isinstance(error, KeyboardInterrupt) else ""
-    print(f"interrupted: {told or 'ended at once, nothing was saved by this'}", file=sys.stderr)
+    reason = str(error) if isinstance(error, KeyboardInterrupt) else ""
+    print(f"interrupted: {reason or 'ended at once, nothing was saved by this'}", file=sys.stderr)
     return EXIT_CODES["interrupted"]
 
 

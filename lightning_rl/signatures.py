@@ -134,7 +134,7 @@ def constructor_arguments(
     Args:
         constructor: an `__init__`.
         args, kwargs: that it was called with, without `self`.
-        leading: how many arguments are told apart by their place.
+        leading: how many arguments are matched by position.
     """
     signature = inspect.signature(constructor)
     given = dict(signature.bind(None, *args, **kwargs).arguments)

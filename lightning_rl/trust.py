@@ -258,12 +258,12 @@ class FileTrust:
 
     def _untrusted(self, key: str, path: str, home: str = "") -> str:
         prefix = _top(home or path)
-        told = f"{self.file}: {key}={path!r} names code that you have not trusted{home and f' ({home})'}"
+        refusal = f"{self.file}: {key}={path!r} names code that you have not trusted{home and f' ({home})'}"
         if prefix in sys.stdlib_module_names:
-            return f"{told}: a function or class of Python's standard library, which no file may name"
+            return f"{refusal}: a function or class of Python's standard library, which no file may name"
         prefix = (home or path) if prefix in PARTLY or RELAYS.fullmatch(path) else prefix
         return (
-            f"{told}; if you trust who wrote it: --trust {prefix}, {VARIABLE}={prefix} or "
+            f"{refusal}; if you trust who wrote it: --trust {prefix}, {VARIABLE}={prefix} or "
             f"Policy.load(…, trust=[{prefix!r}])"
         )
 

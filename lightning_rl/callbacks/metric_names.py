@@ -19,7 +19,7 @@ METRICS: dict[str, str] = {
     "rollout/staleness": "policy updates between the weights that acted and those that learn; 0 is on-policy",
     "rollout/dropped": "A3C: gradients so far from weights that were too old, and not stepped with",
     "rollout/dropped_steps": "env steps so far of fragments that were too old to learn from (data.max_policy_lag)",
-    "rollout/outstanding_mb": "MiB of fragments that workers are asked for or that wait to be learned from",
+    "rollout/outstanding_mb": "MiB of fragments that were requested from workers or wait to be learned from",
     "replay/rows": "what the replay buffer can draw from: steps, for models with memory sequences",
     "replay/updates": "gradient steps on draws so far",
     "replay/late_updates": "Ape-X: priorities so far that came for rows which had been overwritten, and were dropped",

@@ -143,13 +143,13 @@ def target_of(section: str, config: Mapping[str, Any]) -> Any:
 
 def keyword_lines(target: Any) -> dict[str, str]:
     """For each keyword of a class, its name, type, default and documentation."""
-    told = argument_docs(target)
+    docs = argument_docs(target)
     lines = {}
     for name, keyword in keywords_of(target).items():
-        told_default = keyword.default is not inspect.Parameter.empty and not repr(keyword.default).startswith("<")
-        default = f" = {default_of(keyword)!r}" if told_default else ""
+        has_default = keyword.default is not inspect.Parameter.empty and not repr(keyword.default).startswith("<")
+        default = f" = {default_of(keyword)!r}" if has_default else ""
         kind = f" ({words})" if (words := spell_type(keyword.annotation)) else ""
-        lines[name] = f"  {name}{default}{kind}" + (f"\n      {told[name]}" if name in told else "")
+        lines[name] = f"  {name}{default}{kind}" + (f"\n      {docs[name]}" if name in docs else "")
     return lines
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from lightning_rl.data.replay_datamodule import ReplayDataModule
@@ -74,12 +75,17 @@ class HindsightDataModule(ReplayDataModule):
         """A buffer of single rows; goals' rewards are the environment's, clipped as those of steps are."""
         goals = self._goals
         assert goals is not None
+
+        def compute_rewards(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.ndarray:
+            return policy.learner.clip_rewards(torch.from_numpy(goals.compute_rewards(achieved, desired))).numpy()
+
+        def compute_terminated(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.ndarray:
+            return goals.compute_terminated(achieved, desired)
+
         return HindsightReplayBuffer(
             self.capacity // self.parts,
-            compute_reward=lambda *asked: policy.learner.clip_rewards(
-                torch.from_numpy(goals.compute_rewards(*asked[:2]))
-            ).numpy(),
-            compute_terminated=(lambda *asked: goals.compute_terminated(*asked[:2])) if goals.terminates else None,
+            compute_reward=compute_rewards,
+            compute_terminated=compute_terminated if goals.terminates else None,
             strategy=self.goal_strategy,
             relabelled=self.hindsight_goals / (self.hindsight_goals + 1),
             **keywords,

@@ -48,10 +48,10 @@ def memory_kind(config: Mapping[str, Any]) -> str | None:
     Raises:
         ConfigError: more than one.
     """
-    asked = [key for key in ("use_lstm", "use_gru", "use_attention") if config[key]]
-    if len(asked) > 1:
-        raise ConfigError(f"model.{asked[0]} and model.{asked[1]} exclude each other: set one of them to false")
-    return asked[0].removeprefix("use_") if asked else None
+    chosen = [key for key in ("use_lstm", "use_gru", "use_attention") if config[key]]
+    if len(chosen) > 1:
+        raise ConfigError(f"model.{chosen[0]} and model.{chosen[1]} exclude each other: set one of them to false")
+    return chosen[0].removeprefix("use_") if chosen else None
 
 
 def add_memory(config: Mapping[str, Any], wrapped: Model, num_outputs: int, free: Mapping[str, Any]) -> Model:

@@ -17,7 +17,7 @@ __all__ = ["InputDict", "LastForward", "Model"]
 
 
 class InputDict(dict[str, Any]):
-    """The model's inputs; "obs_flat" `[N, size]` is made when first asked for (image models never ask).
+    """The model's inputs; "obs_flat" `[N, size]` is computed at its first access (image models never read it).
 
     Args:
         flat: preprocesses and filters "obs".

@@ -45,7 +45,7 @@ for _name, _member in vars(Model).items():  # every default of a model, those th
 
 
 class ClassicActionDistribution(ActionDistribution):
-    """For classes that define `sample`, `logp` and `entropy` alone; what else is asked of them, they say clearly."""
+    """A base for classes that define only `sample`, `logp` and `entropy`; other methods raise an error that says so."""
 
     last_sample: Any = None
 

@@ -226,7 +226,7 @@ class ClassicPlan:
         self._running: tuple[Any, Iterator[Any]] | None = None
 
     def __call__(self, workers: PlanWorkers) -> Iterator[Any]:
-        """The items of now, of these workers."""
+        """The running iterator of the plan; a new one if the workers are others than before."""
         if self._running is None or self._running[0] is not workers.workers:
             trainer = [self.trainer] if self.trainer is not None else []
             self._running = (workers.workers, iter(call_with_accepted_args(self.plan, *trainer, workers, self.config)))
@@ -250,7 +250,7 @@ class PlanWorkers:
     Args:
         workers: the worker set.
         policy: that learns.
-        datamodule: which is told how long sampling took.
+        datamodule: its `record_time` gets the seconds of sampling.
     """
 
     def __init__(self, workers: Any, policy: Any, datamodule: Any) -> None:

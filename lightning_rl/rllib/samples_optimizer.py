@@ -75,7 +75,7 @@ class SyncSamplesOptimizer(PolicyOptimizer):
 
 
 class AsyncSamplesOptimizer(SyncSamplesOptimizer):
-    """The same with samples as they become ready: nobody waits for the slowest worker, so some are a few updates old.
+    """The same with samples as they become ready: no update waits for the slowest worker, so some are older.
 
     For policies that correct for that. Espeholt et al. 2018, arXiv:1802.01561.
     """

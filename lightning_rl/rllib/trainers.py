@@ -40,7 +40,7 @@ class Trainer(algorithm.Algorithm):
             config, env = env, config
         given = {**self.default_config, **(config or {})}
         env, limit = current_env(given.get("env") if env is None else env)
-        asked = set(config or {}) - set(self.default_config)
+        own_keys = set(config or {}) - set(self.default_config)
         if self.validate_config is not None:
             call_with_accepted_args(type(self).validate_config, given)
         policy = self.get_default_policy_class(given)
@@ -52,7 +52,7 @@ class Trainer(algorithm.Algorithm):
         plan = type(self).execution_plan
         self._planned = plan is not None and "config" in inspect.signature(plan).parameters
         # Other keys of the trainer's default_config, or that validate_config adds, are for its plan.
-        kept = {key: given[key] for key in given if key in KNOWN or key in asked or not self._planned}
+        kept = {key: given[key] for key in given if key in KNOWN or key in own_keys or not self._planned}
         classic = translated({**kept, "env": env}, defaults, getattr(own, "default", None) or {})
         if limit is not None:
             classic.setdefault("env", {}).setdefault("max_episode_steps", limit)
@@ -65,7 +65,7 @@ class Trainer(algorithm.Algorithm):
     def _plan_choices(
         self, classic: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]
     ) -> list[str]:
-        """Put the execution plan into `classic`; overrides that the data pipeline asks for."""
+        """Put the execution plan into `classic`; return the overrides that choose the data pipeline."""
         data, plan = classic.setdefault("data", {}), type(self).execution_plan
         starts = data.get("learning_starts", defaults["data"].get("learning_starts"))
         if not self._planned:

@@ -35,15 +35,15 @@ def job_of(folder: Path) -> Job:
     overrides = folder / ".hydra" / "overrides.yaml"
     written = yaml.safe_load(overrides.read_text(encoding="utf-8")) if overrides.is_file() else []
     pairs = (override.lstrip("+").replace("\\", "").partition("=") for override in written)
-    told = read_status_or_empty(folder / STATUS_FILE)
+    status = read_status_or_empty(folder / STATUS_FILE)
     return {
         "number": int(folder.name.split("_")[0]),
         "overrides": {key: value for key, _, value in pairs},
-        "state": told.get("state", "failed"),
-        "error": told.get("error"),
-        "env_steps": told.get("env_steps"),
-        "seconds": told.get("seconds"),
-        **{column: told.get(key) for column, key in MEASURED.items()},
+        "state": status.get("state", "failed"),
+        "error": status.get("error"),
+        "env_steps": status.get("env_steps"),
+        "seconds": status.get("seconds"),
+        **{column: status.get(key) for column, key in MEASURED.items()},
     }
 
 
@@ -88,7 +88,7 @@ def mean_and_half(numbers: Sequence[float | None]) -> tuple[float | None, float 
 
 def format_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows for reading: "mean ± half" in one cell, without empty columns."""
-    told = []
+    cells_of_rows = []
     for each in rows:
         cells: dict[str, Any] = {}
         for name, value in each.items():
@@ -99,11 +99,11 @@ def format_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 cells[name] = f"{value:.1f} ± {half:.1f}"
             else:
                 cells[name] = round(value) if name == "env_steps" and value is not None else value
-        told.append(cells)
-    empty = [name for name in MEASURED if all(cells[name] is None for cells in told)]
-    if not any(cells["failed"] for cells in told):
+        cells_of_rows.append(cells)
+    empty = [name for name in MEASURED if all(cells[name] is None for cells in cells_of_rows)]
+    if not any(cells["failed"] for cells in cells_of_rows):
         empty.append("failed")
-    return [{name: value for name, value in cells.items() if name not in empty} for cells in told]
+    return [{name: value for name, value in cells.items() if name not in empty} for cells in cells_of_rows]
 
 
 def failures(jobs: Sequence[Job]) -> list[str]:
@@ -130,9 +130,9 @@ def write_tables(directory: Path, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     writer.writeheader()
     writer.writerows(rows)
     (directory / "sweep.csv").write_text(text.getvalue(), encoding="utf-8")
-    told = format_rows(rows)
-    (directory / "sweep.md").write_text(markdown(told, failures(jobs)), encoding="utf-8")
-    return told
+    formatted = format_rows(rows)
+    (directory / "sweep.md").write_text(markdown(formatted, failures(jobs)), encoding="utf-8")
+    return formatted
 
 
 def markdown(rows: Sequence[Mapping[str, Any]], failed: Sequence[str]) -> str:

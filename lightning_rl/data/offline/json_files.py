@@ -67,7 +67,7 @@ class JsonReader:
 
     def __init__(self, inputs: str | Path | Sequence[str | Path], seed: int = 0) -> None:
         self.files = _files([inputs] if isinstance(inputs, str | Path) else inputs)
-        # Where each line starts: only the lines that are asked for are read.
+        # Where each line starts, so that only the needed lines are read.
         self._lines = [(file, start) for file in self.files for start in _starts(file)]
         if not self._lines:
             raise ConfigError(f"{inputs!r} holds no batch; expected .json files with one batch a line (JsonWriter)")

@@ -48,7 +48,7 @@ class StartedProcess:
     """A descendant of the run's process.
 
     Attributes:
-        process: psutil's handle, which tells it from a later process of the same number.
+        process: psutil's handle, which distinguishes it from a later process with the same pid.
         name: of its program.
     """
 

@@ -50,26 +50,17 @@ def evaluate(
         ConfigError: the environment is unknown, or is code that is not trusted.
     """
     check_at_least_one(episodes=episodes)
-    if best and not checkpoint.is_dir():
-        raise ConfigError(f"the best one is chosen among the files of a run directory, and {checkpoint} is none")
-    file = checkpoint_of(checkpoint, best=best) if checkpoint.is_dir() else checkpoint
     from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.policies import Policy
     from lightning_rl.rollouts.worker_set import WorkerSet
-    from lightning_rl.spaces import space_difference
 
+    file = checkpoint_file(checkpoint, best)
     with naming_others(file, "its path"):
         policy = Policy.load(file, trust=trust)
     keywords = environment(file, env, trust)
     with FileTrust(file, trust).restrict_imports():
         creator = EnvCreator(**keywords)
-        observation_space, action_space = creator.spaces()
-    for name, own, theirs in (
-        ("observation_space", policy.observation_space, observation_space),
-        ("action_space", policy.action_space, action_space),
-    ):
-        if difference := space_difference(own, theirs):
-            raise CheckpointError(f"{file}: its {name} is not that of {creator.name!r}: {difference}")
+        check_same_spaces(file, policy, creator)
     workers = WorkerSet(
         creator, policy, num_envs=min(episodes, ENVIRONMENTS), seed=seed, stream="evaluation", explore=explore
     )
@@ -77,14 +68,43 @@ def evaluate(
         played = workers.run_episodes(episodes)
     finally:
         workers.stop()
-    returns, lengths = [float(ret) for ret, _ in played], [int(length) for _, length in played]
+    return {"checkpoint": str(file), "env": creator.name, "episodes": episodes, **episode_statistics(played)}
+
+
+def checkpoint_file(checkpoint: Path, best: bool) -> Path:
+    """The checkpoint itself, or of a run directory its last or best file.
+
+    Raises:
+        CheckpointError: the run directory has no such file.
+        ConfigError: `best` without a run directory.
+    """
+    if checkpoint.is_dir():
+        return checkpoint_of(checkpoint, best=best)
+    if best:
+        raise ConfigError(f"the best one is chosen among the files of a run directory, and {checkpoint} is none")
+    return checkpoint
+
+
+def check_same_spaces(file: Path, policy: Any, creator: Any) -> None:
+    """Check that a policy has the spaces of an environment.
+
+    Raises:
+        CheckpointError: it has others.
+    """
+    from lightning_rl.spaces import space_difference
+
+    for name, theirs in zip(("observation_space", "action_space"), creator.spaces(), strict=True):
+        if difference := space_difference(getattr(policy, name), theirs):
+            raise CheckpointError(f"{file}: its {name} is not that of {creator.name!r}: {difference}")
+
+
+def episode_statistics(episodes: Sequence[tuple[float, int]]) -> dict[str, Any]:
+    """What `evaluate` returns of the episodes, given as (return, length)."""
+    returns, lengths = [float(ret) for ret, _ in episodes], [int(length) for _, length in episodes]
     return {
-        "checkpoint": str(file),
-        "env": creator.name,
-        "episodes": episodes,
         "mean": statistics.fmean(returns),
         "std": deviation(returns),
-        "ci95": confidence_interval(returns) if episodes > 1 else None,
+        "ci95": confidence_interval(returns) if len(returns) > 1 else None,
         "length_mean": statistics.fmean(lengths),
         "length_std": deviation(lengths),
         "returns": returns,

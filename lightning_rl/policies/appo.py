@@ -9,13 +9,12 @@ import gymnasium as gym
 import torch
 from torch import Tensor
 
-from lightning_rl.distributed import mean_over_ranks
 from lightning_rl.errors import ConfigError
 from lightning_rl.learning.metrics import Metrics
-from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clipped_surrogate, penalty_factor
+from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clipped_surrogate
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.impala import IMPALA
-from lightning_rl.policies.kl import mean_kl
+from lightning_rl.policies.kl import adapt_kl_coef, mean_kl
 from lightning_rl.policies.targets import PolyakUpdate, target_copy
 from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Portion, Positive
 from lightning_rl.sample_batch import SampleBatch
@@ -140,5 +139,4 @@ class APPO(IMPALA):
         if self.target_update_interval is None:
             self._polyak_update(self.tau)
         if self.has_kl_penalty:
-            kl = mean_over_ranks(torch.tensor(metrics["kl"], device=self.device))
-            self.kl_coef *= penalty_factor(kl, self.kl_target)
+            adapt_kl_coef(self, metrics["kl"])

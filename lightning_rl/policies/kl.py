@@ -1,4 +1,4 @@
-"""The KL divergence between the policy before an iteration and after it."""
+"""The adaptive KL penalty of PPO and APPO: the divergence that an iteration caused, and the coefficient it leads to."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 
+from lightning_rl.distributed import mean_over_ranks
+from lightning_rl.losses.policy_gradient import penalty_factor
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.sample_batch import SampleBatch
 
-__all__ = ["mean_kl"]
+__all__ = ["adapt_kl_coef", "mean_kl"]
 
 
 @torch.no_grad()
@@ -21,3 +23,13 @@ def mean_kl(policy: Any, rows: SampleBatch, before: Callable[[SampleBatch], Acti
         for part in rows.minibatches(policy.learner.minibatch_count(rows), torch.Generator().manual_seed(0)):
             total += before(part).kl(policy.distribution_of(part)).sum()
     return float(total) / rows.count
+
+
+def adapt_kl_coef(policy: Any, kl: float) -> None:
+    """Multiply `policy.kl_coef` by 1.5, ½ or 1, as the KL of an iteration, the mean over all ranks, asks for.
+
+    Args:
+        policy: has the buffer `kl_coef` and the number `kl_target`, nats.
+        kl: mean KL of this rank's rows after the iteration, nats.
+    """
+    policy.kl_coef *= penalty_factor(mean_over_ranks(torch.tensor(kl, device=policy.device)), policy.kl_target)

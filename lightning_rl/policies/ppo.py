@@ -11,17 +11,12 @@ from torch import Tensor
 
 from lightning_rl.distributed import mean_over_ranks
 from lightning_rl.learning.metrics import Metrics, mean_entropy
-from lightning_rl.losses.policy_gradient import (
-    approx_kl,
-    clip_fraction,
-    clipped_surrogate,
-    penalty_factor,
-)
+from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clipped_surrogate
 from lightning_rl.losses.value import clipped_square_error, explained_variance, value_change_clipped_error
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardise_over_ranks
-from lightning_rl.policies.kl import mean_kl
+from lightning_rl.policies.kl import adapt_kl_coef, mean_kl
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
@@ -53,6 +48,8 @@ class PPO(Policy):
             observation_filter, actions, custom_losses, seed.
         reward_filter: as `Policy`; with "return_std" values are those of scaled rewards.
     """
+
+    kl_coef: Tensor
 
     supports_recurrent = True
     uses_every_parameter = True
@@ -136,8 +133,7 @@ class PPO(Policy):
     def after_iteration(self, metrics: dict[str, float]) -> None:
         """Adapt `kl_coef`."""
         if self.has_kl_penalty:
-            kl = mean_over_ranks(torch.tensor(metrics["kl"], device=self.device))
-            self.kl_coef *= penalty_factor(kl, self.kl_target)
+            adapt_kl_coef(self, metrics["kl"])
 
     def batch_metrics(self, rows: SampleBatch) -> dict[str, float]:
         """The share of the returns' variance that the values explained before this iteration; with a penalty also "kl".

@@ -243,11 +243,11 @@ def _override(config: dict[str, Any], changes: Mapping[str, Any], prefix: str = 
         if isinstance(value, Mapping) and isinstance(mine, dict) and value.get("type") in (None, mine.get("type")):
             _override(mine, value, f"{prefix}{key}.")
         else:
-            config[key] = _containers_copied(value)
+            config[key] = _copy_containers(value)
 
 
-def _containers_copied(value: Any) -> Any:
+def _copy_containers(value: Any) -> Any:
     """New dicts and lists around the same objects: the caller's callback is the one that is called."""
     if isinstance(value, dict):
-        return {key: _containers_copied(child) for key, child in value.items()}
-    return [_containers_copied(child) for child in value] if isinstance(value, list) else value
+        return {key: _copy_containers(child) for key, child in value.items()}
+    return [_copy_containers(child) for child in value] if isinstance(value, list) else value

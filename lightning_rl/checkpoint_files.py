@@ -172,9 +172,9 @@ def migrate_checkpoint(checkpoint: dict[str, Any], path: Any) -> dict[str, Any]:
         CheckpointError: a newer version wrote it, or its format version is invalid.
     """
     # Files from before this entry existed have format 0.
-    written_by = checkpoint.get(WRITTEN_BY, {"version": "0.1.0", "schema": 0})
-    schema = written_by.get("schema") if isinstance(written_by, Mapping) else None
-    version = written_by.get("version") if isinstance(written_by, Mapping) else written_by
+    writer = checkpoint.get(WRITTEN_BY, {"version": "0.1.0", "schema": 0})
+    schema = writer.get("schema") if isinstance(writer, Mapping) else None
+    version = writer.get("version") if isinstance(writer, Mapping) else writer
     ours = f"this is lightning_rl {__version__}, which reads 0 to {SCHEMA}"
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 0:
         raise CheckpointError(f"checkpoint {path} has schema {schema!r}; {ours}: it was changed, use another one")

@@ -39,7 +39,7 @@ from lightning_rl.run_directory.checkpoints import checkpoint_of, has_checkpoint
 from lightning_rl.run_directory.listing import runs_below
 from lightning_rl.runs import evaluation, run
 from lightning_rl.runs.sweep_tables import failures, sweep_jobs_of, write_tables
-from lightning_rl.trust import FileTrust, packages_named
+from lightning_rl.trust import FileTrust, packages_to_trust
 from lightning_rl.version import __version__
 
 __all__ = ["main", "run_verb"]
@@ -112,8 +112,8 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
 
 def report_interrupt(error: BaseException) -> int:
     """Report that a signal ended the command, and what was saved; returns the exit code."""
-    reason = str(error) if isinstance(error, KeyboardInterrupt) else ""
-    print(f"interrupted: {reason or 'ended at once, nothing was saved by this'}", file=sys.stderr)
+    message = str(error) if isinstance(error, KeyboardInterrupt) else ""
+    print(f"interrupted: {message or 'ended at once, nothing was saved by this'}", file=sys.stderr)
     return EXIT_CODES["interrupted"]
 
 
@@ -172,7 +172,7 @@ def no_collection() -> Iterator[None]:
 def report_outcome(status: Mapping[str, Any], config: Mapping[str, Any]) -> int:
     """Print where the run is and which commands apply to it; returns the exit code."""
     run_dir = config["run_dir"]
-    trusting = "".join(f" --trust {package}" for package in packages_named(config))  # those of the user's own
+    trusting = "".join(f" --trust {package}" for package in packages_to_trust(config))  # those of the user's own
     print(f"{status['state']}: {run_dir}  (lightning-rl evaluate {run_dir}{trusting}, tensorboard --logdir {run_dir})")
     print(descriptions.outcome(status, run_dir))
     return EXIT_CODES[status["state"]]

@@ -165,7 +165,7 @@ def check_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, No
         section: the config section whose keys the keywords are, for messages.
     """
 
-    def decorated(constructor: Callable[P, None]) -> Callable[P, None]:
+    def decorate(constructor: Callable[P, None]) -> Callable[P, None]:
         if not set(getattr(constructor, "__annotations__", ())) - {"return"}:
             return constructor
         hints: dict[str, Any] = {}
@@ -191,17 +191,17 @@ def check_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, No
 
         return check
 
-    return decorated
+    return decorate
 
 
 def check_fields(section: str) -> Callable[[type[T]], type[T]]:
     """As `check_keywords`, for the constructor that a dataclass generates from its fields."""
 
-    def decorated(cls: type[T]) -> type[T]:
+    def decorate(cls: type[T]) -> type[T]:
         cls.__init__ = check_keywords(section)(cls.__init__)
         return cls
 
-    return decorated
+    return decorate
 
 
 # -- values ------------------------------------------------------------------------------------------------------------

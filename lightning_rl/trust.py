@@ -29,7 +29,7 @@ __all__ = [
     "FileTrust",
     "check_bounded",
     "names_code",
-    "packages_named",
+    "packages_to_trust",
     "trust_names",
     "trusted_prefixes",
 ]
@@ -215,7 +215,7 @@ class FileTrust:
 
         def look(path: str) -> None:
             if not self._is_own(path) and not _under(path, (*homes, *self.trust)):
-                raise self.error(self._untrusted("it", path))
+                raise self.error(self._distrust_message("it", path))
 
         before = looked_at_first.set(look)
         try:
@@ -226,14 +226,14 @@ class FileTrust:
     def _check_name(self, key: str, path: str, kind: Kind) -> None:
         own = self._is_own(path)
         if kind is ENV and RELAYS.fullmatch(path) and not own and path not in self.trust:
-            raise self.error(self._untrusted(key, path))
+            raise self.error(self._distrust_message(key, path))
         if not _is_path(path, kind):
             return  # a registered name, or an unknown one
         if self._is_registered(path, kind):
             return
         users = own or _under(path, self.trust)
         if not users and not _under(path, kind.homes):
-            raise self.error(self._untrusted(key, path))
+            raise self.error(self._distrust_message(key, path))
         if kind is ENV and not path.partition(":")[2].isidentifier():
             return  # "my_pkg:My-v0", which Gymnasium imports
         try:
@@ -243,7 +243,7 @@ class FileTrust:
         owner = found if hasattr(found, "__qualname__") else type(found)
         home = f"{getattr(owner, '__module__', None)}.{owner.__qualname__}"
         if not own and not _under(home, (*kind.homes, *self.trust)):
-            raise self.error(self._untrusted(key, path, home))
+            raise self.error(self._distrust_message(key, path, home))
         is_class = isinstance(found, type)
         fits = is_class and issubclass(found, object_at(kind.base)) if kind.base else callable(found)
         if not fits and not (kind.functions and users and callable(found) and not is_class):
@@ -256,14 +256,14 @@ class FileTrust:
     def _is_registered(self, name: str, kind: Kind) -> bool:
         return any(name in _entries_of(object_at(registry)) for registry in kind.registries)
 
-    def _untrusted(self, key: str, path: str, home: str = "") -> str:
+    def _distrust_message(self, key: str, path: str, home: str = "") -> str:
         prefix = _top(home or path)
-        refusal = f"{self.file}: {key}={path!r} names code that you have not trusted{home and f' ({home})'}"
+        message = f"{self.file}: {key}={path!r} names code that you have not trusted{home and f' ({home})'}"
         if prefix in sys.stdlib_module_names:
-            return f"{refusal}: a function or class of Python's standard library, which no file may name"
+            return f"{message}: a function or class of Python's standard library, which no file may name"
         prefix = (home or path) if prefix in PARTLY or RELAYS.fullmatch(path) else prefix
         return (
-            f"{refusal}; if you trust who wrote it: --trust {prefix}, {VARIABLE}={prefix} or "
+            f"{message}; if you trust who wrote it: --trust {prefix}, {VARIABLE}={prefix} or "
             f"Policy.load(…, trust=[{prefix!r}])"
         )
 
@@ -308,7 +308,7 @@ class FileTrust:
                 )
 
 
-def packages_named(content: Mapping[str, Any]) -> list[str]:
+def packages_to_trust(content: Mapping[str, Any]) -> list[str]:
     """The packages that the user would have to trust in order to load this config from a file."""
     named = [(path, _kind_at(key)) for key, path in _leaves(content) if isinstance(path, str)]
     strange = {_top(path) for path, kind in named if kind and _is_path(path, kind) and not _under(path, kind.homes)}

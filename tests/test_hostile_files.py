@@ -32,7 +32,7 @@ from lightning_rl.errors import CheckpointError, ConfigError, EnvError
 from lightning_rl.policies import PPO
 from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.runs.evaluation import evaluate
-from lightning_rl.trust import FileTrust, packages_named
+from lightning_rl.trust import FileTrust, packages_to_trust
 
 TREE = "{place}"  # in a payload: the directory of the canary
 STRANGER = """
@@ -739,8 +739,8 @@ def test_files_may_name_paths_that_the_process_has_used_itself(canary: Path, tmp
 
 def test_a_run_reports_the_packages_that_its_files_need() -> None:
     config = compose_config(["policy=ppo", "env.id=my_pkg.envs:Maze", "policy.custom_losses=[other.losses:symmetry]"])
-    assert packages_named(config) == ["my_pkg", "other"]
-    assert packages_named(compose_config(["policy=ppo", "env.id=Taxi-v3"])) == []
+    assert packages_to_trust(config) == ["my_pkg", "other"]
+    assert packages_to_trust(compose_config(["policy=ppo", "env.id=Taxi-v3"])) == []
 
 
 def test_the_package_s_own_configs_name_nothing_that_is_not_trusted() -> None:

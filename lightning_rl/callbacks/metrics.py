@@ -128,9 +128,9 @@ class MetricsCallback(Callback):
         result = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("eval/")}
         result["time/eval_s"] = self._evaluation_seconds
         datamodule: Any = getattr(trainer, "datamodule", None)
-        self.evaluated(trainer, result, getattr(datamodule, "evaluated_at", int(pl_module.env_steps)))
+        self.record_evaluation(trainer, result, getattr(datamodule, "evaluated_at", int(pl_module.env_steps)))
 
-    def evaluated(self, trainer: Trainer, result: dict[str, float], step: int) -> None:
+    def record_evaluation(self, trainer: Trainer, result: dict[str, float], step: int) -> None:
         """Write the result of an evaluation of the policy at `step` environment steps."""
         self.evaluated_at = step
         self._note(result)

@@ -42,5 +42,5 @@ class ParallelEvaluation(Callback):
         if played:
             means = {EVAL_RETURN: 0, EVAL_LENGTH: 1}
             result = {name: statistics.fmean(each[column] for each in played) for name, column in means.items()}
-            self.metrics.evaluated(trainer, result, datamodule.evaluated_at)
+            self.metrics.record_evaluation(trainer, result, datamodule.evaluated_at)
             self.checkpoint.keep_if_best(trainer, pl_module)

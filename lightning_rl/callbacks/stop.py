@@ -89,7 +89,7 @@ class StopCallback(Callback):
             stop_when(lambda: signals.received is not None)
 
     def _decide(self, trainer: Trainer, policy: Any, evaluated: bool) -> None:
-        reason = self._rule_met(trainer, policy, evaluated)
+        reason = self._stop_reason(trainer, policy, evaluated)
         strategy = trainer.strategy
         decided = strategy.reduce_boolean_decision(reason is not None, all=False)  # collective: on every rank
         if trainer.should_stop or not decided:
@@ -101,18 +101,18 @@ class StopCallback(Callback):
         self.reason = reason or "another rank"
         trainer.should_stop = True
 
-    def _rule_met(self, trainer: Trainer, policy: Any, evaluated: bool) -> str | None:
+    def _stop_reason(self, trainer: Trainer, policy: Any, evaluated: bool) -> str | None:
         if self.signals is not None and self.signals.received is not None:
             return "interrupted"
         if self.total_env_steps is not None and policy.env_steps >= self.total_env_steps:
             return "total_env_steps"
         if time.perf_counter() >= self._deadline:
             return "seconds"
-        if self.target_return is not None and self._return_reached(trainer, evaluated):
+        if self.target_return is not None and self._reaches_target(trainer, evaluated):
             return "return"
         return None
 
-    def _return_reached(self, trainer: Trainer, evaluated: bool) -> bool:
+    def _reaches_target(self, trainer: Trainer, evaluated: bool) -> bool:
         if self.metric.startswith("eval/") and not evaluated:
             return False  # the latest evaluation was tested when it ended
         value = latest_metrics(trainer).get(self.metric)

@@ -13,7 +13,7 @@ from typing import Any
 
 from lightning_rl.config.batch_sizes import check_minibatches, check_population
 from lightning_rl.config.devices import check_devices
-from lightning_rl.config.keys import dotted, value_at
+from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.policy_option import space_arguments, takes_config
 from lightning_rl.config.ranks import ranks_of
 from lightning_rl.config.run_fractions import section_to_env_steps
@@ -70,7 +70,7 @@ def check_config(config: dict[str, Any]) -> None:
 def _coerce_values(section: str, values: Any, hints: Mapping[str, Any], config: Config) -> Any:
     """Coerce the values of a section to their hints; shares of the run are checked as env steps, and kept as shares."""
     given = section_to_env_steps(values, hints, config["total_env_steps"]) if isinstance(values, Mapping) else values
-    found = coerce_keywords(section, given, hints, [*dotted(config)])
+    found = coerce_keywords(section, given, hints, [*dotted_keys(config)])
     return {key: found[key] if given[key] is value else value for key, value in values.items()}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from lightning_rl.config.compose import compose_config
 from lightning_rl.config.groups import GROUPS, group_options, option_text
 from lightning_rl.config.hydra_errors import ALL_GROUPS, no_choice
-from lightning_rl.config.keys import dotted, value_at
+from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, no_such_key, printable
 from lightning_rl.signatures import Keyword, keywords_of, spell_type
 
@@ -98,7 +98,7 @@ def config_with(key: str) -> Mapping[str, Any]:
     others = group_options(group) if group in ("policy", "data", "exploration") else []
     for choice in ([], *([f"{group}={name}", *REPLAY.get(group, ())] for name in others if name != "custom")):
         config = compose_config([*choice, "experiment=none"])
-        known |= dict.fromkeys(dotted(config))
+        known |= dict.fromkeys(dotted_keys(config))
         if key in known:
             return config
     if "/" in key:
@@ -146,8 +146,8 @@ def keyword_lines(target: Any) -> dict[str, str]:
     docs = argument_docs(target)
     lines = {}
     for name, keyword in keywords_of(target).items():
-        has_default = keyword.default is not inspect.Parameter.empty and not repr(keyword.default).startswith("<")
-        default = f" = {default_of(keyword)!r}" if has_default else ""
+        shows_default = keyword.default is not inspect.Parameter.empty and not repr(keyword.default).startswith("<")
+        default = f" = {default_of(keyword)!r}" if shows_default else ""
         kind = f" ({words})" if (words := spell_type(keyword.annotation)) else ""
         lines[name] = f"  {name}{default}{kind}" + (f"\n      {docs[name]}" if name in docs else "")
     return lines

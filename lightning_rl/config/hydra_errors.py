@@ -11,7 +11,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import OmegaConf
 
 from lightning_rl.config.groups import GROUPS, PRIMARY
-from lightning_rl.config.keys import dotted, plain_keys
+from lightning_rl.config.keys import dotted_keys, plain_keys
 from lightning_rl.errors import did_you_mean, first_line, no_such_key
 
 __all__ = ["ALL_GROUPS", "explanation", "no_choice"]
@@ -61,7 +61,7 @@ def no_choice(group: str, name: str, options: Iterable[str]) -> str:
 
 def no_key(key: str, choices: Sequence[str]) -> str:
     """Message for a key that does not exist, with the nearest key in the config for these choices."""
-    return no_such_key(key, [*GROUPS, *dotted(plain_of_choices(choices))], ALL_GROUPS)
+    return no_such_key(key, [*GROUPS, *dotted_keys(plain_of_choices(choices))], ALL_GROUPS)
 
 
 def plain_of_choices(choices: Sequence[str]) -> Mapping[str, Any]:

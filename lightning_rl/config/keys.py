@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["dotted", "plain_keys", "value_at"]
+__all__ = ["dotted_keys", "plain_keys", "value_at"]
 
 
 def value_at(config: Mapping[str, Any], name: str) -> Any:
@@ -18,12 +18,12 @@ def value_at(config: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def dotted(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """All dotted keys of nested mappings."""
     for key, value in config.items():
         yield f"{prefix}{key}"
         if isinstance(value, Mapping):
-            yield from dotted(value, f"{prefix}{key}.")
+            yield from dotted_keys(value, f"{prefix}{key}.")
 
 
 def plain_keys(container: Any) -> dict[str, Any]:

@@ -178,7 +178,7 @@ class ReplayDataModule(RolloutDataModule):
         self.sequences: dict[str, Any] = {"length": sequence_length, "burn_in": burn_in, "stride": stride}
         self.replay: Any = None  # a ReplayBuffer, or ReplayShards
         self._counting = False  # whether the ratio has its offset; not before an empty buffer is filled
-        self._resumed = False  # whether the ratio has just been loaded from a checkpoint
+        self._ratio_just_loaded = False  # from a checkpoint
         self._generator = np.random.default_rng(derive_seed(seed, "replay"))
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class ReplayDataModule(RolloutDataModule):
         """
         super().load_state_dict(state_dict)
         self.ratio.load_state_dict(state_dict["ratio"])
-        self._counting, self._resumed = self.save_replay, True
+        self._counting, self._ratio_just_loaded = self.save_replay, True
         if self.replay is None or not self.save_replay:
             return
         if "replay" not in state_dict:
@@ -325,9 +325,9 @@ class ReplayDataModule(RolloutDataModule):
         """Derive a new generator of the draws, so that no generator has to be saved."""
         if not self._counting and len(self.replay) == 0:  # steps of a policy that has learned before do not count
             self.ratio.start_again(self._policy().env_steps)
-        if self._resumed:
+        if self._ratio_just_loaded:
             self.ratio.settle(self._policy().env_steps)
-        self._counting, self._resumed = True, False
+        self._counting, self._ratio_just_loaded = True, False
         self._generator = np.random.default_rng(derive_seed(self.seed, "replay", self._policy().iterations, self._rank))
 
     def draws_due(self) -> Iterator[Draw]:

@@ -138,13 +138,13 @@ class BitFlipping(gym.Env[Any, Any]):
         self.bits, self.goal = self.np_random.integers(2, size=(2, len(self.bits)), dtype=np.int8)
         if (self.bits == self.goal).all():
             self.bits[self.np_random.integers(len(self.bits))] ^= 1
-        return self._shown(), {"is_success": False}
+        return self._observation(), {"is_success": False}
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Flip a bit."""
         self.bits[action] ^= 1
         self.steps += 1
-        obs = self._shown()
+        obs = self._observation()
         reached = bool(self.compute_terminated(obs["achieved_goal"], obs["desired_goal"], {}))
         truncated = self.steps >= len(self.bits) and not reached
         return obs, float(reached) - 1.0, reached, truncated, {"is_success": reached}
@@ -157,7 +157,7 @@ class BitFlipping(gym.Env[Any, Any]):
         """Whether the goal is reached; for one step or many."""
         return (np.asarray(achieved_goal) == np.asarray(desired_goal)).all(-1)
 
-    def _shown(self) -> dict[str, np.ndarray]:
+    def _observation(self) -> dict[str, np.ndarray]:
         return {"observation": self.bits.copy(), "achieved_goal": self.bits.copy(), "desired_goal": self.goal.copy()}
 
 
@@ -187,7 +187,7 @@ class PointReach(gym.Env[Any, np.ndarray]):
         self.steps = 0
         self.place, self.goal = self.np_random.uniform(-1.0, 1.0, (2, 2)).astype(np.float32)
         self.velocity = np.zeros(2, np.float32)
-        return self._shown(), {"is_success": False}
+        return self._observation(), {"is_success": False}
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Apply the force; walls stop the mass."""
@@ -197,7 +197,7 @@ class PointReach(gym.Env[Any, np.ndarray]):
         self.place = np.clip(wanted, -1.0, 1.0)
         self.velocity[self.place != wanted] = 0.0
         self.steps += 1
-        obs = self._shown()
+        obs = self._observation()
         reward = float(self.compute_reward(obs["achieved_goal"], obs["desired_goal"], {}))
         return obs, reward, False, self.steps >= self.length, {"is_success": reward == 0.0}
 
@@ -206,7 +206,7 @@ class PointReach(gym.Env[Any, np.ndarray]):
         distance = np.linalg.norm(np.asarray(achieved_goal) - np.asarray(desired_goal), axis=-1)
         return -(distance > self.radius).astype(np.float32)
 
-    def _shown(self) -> dict[str, np.ndarray]:
+    def _observation(self) -> dict[str, np.ndarray]:
         place = self.place.copy()
         seen = np.concatenate([place, self.velocity / (self.FORCE / self.FRICTION)])
         return {"observation": seen.astype(np.float32), "achieved_goal": place, "desired_goal": self.goal.copy()}
@@ -255,15 +255,15 @@ class ParametricActionsCartPole(gym.Wrapper[Any, Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset CartPole, and choose the first legal actions."""
         cart, info = self.env.reset(seed=seed, options=options)
-        return self._shown(cart), info
+        return self._observation(cart), info
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Push in the slot's direction; an illegal slot pushes too, has reward 0 and ends the episode."""
         legal = bool(self.legal[action])
         cart, reward, terminated, truncated, info = self.env.step(int(self.directions[action]))
-        return self._shown(cart), float(reward) * legal, terminated or not legal, truncated, info
+        return self._observation(cart), float(reward) * legal, terminated or not legal, truncated, info
 
-    def _shown(self, cart: np.ndarray) -> dict[str, np.ndarray]:
+    def _observation(self, cart: np.ndarray) -> dict[str, np.ndarray]:
         """The observation, with new legal actions."""
         random = self.np_random
         if self.embeddings:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lightning_rl.exploration.features import Features, NetworkOptions
 from lightning_rl.exploration.intrinsic import IntrinsicReward
 from lightning_rl.models.distributions import parts_of
-from lightning_rl.models.layers import MLP, Activation, activation_named
+from lightning_rl.models.layers import MLP, Activation, activation_name
 from lightning_rl.models.preprocessors import make_preprocessor
 from lightning_rl.ranges import NonNegativeSchedule, Probability, Width
 from lightning_rl.spaces import leaf_spaces, leaf_values
@@ -79,9 +79,9 @@ class Curiosity(IntrinsicReward):
         self.beta = beta
         self.actions = make_preprocessor(action_space)  # one-hot for discrete actions
         self.guesses = ActionGuess(action_space)
-        inverse = MLP(2 * feature_dim, inverse_net_hiddens, activation_named(inverse_net_activation))
+        inverse = MLP(2 * feature_dim, inverse_net_hiddens, activation_name(inverse_net_activation))
         self.inverse_model = nn.Sequential(inverse, nn.Linear(inverse.size, self.guesses.size))
-        forward = MLP(feature_dim + self.actions.size, forward_net_hiddens, activation_named(forward_net_activation))
+        forward = MLP(feature_dim + self.actions.size, forward_net_hiddens, activation_name(forward_net_activation))
         self.forward_model = nn.Sequential(forward, nn.Linear(forward.size, feature_dim))
 
     def novelty(self, obs: dict[str, Any], actions: Any, next_obs: dict[str, Any]) -> Tensor:

@@ -41,7 +41,7 @@ def compatible_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any])
     """
     built, theirs = optimizer.state_dict()["param_groups"], state["param_groups"]
     if len(built) != len(theirs):
-        raise CheckpointError(_changed(f"has {len(theirs)} parameter groups, and not {len(built)}"))
+        raise CheckpointError(_mismatch_message(f"has {len(theirs)} parameter groups, and not {len(built)}"))
     is_torchs = f"{type(optimizer).__module__}.".startswith("torch.optim.")
     groups = [_options(own, given, check=is_torchs) for own, given in zip(built, theirs, strict=True)]
     states = dict(state["state"])
@@ -50,7 +50,7 @@ def compatible_state(optimizer: torch.optim.Optimizer, state: Mapping[str, Any])
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         for index, kept in states.items():
             if missing := [name for name in KEPT.get(type(optimizer), ()) if name not in kept]:
-                raise CheckpointError(_changed(f"lacks {' and '.join(missing)} of parameter {index}"))
+                raise CheckpointError(_mismatch_message(f"lacks {' and '.join(missing)} of parameter {index}"))
             states[index] = _moments(kept, parameters[index])
     return {**state, "state": states, "param_groups": groups}
 
@@ -63,7 +63,7 @@ def _options(built: Mapping[str, Any], given: Mapping[str, Any], *, check: bool)
             options[name] = own
         elif name not in NAMES and not _is_alike(options[name], own):
             raise CheckpointError(
-                _changed(f"has {name}={short_repr(options[name])}; expected the like of {short_repr(own)}")
+                _mismatch_message(f"has {name}={short_repr(options[name])}; expected the like of {short_repr(own)}")
             )
     return options
 
@@ -85,7 +85,7 @@ def _moments(kept: Mapping[str, Any], parameter: Tensor) -> dict[str, Any]:
             if value.stride() != parameter.stride() and name not in SCALARS:
                 value = torch.empty_like(parameter).copy_(value)
         elif not (isinstance(value, int | float) if name in SCALARS else name == "momentum_buffer" and value is None):
-            raise CheckpointError(_changed(f"holds {name}={short_repr(value)}; expected a tensor"))
+            raise CheckpointError(_mismatch_message(f"holds {name}={short_repr(value)}; expected a tensor"))
         moments[name] = value
     return moments
 
@@ -99,8 +99,10 @@ def check_shape(name: str, values: Tensor, shape: Sequence[int]) -> None:
     fits = values.shape == tuple(shape) if shape else values.numel() == 1
     if not fits or values.layout != torch.strided:
         kind = "" if values.layout == torch.strided else f" ({values.layout})"
-        raise CheckpointError(_changed(f"holds {name} of shape {list(values.shape)}{kind}; expected {list(shape)}"))
+        raise CheckpointError(
+            _mismatch_message(f"holds {name} of shape {list(values.shape)}{kind}; expected {list(shape)}")
+        )
 
 
-def _changed(what: str) -> str:
+def _mismatch_message(what: str) -> str:
     return f"the checkpoint's optimizer {what}: it was changed, or is another policy's; use another one"

@@ -105,15 +105,15 @@ def n_step_returns(
     """
     if n < 1:
         raise ValueError(f"n_step_returns got n={n}; expected at least 1")
-    followed = _going_on(rewards, terminated, truncated, valid).bool()
+    goes_on = _going_on(rewards, terminated, truncated, valid).bool()
     _check_values(values, rewards)
     if valid is not None:
-        followed[:-1] &= valid[1:]
+        goes_on[:-1] &= valid[1:]
     bootstrap = _only(values[1:], ~terminated)
     returns = rewards + gamma * bootstrap
     for _ in range(min(n, len(rewards)) - 1):
         after = torch.cat([returns[1:], values[-1:]])
-        returns = rewards + gamma * torch.where(followed, after, bootstrap)
+        returns = rewards + gamma * torch.where(goes_on, after, bootstrap)
     return _only(returns, valid)
 
 

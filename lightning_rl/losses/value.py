@@ -192,8 +192,8 @@ def c51_projection(
         shapes = f"{list(next_probabilities.shape)} with rewards {list(rewards.shape)} and atoms {list(atoms.shape)}"
         raise ValueError(f"next_probabilities is {shapes}; expected [N, Z] with [N] and [Z]")
     discounts = torch.as_tensor(discount, dtype=rewards.dtype, device=rewards.device) * ~terminated  # [N]
-    moved = (rewards[:, None] + discounts[:, None] * atoms).clamp(atoms[0], atoms[-1])  # [N, Z]
-    distance = (moved[:, :, None] - atoms).abs() / (atoms[1] - atoms[0])  # [N, from, to]
+    shifted = (rewards[:, None] + discounts[:, None] * atoms).clamp(atoms[0], atoms[-1])  # [N, Z]
+    distance = (shifted[:, :, None] - atoms).abs() / (atoms[1] - atoms[0])  # [N, from, to]
     return torch.bmm(next_probabilities[:, None], (1.0 - distance).clamp(min=0.0)).squeeze(1)
 
 
@@ -209,8 +209,8 @@ def c51_clip_fraction(
         next_probabilities, rewards, terminated, discount, atoms: as `c51_projection`.
     """
     discounts = torch.as_tensor(discount, dtype=rewards.dtype, device=rewards.device) * ~terminated  # [N]
-    moved = rewards[:, None] + discounts[:, None] * atoms  # [N, Z]
-    beyond = (moved - moved.clamp(atoms[0], atoms[-1])).abs() > 0.5 * (atoms[1] - atoms[0])
+    shifted = rewards[:, None] + discounts[:, None] * atoms  # [N, Z]
+    beyond = (shifted - shifted.clamp(atoms[0], atoms[-1])).abs() > 0.5 * (atoms[1] - atoms[0])
     return (next_probabilities * beyond).sum(-1)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.models.encoder_model import EncoderModel
-from lightning_rl.models.layers import MLP, activation_named
+from lightning_rl.models.layers import MLP, activation_name
 from lightning_rl.models.preprocessors import NestedPreprocessor
 from lightning_rl.models.vision import Filters, ImageEncoder, image_paths
 from lightning_rl.spaces import leaf_spaces, leaf_values
@@ -68,8 +68,8 @@ class ComplexInputNetwork(EncoderModel):
             raise ConfigError(f"ComplexInputNetwork needs an image among {obs_space}: use FullyConnectedNetwork")
         preprocessor = NestedPreprocessor(obs_space, skipped=images)
         initializer, norm = fcnet_weights_initializer, {"layer_norm": layer_norm}
-        fc_activation = activation_named(fcnet_activation, "fcnet_activation")
-        behind = activation_named(post_fcnet_activation, "post_fcnet_activation")
+        fc_activation = activation_name(fcnet_activation, "fcnet_activation")
+        behind = activation_name(post_fcnet_activation, "post_fcnet_activation")
         picture: dict[str, Any] = {
             "conv_filters": conv_filters,
             "conv_activation": conv_activation,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lightning_rl.models.catalog import ModelCatalog, model_config
 from lightning_rl.models.fast_attributes import FastAttributes
-from lightning_rl.models.layers import ACTIVATIONS, activation_named, initialise
+from lightning_rl.models.layers import ACTIVATIONS, activation_name, initialise
 from lightning_rl.models.model import Model
 from lightning_rl.models.vision import image_paths
 
@@ -49,7 +49,7 @@ class ParallelMLP(FastAttributes):
     ) -> None:
         super().__init__()
         self.count, self.dropout, self.scaled = count, dropout, layer_norm
-        self.activation = ACTIVATIONS[activation_named(activation)]
+        self.activation = ACTIVATIONS[activation_name(activation)]
         widths = [size, *hiddens, outputs]
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         gain = math.sqrt(2) if initializer == "orthogonal" else 1.0

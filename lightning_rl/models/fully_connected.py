@@ -8,7 +8,7 @@ from typing import Any
 from gymnasium import Space
 from torch import Tensor
 
-from lightning_rl.models.layers import MLP, ActionHead, ValueHead, activation_named
+from lightning_rl.models.layers import MLP, ActionHead, ValueHead, activation_name
 from lightning_rl.models.model import LastForward, Model
 from lightning_rl.models.preprocessors import Preprocessor
 
@@ -57,8 +57,8 @@ class FullyConnectedNetwork(Model):
         super().__init__(obs_space, action_space, num_outputs, preprocessor=preprocessor)
         post = list(post_fcnet_hiddens or ())
         hiddens = [*fcnet_hiddens, *post]
-        activations = [activation_named(fcnet_activation, "fcnet_activation")] * len(fcnet_hiddens)
-        activations += [activation_named(post_fcnet_activation, "post_fcnet_activation")] * len(post)
+        activations = [activation_name(fcnet_activation, "fcnet_activation")] * len(fcnet_hiddens)
+        activations += [activation_name(post_fcnet_activation, "post_fcnet_activation")] * len(post)
         size, initializer = self.preprocessor.size, fcnet_weights_initializer
         policy_hiddens = (
             [*hiddens[:-1], num_outputs - len(free_columns)] if no_final_linear and num_outputs and hiddens else hiddens

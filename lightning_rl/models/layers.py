@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.signatures import OneOf
 
-__all__ = ["ACTIVATIONS", "MLP", "ActionHead", "Activation", "ValueHead", "activation_named", "initialise"]
+__all__ = ["ACTIVATIONS", "MLP", "ActionHead", "Activation", "ValueHead", "activation_name", "initialise"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     # In place where the gradient allows it: the input is the fresh output of a linear layer or convolution, used
@@ -34,7 +34,7 @@ INITIALIZERS = ("orthogonal", "normc", "default")
 MOST_WEIGHTS = 2**28  # of one MLP: 1 GiB, and as much for its gradient, twice as much for Adam's moments
 
 
-def activation_named(name: str | None, key: str = "activation") -> str:
+def activation_name(name: str | None, key: str = "activation") -> str:
     """Check the name of an activation, one of `ACTIVATIONS`; returns it in lower case ("linear" for `None`).
 
     Raises:
@@ -120,7 +120,7 @@ class MLP(nn.Module):
             )
         self.layers = nn.ModuleList([nn.Linear(before, after) for before, after in pairwise(widths)])
         names = [activations] * len(hiddens) if isinstance(activations, str) else list(activations)
-        self.activations = [activation_named(name) for name in names]
+        self.activations = [activation_name(name) for name in names]
         self.norms = nn.ModuleList([nn.LayerNorm(width) for width in hiddens]) if layer_norm else None
         self.size = widths[-1]
         """Width of the output."""

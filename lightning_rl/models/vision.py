@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.models.encoder_model import EncoderModel
-from lightning_rl.models.layers import ACTIVATIONS, MLP, activation_named, initialise
+from lightning_rl.models.layers import ACTIVATIONS, MLP, activation_name, initialise
 from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.models.residual import residual_stacks
 from lightning_rl.ranges import Range
@@ -156,7 +156,7 @@ class ImageEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.channels_first = channels_first(shape)
-        self.activation = activation_named(conv_activation, "conv_activation")
+        self.activation = activation_name(conv_activation, "conv_activation")
         self.residual = conv_residual_channels is not None
         if conv_filters is not None and conv_residual_channels is not None:
             raise ConfigError(
@@ -168,7 +168,7 @@ class ImageEncoder(nn.Module):
             layers, flat = _residual_convolutions(shape, conv_residual_channels, self.activation, initializer)
         self.convolutions = nn.ModuleList(layers)
         hiddens = post_hiddens(shape, post_fcnet_hiddens, conv_filters, conv_residual_channels)
-        behind = activation_named(post_fcnet_activation, "post_fcnet_activation")
+        behind = activation_name(post_fcnet_activation, "post_fcnet_activation")
         self.post = MLP(flat, hiddens, behind, initializer, layer_norm=layer_norm)
         self.size = self.post.size
         """Width of the feature vector."""
@@ -188,7 +188,7 @@ class ImageEncoder(nn.Module):
             return self.post(activation(x).flatten(1))
         for layer in self.convolutions:
             assert isinstance(layer, nn.Conv2d)
-            padded = layer.padded(x) if isinstance(layer, SameConv2d) else x
+            padded = layer.pad(x) if isinstance(layer, SameConv2d) else x
             weight = layer.weight.contiguous(memory_format=last) if last == torch.channels_last else layer.weight
             x = activation(F.conv2d(padded, weight, layer.bias, layer.stride))
         return self.post(x.flatten(1))
@@ -283,7 +283,7 @@ class SameConv2d(nn.Conv2d):
     RLlib pads all but the last of its `conv_filters` in this way.
     """
 
-    def padded(self, images: Tensor) -> Tensor:
+    def pad(self, images: Tensor) -> Tensor:
         """Pad images `[N, C, H, W]` with zeros."""
         edges: list[int] = []
         for dim in (1, 0):  # `pad` takes the width first

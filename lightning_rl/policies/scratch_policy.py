@@ -85,7 +85,7 @@ class ScratchPolicy(Policy):
         actions, state_out, extra = answer
         columns = {name: torch.from_numpy(_as_array(value)) for name, value in extra.items()}
         after = [torch.as_tensor(part) for part in state_out]
-        return self.action_transform.batched(actions, row_count(obs)), after, columns  # type: ignore[attr-defined]
+        return self.action_transform.batch_actions(actions, row_count(obs)), after, columns  # type: ignore[attr-defined]
 
     def initial_states(self, batch_size: int) -> list[Tensor]:
         """The states at an episode's start, `[B, …]` each; `get_initial_state` may lack the argument, as in RLlib."""
@@ -156,7 +156,7 @@ class OwnActions:
         """The same actions as arrays."""
         return map_leaves(_as_array, actions)
 
-    def batched(self, actions: Any, rows: int) -> Any:
+    def batch_actions(self, actions: Any, rows: int) -> Any:
         """The actions that `compute_actions` returned, a list with one action per row or arrays, as arrays `[B, …]`.
 
         Raises:

@@ -135,12 +135,12 @@ class Ring:
         kept[:, 1:] |= rows[:, :-1]  # the observation after a step is kept, whether it starts a step or not
         found = np.flatnonzero(kept)
         env, step = np.divmod(found, count + 1)
-        position, moved = self._place(steps, env, step, goes_on, follows)
+        position, needs_history = self._place(steps, env, step, goes_on, follows)
         slots, is_row = self.slot(position, env), rows.ravel()[found]
         heads = self.heads.copy()
         heads[env] = position  # entries are in order of time: the last assignment wins
         vanished = self._evict(heads)
-        self._write(steps, slots, step * num_envs + env, is_row, moved)
+        self._write(steps, slots, step * num_envs + env, is_row, needs_history)
         self.move_heads(heads)
         return vanished, self._now_sampleable(slots[is_row], waiting)
 
@@ -207,20 +207,20 @@ class Ring:
         first = np.ones(len(env), bool)
         first[1:] = env[1:] != env[:-1]
         firsts = env[first]
-        moved = np.zeros(len(env), bool)
+        needs_history = np.zeros(len(env), bool)
         for path, follow in follows.items():
             stack, obs = self.columns.frames[path].stack, steps.leaves[path]
             newest = self.columns.leaves[path].read(self._newest[firsts])
             linked = np.zeros(len(env), bool)
             linked[1:] = (step[1:] == step[:-1] + 1) & follow[step[1:] - 1, env[1:]]
             linked[first] = stack.follows(newest, obs[step[first], firsts]) & (self.heads[firsts] >= 0)
-            moved |= ~linked
-        moved[first] &= ~goes_on[firsts]
-        advance = 1 + moved * self.history
+            needs_history |= ~linked
+        needs_history[first] &= ~goes_on[firsts]
+        advance = 1 + needs_history * self.history
         advance[first] -= goes_on[firsts]  # its observation is stored already
         total = np.cumsum(advance)
         elsewhere = (total - advance)[first]
-        return self.heads[env] + total - elsewhere[np.cumsum(first) - 1], moved
+        return self.heads[env] + total - elsewhere[np.cumsum(first) - 1], needs_history
 
     def _take_late_masks(self, steps: FragmentArrays, same: np.ndarray) -> np.ndarray:
         """Store masks of final observations that come with the reset row; returns the newest steps, still without."""
@@ -243,7 +243,12 @@ class Ring:
         return vanished
 
     def _write(
-        self, steps: FragmentArrays, slots: np.ndarray, source: np.ndarray, is_row: np.ndarray, moved: np.ndarray
+        self,
+        steps: FragmentArrays,
+        slots: np.ndarray,
+        source: np.ndarray,
+        is_row: np.ndarray,
+        needs_history: np.ndarray,
     ) -> None:
         """Write entry `source[i]` (row · B + environment) of the fragment to `slots[i]`."""
         row_slots, rows, inside = slots[is_row], source[is_row], source < steps.valid.size
@@ -254,7 +259,7 @@ class Ring:
             if path[0] in STEP_INPUTS:
                 column.write(slots, values, source)
                 if isinstance(column, FramesColumn):
-                    column.write_history(slots[moved], values, source[moved])
+                    column.write_history(slots[needs_history], values, source[needs_history])
             elif path[0] == "action_mask":  # masks of final observations come with the reset row
                 column.write(slots[inside], values, source[inside])
                 self.flags[slots[inside]] |= MASKED * _any(values[source[inside]])

@@ -20,7 +20,7 @@ from lightning_rl.rllib.replay_keys import (
     write_replay_keys,
 )
 
-__all__ = ["KEYS", "KNOWN", "classic_keys", "current_env", "model_keys", "translated"]
+__all__ = ["KEYS", "KNOWN", "classic_keys", "current_env", "model_keys", "translate_keys"]
 
 KEYS = {"env_config": "env.kwargs", "horizon": "env.max_episode_steps", "seed": "seed"}
 KEYS |= {"num_workers": "workers.num_workers", "num_envs_per_worker": "workers.envs_per_worker"}
@@ -70,7 +70,7 @@ RETIRED = {"CartPole-v0": ("CartPole-v1", 200), "Pendulum-v0": ("Pendulum-v1", N
 KNOWN = {*KEYS, *ONLY, *NO_EFFECT, *SPECIAL, "replay_buffer_config", "optimizer", "multiagent"}
 
 
-def translated(given: Mapping[str, Any], defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def translate_keys(given: Mapping[str, Any], defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """RLlib's keys as what goes over this package's `defaults`.
 
     Args:

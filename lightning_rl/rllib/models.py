@@ -53,7 +53,7 @@ class ClassicActionDistribution(ActionDistribution):
         """Remember what is sampled."""
         super().__init_subclass__(**keywords)
         for name in {"sample", "deterministic_sample"} & set(vars(cls)):
-            setattr(cls, name, _remembered(vars(cls)[name]))
+            setattr(cls, name, _keep_last_sample(vars(cls)[name]))
 
     def deterministic_sample(self) -> Any:
         """Needed for `explore=False`.
@@ -78,10 +78,10 @@ class ClassicActionDistribution(ActionDistribution):
         raise ConfigError(f"{type(self).__name__} does not define kl(other), which a KL penalty needs")
 
 
-def _remembered(sample: Callable[..., Any]) -> Callable[..., Any]:
+def _keep_last_sample(sample: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(sample)
-    def remembering(self: Any, *arguments: Any) -> Any:
+    def sample_and_keep(self: Any, *arguments: Any) -> Any:
         self.last_sample = sample(self, *arguments)
         return self.last_sample
 
-    return remembering
+    return sample_and_keep

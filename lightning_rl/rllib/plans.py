@@ -68,9 +68,9 @@ class LocalIterator:
 
     def combine(self, fn: Callable[[Any], Iterable[Any]]) -> LocalIterator:
         """All items of the lists that `fn` makes of every item."""
-        return LocalIterator(self._combined(fn))
+        return LocalIterator(self._items_of_lists(fn))
 
-    def _combined(self, fn: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+    def _items_of_lists(self, fn: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
         for item in self.items:
             yield from [item] if item is NOT_READY else fn(item)
 

@@ -31,7 +31,7 @@ def fragment_of_rows(rows: SampleBatch) -> SampleBatch:
     Raises:
         ConfigError: a column is missing, or has another number of rows.
     """
-    rows = _named(rows)
+    rows = _standard_columns(rows)
     count = len(rows.rewards)
     if "eps_id" in rows:
         order = np.argsort(rows.eps_id, kind="stable")
@@ -47,12 +47,12 @@ def fragment_of_rows(rows: SampleBatch) -> SampleBatch:
     fragment = SampleBatch(valid=torch.from_numpy(valid))
     for name, column in rows.items():
         if name not in (*STEP_INPUTS, "next_obs"):
-            fragment[name] = _mapped(column, lambda leaf: _placed(leaf, place, length))
-    fragment["obs"] = _joined(rows.obs, rows.next_obs, place, length + 1)
+            fragment[name] = _map_leaves(column, lambda leaf: _place_rows(leaf, place, length))
+    fragment["obs"] = _observations(rows.obs, rows.next_obs, place, length + 1)
     return fragment
 
 
-def _named(rows: SampleBatch) -> SampleBatch:
+def _standard_columns(rows: SampleBatch) -> SampleBatch:
     """The columns as numpy arrays under the house's names, checked."""
     named = SampleBatch({OTHER_NAMES.get(name, name): column for name, column in rows.numpy().items()})
     missing = [name for name in NEEDED if name not in named]
@@ -78,20 +78,20 @@ def _equal(next_obs: Any, obs: Any) -> np.ndarray:
     return (next_obs[:-1] == obs[1:]).all(axis=tuple(range(1, obs.ndim)))
 
 
-def _placed(leaf: np.ndarray, place: np.ndarray, length: int) -> Tensor:
+def _place_rows(leaf: np.ndarray, place: np.ndarray, length: int) -> Tensor:
     out = np.zeros((length, 1, *leaf.shape[1:]), leaf.dtype)
     out[place, 0] = leaf
     return torch.from_numpy(out)
 
 
-def _joined(obs: Any, next_obs: Any, place: np.ndarray, length: int) -> Any:
+def _observations(obs: Any, next_obs: Any, place: np.ndarray, length: int) -> Any:
     if isinstance(obs, SampleBatch):
-        return SampleBatch({name: _joined(column, next_obs[name], place, length) for name, column in obs.items()})
-    out = _placed(obs, place, length)
+        return SampleBatch({name: _observations(column, next_obs[name], place, length) for name, column in obs.items()})
+    out = _place_rows(obs, place, length)
     out.numpy()[place + 1, 0] = next_obs
     out.numpy()[place, 0] = obs
     return out
 
 
-def _mapped(column: Any, fn: Any) -> Any:
+def _map_leaves(column: Any, fn: Any) -> Any:
     return column.map(fn) if isinstance(column, SampleBatch) else fn(column)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from lightning_rl import algorithm
 from lightning_rl.config import compose_config
 from lightning_rl.errors import ConfigError, did_you_mean
-from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, translated
+from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, translate_keys
 from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset
 from lightning_rl.signatures import call_with_accepted_args, keywords_of
 
@@ -40,7 +40,7 @@ class Trainer(algorithm.Algorithm):
             config, env = env, config
         given = {**self.default_config, **(config or {})}
         env, limit = current_env(given.get("env") if env is None else env)
-        own_keys = set(config or {}) - set(self.default_config)
+        asked = set(config or {}) - set(self.default_config)
         if self.validate_config is not None:
             call_with_accepted_args(type(self).validate_config, given)
         policy = self.get_default_policy_class(given)
@@ -52,8 +52,8 @@ class Trainer(algorithm.Algorithm):
         plan = type(self).execution_plan
         self._planned = plan is not None and "config" in inspect.signature(plan).parameters
         # Other keys of the trainer's default_config, or that validate_config adds, are for its plan.
-        kept = {key: given[key] for key in given if key in KNOWN or key in own_keys or not self._planned}
-        classic = translated({**kept, "env": env}, defaults, getattr(own, "default", None) or {})
+        kept = {key: given[key] for key in given if key in KNOWN or key in asked or not self._planned}
+        classic = translate_keys({**kept, "env": env}, defaults, getattr(own, "default", None) or {})
         if limit is not None:
             classic.setdefault("env", {}).setdefault("max_episode_steps", limit)
         choices = ["experiment=none", *self._plan_choices(classic, given, defaults)]

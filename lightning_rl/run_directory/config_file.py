@@ -77,16 +77,16 @@ def relocate(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
     """The config with its run directory, and every path inside it, replaced by the current directory."""
     before = config["run_dir"]
 
-    def rebased(value: Any) -> Any:
+    def replace_paths(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {key: rebased(child) for key, child in value.items()}
+            return {key: replace_paths(child) for key, child in value.items()}
         if isinstance(value, list):
-            return [rebased(child) for child in value]
+            return [replace_paths(child) for child in value]
         if isinstance(value, str) and (value == before or value.startswith(f"{before}/")):
             return f"{run_dir}{value[len(before) :]}"
         return value
 
-    return rebased(config)
+    return replace_paths(config)
 
 
 def write_config(config: Mapping[str, Any], run_dir: Path, env_steps: int = 0) -> None:

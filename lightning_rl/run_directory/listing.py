@@ -62,10 +62,10 @@ def state_of(run_dir: Path, status: Mapping[str, Any]) -> str:
     "starting" and "running": its process lives; "silent": its process exists, but its heartbeat stopped; "dead": the
     process ended without writing a final state; "ok", "failed" and "interrupted": the final state in status.json.
     """
-    state, silent_for = status.get("state", "starting"), age(status.get("heartbeat"))
-    works, running = live_owner(run_dir) is not None, state == "running" and is_alive(status, silent_for)
+    written, silent_for = status.get("state", "starting"), age(status.get("heartbeat"))
+    works, running = live_owner(run_dir) is not None, written == "running" and is_alive(status, silent_for)
     if works and not running:
         return "starting"
     if running and (works or silent_for < SILENT_SECONDS):  # without a lock, the pid may belong to a later process
         return "silent" if silent_for >= SILENT_SECONDS else "running"
-    return "dead" if state in ("running", "starting") else state
+    return "dead" if written in ("running", "starting") else written

@@ -57,18 +57,18 @@ class RunLock:
     def __init__(self, run_dir: str | Path) -> None:
         self.file = Path(run_dir).absolute() / LOCK_FILE
         self._owner = {**this_process(), "since": now()}
-        self._made: list[Path] = []
+        self._new_directories: list[Path] = []
         self._heartbeat: Heartbeat | None = None
 
     def __enter__(self) -> Self:
         directory = self.file.parent
         try:
-            self._made = [each for each in (directory, *directory.parents) if not each.exists()]
+            self._new_directories = [each for each in (directory, *directory.parents) if not each.exists()]
             directory.mkdir(parents=True, exist_ok=True)
             with _alone(directory):
                 self._take()
         except OSError as error:
-            self._remove_what_was_made()
+            self._remove_new_directories()
             reason = error.strerror or error
             raise SaveError(f"run_dir={directory} cannot be written to ({reason}): free some space there, or choose "
                             "another") from error  # fmt: skip
@@ -82,7 +82,7 @@ class RunLock:
             _held.remove(self.file.parent)
         if read_lock(self.file.parent) == self._owner:
             self.file.unlink(missing_ok=True)
-        self._remove_what_was_made()
+        self._remove_new_directories()
 
     def _take(self) -> None:
         refuse_live_run(self.file.parent)
@@ -105,8 +105,8 @@ class RunLock:
         with suppress(OSError):  # the file was removed, or its file system is gone
             os.utime(self.file)
 
-    def _remove_what_was_made(self) -> None:
-        for directory in self._made:
+    def _remove_new_directories(self) -> None:
+        for directory in self._new_directories:
             with suppress(OSError):  # the directory is not empty
                 directory.rmdir()
 

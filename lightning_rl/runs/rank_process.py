@@ -28,23 +28,23 @@ def main() -> None:
     rank, first, run_dir = int(os.environ["LOCAL_RANK"]), os.getppid(), Path(config["run_dir"])
     store = store_of_the_run()
 
-    def gone() -> str | None:
+    def find_failure() -> str | None:
         return None if os.getppid() == first else f"rank 0 (process {first}) is gone, so rank {rank} ends"
 
-    def report(found: str) -> None:
+    def report(failure: str) -> None:
         if rank == 1:  # in place of the first rank
-            report_failure(run_dir, found)
+            report_failure(run_dir, failure)
 
-    watch = RankWatch(gone, report)
+    watch = RankWatch(find_failure, report)
     try:
         with StopSignals() as signals, watch:
             built = build(config, signals)
             store.set(f"ready/{rank}", "")
             fit(*built, Path(sys.argv[1]) if len(sys.argv) > 1 else None)
     except Exception as error:
-        if found := watch.look(within=1.0):
-            print(f"error: {found}", file=sys.stderr)
-            report(found)
+        if failure := watch.wait_for_failure(1.0):
+            print(f"error: {failure}", file=sys.stderr)
+            report(failure)
         else:  # the first rank reports it
             report_to_first_rank(store, rank, error)
         raise SystemExit(1) from error
@@ -53,8 +53,8 @@ def main() -> None:
 def report_to_first_rank(store: Store, rank: int, error: Exception) -> None:
     """Write the error to the store, unless another rank has failed before."""
     text = "".join(traceback.format_exception(error))
-    told = {"rank": rank, "error": type(error).__name__, "message": str(error), "traceback": text}
-    store.compare_set("failure", "", json.dumps(told))
+    failure = {"rank": rank, "error": type(error).__name__, "message": str(error), "traceback": text}
+    store.compare_set("failure", "", json.dumps(failure))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ GRACE_SECONDS = 120.0  # for a rank to end after the first one has: Ray sessions
 ECHO_SECONDS = 3.0  # time to notice that another rank's death caused a broken connection
 LEAVE_SECONDS = 5.0  # for a rank to close its environments when the run has failed
 
-TOLD_AS_THEY_ARE = {  # errors of another rank to raise unchanged, because the user can fix their cause
+RAISED_UNCHANGED = {  # errors of another rank to raise with their own class, because the user can fix their cause
     name: getattr(errors, name)
     for name in ("CheckpointError", "ConfigError", "EnvError", "NonFiniteError", "UnsupportedSpaceError")
 }
@@ -50,8 +50,8 @@ class RankProcesses:
         """Start the processes, and wait until all have built their policy, data and Trainer."""
         text = yaml.safe_dump(dict(config)).encode()
         for rank in range(1, self.ranks):
-            # A process group of its own: Ctrl-C in a terminal reaches only the first rank, which stops the others; and
-            # processes that a rank has started can be killed with it.
+            # A process group of its own: Ctrl-C in a terminal reaches only the first rank, which stops
+            # the others; and processes that a rank has started can be killed with it.
             started = subprocess.Popen(
                 [
                     sys.executable,
@@ -69,8 +69,8 @@ class RankProcesses:
                 pipe.write(text)
         # Wait here, because the collective operations that follow cannot be interrupted when a rank dies.
         while not store.check([f"ready/{rank}" for rank in self.processes]):
-            if found := self.find_failure(store):
-                raise RankError(found)
+            if failure := self.find_failure(store):
+                raise RankError(failure)
             time.sleep(0.05)
 
     def find_failure(self, store: Store) -> str | None:
@@ -79,9 +79,9 @@ class RankProcesses:
         failed = {rank: code for rank, code in codes.items() if code}
         if not failed:
             return None
-        told = self.reported_failure(store)
-        if told is not None and failed.get(told["rank"], 0) > 0:
-            return f"rank {told['rank']} failed: {told['error']}: {told['message']}"
+        report = self.reported_failure(store)
+        if report is not None and failed.get(report["rank"], 0) > 0:
+            return f"rank {report['rank']} failed: {report['error']}: {report['message']}"
         rank = min(failed, key=lambda rank: (failed[rank], rank))  # killed ranks first: they are the cause
         return f"{describe_exit(rank, self.processes[rank].pid, failed[rank])}, so the run ends{self.advice()}"
 
@@ -100,17 +100,19 @@ class RankProcesses:
         Raises:
             RankError: or another rank's error, if the user can fix its cause.
         """
-        if isinstance(error, tuple(TOLD_AS_THEY_ARE.values())):
+        if isinstance(error, tuple(RAISED_UNCHANGED.values())):
             return
-        if (found := watch.look(within=ECHO_SECONDS)) is None:
+        if (failure := watch.wait_for_failure(ECHO_SECONDS)) is None:
             return
-        told = self.reported_failure(store)
-        if told is None or "failed: " not in found:
-            raise RankError(found) from error
-        mended = TOLD_AS_THEY_ARE.get(told["error"])
-        retold = RankError(found) if mended is None else mended(f"rank {told['rank']}: {told['message']}")
-        retold.add_note(told["traceback"])
-        raise retold from error
+        report = self.reported_failure(store)
+        if report is None or "failed: " not in failure:
+            raise RankError(failure) from error
+        error_class = RAISED_UNCHANGED.get(report["error"])
+        original = (
+            RankError(failure) if error_class is None else error_class(f"rank {report['rank']}: {report['message']}")
+        )
+        original.add_note(report["traceback"])
+        raise original from error
 
     def wait(self) -> None:
         """Wait until all processes have ended.
@@ -128,9 +130,9 @@ class RankProcesses:
             if code:
                 raise RankError(f"{describe_exit(rank, process.pid, code)} when the run was over")
 
-    def report_and_end(self, found: str) -> None:
+    def report_and_end(self, failure: str) -> None:
         """Report a failure and end the other ranks; called right before this process is killed."""
-        report_failure(self.run_dir, found)
+        report_failure(self.run_dir, failure)
         self.end()
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""Ends a rank when another rank of the run has died, whatever this one is doing at that time."""
+"""Ends a rank when another rank of the run has died, even if this one waits for something else at that time."""
 
 from __future__ import annotations
 
@@ -24,30 +24,32 @@ WAKE = signal.SIGUSR2
 
 
 class RankWatch:
-    """Context that watches other ranks; if one is gone, the main thread gets a `RankError`.
+    """Context that watches other ranks; if one has failed, it raises `RankError` in the main thread.
 
-    A collective operation fails by itself when a rank dies, as its sockets close. A rank that waits for a slow
-    environment does not notice, so a signal interrupts it, and it is killed if that does not help.
+    A collective operation fails by itself when a rank dies, because its sockets close. A rank that waits for a slow
+    environment does not, so a signal interrupts it; if that has no effect, the process ends itself.
 
     Args:
-        gone: describes the rank that is gone; `None` if none is.
-        last_words: called with that description before the process is killed.
+        find_failure: describes the rank that has failed or died; `None` if none has.
+        report: called with that description before the process ends itself.
 
     Attributes:
-        found: the description from `gone`.
+        failure: what `find_failure` returned first, other than `None`.
     """
 
-    def __init__(self, gone: Callable[[], str | None], last_words: Callable[[str], None] = lambda found: None) -> None:
-        self.gone, self.last_words = gone, last_words
-        self.found: str | None = None
+    def __init__(
+        self, find_failure: Callable[[], str | None], report: Callable[[str], None] = lambda failure: None
+    ) -> None:
+        self._find_failure, self._report = find_failure, report
+        self.failure: str | None = None
         self._over = threading.Event()
         self._main = threading.get_ident()
         self._before: Any = None
-        self._thread = threading.Thread(target=self._look, name="rank watch", daemon=True)
+        self._thread = threading.Thread(target=self._poll, name="rank watch", daemon=True)
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # Python allows no handlers elsewhere
-            self._before = signal.signal(WAKE, self._wake)
+            self._before = signal.signal(WAKE, self._raise_rank_error)
         self._thread.start()
         return self
 
@@ -57,31 +59,31 @@ class RankWatch:
         if self._before is not None:
             signal.signal(WAKE, self._before)
 
-    def look(self, within: float = 0.0) -> str | None:
-        """Describe the rank that is gone, now or within that many seconds."""
-        deadline = time.monotonic() + within
-        while not (found := self.found or self.gone()) and time.monotonic() < deadline:
+    def wait_for_failure(self, seconds: float = 0.0) -> str | None:
+        """Describe the rank that has failed; wait up to `seconds` for one, and return `None` if none has."""
+        deadline = time.monotonic() + seconds
+        while not (failure := self.failure or self._find_failure()) and time.monotonic() < deadline:
             time.sleep(0.05)
-        self.found = found
-        return found
+        self.failure = failure
+        return failure
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         while not self._over.wait(POLL_SECONDS):
-            if self.look() is None:
+            if self.wait_for_failure() is None:
                 continue
             if self._over.wait(UNWIND_SECONDS):
                 return
             if self._before is not None:
                 signal.pthread_kill(self._main, WAKE)
             if not self._over.wait(HARD_SECONDS):
-                self._end()
+                self._kill_process()
 
-    def _wake(self, signum: int, frame: FrameType | None) -> None:
-        raise RankError(self.found or "another rank is gone")
+    def _raise_rank_error(self, signum: int, frame: FrameType | None) -> None:
+        raise RankError(self.failure or "another rank is gone")
 
-    def _end(self) -> None:
-        print(f"error: {self.found}", file=sys.stderr, flush=True)
-        self.last_words(self.found or "")
+    def _kill_process(self) -> None:
+        print(f"error: {self.failure}", file=sys.stderr, flush=True)
+        self._report(self.failure or "")
         for process in multiprocessing.active_children():  # environment processes
             process.kill()
         os._exit(1)

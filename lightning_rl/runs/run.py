@@ -14,7 +14,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_rl.config.keys import dotted, value_at
+from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.run_fractions import fractions_to_env_steps
 from lightning_rl.config.schema import RunKeys
 from lightning_rl.errors import (
@@ -308,10 +308,10 @@ def record_outcome(run_dir: str | Path) -> Iterator[None]:
         status = read_status_or_empty(run_dir / STATUS_FILE)
         if status.get("state", "running") == "running":
             write_status(run_dir / STATUS_FILE, **{**status, "state": "interrupted"})
-        raise KeyboardInterrupt(f"{run_dir}: {what_is_saved(run_dir)}") from interrupt
+        raise KeyboardInterrupt(f"{run_dir}: {describe_newest_checkpoint(run_dir)}") from interrupt
 
 
-def what_is_saved(run_dir: Path) -> str:
+def describe_newest_checkpoint(run_dir: Path) -> str:
     """Describe the checkpoint from which a killed run can be resumed."""
     from lightning_rl.checkpoint_files import newest_checkpoint
 
@@ -359,7 +359,7 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     refuse_live_run(run_dir)
     config = read_config(run_dir)
     FileTrust(run_dir / CONFIG_FILE, trust, write_to=run_dir).check(config)
-    known = list(dotted(config))
+    known = list(dotted_keys(config))
     for key, value in changed.items():
         trust_names(value)  # the user's own
         if key not in known:
@@ -430,11 +430,11 @@ def check_same_run(
     theirs = with_current_paths(content.get("config")) if isinstance(content, dict) else None
     if not isinstance(theirs, dict) or not isinstance(theirs.get("run_dir"), str):
         return  # an old checkpoint without a config
-    told = tuple(prefix for key in ("run_dir", *typed) for prefix in (key, f"policy.{key}"))
+    changed = tuple(prefix for key in ("run_dir", *typed) for prefix in (key, f"policy.{key}"))
     found = {
         key: pair
         for key, pair in changes(theirs, config, run_dir).items()
-        if key not in told and not key.startswith(tuple(f"{prefix}." for prefix in told))
+        if key not in changed and not key.startswith(tuple(f"{prefix}." for prefix in changed))
     }
     allowed = (*RESUMABLE, *(f"policy.exploration.{name}" for name in EXPLORED), *ELSEWHERE)
     odd = [key for key in found if not any(fnmatch(key, pattern) for pattern in allowed)]

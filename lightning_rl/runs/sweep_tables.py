@@ -88,7 +88,7 @@ def mean_and_half(numbers: Sequence[float | None]) -> tuple[float | None, float 
 
 def format_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows for reading: "mean ± half" in one cell, without empty columns."""
-    cells_of_rows = []
+    table = []
     for each in rows:
         cells: dict[str, Any] = {}
         for name, value in each.items():
@@ -99,11 +99,11 @@ def format_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 cells[name] = f"{value:.1f} ± {half:.1f}"
             else:
                 cells[name] = round(value) if name == "env_steps" and value is not None else value
-        cells_of_rows.append(cells)
-    empty = [name for name in MEASURED if all(cells[name] is None for cells in cells_of_rows)]
-    if not any(cells["failed"] for cells in cells_of_rows):
+        table.append(cells)
+    empty = [name for name in MEASURED if all(cells[name] is None for cells in table)]
+    if not any(cells["failed"] for cells in table):
         empty.append("failed")
-    return [{name: value for name, value in cells.items() if name not in empty} for cells in cells_of_rows]
+    return [{name: value for name, value in cells.items() if name not in empty} for cells in table]
 
 
 def failures(jobs: Sequence[Job]) -> list[str]:
@@ -130,9 +130,9 @@ def write_tables(directory: Path, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     writer.writeheader()
     writer.writerows(rows)
     (directory / "sweep.csv").write_text(text.getvalue(), encoding="utf-8")
-    formatted = format_rows(rows)
-    (directory / "sweep.md").write_text(markdown(formatted, failures(jobs)), encoding="utf-8")
-    return formatted
+    table = format_rows(rows)
+    (directory / "sweep.md").write_text(markdown(table, failures(jobs)), encoding="utf-8")
+    return table
 
 
 def markdown(rows: Sequence[Mapping[str, Any]], failed: Sequence[str]) -> str:

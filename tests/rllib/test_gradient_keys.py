@@ -12,7 +12,7 @@ from lightning_rl.data.gradient_datamodule import GradientDataModule
 from lightning_rl.data.population_datamodule import PopulationDataModule
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import A3C, ARS, ES, PPO
-from lightning_rl.rllib.keys import translated
+from lightning_rl.rllib.keys import translate_keys
 from lightning_rl.rllib.trainers import defaults_of
 
 
@@ -43,7 +43,7 @@ def test_the_keys_of_a3c_reach_their_places() -> None:
 
 def test_rllib_s_workers_are_the_logical_ones() -> None:
     """Six would not be four workers in six processes; 0 is one that the trainer has itself."""
-    found = translated({"num_workers": 6}, defaults_of("a3c"), {})
+    found = translate_keys({"num_workers": 6}, defaults_of("a3c"), {})
     assert found["workers"] == {"num_workers": 6, "logical_workers": 6}
     assert config("A3C", num_workers=0)["workers"]["logical_workers"] == 1
 

@@ -32,7 +32,7 @@ def test_nothing_happens_while_all_are_there() -> None:
     with RankWatch(lambda: asked.append(1)) as watch:
         while len(asked) < 3:
             time.sleep(0.01)
-    assert watch.found is None
+    assert watch.failure is None
 
 
 def test_the_handler_of_before_is_back_afterwards() -> None:

@@ -23,6 +23,7 @@ from lightning_rl.config.schema import (
     StopSection,
     TrainerSection,
 )
+from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import WORKERS
@@ -33,11 +34,6 @@ __all__ = ["check_config"]
 
 Config = Mapping[str, Any]
 
-KINDS_OF_DATA = {
-    "rollouts": "rollouts of its own policy",
-    "transitions": "replayed transitions",
-    "populations": "the returns of perturbed policies",
-}
 NOT_DATA = ("env", "workers", "evaluation", "seed", "callbacks")
 NOT_STOP = ("total_env_steps", "target_return", "signals")
 NEEDED_OF_WORKERS = ("num_workers", "envs_per_worker", "fragment_length", "vectorization", "ray")
@@ -153,7 +149,8 @@ def _check_constructors(config: dict[str, Any]) -> None:
     policy_class = _target_class("policy", target)
     _check_policy(target, policy_class)
     data_class = _data_class(config["data"].get("_target_"))
-    _check_kind_of_data(config, policy_class, data_class)
+    if config["data"].get("plan") is None:  # a plan of the user's own may give anything
+        check_kind_of_data(policy_class, data_class)
 
     _coerce_section(config, "evaluation", EVALUATION.hints)
     _check_complete("evaluation", config["evaluation"], EVALUATION_DEFAULTS)
@@ -315,16 +312,6 @@ def _data_class(target: Any) -> Any:
             "lightning_rl.data.datamodule:RolloutDataModule"
         )
     return found
-
-
-def _check_kind_of_data(config: Config, policy_class: Any, data_class: Any) -> None:
-    """A pipeline that gives what the algorithm does not learn from; a plan of the user's own may give anything."""
-    needed = "transitions" if policy_class.off_policy else "populations" if policy_class.evolves else "rollouts"
-    if data_class.feeds != needed and config["data"].get("plan") is None:
-        raise ConfigError(
-            f"{policy_class.__name__} learns from {KINDS_OF_DATA[needed]}, and {data_class.__name__} feeds "
-            f"{KINDS_OF_DATA[data_class.feeds]}: use data={policy_class.data}"
-        )
 
 
 def _coerce_exploration(key: str, exploration: Any, config: Config) -> dict[str, Any]:

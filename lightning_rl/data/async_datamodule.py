@@ -16,6 +16,7 @@ from lightning_rl.data.datamodule import RolloutDataModule, logical_workers
 from lightning_rl.data.fragment_joiner import FragmentJoiner
 from lightning_rl.data.inflight_requests import InflightRequests
 from lightning_rl.data.intrinsic_rewards_check import check_intrinsic_rewards
+from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.data.plans import record_times
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.ranges import Count, NonNegative, Positive, Seed, Whole
@@ -133,15 +134,11 @@ class AsyncDataModule(RolloutDataModule):
         """Make the workers that `stage` needs, and the joiners of their fragments, once.
 
         Raises:
-            ConfigError: the policy learns from replay.
+            ConfigError: the policy does not learn from rollouts, or its exploration's rewards do not fit.
         """
         first = stage == "fit" and self.workers is None
-        if first and self._policy().off_policy:
-            raise ConfigError(
-                f"data=async feeds impala, appo and others that learn from rollouts; {type(self._policy()).__name__} "
-                "learns from replay: use data=apex"
-            )
         if first:
+            check_kind_of_data(type(self._policy()), type(self))
             check_intrinsic_rewards(
                 self._policy(),
                 "data=async takes fragments of all workers as they come, some of them again",

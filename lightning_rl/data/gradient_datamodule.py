@@ -8,6 +8,7 @@ from typing import Any
 
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.intrinsic_rewards_check import check_intrinsic_rewards
+from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.data.plans import async_gradients, for_each, record_times, take
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, Seed, Whole
@@ -77,11 +78,7 @@ class GradientDataModule(RolloutDataModule):
             ConfigError: names the cause and what to set.
         """
         assert self.trainer is not None
-        if policy.off_policy:
-            raise ConfigError(
-                f"{type(policy).__name__} learns from what it replays, and data=gradients replays nothing: use "
-                "data=replay"
-            )
+        check_kind_of_data(type(policy), type(self))
         if getattr(policy, "has_kl_penalty", False):
             raise ConfigError(
                 f"policy.kl_coef penalises how far {type(policy).__name__} has moved, and data=gradients takes one "

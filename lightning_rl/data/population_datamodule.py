@@ -7,6 +7,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from lightning_rl.data.datamodule import RolloutDataModule
+from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.data.plans import record_times
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Probability, Range, Seed
@@ -103,11 +104,8 @@ class PopulationDataModule(RolloutDataModule):
     def setup(self, stage: str) -> None:
         """Make the workers; a policy that cannot learn from populations is refused before."""
         policy = self._policy()
-        if stage == "fit" and not getattr(policy, "evolves", False):
-            raise ConfigError(
-                f"data=population feeds es and ars; {type(policy).__name__} learns from rollouts: use data=on_policy"
-            )
         if stage == "fit":
+            check_kind_of_data(type(policy), type(self))
             assert self.trainer is not None
             ranks = self.trainer.world_size
             workers = logical_workers(self._logical, self.num_workers, ranks)

@@ -10,6 +10,7 @@ import torch
 
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.device_transfer import to_device
+from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.data.plans import NOT_READY, concurrently, for_each, parallel_rollouts, record_times
 from lightning_rl.data.update_ratio import UpdateRatio
 from lightning_rl.distributed import gather_objects_on_first
@@ -195,11 +196,7 @@ class ReplayDataModule(RolloutDataModule):
             ConfigError: the policy does not learn from replay, the rows do not divide by the ranks, or the buffer does
                 not fit into the memory.
         """
-        if not policy.off_policy:
-            raise ConfigError(
-                f"data=replay feeds off-policy algorithms (dqn, sac, td3, …); {type(policy).__name__} learns from its "
-                "own rollouts: use data=on_policy"
-            )
+        check_kind_of_data(type(policy), type(self))
         ranks = self.ranks
         if self.batch_size % ranks:
             raise ConfigError(f"data.batch_size={self.batch_size} for {ranks} ranks: give a multiple of {ranks}")

@@ -117,7 +117,7 @@ def test_settings_without_whole_episodes_are_refused(tmp_path: Path, overrides: 
             ["workers.logical_workers=6"],
             r"data\.directions=5 for 6 workers of 1 ranks: give a multiple of 1, at least 6",
         ),
-        (["policy=ppo", "policy.minibatches=1"], "data=population feeds es and ars; PPO learns from rollouts"),
+        (["policy=ppo", "policy.minibatches=1"], "PPO learns from rollouts of its own policy.*: use data=on_policy"),
         (["data=on_policy"], "ES learns from the returns of perturbed policies"),
     ],
 )

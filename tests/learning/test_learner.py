@@ -156,7 +156,7 @@ def test_an_algorithm_learns_from_rollouts_unless_its_class_says_otherwise() -> 
     assert found.count == 16 and not {"next_obs", "discounts"} & set(found)
     data = PopulationDataModule({"id": "CartPole-v1"}, directions=4)
     data._policy = lambda: policy  # type: ignore[method-assign]
-    with pytest.raises(ConfigError, match="data=population feeds es and ars; Scripted learns from rollouts"):
+    with pytest.raises(ConfigError, match=r"Scripted learns from rollouts of its own policy.*: use data=on_policy"):
         data.setup("fit")
     assert not reaches_every_parameter(Alone(*CARTPOLE.spaces(), **SMALL), None)
 

@@ -1,0 +1,39 @@
+"""The kinds of data that policies learn from, and the check that a pipeline feeds a policy's kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning_rl.errors import ConfigError
+
+__all__ = ["check_kind_of_data", "kind_of_data"]
+
+KINDS_OF_DATA = {
+    "rollouts": "rollouts of its own policy",
+    "transitions": "replayed transitions",
+    "populations": "the returns of perturbed policies",
+}
+
+
+def kind_of_data(policy_class: type) -> str:
+    """The kind of data that policies of a class learn from: "rollouts", "transitions" or "populations"."""
+    if getattr(policy_class, "off_policy", False):
+        return "transitions"
+    return "populations" if getattr(policy_class, "evolves", False) else "rollouts"
+
+
+def check_kind_of_data(policy_class: Any, data_class: Any) -> None:
+    """Check that policies of a class learn from the kind of data that a DataModule feeds.
+
+    `config/check.py` calls it for every composed config without a plan of the user's own. Pipelines that cannot serve
+    another kind call it in `setup`, for DataModules that are made in Python and for such plans.
+
+    Raises:
+        ConfigError: they learn from another kind; names the pipeline to use.
+    """
+    needed = kind_of_data(policy_class)
+    if data_class.feeds != needed:
+        raise ConfigError(
+            f"{policy_class.__name__} learns from {KINDS_OF_DATA[needed]}, and {data_class.__name__} feeds "
+            f"{KINDS_OF_DATA[data_class.feeds]}: use data={getattr(policy_class, 'data', 'on_policy')}"
+        )

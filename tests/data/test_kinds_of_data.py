@@ -1,0 +1,40 @@
+"""A DataModule that is made in Python refuses a policy that learns from another kind of data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lightning import Trainer
+
+from lightning_rl.data.apex_datamodule import ApexDataModule
+from lightning_rl.data.async_datamodule import AsyncDataModule
+from lightning_rl.data.gradient_datamodule import GradientDataModule
+from lightning_rl.data.population_datamodule import PopulationDataModule
+from lightning_rl.data.replay_datamodule import ReplayDataModule
+from lightning_rl.envs.creator import EnvCreator
+from lightning_rl.errors import ConfigError
+from lightning_rl.policies import DQN, ES, PPO
+
+
+@pytest.mark.parametrize(
+    ("policy_class", "data_class", "pipeline"),
+    [
+        (DQN, AsyncDataModule, "replay"),
+        (DQN, GradientDataModule, "replay"),
+        (DQN, PopulationDataModule, "replay"),
+        (ES, AsyncDataModule, "population"),
+        (PPO, ReplayDataModule, "on_policy"),
+        (PPO, ApexDataModule, "on_policy"),
+        (PPO, PopulationDataModule, "on_policy"),
+    ],
+)
+def test_a_policy_of_another_kind_is_refused_before_workers_start(
+    policy_class: Any, data_class: Any, pipeline: str
+) -> None:
+    env = EnvCreator("CartPole-v1")
+    data = data_class(env)
+    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, barebones=True)
+    with pytest.raises(ConfigError, match=rf"{policy_class.__name__} learns from .*: use data={pipeline}$"):
+        trainer.fit(policy_class(*env.spaces()), data)
+    assert data.workers is None

@@ -7,6 +7,7 @@ Writes docs/first_command.svg and docs/tensorboard.png.
 
 from __future__ import annotations
 
+import argparse
 import os
 import pty
 import shutil
@@ -27,7 +28,7 @@ COLUMNS = 100
 TAGS = "ep_rew_mean|approx_kl|entropy"
 
 
-def shown(command: list[str]) -> list[str]:
+def screen_lines(command: list[str]) -> list[str]:
     """What a command leaves on the screen of a terminal: of a line that is redrawn, its last state."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "TERM": "xterm", "PYTHONPATH": str(ROOT)}
@@ -56,7 +57,7 @@ def terminal(run_dir: str) -> None:
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"))  # noqa: SIM115
     for line, command in zip(typed, (train, evaluate), strict=True):
         console.print(Text(f"$ {line}", style="bold"))
-        for text in shown([sys.executable, *command]):
+        for text in screen_lines([sys.executable, *command]):
             console.print(Text(text))
     picture = console.export_svg(title="lightning_rl", theme=MONOKAI)
     fonts = picture.split("@font-face")  # of a server elsewhere; any monospaced font will do
@@ -93,6 +94,15 @@ def tensorboard(run_dir: str) -> None:
         server.wait()
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run_dir", help="directory that the run makes; must not be there")
+    run_dir = parser.parse_args().run_dir
+    if os.path.exists(run_dir):
+        parser.error(f"{run_dir} is there already: name a directory that is not")
+    terminal(run_dir)
+    tensorboard(run_dir)
+
+
 if __name__ == "__main__":
-    terminal(sys.argv[1])
-    tensorboard(sys.argv[1])
+    main()

@@ -17,9 +17,9 @@ from lightning_rl.callbacks.hooks import overridden_hooks
 from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.errors import count_in_file, number_in_file
-from lightning_rl.rollouts.processes.watchdog import resident_mb
+from lightning_rl.process_memory import resident_mb
 
-__all__ = ["MetricsCallback", "ensure_metrics_callback", "latest_metrics", "resident_mb"]
+__all__ = ["MetricsCallback", "ensure_metrics_callback", "latest_metrics"]
 
 BY_HAND = 50  # env steps between two rows without a run's config: 2,000 rows in 100,000 steps
 AVERAGED = ("train/", "time/collect_s", "time/learn_s")

@@ -16,8 +16,9 @@ import pytest
 
 from lightning_rl.callbacks import CSVLogger, MetricsCallback, RLCallback, RLCheckpoint, StopCallback, TensorBoardLogger
 from lightning_rl.callbacks.metric_names import METRICS, check_metric, register_metric
-from lightning_rl.callbacks.metrics import latest_metrics, resident_mb
+from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.errors import ConfigError
+from lightning_rl.process_memory import resident_mb
 from tests.callbacks.curves import curve
 from tests.callbacks.small_run import STEPS, At, SmallData, SmallPolicy, small_trainer, stop
 from tests.callbacks.test_loggers import rows

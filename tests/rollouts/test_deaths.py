@@ -17,8 +17,8 @@ import torch
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError
 from lightning_rl.policies import PPO
+from lightning_rl.process_memory import resident_mb
 from lightning_rl.rollouts import WorkerSet, make_worker_set
-from lightning_rl.rollouts.processes.watchdog import resident_mb
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
 

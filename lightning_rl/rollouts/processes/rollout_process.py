@@ -10,8 +10,9 @@ import torch
 
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.models.catalog import ModelCatalog
+from lightning_rl.process_memory import resident_mb
 from lightning_rl.rollouts.processes.supervisor import ProcessReport
-from lightning_rl.rollouts.processes.watchdog import Watchdog, WatchedEnv, resident_mb
+from lightning_rl.rollouts.processes.watchdog import Watchdog, WatchedEnv
 from lightning_rl.rollouts.processes.weights import unpack
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.sample_batch import env_steps

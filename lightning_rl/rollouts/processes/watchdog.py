@@ -1,10 +1,9 @@
-"""Watches the own process: how long its environments take, how it crashes, how much memory it uses."""
+"""Watches this process: how long its environments take, and how it crashes."""
 
 from __future__ import annotations
 
 import faulthandler
 import os
-import resource
 import sys
 import threading
 import time
@@ -13,9 +12,8 @@ from typing import IO, Any
 
 from gymnasium.vector import VectorEnv, VectorWrapper
 
-__all__ = ["Watchdog", "WatchedEnv", "resident_mb"]
+__all__ = ["Watchdog", "WatchedEnv"]
 
-MB = 1024**2
 CHECKS = 8  # of the clock within the allowed time, which is exceeded by an eighth at most
 SHORTEST_INTERVAL_S = 0.02
 
@@ -97,12 +95,3 @@ class WatchedEnv(VectorWrapper):
             return call()
         finally:
             self.watchdog.end()
-
-
-def resident_mb() -> float:
-    """Memory that this process occupies, MiB; on systems that do not say, the most it has occupied so far."""
-    if sys.platform == "linux":
-        with open("/proc/self/statm", "rb", buffering=0) as statm:
-            return int(statm.read().split()[1]) * resource.getpagesize() / MB
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / MB if sys.platform == "darwin" else peak / 1024

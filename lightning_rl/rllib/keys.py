@@ -70,13 +70,16 @@ RETIRED = {"CartPole-v0": ("CartPole-v1", 200), "Pendulum-v0": ("Pendulum-v1", N
 KNOWN = {*KEYS, *ONLY, *NO_EFFECT, *SPECIAL, "replay_buffer_config", "optimizer", "multiagent"}
 
 
-def translate_keys(given: Mapping[str, Any], defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """RLlib's keys as what goes over this package's `defaults`.
+def translate_keys(
+    given: Mapping[str, Any], defaults: Mapping[str, Any], own: Mapping[str, Any], *, joins_fragments: bool = False
+) -> dict[str, Any]:
+    """RLlib's keys as the changes to this package's `defaults`.
 
     Args:
         given: RLlib's keys.
         defaults: the composed config of the policy.
         own: keys of the policy's own, which go to its `config`.
+        joins_fragments: whether an execution plan of the user's makes training batches of several fragments.
 
     Raises:
         ConfigError: a key or value that means nothing here.
@@ -99,8 +102,11 @@ def translate_keys(given: Mapping[str, Any], defaults: Mapping[str, Any], own: M
                 f"no config key {key!r}.{did_you_mean(key, known := [*KEYS, *SPECIAL, *ONLY])} Keys: {', '.join(known)}"
             )
     pipelines = {"batch_size": write_replay_keys, "fragments_per_batch": write_async_keys}
-    write = next((write for key, write in pipelines.items() if key in defaults["data"]), _sizes)
-    write(out, given, defaults)
+    write = next((write for key, write in pipelines.items() if key in defaults["data"]), None)
+    if write is None:
+        _sizes(out, given, defaults, joins_fragments)
+    else:
+        write(out, given, defaults)
     if "model" in given:
         out["model"] = {**model_keys(given["model"], out, str(given.get("env"))), **out.get("model", {})}
     if given.get("num_gpus"):
@@ -114,8 +120,12 @@ def translate_keys(given: Mapping[str, Any], defaults: Mapping[str, Any], own: M
     return out
 
 
-def _sizes(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """RLlib counts rows of a batch and of a minibatch; here it is steps per environment, and minibatches."""
+def _sizes(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any], joins_fragments: bool) -> None:
+    """RLlib counts rows of a batch and of a minibatch; here it is steps per environment, and minibatches.
+
+    RLlib joins fragments to batches of at least `train_batch_size` rows. Here a batch is one fragment of each
+    environment, so a shorter fragment is lengthened, unless a plan joins fragments.
+    """
     for key in REPLAY_SPECIAL:
         if key in given:
             raise ConfigError(f"config key {key!r} is for algorithms that replay (dqn, sac, td3, …); leave it out")
@@ -127,12 +137,20 @@ def _sizes(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str,
         _population(out, given)
     elif rows is not None and rows > 0:  # DDPPO's −1: as many as the fragments have
         environments = workers.setdefault("envs_per_worker", 1) * max(1, workers.get("num_workers", 0))
-        workers["fragment_length"] = math.ceil(rows / environments)
+        steps = math.ceil(rows / environments)
+        asked = workers.get("fragment_length", steps)
+        if asked < steps and not joins_fragments:
+            warnings.warn(
+                f"config key 'rollout_fragment_length'={asked} has no effect beside 'train_batch_size'={rows}: a batch "
+                f"is one fragment of each environment here, so workers.fragment_length={steps}",
+                stacklevel=4,
+            )
+        workers["fragment_length"] = asked if joins_fragments else max(asked, steps)
     for key, parts in (("sgd_minibatch_size", "policy.minibatches"), ("microbatch_size", "policy.microbatches")):
         if given.get(key) is not None:
             sizes = {**defaults["workers"], **workers}
-            rows = max(1, sizes["num_workers"]) * sizes["envs_per_worker"] * sizes["fragment_length"]
-            put(out, parts, max(1, round(rows / given[key])))
+            collected = max(1, sizes["num_workers"]) * sizes["envs_per_worker"] * sizes["fragment_length"]
+            put(out, parts, max(1, round(max(collected, rows or 0) / given[key])))
 
 
 def _population(out: dict[str, Any], given: Mapping[str, Any]) -> None:

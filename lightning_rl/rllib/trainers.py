@@ -53,7 +53,9 @@ class Trainer(algorithm.Algorithm):
         self._planned = plan is not None and "config" in inspect.signature(plan).parameters
         # Other keys of the trainer's default_config, or that validate_config adds, are for its plan.
         kept = {key: given[key] for key in given if key in KNOWN or key in asked or not self._planned}
-        classic = translate_keys({**kept, "env": env}, defaults, getattr(own, "default", None) or {})
+        classic = translate_keys(
+            {**kept, "env": env}, defaults, getattr(own, "default", None) or {}, joins_fragments=plan is not None
+        )
         if limit is not None:
             classic.setdefault("env", {}).setdefault("max_episode_steps", limit)
         choices = ["experiment=none", *self._plan_choices(classic, given, defaults)]

@@ -63,6 +63,31 @@ def test_rows_become_steps_and_minibatches(given: dict[str, Any], length: int, m
     assert made.config["workers"]["fragment_length"] == length and made.policy.minibatches == minibatches
 
 
+def test_a_fragment_that_has_the_rows_of_a_batch_keeps_its_length() -> None:
+    """As in RLlib, a batch has at least `train_batch_size` rows: 2 environments × 200 steps are not below 300."""
+    keys = {"train_batch_size": 300, "rollout_fragment_length": 200, "num_envs_per_worker": 2}
+    made = rllib.__getattr__("PPOTrainer")(env="CartPole-v1", config={**keys, "sgd_minibatch_size": 100})
+    assert made.config["workers"]["fragment_length"] == 200 and made.policy.minibatches == 4
+
+
+def test_a_fragment_shorter_than_a_batch_is_lengthened_with_a_warning() -> None:
+    keys = {"train_batch_size": 4000, "rollout_fragment_length": 200, "num_envs_per_worker": 2}
+    with pytest.warns(UserWarning, match="'rollout_fragment_length'=200 has no effect.*workers.fragment_length=2000"):
+        made = rllib.__getattr__("PPOTrainer")(env="CartPole-v1", config=keys)
+    assert made.config["workers"]["fragment_length"] == 2000
+
+
+def test_a_plan_that_joins_fragments_keeps_their_length() -> None:
+    def plan(workers: Any, config: Any) -> Any:
+        rollouts = rllib.ParallelRollouts(workers, mode="bulk_sync")
+        return rollouts.combine(rllib.ConcatBatches(min_batch_size=config["train_batch_size"]))
+
+    keys = {"train_batch_size": 60, "rollout_fragment_length": 16, "num_envs_per_worker": 2, "sgd_minibatch_size": 30}
+    planned = rllib.__getattr__("PPOTrainer").with_updates("Planned", execution_plan=plan)
+    made = planned(env="CartPole-v1", config=keys)
+    assert made.config["workers"]["fragment_length"] == 16 and made.policy.minibatches == 2
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

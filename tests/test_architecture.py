@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -127,6 +128,15 @@ def test_rooms_import_each_other_in_no_circle() -> None:
                 room(name) for name in imports(file) if name.startswith("lightning_rl.")
             )
     assert not circles({own: targets - {own, ""} for own, targets in arrows.items()})
+
+
+def test_no_test_imports_a_test_module() -> None:
+    """What several test modules share is in modules named for what they hold."""
+    for file in (ROOT / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+                assert not any(re.search(r"(^|\.)test_", name) for name in names), f"{file}: {ast.unparse(node)}"
 
 
 def test_no_room_is_called_utils() -> None:

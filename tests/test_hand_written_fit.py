@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,13 @@ from lightning_rl.callbacks.metric_names import METRICS
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data import RolloutDataModule
 from lightning_rl.data.replay_datamodule import ReplayDataModule
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError, import_path
 from lightning_rl.policies import A2C, DQN, PPO, Policy, build_policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs import run
-from tests.callbacks.curves import curve
+from tests.callbacks.log_files import csv_rows, curve
+from tests.envs.classic_control import CARTPOLE
 
-CARTPOLE = EnvCreator("CartPole-v1")
 WORKERS = {"envs_per_worker": 4, "fragment_length": 32}
 
 
@@ -46,7 +44,7 @@ def policy(**keywords: Any) -> PPO:
 
 def table(directory: Path) -> list[dict[str, str]]:
     (file,) = directory.rglob("metrics.csv")
-    return list(csv.DictReader(file.open()))
+    return csv_rows(file)
 
 
 def same_weights(one: Policy, other: Policy) -> bool:

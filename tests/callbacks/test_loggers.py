@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import errno
 import logging
 from pathlib import Path
@@ -12,12 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lightning_rl.callbacks import CSVLogger, TensorBoardLogger
-from tests.callbacks.curves import curve
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+from tests.callbacks.log_files import csv_rows, curve
 
 
 def test_csv_has_a_row_per_step_and_the_union_of_all_columns(tmp_path: Path):
@@ -27,7 +21,7 @@ def test_csv_has_a_row_per_step_and_the_union_of_all_columns(tmp_path: Path):
     logger.log_metrics({"train/loss": 0.5}, step=200)
     logger.log_metrics({"eval/ep_rew_mean": 7.0}, step=200)
     logger.finalize("success")
-    assert rows(logger.path) == [
+    assert csv_rows(logger.path) == [
         {"env_steps": "100", "train/loss": "1.5", "eval/ep_rew_mean": ""},
         {"env_steps": "200", "train/loss": "0.5", "eval/ep_rew_mean": "7.0"},
     ]
@@ -41,7 +35,7 @@ def test_an_evaluation_after_its_row_was_saved_joins_that_row(tmp_path: Path):
         logger.save()
         logger.log_metrics({"eval/ep_rew_mean": 7.0}, step=step)
         logger.save()
-    assert [(row["env_steps"], row["train/loss"], row["eval/ep_rew_mean"]) for row in rows(logger.path)] == [
+    assert [(row["env_steps"], row["train/loss"], row["eval/ep_rew_mean"]) for row in csv_rows(logger.path)] == [
         ("100", "1.5", "7.0"),
         ("200", "1.5", "7.0"),
     ]
@@ -59,7 +53,7 @@ def test_another_process_continues_the_csv_without_unsaved_rows(tmp_path: Path):
     second.continue_from(200)
     second.log_metrics({"train/loss": -3.0}, step=300)
     second.save()
-    assert [(row["env_steps"], row["train/loss"], row["only/before"]) for row in rows(second.path)] == [
+    assert [(row["env_steps"], row["train/loss"], row["only/before"]) for row in csv_rows(second.path)] == [
         ("100", "100.0", "1.0"),
         ("200", "200.0", "1.0"),
         ("300", "-3.0", ""),
@@ -70,7 +64,7 @@ def test_csv_of_a_fresh_run_drops_an_older_file_of_the_same_name(tmp_path: Path)
     (tmp_path / "metrics.csv").write_text("env_steps,train/loss\n100,1.0\n")
     logger = CSVLogger(tmp_path / "metrics.csv")
     logger.continue_from(0)
-    assert rows(logger.path) == []
+    assert csv_rows(logger.path) == []
 
 
 def test_csv_keeps_its_rows_while_the_disk_is_full(
@@ -88,14 +82,14 @@ def test_csv_keeps_its_rows_while_the_disk_is_full(
     assert "No space left" in caplog.text
     logger.log_metrics({"train/loss": 2.0}, step=200)
     logger.save()
-    assert [row["train/loss"] for row in rows(logger.path)] == ["1.0", "2.0"]
+    assert [row["train/loss"] for row in csv_rows(logger.path)] == ["1.0", "2.0"]
 
 
 def test_csv_keeps_full_precision(tmp_path: Path):
     logger = CSVLogger(tmp_path / "metrics.csv")
     logger.log_metrics({"x/y": 0.1 + 0.2}, step=16_777_217)
     logger.save()
-    assert rows(logger.path)[0] == {"env_steps": "16777217", "x/y": "0.30000000000000004"}
+    assert csv_rows(logger.path)[0] == {"env_steps": "16777217", "x/y": "0.30000000000000004"}
 
 
 def test_tensorboard_steps_are_exact_above_2_to_the_24(tmp_path: Path):

@@ -19,9 +19,8 @@ from lightning_rl.callbacks.metric_names import METRICS, check_metric, register_
 from lightning_rl.callbacks.metrics import latest_metrics
 from lightning_rl.errors import ConfigError
 from lightning_rl.process_memory import resident_mb
-from tests.callbacks.curves import curve
+from tests.callbacks.log_files import csv_rows, curve
 from tests.callbacks.small_run import STEPS, At, SmallData, SmallPolicy, small_trainer, stop
-from tests.callbacks.test_loggers import rows
 
 
 def test_a_row_per_iteration_at_env_steps_in_both_files(tmp_path: Path):
@@ -35,7 +34,7 @@ def test_a_row_per_iteration_at_env_steps_in_both_files(tmp_path: Path):
     small_trainer(tmp_path, callbacks, loggers).fit(SmallPolicy(start=start), SmallData(evaluations=[5.0]))
     expected = [start + STEPS * (k + 1) for k in range(6)]
     assert [step for step, _ in curve(tmp_path / "tb", "train/loss")] == expected
-    table = rows(tmp_path / "metrics.csv")
+    table = csv_rows(tmp_path / "metrics.csv")
     assert [int(row["env_steps"]) for row in table] == expected
     assert [row["eval/ep_rew_mean"] for row in table] == ["5.0", "", "", "", "5.0", "5.0"]
     assert set(table[0]) - {"env_steps"} <= set(METRICS)
@@ -58,7 +57,7 @@ def test_a_resumed_run_has_the_curves_of_an_uninterrupted_one(tmp_path: Path):
     trainer.fit(SmallPolicy(), SmallData(evaluations=[5.0]), ckpt_path=str(tmp_path / "last.ckpt"))
     expected = [STEPS * (k + 1) for k in range(9)]
     assert [step for step, _ in curve(tmp_path / "tb", "train/loss")] == expected
-    assert [int(row["env_steps"]) for row in rows(tmp_path / "metrics.csv")] == expected
+    assert [int(row["env_steps"]) for row in csv_rows(tmp_path / "metrics.csv")] == expected
     assert [step for step, _ in curve(tmp_path / "tb", "eval/ep_rew_mean")] == [400, 800, 900]
 
 
@@ -81,7 +80,7 @@ def test_a_killed_run_has_all_rows_up_to_its_checkpoint_in_both_files(tmp_path: 
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path)]
     assert subprocess.run(command, env=environment, timeout=200).returncode == -signal.SIGKILL
-    steps = [int(row["env_steps"]) for row in rows(tmp_path / "metrics.csv")]
+    steps = [int(row["env_steps"]) for row in csv_rows(tmp_path / "metrics.csv")]
     assert steps == [STEPS * (k + 1) for k in range(6)]
     assert [step for step, _ in curve(tmp_path / "tb", "train/loss")] == steps
     time.sleep(1.0)  # TensorBoard reads its files in the order of their seconds
@@ -89,7 +88,7 @@ def test_a_killed_run_has_all_rows_up_to_its_checkpoint_in_both_files(tmp_path: 
     trainer = small_trainer(tmp_path, [MetricsCallback(), StopCallback(9 * STEPS)], loggers)
     trainer.fit(SmallPolicy(), SmallData(), ckpt_path=str(tmp_path / "last.ckpt"))
     steps = [STEPS * (k + 1) for k in range(9)]
-    assert [int(row["env_steps"]) for row in rows(tmp_path / "metrics.csv")] == steps
+    assert [int(row["env_steps"]) for row in csv_rows(tmp_path / "metrics.csv")] == steps
     assert [step for step, _ in curve(tmp_path / "tb", "train/loss")] == steps
 
 
@@ -102,9 +101,9 @@ def test_rows_come_at_multiples_of_env_steps_before_evaluations_and_at_the_end(t
     for path, steps in ((every, 1), (few, 250)):
         callbacks = [MetricsCallback(every_env_steps=steps), StopCallback(1100)]
         small_trainer(tmp_path, callbacks, CSVLogger(path)).fit(SmallPolicy(), SmallData(evaluations=[5.0]))
-    losses = [float(row["train/loss"]) for row in rows(every)]
+    losses = [float(row["train/loss"]) for row in csv_rows(every)]
     assert len(losses) == 11
-    table, last = rows(few), 0
+    table, last = csv_rows(few), 0
     assert [int(row["env_steps"]) for row in table] == [100, 200, 300, 400, 500, 800, 1000, 1100]
     for row in table:
         iteration = int(row["env_steps"]) // STEPS
@@ -129,7 +128,7 @@ def test_rules_see_every_iteration_and_a_resumed_row_has_all_its_iterations(tmp_
     fit(tmp_path / "whole", 1000)
     fit(tmp_path / "again", 1000, resume=True)
     assert newest == [7.0, 7.0]
-    tables = [[(row["env_steps"], row["train/loss"]) for row in rows(tmp_path / name / "metrics.csv")]
+    tables = [[(row["env_steps"], row["train/loss"]) for row in csv_rows(tmp_path / name / "metrics.csv")]
               for name in ("whole", "again")]  # fmt: skip
     assert tables[0][2:] == tables[1]
     assert [step for step, _ in tables[0]] == ["100", "200", "400", "500", "800", "1000"]
@@ -162,7 +161,7 @@ def test_on_train_result_may_add_numbers_that_are_logged_and_watched(tmp_path: P
 
     trainer = small_trainer(tmp_path, [MetricsCallback(), Adds(), At(2, stop)], CSVLogger(tmp_path / "metrics.csv"))
     trainer.fit(SmallPolicy(), SmallData())
-    assert [row["custom/double"] for row in rows(tmp_path / "metrics.csv")] == ["2.0", "4.0"]
+    assert [row["custom/double"] for row in csv_rows(tmp_path / "metrics.csv")] == ["2.0", "4.0"]
     assert latest_metrics(trainer)["custom/double"] == 4.0
     assert type(latest_metrics(trainer)["custom/double"]) is float  # a numpy number could not go into a checkpoint
 
@@ -175,7 +174,7 @@ def test_fit_called_again_goes_on_in_the_same_files(tmp_path: Path):
         trainer.fit_loop.max_epochs = call + 1
         trainer.fit(policy, data)
     assert policy.iterations == 3
-    assert [row["env_steps"] for row in rows(tmp_path / "metrics.csv")] == ["100", "200", "300"]
+    assert [row["env_steps"] for row in csv_rows(tmp_path / "metrics.csv")] == ["100", "200", "300"]
     assert [step for step, _ in curve(tmp_path / "tb", "train/loss")] == [100, 200, 300]
 
 

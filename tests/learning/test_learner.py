@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from lightning_rl.data.population_datamodule import PopulationDataModule
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import StochasticSampling
 from lightning_rl.learning.metrics import means
@@ -36,10 +35,10 @@ from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs.trainer import reaches_every_parameter
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
-from tests.policies.test_off_policy import Q_LEARNERS, made, rows
-from tests.policies.test_terms import ON_POLICY, moved
+from tests.envs.classic_control import CARTPOLE
+from tests.policies.off_policy_algorithms import Q_LEARNERS, small_policy, transitions
+from tests.policies.rows_of_an_older_policy import ON_POLICY, policy_and_older_rows
 
-CARTPOLE = EnvCreator("CartPole-v1")
 SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [8]}, "seed": 1}
 
 
@@ -143,7 +142,7 @@ def test_every_rank_cuts_as_many_minibatches_of_two_rows_or_more(
 
 
 def test_a_draw_for_several_steps_is_cut_in_order_and_one_for_a_single_step_stays_whole() -> None:
-    policy, drawn = scripted(), rows(count=6)
+    policy, drawn = scripted(), transitions(count=6)
     assert [part.rewards.tolist() for part in policy.batches_of(drawn, 2)] == drawn.rewards.view(2, 3).tolist()
     assert [part.rewards.tolist() for part in policy.batches_of(drawn, 3)] == drawn.rewards.view(3, 2).tolist()
     (whole,) = policy.batches_of(drawn, 1)
@@ -200,7 +199,7 @@ def test_rows_that_name_their_places_in_a_buffer_are_scaled_for_algorithms_that_
     for policy_class, scaled in ((PPO, False), (DQN, True)):
         policy: Any = policy_class(*CARTPOLE.spaces(), **SMALL, reward_filter="return_std")
         policy.reward_filter.normaliser.moments.update(torch.tensor([[0.0], [20.0]]))
-        batch = rows(count=4, rewards=torch.ones(4), batch_indexes=torch.arange(4))
+        batch = transitions(count=4, rewards=torch.ones(4), batch_indexes=torch.arange(4))
         assert policy.learner.rows_of(batch).rewards.tolist() == pytest.approx([0.1 if scaled else 1.0] * 4)
 
 
@@ -214,7 +213,7 @@ def test_seconds_of_learning_are_those_of_the_whole_iteration() -> None:
 # -- the loss of a step ------------------------------------------------------------------------------------------------
 def test_a_loss_is_the_sum_of_what_the_model_and_the_exploration_make_of_it() -> None:
     """The model adds 2 and 4 times the algorithm's loss to it, the exploration learns from a loss of 5."""
-    policy, batch = scripted(), rows(count=4)
+    policy, batch = scripted(), transitions(count=4)
     plain = policy.learner.total_loss(batch)[0].detach()
     policy.model.custom_loss = lambda loss, batch: [loss, 2.0 * loss, 4.0 * loss]
     policy.exploration.loss = lambda policy, batch: (torch.tensor(5.0), {"size": torch.tensor(3.0)})
@@ -224,17 +223,17 @@ def test_a_loss_is_the_sum_of_what_the_model_and_the_exploration_make_of_it() ->
 
 
 def test_metrics_that_wait_for_the_end_of_an_iteration_hold_no_graph() -> None:
-    policy, batch = scripted(), rows(count=4)
+    policy, batch = scripted(), transitions(count=4)
     metrics, _ = policy.learner.step(batch)
     assert "loss" in metrics and not any(value.requires_grad for value in metrics.values())
 
 
 def test_first_priorities_depend_on_neither_dropout_nor_the_state_of_the_generator() -> None:
-    policy, found = made("sac", critic_dropout=0.5), []
+    policy, found = small_policy("sac", critic_dropout=0.5), []
     for seed, training in ((1, True), (2, True), (3, False)):
         policy.train(training)
         torch.manual_seed(seed)
-        found.append(policy.learner.initial_priorities(rows("sac")))
+        found.append(policy.learner.initial_priorities(transitions("sac")))
         assert policy.training is training
     assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
 
@@ -297,7 +296,7 @@ def test_ranks_look_for_gradients_that_are_missing_where_a_loss_does_not_say(pol
 @pytest.mark.parametrize("name", [*Q_LEARNERS, *(each.__name__ for each in ON_POLICY)])
 def test_a_loss_that_says_so_reaches_every_parameter(name: str) -> None:
     classes = {each.__name__: each for each in ON_POLICY}
-    policy, batch = moved(classes[name]) if name in classes else (made(name), rows(name))
+    policy, batch = policy_and_older_rows(classes[name]) if name in classes else (small_policy(name), transitions(name))
     policy.zero_grad()
     policy.loss(batch)[0].backward()
     assert reaches_every_parameter(policy, None)

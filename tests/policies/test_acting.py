@@ -12,14 +12,13 @@ from gymnasium import spaces
 from torch import Tensor
 from torch.testing import assert_close
 
-from lightning_rl.envs import EnvCreator
 from lightning_rl.models import Model, ModelCatalog
 from lightning_rl.models.distributions import Categorical
 from lightning_rl.policies import DQN, PG, PPO, Policy
 from lightning_rl.policies.advantages import standardise_over_ranks
 from lightning_rl.rollouts import RolloutWorker
+from tests.envs.classic_control import CARTPOLE
 
-CARTPOLE = EnvCreator("CartPole-v1")
 OBS = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
 RANDOM = {"type": "epsilon_greedy", "epsilon_schedule": 1.0}
 

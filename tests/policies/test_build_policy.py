@@ -17,7 +17,6 @@ from lightning_rl import Algorithm, Policy, RolloutWorker, SampleBatch, build_po
 from lightning_rl.cli import main
 from lightning_rl.config import compose_config
 from lightning_rl.config.groups import group_options
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError, import_object
 from lightning_rl.models import Model
 from lightning_rl.models.distributions import ActionDistribution, Categorical
@@ -26,8 +25,7 @@ from lightning_rl.policies import A2C, DQN, PG, PPO
 from lightning_rl.policies.advantages import advantage_rows
 from lightning_rl.policies.build_policy import HOOKS
 from lightning_rl.signatures import keywords_of
-
-CARTPOLE = EnvCreator("CartPole-v1")
+from tests.envs.classic_control import CARTPOLE
 
 
 def default_config() -> dict[str, Any]:

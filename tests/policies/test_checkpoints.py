@@ -12,13 +12,12 @@ import pytest
 import torch
 
 from lightning_rl import ScratchPolicy
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
 from lightning_rl.policies import A2C, PPO, Policy
 from lightning_rl.policies.checkpoints import load_policy, read_checkpoint
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE
 
-CARTPOLE = EnvCreator("CartPole-v1")
 SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [4]}}
 FOREIGN = "was not written by lightning_rl: it holds no policy"
 

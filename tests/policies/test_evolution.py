@@ -21,8 +21,9 @@ from lightning_rl.policies import ARS, ES, Policy, evolution
 from lightning_rl.policies.evolution import EvolutionStrategy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE
 
-CARTPOLE, PENDULUM = EnvCreator("CartPole-v1"), EnvCreator("Pendulum-v1", max_episode_steps=5)
+SHORT_PENDULUM = EnvCreator("Pendulum-v1", max_episode_steps=5)
 SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [8]}}
 BOTH = pytest.mark.parametrize("kind", [ES, ARS])
 
@@ -105,8 +106,8 @@ def test_the_first_weights_of_an_autoregressive_distribution_evolve_too() -> Non
 
 def test_real_actions_are_what_the_model_gives() -> None:
     """One output for one action, and none for a deviation."""
-    assert made(ES, PENDULUM).model.num_outputs == 1
-    assert made(ARS, PENDULUM, model={"custom_action_dist": "DiagGaussian"}).model.num_outputs == 2
+    assert made(ES, SHORT_PENDULUM).model.num_outputs == 1
+    assert made(ARS, SHORT_PENDULUM, model={"custom_action_dist": "DiagGaussian"}).model.num_outputs == 2
 
 
 def test_a_deviation_is_dropped_for_real_numbers_only() -> None:
@@ -185,8 +186,8 @@ def test_a_row_counts_what_is_valid_and_averages_environments() -> None:
 
 
 def test_the_same_worker_and_weights_give_the_same_returns_again() -> None:
-    policy = made(ES, PENDULUM)
-    first, second = (evaluate_perturbations(worker(policy, PENDULUM), seeds=[4, 5]) for _ in range(2))
+    policy = made(ES, SHORT_PENDULUM)
+    first, second = (evaluate_perturbations(worker(policy, SHORT_PENDULUM), seeds=[4, 5]) for _ in range(2))
     assert np.array_equal(first["returns"], second["returns"])
     assert not np.array_equal(first["returns"][:, 0], first["returns"][:, 1])
 

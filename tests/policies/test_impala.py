@@ -20,22 +20,16 @@ from lightning_rl.policies import A2C, APPO, IMPALA, PPO, Policy
 from lightning_rl.policies.kl import mean_kl
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
-from tests.policies.test_recurrent_state import MEMORIES, Nested
+from tests.envs.nested_spaces import Nested
+from tests.policies.memories import MEMORIES
+from tests.policies.rows_of_an_older_policy import perturb_weights
 from tests.training.probes import ChosenReward
 
-CARTPOLE = EnvCreator("CartPole-v1", max_episode_steps=15)  # ends by falling and by time
+SHORT_CARTPOLE = EnvCreator("CartPole-v1", max_episode_steps=15)  # ends by falling and by time
 BOTH = [IMPALA, APPO]
 
 
-def disturb(policy: Policy, scale: float = 0.3) -> None:
-    """Move the weights: what was sampled before is another policy's from now on."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in policy.model.parameters():
-            parameter.add_(scale * torch.randn(parameter.shape, generator=generator))
-
-
-def sampled(policy: Policy, env: Any = CARTPOLE, length: int = 40, **options: Any) -> SampleBatch:
+def sampled(policy: Policy, env: Any = SHORT_CARTPOLE, length: int = 40, **options: Any) -> SampleBatch:
     return RolloutWorker(env, policy, num_envs=3, fragment_length=length, seed=2, **options).sample()
 
 
@@ -64,7 +58,7 @@ class Dropping(Model):
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 @pytest.mark.parametrize(
     ("env", "model"),
-    [(CARTPOLE, {}), (Nested, {}), *((Nested, keywords) for keywords in MEMORIES.values())],
+    [(SHORT_CARTPOLE, {}), (Nested, {}), *((Nested, keywords) for keywords in MEMORIES.values())],
     ids=["CartPole", "Nested", *MEMORIES],
 )
 def test_rows_have_the_targets_and_advantages_of_their_fragment(env: Any, model: Any, mode: AutoresetMode) -> None:
@@ -73,7 +67,7 @@ def test_rows_have_the_targets_and_advantages_of_their_fragment(env: Any, model:
     clips = {"clip_rho": 1.2, "clip_c": 0.9, "clip_pg_rho": 1.1}
     policy = IMPALA(*creator.spaces(), model=model, gamma=0.9, reward_filter="none", vtrace_lambda=0.95, **clips)
     fragment = sampled(policy, creator, mode=mode)
-    disturb(policy)
+    perturb_weights(policy)
     assert bool((fragment.terminated | fragment.truncated).any()) and not bool(fragment.valid.all())
     fragment["number"] = torch.arange(fragment.valid.numel()).view(fragment.valid.shape)
     rows = policy.postprocess_trajectory(fragment)
@@ -97,9 +91,9 @@ def test_rows_have_the_targets_and_advantages_of_their_fragment(env: Any, model:
 @pytest.mark.parametrize("algorithm", BOTH)
 def test_padding_changes_neither_loss_nor_gradients(algorithm: type[IMPALA], memory: str) -> None:
     """The loss of traces of different lengths, padded together, is the mean of those of each alone."""
-    policy = algorithm(*CARTPOLE.spaces(), model=MEMORIES[memory], standardise_advantages=False)
+    policy = algorithm(*SHORT_CARTPOLE.spaces(), model=MEMORIES[memory], standardise_advantages=False)
     fragment = sampled(policy)
-    disturb(policy, 0.1)
+    perturb_weights(policy, 0.1)
     rows = policy.postprocess_trajectory(fragment)
     assert len(set(rows.seq_lens.tolist())) > 1
     together = policy.loss(rows)[0]
@@ -118,8 +112,8 @@ def test_on_its_own_experience_impala_is_a2c() -> None:
     """ρ = 1: v is the n-step return, and the value loss ½ (V − v)² with weight 1 is A2C's with weight ½."""
     shared = {"gamma": 0.9, "entropy_coef": 0.01, "lr": 0.1, "optimizer": "sgd", "max_grad_norm": None, "seed": 4}
     whole = {"passes": 1, "minibatches": 1}
-    ours = IMPALA(*CARTPOLE.spaces(), **shared, **whole, value_coef=1.0, vtrace_lambda=1.0, reward_filter="none")
-    theirs = A2C(*CARTPOLE.spaces(), **shared, value_coef=0.5, gae_lambda=1.0)
+    ours = IMPALA(*SHORT_CARTPOLE.spaces(), **shared, **whole, value_coef=1.0, vtrace_lambda=1.0, reward_filter="none")
+    theirs = A2C(*SHORT_CARTPOLE.spaces(), **shared, value_coef=0.5, gae_lambda=1.0)
     fragment = sampled(ours)
     assert torch.equal(weights(ours), weights(theirs))
     for policy in (ours, theirs):
@@ -129,7 +123,7 @@ def test_on_its_own_experience_impala_is_a2c() -> None:
 
 @pytest.mark.parametrize("algorithm", BOTH)
 def test_rows_have_filtered_rewards_and_the_fragment_stays_as_it_was(algorithm: type[IMPALA]) -> None:
-    policy = algorithm(*CARTPOLE.spaces(), reward_filter="sign")
+    policy = algorithm(*SHORT_CARTPOLE.spaces(), reward_filter="sign")
     fragment = sampled(policy)
     fragment["rewards"] = 3.0 * fragment.rewards
     before = set(fragment)
@@ -141,7 +135,7 @@ def test_rows_have_filtered_rewards_and_the_fragment_stays_as_it_was(algorithm: 
 @pytest.mark.parametrize("algorithm", BOTH)
 def test_dropout_does_not_disturb_targets(algorithm: type[IMPALA]) -> None:
     """Batch statistics and dropout are off: twice the same, in train mode too."""
-    policy = algorithm(*CARTPOLE.spaces(), model={"custom_model": Dropping})
+    policy = algorithm(*SHORT_CARTPOLE.spaces(), model={"custom_model": Dropping})
     fragment = sampled(policy)
     policy.train()
     first, second = (policy.postprocess_trajectory(fragment) for _ in range(2))
@@ -151,9 +145,9 @@ def test_dropout_does_not_disturb_targets(algorithm: type[IMPALA]) -> None:
 
 def test_the_terms_of_impala_s_loss() -> None:
     """−mean w A log π + c₁ ½ mean (V − v)² − c₂ H, whose gradient takes w = min(1, π/μ) as a constant."""
-    policy = IMPALA(*CARTPOLE.spaces(), value_coef=0.3, entropy_coef=0.2)
+    policy = IMPALA(*SHORT_CARTPOLE.spaces(), value_coef=0.3, entropy_coef=0.2)
     fragment = sampled(policy)
-    disturb(policy, 0.1)
+    perturb_weights(policy, 0.1)
     rows = policy.postprocess_trajectory(fragment)
     policy.log_extra = True
     loss, metrics = policy.loss(rows)
@@ -176,10 +170,10 @@ def test_the_terms_of_impala_s_loss() -> None:
 
 def test_appo_s_penalty_is_added_to_its_loss() -> None:
     """β mean KL(π_target‖π), where π has moved on."""
-    plain, penalised = (APPO(*CARTPOLE.spaces(), kl_coef=kl_coef, seed=3) for kl_coef in (0.0, 7.0))
+    plain, penalised = (APPO(*SHORT_CARTPOLE.spaces(), kl_coef=kl_coef, seed=3) for kl_coef in (0.0, 7.0))
     fragment = sampled(plain)
     for policy in (plain, penalised):
-        disturb(policy, 0.1)
+        perturb_weights(policy, 0.1)
     rows = penalised.postprocess_trajectory(fragment)
     target = plain.dist_class(plain.outputs_of(rows, plain.target_model)[0], plain.target_model, None)
     kl = target.kl(plain.distribution_of(rows)).mean()
@@ -189,9 +183,9 @@ def test_appo_s_penalty_is_added_to_its_loss() -> None:
 
 def test_appo_s_curves_compare_the_policy_with_the_one_that_acted() -> None:
     """KL(μ‖π) by Schulman's estimator; the target network, which the clip holds on to, has moved elsewhere."""
-    policy = APPO(*CARTPOLE.spaces())
+    policy = APPO(*SHORT_CARTPOLE.spaces())
     fragment = sampled(policy)
-    disturb(policy, 0.1)
+    perturb_weights(policy, 0.1)
     rows = policy.postprocess_trajectory(fragment)
     log_ratio = (policy.distribution_of(rows).logp(rows.actions) - rows.action_logp).detach()
     assert_close(policy.loss(rows)[1]["approx_kl"], (log_ratio.exp() - 1 - log_ratio).mean())
@@ -202,7 +196,7 @@ def test_appo_s_curves_compare_the_policy_with_the_one_that_acted() -> None:
 
 def test_the_kl_after_a_batch_is_without_dropout() -> None:
     """A policy that is the target network is at no distance from it."""
-    policy = APPO(*CARTPOLE.spaces(), model={"custom_model": Dropping}, kl_coef=0.1)
+    policy = APPO(*SHORT_CARTPOLE.spaces(), model={"custom_model": Dropping}, kl_coef=0.1)
     rows = policy.postprocess_trajectory(sampled(policy))
     policy.train()
     assert abs(mean_kl(policy, rows, policy.target_distribution)) < 1e-6 and policy.training
@@ -212,7 +206,7 @@ def test_the_kl_after_a_batch_is_without_dropout() -> None:
 @pytest.mark.parametrize(("algorithm", "stay"), [(IMPALA, False), (APPO, True)])
 def test_impala_s_targets_are_those_of_the_policy_of_each_sweep(algorithm: type[IMPALA], stay: bool) -> None:
     plain: dict[str, Any] = {"standardise_advantages": False, "max_grad_norm": None}
-    policy = algorithm(*CARTPOLE.spaces(), passes=2, minibatches=1, lr=0.05, **plain)
+    policy = algorithm(*SHORT_CARTPOLE.spaces(), passes=2, minibatches=1, lr=0.05, **plain)
     fragment = sampled(policy)
     fragment["number"] = torch.arange(fragment.valid.numel()).view(fragment.valid.shape)
     seen = []
@@ -237,11 +231,13 @@ def test_impala_s_targets_are_those_of_the_policy_of_each_sweep(algorithm: type[
 
 @pytest.mark.parametrize(("algorithm", "standardises"), [(IMPALA, False), (APPO, True)])
 def test_advantages_are_standardised_after_weighting(algorithm: type[IMPALA], standardises: bool) -> None:
-    ours, other = (algorithm(*CARTPOLE.spaces(), seed=3, **change) for change in ({}, {"standardise_advantages": True}))
+    ours, other = (
+        algorithm(*SHORT_CARTPOLE.spaces(), seed=3, **change) for change in ({}, {"standardise_advantages": True})
+    )
     assert ours.standardise_advantages == standardises
     fragment = sampled(ours)
     for policy in (ours, other):
-        disturb(policy)
+        perturb_weights(policy)
         if isinstance(policy, APPO):
             policy.target_model.load_state_dict(policy.model.state_dict())
     rows = ours.postprocess_trajectory(fragment)
@@ -279,11 +275,11 @@ def test_values_are_those_of_the_policy_that_learns_not_of_the_one_that_acts(alg
 )
 def test_numbers_out_of_range_are_refused(change: dict[str, float], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        IMPALA(*CARTPOLE.spaces(), **change)
+        IMPALA(*SHORT_CARTPOLE.spaces(), **change)
 
 
 def test_replayed_rows_are_learned_from_and_not_counted_again() -> None:
-    policy = IMPALA(*CARTPOLE.spaces(), observation_filter="mean_std")
+    policy = IMPALA(*SHORT_CARTPOLE.spaces(), observation_filter="mean_std")
     fragment = sampled(policy)
     lived = int(fragment.valid[:, 0].sum())
     fragment["replayed"] = torch.ones_like(fragment.valid)
@@ -297,7 +293,7 @@ def test_the_first_step_on_its_own_experience_is_impala_s() -> None:
     """Target, acting and learning policy are the same: all ratios are 1, and the surrogate's gradient is −A ∇log π."""
     shared: dict[str, Any] = {"passes": 1, "minibatches": 1, "lr": 0.1, "optimizer": "sgd", "max_grad_norm": None}
     shared["standardise_advantages"] = False
-    ours, theirs = (cls(*CARTPOLE.spaces(), **shared) for cls in (APPO, IMPALA))
+    ours, theirs = (cls(*SHORT_CARTPOLE.spaces(), **shared) for cls in (APPO, IMPALA))
     fragment = sampled(ours)
     for policy in (ours, theirs):
         policy.learn_on_batch(fragment)
@@ -356,7 +352,7 @@ def test_the_surrogate_is_clipped_around_the_target_network(
 def test_clip_and_penalty_of_the_defaults_act(change: dict[str, Any], least: float) -> None:
     """The target network stands still during a batch; one that followed every gradient step would keep all ratios at 1
     and the KL at 0, whatever these numbers are (weights then differ by 1e-7)."""
-    policies = [APPO(*CARTPOLE.spaces(), seed=4, **changes) for changes in ({}, change)]
+    policies = [APPO(*SHORT_CARTPOLE.spaces(), seed=4, **changes) for changes in ({}, change)]
     fragment = sampled(policies[0])
     for policy in policies:
         policy.learn_on_batch(fragment)
@@ -369,7 +365,7 @@ def test_clip_and_penalty_of_the_defaults_act(change: dict[str, Any], least: flo
 
 
 def test_the_target_network_moves_once_a_batch_by_default() -> None:
-    policy = APPO(*CARTPOLE.spaces(), minibatches=2)
+    policy = APPO(*SHORT_CARTPOLE.spaces(), minibatches=2)
     assert policy.minibatches == 2 and policy.passes > 1
     fragment, seen = sampled(policy), []
     policy.after_step = lambda: seen.append(weights(policy) - target_weights(policy))  # type: ignore[method-assign]
@@ -385,10 +381,10 @@ def test_the_target_network_moves_once_a_batch_by_default() -> None:
 def test_a_penalty_on_a_distance_that_is_always_0_is_refused(change: dict[str, Any]) -> None:
     once: dict[str, Any] = {"passes": 1, "minibatches": 1, **change}
     with pytest.raises(ConfigError, match=r"KL\(π_target‖π\) and its gradient are always 0: raise passes"):
-        APPO(*CARTPOLE.spaces(), kl_coef=0.2, **once)
-    APPO(*CARTPOLE.spaces(), kl_coef=0.2, tau=0.5, **once)
+        APPO(*SHORT_CARTPOLE.spaces(), kl_coef=0.2, **once)
+    APPO(*SHORT_CARTPOLE.spaces(), kl_coef=0.2, tau=0.5, **once)
     for several in ({"passes": 2}, {"minibatches": 2}, {"minibatches": None}, {"target_update_interval": 2}):
-        APPO(*CARTPOLE.spaces(), kl_coef=0.2, **{**once, **several})  # the target is another one than the policy
+        APPO(*SHORT_CARTPOLE.spaces(), kl_coef=0.2, **{**once, **several})  # the target is another one than the policy
 
 
 def target_weights(policy: APPO) -> Tensor:
@@ -396,7 +392,7 @@ def target_weights(policy: APPO) -> Tensor:
 
 
 def test_the_target_network_moves_when_it_is_time() -> None:
-    policy = APPO(*CARTPOLE.spaces(), passes=1, minibatches=1, target_update_interval=3, lr=0.05)
+    policy = APPO(*SHORT_CARTPOLE.spaces(), passes=1, minibatches=1, target_update_interval=3, lr=0.05)
     first, fragment = [p.clone() for p in policy.target_model.parameters()], sampled(policy)
     for step in range(1, 4):
         policy.learn_on_batch(fragment)
@@ -409,7 +405,7 @@ def test_the_target_network_moves_when_it_is_time() -> None:
 @pytest.mark.parametrize(("lr", "steered"), [(0.05, 0.3), (1e-6, 0.1)])
 def test_the_kl_penalty_is_steered_to_its_target(lr: float, steered: float) -> None:
     """Far above or below the target after two gradient steps away from the target network: × 1.5 or ½."""
-    policy = APPO(*CARTPOLE.spaces(), kl_coef=0.2, passes=4, target_update_interval=100, lr=lr, kl_target=0.001)
+    policy = APPO(*SHORT_CARTPOLE.spaces(), kl_coef=0.2, passes=4, target_update_interval=100, lr=lr, kl_target=0.001)
     metrics = policy.learn_on_batch(sampled(policy))
     assert (metrics["kl"] > 0.002) == (lr == 0.05)
     assert abs(policy.kl_coef.item() - steered) < 1e-6
@@ -418,7 +414,9 @@ def test_the_kl_penalty_is_steered_to_its_target(lr: float, steered: float) -> N
 def test_the_kl_penalty_holds_the_policy_back() -> None:
     moved = []
     for kl_coef in (0.0, 50.0):
-        policy = APPO(*CARTPOLE.spaces(), kl_coef=kl_coef, passes=8, target_update_interval=100, lr=0.01, clip=10.0)
+        policy = APPO(
+            *SHORT_CARTPOLE.spaces(), kl_coef=kl_coef, passes=8, target_update_interval=100, lr=0.01, clip=10.0
+        )
         fragment = sampled(policy)
         policy.learn_on_batch(fragment)
         rows = policy.flatten_fragment(fragment)
@@ -429,12 +427,12 @@ def test_the_kl_penalty_holds_the_policy_back() -> None:
 
 def test_targets_are_v_trace_of_the_target_network_s_policy() -> None:
     """The target network is the policy that acted, the policy has moved on: ratios of 1, so returns as they came."""
-    policy = APPO(*CARTPOLE.spaces(), gamma=0.9, vtrace_lambda=1.0, reward_filter="none")
+    policy = APPO(*SHORT_CARTPOLE.spaces(), gamma=0.9, vtrace_lambda=1.0, reward_filter="none")
     fragment = sampled(policy)
-    disturb(policy)
+    perturb_weights(policy)
     policy.target_model.load_state_dict(policy.model.state_dict())
     again = sampled(policy)
-    disturb(policy)
+    perturb_weights(policy)
     for acted, same in ((again, True), (fragment, False)):
         rows = policy.postprocess_trajectory(acted)
         ends = {name: acted[name] for name in ("terminated", "truncated", "valid")}
@@ -447,7 +445,7 @@ def test_a_target_network_that_cannot_move_is_refused(change: dict[str, float]) 
     with pytest.raises(
         ConfigError, match=r"interval=0; expected at least 1, or null|tau=0\.0; expected a number above 0"
     ):
-        APPO(*CARTPOLE.spaces(), **change)
+        APPO(*SHORT_CARTPOLE.spaces(), **change)
 
 
 @pytest.mark.parametrize("change", [{"kl_coef": -1.0}, {"kl_target": 0.0}])
@@ -456,4 +454,4 @@ def test_a_penalty_that_cannot_be_steered_is_refused(algorithm: type[Policy], ch
     with pytest.raises(
         ConfigError, match=r"policy\.kl_(coef=-1\.0; expected at least 0|target=0\.0; expected .* above 0)"
     ):
-        algorithm(*CARTPOLE.spaces(), **change)
+        algorithm(*SHORT_CARTPOLE.spaces(), **change)

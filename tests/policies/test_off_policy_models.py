@@ -15,7 +15,7 @@ from lightning_rl.models import Model
 from lightning_rl.models.noisy import resample_noise
 from lightning_rl.policies import Rainbow
 from lightning_rl.sample_batch import SampleBatch
-from tests.policies.test_off_policy import CRITICS, NORMED, OBS, SMALL, TWO, Draws, made, rows
+from tests.policies.off_policy_algorithms import CRITICS, NORMED, OBS, SMALL, TWO, Draws, small_policy, transitions
 
 
 # -- modes of target networks -----------------------------------------------------------------------------------------
@@ -32,7 +32,10 @@ def targets(policy: Any, batch: SampleBatch, name: str) -> Tensor:
 @pytest.mark.parametrize("name", ["dqn, plain", "td3", "sac"])
 def test_targets_of_a_network_with_batch_norm_are_those_of_each_row(name: str) -> None:
     """Whatever rows it comes with, and before and after acting; learning leaves the target's statistics alone."""
-    policy, batch = made(name, **NORMED, **({"target_noise": 0.0} if name == "td3" else {})), rows(name, count=8)
+    policy, batch = (
+        small_policy(name, **NORMED, **({"target_noise": 0.0} if name == "td3" else {})),
+        transitions(name, count=8),
+    )
     target, online = (
         (policy.target_critic.encoder, policy.critic.encoder)
         if name in CRITICS
@@ -52,7 +55,7 @@ def test_targets_of_a_network_with_batch_norm_are_those_of_each_row(name: str) -
 
 def test_dropout_and_noise_of_targets_are_on_in_training_only() -> None:
     """DroQ drops units of the target critics, and Rainbow's targets have noise of their own."""
-    policy, batch = made("sac", critic_dropout=0.5), rows("sac")
+    policy, batch = small_policy("sac", critic_dropout=0.5), transitions("sac")
     rainbow: Any = Rainbow(OBS, TWO, num_atoms=5, **SMALL)
     for mode in (True, False):
         policy.train(mode)
@@ -62,7 +65,7 @@ def test_dropout_and_noise_of_targets_are_on_in_training_only() -> None:
         noisy = []
         for _ in range(2):
             resample_noise(rainbow.target_model)
-            noisy.append(rainbow.q_values(rainbow.target_model, rows())[0])
+            noisy.append(rainbow.q_values(rainbow.target_model, transitions())[0])
         assert torch.equal(*noisy) != mode
 
 
@@ -86,8 +89,8 @@ class ReadsBefore(Model):
 
 @pytest.mark.parametrize("name", ["dqn, plain", "sac", "td3", "tqc"])
 def test_models_read_the_step_before_the_row_and_before_the_next_one(name: str) -> None:
-    policy = made(name, model={"custom_model": ReadsBefore})
-    batch = rows(name)
+    policy = small_policy(name, model={"custom_model": ReadsBefore})
+    batch = transitions(name)
     for column, value in {"prev_actions": batch.actions, "prev_rewards": torch.arange(6.0)}.items():
         batch[column], batch[f"next_{column}"] = value, value
     found = outputs_and_targets(policy, batch, name)

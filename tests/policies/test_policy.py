@@ -25,10 +25,9 @@ from lightning_rl.policies.kl import mean_kl
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.signatures import coerce
+from tests.envs.classic_control import CARTPOLE, PENDULUM
 
 ALGORITHMS = [PPO, A2C, PG]
-CARTPOLE = EnvCreator("CartPole-v1")
-PENDULUM = EnvCreator("Pendulum-v1")
 
 
 def worker(policy: Policy, env: EnvCreator = CARTPOLE, **keywords: Any) -> RolloutWorker:

@@ -16,13 +16,12 @@ import lightning_rl
 from lightning_rl import ScratchPolicy
 from lightning_rl.callbacks import MetricsCallback
 from lightning_rl.checkpoint_files import SCHEMA
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError
 from lightning_rl.policies import A2C, PPO, Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE, PENDULUM
 
-CARTPOLE, PENDULUM = EnvCreator("CartPole-v1"), EnvCreator("Pendulum-v1")
 SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [4]}}
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import A2C, APPO, IMPALA, PG, PPO, Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs.trainer import reaches_every_parameter
+from tests.envs.classic_control import CARTPOLE
 
 PROGRAM = """
     import sys
@@ -109,7 +109,7 @@ def without_values(policy: Any, model: Any, dist_class: Any, train_batch: Any) -
 
 def test_a_loss_of_one_s_own_is_not_thought_to_reach_every_parameter() -> None:
     """Else gradients would not be summed, and ranks go their own ways."""
-    spaces = EnvCreator("CartPole-v1").spaces()
+    spaces = CARTPOLE.spaces()
     assert reaches_every_parameter(PPO(*spaces), None) and reaches_every_parameter(APPO(*spaces), None)
     assert not reaches_every_parameter(PPO(*spaces), "my_pkg.nets:Net")
     own = PPO.with_updates("WithoutValues", loss_fn=without_values)
@@ -119,7 +119,7 @@ def test_a_loss_of_one_s_own_is_not_thought_to_reach_every_parameter() -> None:
 @pytest.mark.parametrize("algorithm", [A2C, PPO, IMPALA, APPO, PG])
 def test_a_loss_that_reaches_every_parameter_says_so(algorithm: type[Policy]) -> None:
     """Else DDP looks through the graph at every step. PG has no use for the model's values."""
-    env = EnvCreator("CartPole-v1")
+    env = CARTPOLE
     policy = algorithm(*env.spaces())
     loss, _ = policy.learner.total_loss(policy.learner.rows_of(RolloutWorker(env, policy, fragment_length=8).sample()))
     learned = [parameter for parameter in policy.parameters() if parameter.requires_grad]

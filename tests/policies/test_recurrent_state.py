@@ -19,45 +19,8 @@ from lightning_rl.policies import A2C, PG, PPO
 from lightning_rl.policies.advantages import all_values
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
-
-SMALL = {"fcnet_hiddens": [8], "lstm_cell_size": 6, "max_seq_len": 5}
-MEMORIES: dict[str, dict[str, Any]] = {
-    "lstm": {"use_lstm": True, **SMALL},
-    "gru": {"use_gru": True, **SMALL},
-    "time-major": {"use_lstm": True, "_time_major": True, **SMALL},
-    "previous": {"use_lstm": True, "lstm_use_prev_action": True, "lstm_use_prev_reward": True, **SMALL},
-    "attention": {
-        "use_attention": True,
-        "attention_num_transformer_units": 2,
-        "attention_dim": 6,
-        "attention_num_heads": 2,
-        "attention_memory_inference": 7,
-        "attention_memory_training": 7,
-        "attention_use_n_prev_actions": 3,
-        "attention_use_n_prev_rewards": 2,
-        **SMALL,
-    },
-}
-
-
-class Nested(gym.Env[Any, Any]):
-    """A Dict to look at, a Tuple to act in, ends after a few steps."""
-
-    observation_space = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(3)})
-    action_space = spaces.Tuple((spaces.Discrete(3), spaces.Box(-1, 1, (2,)), spaces.MultiBinary(2)))
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.left = int(self.np_random.integers(2, 9))
-        return self.look(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.left -= 1
-        return self.look(), float(action[0]), self.left == 0, False, {}
-
-    def look(self) -> Any:
-        number = self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        return {"a": number, "b": self.np_random.integers(3)}
+from tests.envs.nested_spaces import Nested
+from tests.policies.memories import MEMORIES
 
 
 def acted(env: Any, model: dict[str, Any], mode: AutoresetMode, fragments: int = 2) -> tuple[PPO, list[SampleBatch]]:

@@ -18,8 +18,7 @@ from lightning_rl import Algorithm, Policy, RolloutWorker, SampleBatch, ScratchP
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.policies import PPO
-
-CARTPOLE = EnvCreator("CartPole-v1")
+from tests.envs.classic_control import CARTPOLE
 
 
 class Scratch(ScratchPolicy):

@@ -9,26 +9,12 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from lightning_rl.envs import EnvCreator
 from lightning_rl.learning.metrics import mean_entropy
-from lightning_rl.policies import A2C, APPO, IMPALA, PG, PPO, Policy
+from lightning_rl.policies import APPO, PG, PPO, Policy
 from lightning_rl.policies.sac import flat
-from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
-from tests.policies.test_impala import disturb
-from tests.policies.test_off_policy import made, rows
-
-PENDULUM = EnvCreator("Pendulum-v1")
-ON_POLICY: list[type[Policy]] = [PPO, A2C, IMPALA, APPO]
-
-
-def moved(policy_class: type[Policy], **keywords: Any) -> tuple[Any, SampleBatch]:
-    """A policy and the rows that it acted in before its weights changed."""
-    policy = policy_class(*PENDULUM.spaces(), model={"fcnet_hiddens": [8]}, seed=1, **keywords)
-    fragment = RolloutWorker(PENDULUM, policy, num_envs=2, fragment_length=16, seed=2).sample()
-    batch = policy.learner.rows_of(fragment)
-    disturb(policy, 0.2)
-    return policy, batch
+from tests.policies.off_policy_algorithms import small_policy, transitions
+from tests.policies.rows_of_an_older_policy import ON_POLICY, policy_and_older_rows
 
 
 def term(policy: Any, batch: SampleBatch, name: str, coefficient: Any) -> Tensor:
@@ -42,14 +28,14 @@ def term(policy: Any, batch: SampleBatch, name: str, coefficient: Any) -> Tensor
 
 @pytest.mark.parametrize("policy_class", ON_POLICY)
 def test_entropy_lowers_the_loss(policy_class: type[Policy]) -> None:
-    policy, batch = moved(policy_class)
+    policy, batch = policy_and_older_rows(policy_class)
     entropy = policy.evaluate(batch)[0].entropy().mean().detach()
     assert entropy.abs() > 0.1
     assert_close(term(policy, batch, "entropy_coef", 0.3), -0.3 * entropy, rtol=1e-3, atol=1e-5)
 
 
 def test_entropy_has_a_gradient_where_it_counts_and_costs_none_elsewhere() -> None:
-    policy, batch = moved(PPO)
+    policy, batch = policy_and_older_rows(PPO)
     for coefficient in (0.0, 0.3):
         assert mean_entropy(policy.evaluate(batch)[0], coefficient).requires_grad is (coefficient > 0)
 
@@ -57,14 +43,14 @@ def test_entropy_has_a_gradient_where_it_counts_and_costs_none_elsewhere() -> No
 @pytest.mark.parametrize("policy_class", [*ON_POLICY, PG])
 def test_the_entropy_that_is_reported_is_the_mean_in_nats(policy_class: type[Policy]) -> None:
     """Of a normal distribution: ½ log 2πe + log σ for each number."""
-    policy, batch = moved(policy_class)
+    policy, batch = policy_and_older_rows(policy_class)
     dist = policy.distribution_of(batch)
     expected = torch.distributions.Normal(dist.mean, dist.log_std.exp()).entropy().sum(1).mean()
     assert_close(policy.loss(batch)[1]["entropy"].detach(), expected.detach())
 
 
 def test_ppo_s_loss_is_the_same_where_it_reports_less() -> None:
-    policy, batch = moved(PPO, entropy_coef=0.3)
+    policy, batch = policy_and_older_rows(PPO, entropy_coef=0.3)
     whole, metrics = policy.loss(batch)
     policy.log_extra = False
     loss, fewer = policy.loss(batch)
@@ -74,7 +60,7 @@ def test_ppo_s_loss_is_the_same_where_it_reports_less() -> None:
 
 @pytest.mark.parametrize("clip", [0.05, 0.2])
 def test_the_clipped_share_is_that_of_rows_whose_ratio_left_the_interval(clip: float) -> None:
-    policy, batch = moved(PPO, clip=clip)
+    policy, batch = policy_and_older_rows(PPO, clip=clip)
     ratio = (policy.distribution_of(batch).logp(batch.actions) - batch.action_logp).exp().detach()
     share = sum(abs(value - 1.0) > clip for value in ratio.tolist()) / len(ratio)
     assert 0.0 < share < 1.0
@@ -83,7 +69,7 @@ def test_the_clipped_share_is_that_of_rows_whose_ratio_left_the_interval(clip: f
 
 @pytest.mark.parametrize(("approx_kl", "goes_on"), [(0.7, True), (0.75, True), (0.8, False)])
 def test_learning_stops_beyond_one_and_a_half_times_the_kl_that_is_aimed_at(approx_kl: float, goes_on: bool) -> None:
-    policy, _ = moved(PPO, target_kl=0.5)
+    policy, _ = policy_and_older_rows(PPO, target_kl=0.5)
     assert policy.keep_learning({"approx_kl": torch.tensor(approx_kl)}) is goes_on
     policy.target_kl = None
     assert policy.keep_learning({})
@@ -91,7 +77,7 @@ def test_learning_stops_beyond_one_and_a_half_times_the_kl_that_is_aimed_at(appr
 
 @pytest.mark.parametrize("policy_class", ON_POLICY)
 def test_errors_of_values_raise_the_loss(policy_class: type[Policy]) -> None:
-    policy, batch = moved(policy_class)
+    policy, batch = policy_and_older_rows(policy_class)
     metrics = policy.loss(batch)[1]
     assert metrics["value_loss"] > 0
     assert_close(term(policy, batch, "value_coef", 0.3), 0.3 * metrics["value_loss"].detach(), rtol=1e-3, atol=1e-5)
@@ -100,7 +86,7 @@ def test_errors_of_values_raise_the_loss(policy_class: type[Policy]) -> None:
 @pytest.mark.parametrize("policy_class", [PPO, APPO])
 def test_a_distance_that_is_penalised_raises_the_loss(policy_class: type[Policy]) -> None:
     """KL(π_old‖π), old on the left: of PPO the policy that acted, of APPO the target network."""
-    policy, batch = moved(policy_class, kl_coef=0.5)
+    policy, batch = policy_and_older_rows(policy_class, kl_coef=0.5)
     with torch.no_grad():
         dist = policy.evaluate(batch)[0]
         old = (
@@ -112,16 +98,16 @@ def test_a_distance_that_is_penalised_raises_the_loss(policy_class: type[Policy]
 
 
 def test_without_a_penalty_no_distance_is_computed_and_no_distribution_is_recorded() -> None:
-    policy, batch = moved(PPO)
+    policy, batch = policy_and_older_rows(PPO)
     assert "kl" not in policy.loss(batch)[1] and "action_dist_inputs" not in batch
-    policy, batch = moved(PPO, kl_coef=0.5)
+    policy, batch = policy_and_older_rows(PPO, kl_coef=0.5)
     assert policy.loss(batch)[1]["kl"] > 0.01 and "action_dist_inputs" in batch
 
 
 @pytest.mark.parametrize("name", ["sac", "sac, redq", "tqc"])
 def test_targets_pay_for_actions_that_were_improbable(name: str) -> None:
     """R + γ (Q − α log π), the same action at every temperature."""
-    policy, batch = made(name), rows(name)
+    policy, batch = small_policy(name), transitions(name)
     found = []
     for alpha in (0.0, 1.0):
         torch.manual_seed(0)
@@ -138,7 +124,7 @@ def test_targets_pay_for_actions_that_were_improbable(name: str) -> None:
 @pytest.mark.parametrize("name", ["sac", "sac, redq", "tqc"])
 def test_the_temperature_compares_the_entropy_of_what_was_sampled_with_its_target(name: str) -> None:
     """d loss / d log α = −mean log π − H̄; the critics do not depend on it, nor does the actor's loss."""
-    policy, batch = made(name, target_entropy=-2.0), rows(name)
+    policy, batch = small_policy(name, target_entropy=-2.0), transitions(name)
     torch.manual_seed(0)
     policy.targets(batch, policy.log_alpha.exp())
     dist = policy.inputs_and_distribution(batch)[1]
@@ -155,7 +141,7 @@ def test_the_temperature_compares_the_entropy_of_what_was_sampled_with_its_targe
 
 @pytest.mark.parametrize("name", ["td3", "ddpg"])
 def test_deterministic_actors_climb_the_first_critic(name: str) -> None:
-    policy, batch = made(name, policy_delay=1), rows(name)
+    policy, batch = small_policy(name, policy_delay=1), transitions(name)
     metrics = policy.loss(batch)[1]
     with torch.no_grad():
         inputs = policy.inputs_of(batch)

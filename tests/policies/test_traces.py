@@ -8,13 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lightning_rl.envs import EnvCreator
 from lightning_rl.models import Model
 from lightning_rl.policies import A2C, A3C, APPO, IMPALA, PG, PPO, Policy
 from lightning_rl.rollouts import WorkerSet
 from lightning_rl.sample_batch import SampleBatch
-
-CARTPOLE = EnvCreator("CartPole-v1")
+from tests.envs.classic_control import CARTPOLE
 
 
 class Remembering(Model):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import random
 import signal
@@ -21,6 +20,7 @@ from lightning.pytorch import Trainer
 from lightning_rl.callbacks import RLCallback
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.runs import run
+from tests.callbacks.log_files import csv_rows
 from tests.rollouts.ray.programs import descendants
 from tests.run_comparison import assert_equal, learned
 
@@ -64,8 +64,7 @@ def name_of(process: psutil.Process) -> str:
 
 
 def last_row(run_dir: Path) -> dict[str, float]:
-    with (run_dir / "metrics.csv").open() as file:
-        return {name: float(value) for name, value in list(csv.DictReader(file))[-1].items() if value}
+    return {name: float(value) for name, value in csv_rows(run_dir / "metrics.csv")[-1].items() if value}
 
 
 def test_a_run_whose_workers_are_killed_is_the_run_without(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from lightning_rl.policies import PPO
 from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.runs.evaluation import evaluate
 from lightning_rl.trust import FileTrust, packages_to_trust
+from tests.envs.classic_control import CARTPOLE
 
 TREE = "{place}"  # in a payload: the directory of the canary
 STRANGER = """
@@ -66,7 +67,7 @@ def nothing(policy, batch): return batch.rewards.sum() * 0
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A checkpoint and a config as the package writes them."""
-    policy = PPO(*EnvCreator("CartPole-v1").spaces(), model={"fcnet_hiddens": [4]})
+    policy = PPO(*CARTPOLE.spaces(), model={"fcnet_hiddens": [4]})
     checkpoint: dict[str, Any] = {"state_dict": policy.state_dict(), "pytorch-lightning_version": "2.6.6"}
     policy.on_save_checkpoint(checkpoint)
     config = compose_config(["policy=ppo", "env=cartpole", "model.fcnet_hiddens=[4]", "run_dir=elsewhere"])

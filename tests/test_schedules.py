@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.groups import group_options, option_text
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import DQN, PPO
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs import run
 from lightning_rl.schedules import SCHEDULES, check_schedule, schedule_points, schedule_value, to_env_steps
+from tests.envs.classic_control import CARTPOLE
 
 
 def test_a_number_is_the_same_at_every_step() -> None:
@@ -180,7 +180,7 @@ def test_mistakes_are_found_before_training(override: str, words: str) -> None:
 def test_a_policy_follows_a_curve_over_env_steps() -> None:
     """lr, clip and entropy_coef at 128 of 256 steps are halfway down the cosine."""
     half = {"type": "cosine", "initial": 1e-2, "final": 0.0, "steps": 256}
-    env = EnvCreator("CartPole-v1")
+    env = CARTPOLE
     policy = PPO(*env.spaces(), lr=half, entropy_coef=half, clip={**half, "initial": 0.4}, passes=1, minibatches=1)
     policy.env_steps = 128
     assert policy.learner.optimiser.set_lr(policy.env_steps) == pytest.approx(5e-3)
@@ -251,7 +251,7 @@ def test_a_strategy_under_another_follows_the_run() -> None:
 
 
 def test_outside_of_a_run_shares_are_refused_and_default_shares_are_of_100_000() -> None:
-    spaces = EnvCreator("CartPole-v1").spaces()
+    spaces = CARTPOLE.spaces()
     with pytest.raises(ConfigError, match=r"policy.lr=.*only a run's config .* give env steps here"):
         PPO(*spaces, lr=[["0%", 1e-3], ["100%", 0.0]])  # pyright: ignore[reportArgumentType]
     policy: Any = DQN(*spaces, exploration={"type": "epsilon_greedy"})

@@ -26,8 +26,8 @@ from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.schedules import Schedule
 from lightning_rl.signatures import Section, coerce, keywords_of, spell_type
+from tests.envs.classic_control import CARTPOLE
 
-CARTPOLE = EnvCreator("CartPole-v1")
 OBS, ACTIONS, BOX = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2), gym.spaces.Box(-1, 1, (2,))
 NAN, INF = math.nan, math.inf
 

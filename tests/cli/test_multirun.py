@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 import yaml
 
 from lightning_rl.runs.sweep_tables import sweep_jobs_of, write_tables
+from tests.callbacks.log_files import csv_rows
 from tests.cli.conftest import Command
 
 SHORT = ("total_env_steps=300", "workers.fragment_length=16", "policy.minibatches=1", "evaluation=none", "logger=none")
@@ -82,7 +82,7 @@ def test_a_sweep_leaves_means_and_intervals_over_seeds(command: Command, tmp_pat
     shown = write_tables(directory, sweep_jobs_of(directory))
     assert [row["policy.lr"] for row in shown] == ["1e-3", "1e-4"]
     assert [(row["runs"], row["failed"], row["return"]) for row in shown] == [(3, 0, "20.0 ± 24.8"), (1, 1, 7.0)]
-    rows = list(csv.DictReader((directory / "sweep.csv").open()))
+    rows = csv_rows(directory / "sweep.csv")
     assert set(rows[0]) & {"policy", "seed", "total_env_steps"} == set()
     assert float(rows[0]["return"]) == 20.0 and float(rows[0]["return_ci95"]) == pytest.approx(24.84, abs=0.01)
     assert (rows[1]["last_eval"], rows[1]["last_eval_ci95"], rows[1]["best"]) == ("7.0", "", "7.0")
@@ -97,7 +97,7 @@ def test_a_sweep_leaves_means_and_intervals_over_seeds(command: Command, tmp_pat
 def test_a_sweep_over_seeds_alone_is_one_row(command: Command, tmp_path: Path):
     told = command("train", "-m", "policy=ppo", "env=cartpole", "seed=1,2", "run_dir=sweep", *SHORT)
     assert told.code == 0
-    (row,) = csv.DictReader((tmp_path / "sweep" / "sweep.csv").open())
+    (row,) = csv_rows(tmp_path / "sweep" / "sweep.csv")
     assert row["runs"] == "2" and float(row["return_ci95"]) > 0 and row["last_eval"] == ""
     header, _, line, *_ = (tmp_path / "sweep" / "sweep.md").read_text().splitlines()
     assert header == "| runs | return | best | env_steps | seconds |"

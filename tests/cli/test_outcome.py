@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from lightning_rl.config.descriptions import outcome
 from lightning_rl.errors import CheckpointError
 from lightning_rl.run_directory.checkpoints import checkpoint_of
 from lightning_rl.run_directory.status import FIELDS
+from tests.callbacks.log_files import csv_rows
 from tests.cli.conftest import Command
 
 SHORT = (
@@ -104,8 +104,7 @@ def test_a_resumed_run_may_change_lr_and_notes_schedules_that_stay_at_zero(comma
     assert (learns.code, "note:" in learns.out) == (0, False)
     stretched = command("resume", "out", "total_env_steps=900")
     assert (stretched.code, "note:" in stretched.out) == (0, False)
-    with (tmp_path / "out" / "metrics.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["train/lr"]]
+    rows = [row for row in csv_rows(tmp_path / "out" / "metrics.csv") if row["train/lr"]]
     rates = {int(row["env_steps"]): float(row["train/lr"]) for row in rows}
     assert {rate for step, rate in rates.items() if 640 < step < 690} == {0.0}
     assert min(rate for step, rate in rates.items() if 740 < step < 790) > 0

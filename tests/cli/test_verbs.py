@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from lightning_rl.cli import VERBS
 from lightning_rl.config import descriptions
 from lightning_rl.errors import import_object
 from lightning_rl.runs.evaluation import confidence_interval, student_t
+from tests.callbacks.log_files import csv_rows
 from tests.cli.conftest import Command
 
 SHORT = ("total_env_steps=600", "evaluation.episodes=2", "workers.fragment_length=32", "evaluation.every_env_steps=500")
@@ -129,8 +129,7 @@ def test_train_leaves_a_run_directory_that_evaluate_and_resume_take(command: Com
     assert command("resume", "elsewhere", "total_env_steps=1200").code == 0
     status = json.loads((tmp_path / "elsewhere" / "status.json").read_text())
     assert status["env_steps"] >= 1200
-    with (tmp_path / "elsewhere" / "metrics.csv").open() as file:
-        steps = [int(row["env_steps"]) for row in csv.DictReader(file)]
+    steps = [int(row["env_steps"]) for row in csv_rows(tmp_path / "elsewhere" / "metrics.csv")]
     assert steps == sorted(set(steps))
     assert not out.exists()
 

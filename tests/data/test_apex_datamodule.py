@@ -19,11 +19,11 @@ import torch
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.apex_datamodule import ApexDataModule, receive_and_replay
 from lightning_rl.data.plans import NOT_READY
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.rollouts.worker_results import SampleReference
 from lightning_rl.runs import run
+from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.ray.programs import PROGRAM, descendants
 
 SMALL = [
@@ -217,7 +217,7 @@ def test_an_on_policy_algorithm_is_refused(tmp_path: Path) -> None:
 
 
 def test_several_ranks_are_refused() -> None:
-    env = EnvCreator("CartPole-v1")
+    env = CARTPOLE
     datamodule = ApexDataModule(env)
     datamodule.trainer = type("TwoRanks", (), {"world_size": 2})()  # type: ignore[assignment]
     with pytest.raises(ConfigError, match=r"there are 2 ranks: set trainer\.devices=1"):
@@ -277,7 +277,7 @@ class Endless:
 @pytest.mark.parametrize(("limit", "staleness"), [(3, 3), (5, 5), (400, 8)])
 def test_learning_waits_for_workers_with_old_weights(limit: int, staleness: int) -> None:
     """A gradient step per env step: unbounded, the second of two fragments of 8 steps is 8 gradient steps behind."""
-    env = EnvCreator("CartPole-v1")
+    env = CARTPOLE
     policy = ApexDQN(*env.spaces(), model={"fcnet_hiddens": [4]})
     datamodule = ApexDataModule(
         env, num_shards=1, capacity=100, batch_size=1, learning_starts=1, training_intensity=1.0, max_staleness=limit

@@ -10,15 +10,14 @@ import torch
 from torch.testing import assert_close
 
 from lightning_rl.data.apex_hooks import InitialPriorities, initial_priorities
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import DQN, SAC, SimpleQ
 from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE, PENDULUM
 
-CARTPOLE = EnvCreator("CartPole-v1")
 SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [16]}, "gamma": 0.9, "seed": 3}
 
 
@@ -132,7 +131,7 @@ def test_initial_priorities_follow_the_weights() -> None:
 
 def test_initial_priorities_change_no_weights_gradients_mode_or_random_state() -> None:
     """SAC's error draws actions; these come from the fragment's seed."""
-    env = EnvCreator("Pendulum-v1")
+    env = PENDULUM
     policy = SAC(*env.spaces(), **SMALL).train()
     fragment = RolloutWorker(env, policy, num_envs=2, fragment_length=8, seed=2).sample()
     policy.train()

@@ -17,15 +17,14 @@ from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.async_datamodule import AsyncDataModule, batches_as_they_come
 from lightning_rl.data.fragment_joiner import FragmentJoiner
 from lightning_rl.data.inflight_requests import InflightRequests
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.policies import IMPALA
 from lightning_rl.rollouts.processes.remote_objects import LocalObject
 from lightning_rl.rollouts.worker_results import SampleReference
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE
 
-CARTPOLE = EnvCreator("CartPole-v1")
 SMALL = [
     "policy=impala",
     "env=cartpole",

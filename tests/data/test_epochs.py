@@ -16,11 +16,11 @@ from lightning_rl.callbacks import RLCheckpoint, StopCallback
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.epochs import Epochs
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO
 from lightning_rl.runs import run
 from tests.callbacks.small_run import SmallData, SmallPolicy, small_trainer
+from tests.envs.classic_control import CARTPOLE
 
 SMALL = (
     "experiment=none",
@@ -113,7 +113,7 @@ def test_without_evaluation_a_run_ends_at_its_steps(tmp_path: Path) -> None:
 
 def test_a_hand_made_trainer_counts_epochs_the_same_way() -> None:
     """5 % of the 100,000 that are assumed where no run is; here 100 env steps are asked for."""
-    env, diary = EnvCreator("CartPole-v1"), Diary()
+    env, diary = CARTPOLE, Diary()
     assert RolloutDataModule(env).epochs.every_env_steps == 5000
     workers = {"envs_per_worker": 2, "fragment_length": 16}
     module = RolloutDataModule(env, workers, {"every_env_steps": 100, "episodes": 1})
@@ -193,7 +193,7 @@ def test_without_a_bound_no_evaluation_is_put_off(tmp_path: Path, monkeypatch: p
 
 def test_a_run_expects_evaluations_like_its_training_episodes() -> None:
     """10 episodes of 30 and 50 steps, 100 env steps in half a second: 10 × 40 × 5 ms."""
-    module = RolloutDataModule(EnvCreator("CartPole-v1"))
+    module = RolloutDataModule(CARTPOLE)
     assert module.expected_evaluation_seconds(100) is None
     module.episode_window.add([1.0, 1.0], [30, 50])
     module._collected_seconds = 0.5

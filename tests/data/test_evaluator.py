@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import statistics
 from pathlib import Path
@@ -15,11 +14,12 @@ import torch
 import lightning_rl.data.evaluator as evaluator_module
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.evaluator import Evaluator, evaluation_workers
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO, Policy
 from lightning_rl.rollouts import WorkerSet
 from lightning_rl.runs import run
+from tests.callbacks.log_files import csv_rows
+from tests.envs.classic_control import CARTPOLE
 
 SHORT = (
     "policy=ppo",
@@ -53,7 +53,7 @@ def train(directory: Path, *overrides: str) -> dict[str, Any]:
 
 def shares(ranks: int, **changes: Any) -> list[tuple[bool, int]]:
     """Whether each rank has workers, and how many episodes it plays."""
-    env, policy = EnvCreator("CartPole-v1"), cartpole_policy()
+    env, policy = CARTPOLE, cartpole_policy()
     made = []
     for rank in range(ranks):
         workers, episodes = evaluation_workers(env, policy, {**OPTIONS, **changes}, {}, seed=0, rank=rank, ranks=ranks)
@@ -71,7 +71,7 @@ def test_ranks_share_the_episodes() -> None:
 
 def test_ranks_play_different_episodes() -> None:
     """Both would play the same ones if their environments had the same seeds."""
-    env, policy = EnvCreator("CartPole-v1"), cartpole_policy()
+    env, policy = CARTPOLE, cartpole_policy()
     played = []
     for rank in range(2):
         workers, episodes = evaluation_workers(
@@ -91,7 +91,7 @@ def test_parallel_evaluation_needs_processes() -> None:
 
 def test_parallel_episodes_are_returned_once_for_the_policy_that_played_them() -> None:
     learner = cartpole_policy()
-    workers = WorkerSet(EnvCreator("CartPole-v1"), learner.copy_for_acting(), [0], num_envs=2, stream="evaluation")
+    workers = WorkerSet(CARTPOLE, learner.copy_for_acting(), [0], num_envs=2, stream="evaluation")
     evaluator = Evaluator(workers, 4, parallel=True)
     assert evaluator.finish() == []
     learner.env_steps = 100
@@ -118,7 +118,7 @@ def test_sample_timeout_s_does_not_limit_evaluation_episodes(monkeypatch: pytest
     monkeypatch.setattr(evaluator_module, "make_worker_set", lambda *_, **keywords: made.update(keywords))
     limits = {"sample_timeout_s": 10.0, "start_timeout_s": 70.0}
     options = {**OPTIONS, "num_workers": 2}
-    evaluation_workers(EnvCreator("CartPole-v1"), cartpole_policy(), options, limits, seed=0, rank=0, ranks=1)
+    evaluation_workers(CARTPOLE, cartpole_policy(), options, limits, seed=0, rank=0, ranks=1)
     assert made["sample_timeout_s"] is None and made["start_timeout_s"] == 70.0
 
 
@@ -140,7 +140,7 @@ def test_training_is_bit_equal_with_parallel_with_sequential_and_without_evaluat
 def test_parallel_evaluations_are_logged_at_the_steps_of_their_weights_which_best_files_hold(tmp_path: Path) -> None:
     """Each best file is played again with the seeds of its evaluation: a run's k-th is a worker's k-th fragment."""
     status = train(tmp_path / "run", *BESIDE)
-    rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").open()))
+    rows = csv_rows(tmp_path / "run" / "metrics.csv")
     values = {int(row["env_steps"]): float(row["eval/ep_rew_mean"]) for row in rows if row["eval/ep_rew_mean"]}
     steps = list(values)
     assert steps[0] == 0  # the weights that training began with
@@ -151,7 +151,7 @@ def test_parallel_evaluations_are_logged_at_the_steps_of_their_weights_which_bes
         assert match is not None
         policy = Policy.load(str(file))
         assert policy.env_steps == int(match[1])
-        creator, played = EnvCreator("CartPole-v1"), []
+        creator, played = CARTPOLE, []
         for index, episodes in enumerate((3, 2)):
             workers = WorkerSet(creator, policy, [index], num_envs=3, stream="evaluation", explore=False)
             workers.workers[0].fragment = steps.index(int(match[1]))

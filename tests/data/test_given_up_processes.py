@@ -16,9 +16,9 @@ from lightning_rl.policies import ES, PPO
 from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.rollouts.processes.process_worker_set import ProcessWorkerSet
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.processes.fake_transport import FakeProcess, Fate
 from tests.rollouts.processes.fake_worker_set import (
-    CARTPOLE,
     fake_worker_set,
     kill_worker_1,
     own_faulthandler,  # noqa: F401 (an autouse fixture)

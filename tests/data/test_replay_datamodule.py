@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.replay_datamodule import Draw, ReplayDataModule, store_and_replay
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.models import Model
 from lightning_rl.policies import DQN, R2D2
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE
 
 SMALL = [
     "experiment=none",
@@ -142,7 +142,7 @@ class ReadsPreviousStep(Model):
 
 def test_rows_hold_the_previous_step_for_a_model_without_state_that_reads_it() -> None:
     """CartPole pays 1 a step, so what was paid before the next step is 1, and before the first one nothing."""
-    env = EnvCreator("CartPole-v1")
+    env = CARTPOLE
     policy = DQN(*env.spaces(), model={"custom_model": ReadsPreviousStep})
     buffer = ReplayDataModule(env, capacity=100, batch_size=8, learning_starts=8).make_buffer(policy)
     fragment = RolloutWorker(env, policy, fragment_length=40).sample()
@@ -158,7 +158,7 @@ def test_rows_hold_the_previous_step_for_a_model_without_state_that_reads_it() -
 @pytest.mark.parametrize("memory", [False, True], ids=["rows", "sequences"])
 def test_rows_hold_the_time_step_if_the_policy_reads_it(memory: bool) -> None:
     """Curiosity reads the next observation of a row's own step, scaled rewards are clipped one by one; else neither."""
-    env = EnvCreator("CartPole-v1")
+    env = CARTPOLE
     policy_class, model = (R2D2, {"use_lstm": True, "lstm_cell_size": 8}) if memory else (DQN, {})
     module = ReplayDataModule(env, capacity=200, batch_size=8, learning_starts=8, n_step=3, sequence_length=8)
     curious, plain = {"exploration": {"type": "curiosity"}, "reward_filter": "return_std"}, {}
@@ -210,7 +210,7 @@ def test_a_buffer_without_room_for_a_batch_of_sequences_is_refused(tmp_path: Pat
 
 @pytest.mark.parametrize(("length", "stride"), [(8, 4), (7, 3), (1, 1)])
 def test_sequences_overlap_by_half_by_default(length: int, stride: int) -> None:
-    module = ReplayDataModule(EnvCreator("CartPole-v1"), sequence_length=length)
+    module = ReplayDataModule(CARTPOLE, sequence_length=length)
     assert module.sequences["stride"] == stride
 
 

@@ -14,6 +14,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.goals import GoalFunctions
 from lightning_rl.envs.toy_tasks import BitFlipping, PointReach
 from lightning_rl.errors import ConfigError
+from tests.envs.classic_control import CARTPOLE
 
 PLACE = spaces.Box(-1.0, 1.0, (2,), np.float64)
 
@@ -175,7 +176,7 @@ class TwoRewards(Robot):
     ("creator", "words"),
     [
         (
-            EnvCreator("CartPole-v1"),
+            CARTPOLE,
             "'CartPole-v1' has observations Box.*expected a Dict of observation, ",
         ),
         (EnvCreator(Robot, {"desired_goal": None}), "'Robot' has observations Dict.*expected a Dict"),

@@ -17,7 +17,6 @@ from torch.testing import assert_close
 from lightning_rl.config import compose_config
 from lightning_rl.config.check import check_config
 from lightning_rl.config.groups import group_options, shipped_conf
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import (
     STRATEGIES,
@@ -33,6 +32,7 @@ from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.policies import PPO
 from lightning_rl.signatures import keywords_of
 from lightning_rl.spaces import ActionTransform
+from tests.envs.classic_control import CARTPOLE
 from tests.exploration.spaces import BOXES, IDS, MIXED, OBSERVATIONS, PAIRS, TAKES, asked, distribution, flat, made
 
 REPLAYED = {"constant_noise": "td3", "random_start": "sac"}  # tuned values for these algorithms, not defaults
@@ -288,4 +288,4 @@ def test_model_catalog_knows_the_distribution_of_every_tested_space() -> None:
 def test_noisy_network_exploration_refuses_a_network_without_noise() -> None:
     """PPO on a plain network would take its best action every time."""
     with pytest.raises(ConfigError, match=r"exploration\.type=noisy_network .* the model has none"):
-        PPO(*EnvCreator("CartPole-v1").spaces(), exploration={"type": "noisy_network"})
+        PPO(*CARTPOLE.spaces(), exploration={"type": "noisy_network"})

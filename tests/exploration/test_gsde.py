@@ -19,9 +19,9 @@ from lightning_rl.models import FullyConnectedNetwork, Model
 from lightning_rl.models.gsde_head import StateDependentHead
 from lightning_rl.policies import A2C, PPO, SAC, TD3, TQC, Policy
 from lightning_rl.rollouts import RolloutWorker, WorkerSet
+from tests.envs.classic_control import PENDULUM
 
 OBS, ACTIONS = spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Box(-2.0, 2.0, (2,), np.float32)
-PENDULUM = EnvCreator("Pendulum-v1")
 MEMORY = {"use_lstm": True, "lstm_cell_size": 8}
 
 

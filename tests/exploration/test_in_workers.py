@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,9 @@ from lightning_rl.models import FullyConnectedNetwork
 from lightning_rl.policies import DQN, PPO, R2D2, SAC, TD3, Policy
 from lightning_rl.rollouts import RolloutWorker, WorkerSet
 from lightning_rl.runs import run
+from tests.callbacks.log_files import csv_rows
+from tests.envs.classic_control import CARTPOLE, PENDULUM
 
-CARTPOLE = EnvCreator("CartPole-v1")
-PENDULUM = EnvCreator("Pendulum-v1")
 FALLING = {"type": "epsilon_greedy", "initial_epsilon": 1.0, "final_epsilon": 0.0, "epsilon_timesteps": 100}
 
 
@@ -203,8 +202,7 @@ def test_a_resumed_run_explores_as_the_run_without_a_stop(tmp_path: Path, name: 
 
 
 def _curves(run_dir: Path) -> list[dict[str, str]]:
-    with (run_dir / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = csv_rows(run_dir / "metrics.csv")
     kept = [key for key in rows[0] if key.startswith("train/exploration/")]
     assert kept, f"nothing of the exploration among {list(rows[0])}"
     return [{key: row[key] for key in (*kept, "env_steps", "train/lr")} for row in rows]

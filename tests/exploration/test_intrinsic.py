@@ -21,6 +21,7 @@ from lightning_rl.replay import ReplayBuffer
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, to_nested_batch
 from lightning_rl.spaces import ActionTransform, leaf_spaces, leaf_values
+from tests.envs.classic_control import CARTPOLE
 from tests.exploration.spaces import DISCRETE, MIXED, asked, distribution
 from tests.exploration.spaces import made as made_strategy
 
@@ -130,7 +131,7 @@ def test_rewards_are_paid_on_top_of_the_filtered_ones_and_only_for_experience(ki
 
 def test_replay_learns_from_the_same_rewards_as_rollouts_do() -> None:
     """Rewards of 100 that are scaled: what RND pays comes on top of what becomes of them, and is not divided again."""
-    env = EnvCreator("CartPole-v1")
+    env = CARTPOLE
     policy = DQN(*env.spaces(), exploration={"type": "rnd"}, reward_filter="return_std", gamma=0.9, seed=1)
     fragment = RolloutWorker(env, policy, num_envs=2, fragment_length=64, vectorization="sync", seed=1).sample()
     fragment["rewards"] = 100.0 * fragment.rewards

@@ -18,9 +18,8 @@ from lightning_rl.exploration.parameter_noise import row_distances
 from lightning_rl.models.distributions import Categorical, DiagGaussian
 from lightning_rl.policies import PPO, Policy
 from lightning_rl.rollouts import RolloutWorker
+from tests.envs.classic_control import CARTPOLE, PENDULUM
 
-CARTPOLE = EnvCreator("CartPole-v1")
-PENDULUM = EnvCreator("Pendulum-v1")
 OBS = np.zeros((4, 4), np.float32) + 0.1
 
 

@@ -13,18 +13,17 @@ from torch import Tensor, nn
 from lightning_rl.cli import main
 from lightning_rl.config import compose_config
 from lightning_rl.data.offline import JsonReader, JsonWriter
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import UnsupportedSpaceError, import_object
 from lightning_rl.models import Model
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.policies import Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE, PENDULUM
 
 EVOLVING = ("ars", "es")  # follow returns alone, and refuse a model with a loss of its own
 FILES = sorted((Path(__file__).parents[2] / "conf" / "policy").glob("*.yaml"))
 POLICIES = [file.stem for file in FILES if file.stem not in EVOLVING]
-CARTPOLE, PENDULUM = EnvCreator("CartPole-v1"), EnvCreator("Pendulum-v1")
 
 
 class Pulled(FullyConnectedNetwork):

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import DQN, Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
-
-CARTPOLE = EnvCreator("CartPole-v1")
+from tests.envs.classic_control import CARTPOLE
 
 
 class Noted(DQN):

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from lightning_rl import ScratchPolicy
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.learning.gradients import GradientUpdate
 from lightning_rl.models.filters import RunningMoments
@@ -21,8 +20,8 @@ from lightning_rl.models.fully_connected import FullyConnectedNetwork
 from lightning_rl.policies import A2C, A3C, APPO, PG, Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE
 
-CARTPOLE = EnvCreator("CartPole-v1")
 SCALED: dict[str, Any] = {"observation_filter": "mean_std", "reward_filter": "return_std", "lr": [[0, 1e-2], [200, 0]]}
 CASES: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -16,6 +16,7 @@ from lightning_rl.policies import A2C, DQN, PPO, R2D2, SAC, Policy
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE
 
 SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [8]}}
 
@@ -123,7 +124,7 @@ def test_loading_begins_an_iteration_as_learning_does(monkeypatch: pytest.Monkey
     begun = []
     monkeypatch.setattr(Learner, "_enter_training", lambda self: begun.append(type(self.policy)))
     for kind in (PPO, Counts):
-        creator = EnvCreator("CartPole-v1")
+        creator = CARTPOLE
         policy = kind(*creator.spaces())
         policy.load_batch_into_buffer(RolloutWorker(creator, policy, fragment_length=20).sample())
     assert begun == [PPO, Counts]
@@ -160,7 +161,7 @@ class Counts(ScratchPolicy):
 
 
 def test_a_policy_from_scratch_learns_on_loaded_rows_by_its_own_method() -> None:
-    creator = EnvCreator("CartPole-v1")
+    creator = CARTPOLE
     policy = Counts(*creator.spaces())
     worker = RolloutWorker(creator, policy, fragment_length=20)
     count = policy.load_batch_into_buffer(worker.sample())

@@ -17,9 +17,9 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.models import Model
 from lightning_rl.policies import A2C, PPO, Policy
 from lightning_rl.rollouts import RolloutWorker
+from tests.envs.classic_control import CARTPOLE
 
 OBS, ACTION = spaces.Box(-1, 1, (4,)), spaces.Discrete(2)
-CARTPOLE = EnvCreator("CartPole-v1")
 
 
 class Normed(Model):

@@ -18,6 +18,7 @@ from lightning_rl.replay.ring import SAMPLEABLE
 from lightning_rl.replay.storage import estimated_bytes
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE
 from tests.replay.streams import Stream
 from tests.rollouts.counting import Alternating, Counter
 
@@ -153,7 +154,7 @@ class Continuous(Alternating):
 
 def worker_of(env: str, mode: AutoresetMode) -> RolloutWorker:
     creator = {
-        "CartPole": EnvCreator("CartPole-v1"),
+        "CartPole": CARTPOLE,
         "Pendulum": EnvCreator("Pendulum-v1", max_episode_steps=17),
         "Dict": EnvCreator(Counter, {"length": 5, "nested": True, "terminates": False}),
     }[env]

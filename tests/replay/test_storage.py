@@ -11,13 +11,13 @@ import torch
 from lightning.pytorch import Trainer
 
 from lightning_rl.data import RolloutDataModule
-from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO
 from lightning_rl.replay import storage
 from lightning_rl.replay.buffer import ReplayBuffer
 from lightning_rl.replay.storage import available_bytes, check_fits_memory, estimated_bytes
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE
 
 PIXELS = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
 
@@ -98,7 +98,7 @@ def test_available_memory_is_at_most_the_total_memory(tmp_path: Path) -> None:
 
 def test_fragments_that_the_memory_cannot_hold_are_refused_before_they_are_filled() -> None:
     """100,000 environments × 100,000 steps: 10¹⁰ rows of 29 bytes at least."""
-    env = EnvCreator("CartPole-v1")
+    env = CARTPOLE
     data = RolloutDataModule(env, {"envs_per_worker": 100_000, "fragment_length": 100_000})
     trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_checkpointing=False)
     with pytest.raises(ConfigError, match=r"need 2\d\d\.\d GiB of memory; .* lower workers\.fragment_length"):

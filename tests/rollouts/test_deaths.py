@@ -19,10 +19,10 @@ from lightning_rl.errors import EnvError
 from lightning_rl.policies import PPO
 from lightning_rl.process_memory import resident_mb
 from lightning_rl.rollouts import WorkerSet, make_worker_set
+from tests.envs.classic_control import CARTPOLE
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
 
-CARTPOLE = EnvCreator("CartPole-v1")
 CRASHING = "tests.rollouts.crashing:CrashingCartPole"
 OPTIONS: dict[str, Any] = {"num_envs": 2, "fragment_length": 32, "seed": 3, "vectorization": "sync"}
 

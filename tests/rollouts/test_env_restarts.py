@@ -13,9 +13,8 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker
+from tests.envs.classic_control import CARTPOLE
 from tests.rollouts import crashing
-
-CARTPOLE = EnvCreator("CartPole-v1")
 
 
 def worker(crash: dict[str, Any] | None = None, **options: Any) -> RolloutWorker:

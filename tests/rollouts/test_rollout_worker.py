@@ -13,6 +13,7 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError
 from lightning_rl.rollouts import RolloutWorker, WorkerSet
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.counting import Alternating, Counter
 
 
@@ -65,7 +66,7 @@ def test_all_autoreset_modes_give_the_same_transitions(batch_mode: str, nested: 
 def test_all_autoreset_modes_give_the_same_transitions_of_cartpole() -> None:
     taken = []
     for mode in AutoresetMode:
-        source = worker(EnvCreator("CartPole-v1"), num_envs=3, fragment_length=50, mode=mode, seed=5)
+        source = worker(CARTPOLE, num_envs=3, fragment_length=50, mode=mode, seed=5)
         taken.append(transitions([source.sample() for _ in range(3)]))
     for index in range(3):
         length = min(len(envs[index]) for envs in taken)
@@ -96,13 +97,13 @@ def test_a_fragment_continues_the_last_one_unless_a_reset_is_forced() -> None:
 
 def test_a_worker_s_data_depend_on_seed_worker_index_and_fragment_number_only() -> None:
     """A fresh worker that loads the state continues exactly like the one that was cut."""
-    first = worker(EnvCreator("CartPole-v1"), num_envs=2, fragment_length=6, seed=3, worker_index=1)
+    first = worker(CARTPOLE, num_envs=2, fragment_length=6, seed=3, worker_index=1)
     first.sample()
     state = first.state_dict()
     first.force_reset()
-    second = worker(EnvCreator("CartPole-v1"), num_envs=2, fragment_length=6, seed=3, worker_index=1)
+    second = worker(CARTPOLE, num_envs=2, fragment_length=6, seed=3, worker_index=1)
     second.load_state_dict(state)
-    other = worker(EnvCreator("CartPole-v1"), num_envs=2, fragment_length=6, seed=3, worker_index=2)
+    other = worker(CARTPOLE, num_envs=2, fragment_length=6, seed=3, worker_index=2)
     other.load_state_dict(state)
     here, there, elsewhere = first.sample(), second.sample(), other.sample()
     assert torch.equal(here.obs, there.obs)
@@ -112,8 +113,8 @@ def test_a_worker_s_data_depend_on_seed_worker_index_and_fragment_number_only() 
 
 def test_a_set_of_two_workers_gives_the_fragments_of_each_alone() -> None:
     options = {"num_envs": 2, "fragment_length": 5, "seed": 1, "vectorization": "sync"}
-    both = WorkerSet(EnvCreator("CartPole-v1"), Alternating(), [0, 1], **options).sample()
-    alone = [WorkerSet(EnvCreator("CartPole-v1"), Alternating(), [index], **options).sample() for index in (0, 1)]
+    both = WorkerSet(CARTPOLE, Alternating(), [0, 1], **options).sample()
+    alone = [WorkerSet(CARTPOLE, Alternating(), [index], **options).sample() for index in (0, 1)]
     assert torch.equal(both.obs, torch.cat([fragment.obs for fragment in alone], dim=1))
 
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_rl.envs import EnvCreator
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import WorkerSet, make_worker_set
 from lightning_rl.rollouts.worker_results import SampleReference
+from tests.envs.classic_control import CARTPOLE
 
-CARTPOLE = EnvCreator("CartPole-v1")
 OPTIONS: dict[str, Any] = {"num_envs": 2, "fragment_length": 40, "seed": 3}
 
 

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lightning_rl.envs import EnvCreator
 from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.rollouts.processes.process_worker_set import ProcessWorkerSet
 from lightning_rl.rollouts.processes.rollout_process import RolloutProcess
+from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.processes.fake_transport import FakeProcess, FakeTransport, Fate
 
-CARTPOLE = EnvCreator("CartPole-v1")
 OPTIONS: dict[str, Any] = {"num_envs": 2, "fragment_length": 16, "seed": 3}
 PATIENT = Limits(max_restarts=1000, max_failures=1000)
 

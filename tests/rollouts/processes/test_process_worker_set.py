@@ -14,9 +14,9 @@ from lightning_rl.policies import DQN, PPO
 from lightning_rl.rollouts import WorkerSet
 from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.processes.fake_transport import FakeProcess, Fate
 from tests.rollouts.processes.fake_worker_set import (
-    CARTPOLE,
     OPTIONS,
     fake_worker_set,
     kill_worker_1,

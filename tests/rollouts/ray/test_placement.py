@@ -9,10 +9,10 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import make_worker_set
+from tests.envs.classic_control import CARTPOLE
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -36,7 +36,7 @@ def place_workers(address: str, num_workers: int, **ray: Any) -> Any:
     space = gym.make("CartPole-v1")
     policy = PPO(space.observation_space, space.action_space, model={"fcnet_hiddens": [8]})
     return make_worker_set(
-        EnvCreator("CartPole-v1"),
+        CARTPOLE,
         policy,
         num_workers=num_workers,
         worker_indices=range(num_workers),

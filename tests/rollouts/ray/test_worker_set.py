@@ -20,11 +20,11 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import EnvError
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker, WorkerSet, make_worker_set
+from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.ray.programs import PROGRAM, descendants
 
 pytestmark = pytest.mark.ray
 
-CARTPOLE = EnvCreator("CartPole-v1")
 OPTIONS: dict[str, Any] = {"num_envs": 2, "fragment_length": 8, "seed": 3}
 
 

@@ -1,4 +1,4 @@
-"""What holds for every policy in conf/policy: a new algorithm is under contract from its first commit."""
+"""What holds for every policy in conf/policy; a new algorithm is included by its file."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from lightning_rl.policies import Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.signatures import keywords_of
+from tests.models.parameters import trainable_vector
 
 POLICIES = [file.stem for file in sorted((Path(__file__).parents[1] / "conf" / "policy").glob("*.yaml"))]
 ENVS = ["cartpole", "pendulum"]
@@ -51,10 +52,6 @@ def experience(policy: Policy, worker: RolloutWorker) -> SampleBatch:
     return evaluate_perturbations(worker, seeds=[3, 4, 5]).torch() if policy.evolves else worker.sample()
 
 
-def weights(policy: Policy) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in policy.parameters() if p.requires_grad])
-
-
 def loss_with_a_pull(policy: Policy, batch: SampleBatch) -> tuple[torch.Tensor, Metrics]:
     """Pulls every weight down with a force of its own."""
     return torch.stack([p.sum() for p in policy.parameters() if p.requires_grad]).sum(), {
@@ -69,7 +66,7 @@ def test_the_yaml_is_the_constructor(name: str) -> None:
     shared = yaml.safe_load((file.parent / "shared" / "keys.yaml").read_text())
     own = yaml.safe_load(file.read_text())
     own.pop("defaults", None)
-    assert not [key for key, value in own.items() if key in shared and shared[key] == value], "said once"
+    assert not [key for key, value in own.items() if key in shared and shared[key] == value], "repeated keys"
     written = {**shared, **own}
     keywords = {
         key: parameter.default
@@ -132,7 +129,7 @@ def test_load_from_checkpoint_gives_the_policy_again(name: str, tmp_path: Path) 
     policy.on_save_checkpoint(checkpoint)
     torch.save(checkpoint, tmp_path / "policy.ckpt")
     loaded = type(policy).load_from_checkpoint(tmp_path / "policy.ckpt")
-    assert type(loaded) is type(policy) and torch.equal(weights(loaded), weights(policy))
+    assert type(loaded) is type(policy) and torch.equal(trainable_vector(loaded), trainable_vector(policy))
 
 
 @pytest.mark.parametrize(("name", "env"), PAIRS)
@@ -142,10 +139,10 @@ class TestLearning:
     def test_gradients_are_finite_and_reach_the_policy(self, name: str, env: str) -> None:
         policy, worker = made(name, env)
         for _ in range(2):
-            before = weights(policy)
+            before = trainable_vector(policy)
             metrics = policy.learn_on_batch(experience(policy, worker))
             assert all(np.isfinite(value) for value in metrics.values())
-            assert not torch.equal(before, weights(policy))
+            assert not torch.equal(before, trainable_vector(policy))
         acting = [p for key, p in policy.named_parameters() if p.requires_grad and "value" not in key]
         assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in acting)
 
@@ -155,7 +152,7 @@ class TestLearning:
             policy, worker = made(name, env, seed=seed)
             for _ in range(2):
                 policy.learn_on_batch(experience(policy, worker))
-            ends.append(weights(policy))
+            ends.append(trainable_vector(policy))
         assert torch.equal(ends[0], ends[1])
         assert not torch.equal(ends[0], ends[2])
 
@@ -164,7 +161,7 @@ class TestLearning:
         policy.learn_on_batch(experience(policy, worker))
         twin, _ = made(name, env, seed=99)
         twin.set_weights(pickle.loads(pickle.dumps(policy.get_weights())))
-        assert torch.equal(weights(policy), weights(twin))
+        assert torch.equal(trainable_vector(policy), trainable_vector(twin))
 
     def test_a_saved_and_loaded_policy_acts_bit_equally(self, name: str, env: str, tmp_path: Path) -> None:
         algorithm = Algorithm(name, env, overrides=[f"run_dir={tmp_path}", "workers.envs_per_worker=4"])
@@ -187,5 +184,5 @@ class TestLearning:
         batch = experience(policy, worker)
         metrics = policy.learn_on_batch(batch)
         twin.learn_on_batch(batch)
-        torch.testing.assert_close(weights(policy), weights(twin) - 1.0, rtol=0, atol=1e-4)
+        torch.testing.assert_close(trainable_vector(policy), trainable_vector(twin) - 1.0, rtol=0, atol=1e-4)
         assert metrics["loss_with_a_pull/rows"] > 0

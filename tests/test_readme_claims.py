@@ -23,23 +23,23 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 CLAIMS = {
     # Your own
     "**An algorithm that replays** says so with `data`": [
-        "policies/test_own_verbs.py::test_a_class_without_a_config_file_gets_the_data_that_it_names",
-        "policies/test_own_verbs.py::test_data_of_another_kind_is_refused",
+        "policies/test_subclasses.py::test_a_policy_without_a_config_file_gets_the_datamodule_that_policy_data_names",
+        "policies/test_subclasses.py::test_a_datamodule_of_another_kind_than_policy_data_is_refused",
     ],
     "its rows are transitions": ["replay/test_buffer.py::test_the_transitions_of_real_workers_come_back_whole"],
     "**A metric** that `loss` returns is logged": [
-        "policies/test_own_verbs.py::test_a_registered_metric_that_a_loss_returns_ends_a_run"
+        "policies/test_subclasses.py::test_stop_metric_may_be_a_registered_metric_that_a_loss_returns"
     ],
     "registered, it can end a run or choose checkpoints": [
-        "policies/test_own_verbs.py::test_a_registered_metric_that_a_loss_returns_ends_a_run"
+        "policies/test_subclasses.py::test_stop_metric_may_be_a_registered_metric_that_a_loss_returns"
     ],
     # What it is
     "each **Policy is a LightningModule**": [
         "test_hand_written_fit.py::test_early_stopping_and_model_checkpoint_read_the_metrics"
     ],
     "its `training_step` wraps the RL loss": [
-        "policies/test_policy.py::test_custom_losses_reach_the_parameters_and_the_metrics_of_every_algorithm",
-        "learning/test_custom_loss.py::test_the_auxiliary_gradient_reaches_the_parameters_and_its_value_the_metrics",
+        "learning/test_custom_losses.py::test_custom_losses_train_the_model_and_are_reported_by_every_algorithm",
+        "learning/test_model_custom_loss.py::test_a_model_s_custom_loss_trains_its_parameters_and_its_metrics_are_reported",
     ],
     "feed a sized **IterableDataset**": ["test_resume.py::test_processes_do_not_change_the_result"],
     "a DataModule owns all data and its state": [
@@ -51,7 +51,7 @@ CLAIMS = {
         "cli/test_config.py::test_the_other_sections_yaml_are_their_constructors_signatures",
     ],
     "**Lightning's Trainer** does devices": [
-        "policies/test_ranks.py::test_ranks_have_the_same_weights",
+        "policies/test_ranks.py::test_ranks_have_equal_weights_after_training",
         "test_hand_written_fit.py::test_early_stopping_and_model_checkpoint_read_the_metrics_of_a_run",
     ],
     "**TensorBoard** shows the run": [
@@ -59,10 +59,10 @@ CLAIMS = {
     ],
     # What it promises
     "on-policy data are never stale": [
-        "policies/test_policy.py::test_the_first_minibatch_of_an_iteration_has_no_divergence"
+        "policies/test_policy.py::test_ppo_s_kl_is_0_on_the_first_minibatch_of_an_iteration"
     ],
     "the same seed gives the same weights": [
-        "policies/test_policy.py::test_equal_seeds_learn_equal_weights",
+        "policies/test_policy.py::test_policies_with_equal_seeds_learn_equal_weights",
         "test_resume.py::test_processes_do_not_change_the_result",
     ],
     "a run that is resumed from a checkpoint ends bit-equal": [
@@ -136,18 +136,18 @@ CLAIMS = {
     # Add your own
     "**An algorithm** is one file": ["test_docs.py::test_code_blocks_run"],
     "then needs `_target_": ["cli/test_config.py::test_the_users_conf_adds_to_the_groups"],
-    "Without a YAML": ["policies/test_build_policy.py::test_it_trains_from_the_command_line_and_survives_a_checkpoint"],
+    "Without a YAML": ["policies/test_build_policy.py::test_a_built_policy_trains_from_the_command_line_and_loads_from_its_checkpoint"],
     "`python train.py policy=my_pkg.reinforce:Reinforce`": [
-        "policies/test_build_policy.py::test_it_trains_from_the_command_line_and_survives_a_checkpoint"
+        "policies/test_build_policy.py::test_a_built_policy_trains_from_the_command_line_and_loads_from_its_checkpoint"
     ],
-    "**An algorithm from functions** is a real class": ["policies/test_build_policy.py::test_it_is_a_real_class"],
-    "the functions are methods": ["policies/test_build_policy.py::test_every_hook_says_what_it_is_called_with"],
-    "**A policy from scratch** has neither": ["policies/test_scratch_policy.py::test_nothing_is_built_for_it"],
+    "**An algorithm from functions** is a real class": ["policies/test_build_policy.py::test_build_policy_gives_an_importable_subclass_of_policy_with_its_mixins"],
+    "the functions are methods": ["policies/test_build_policy.py::test_every_hook_has_a_description_of_its_arguments"],
+    "**A policy from scratch** has neither": ["policies/test_scratch_policy.py::test_a_scratch_policy_has_no_model_parameters_or_optimizer"],
     "`compute_actions` and `learn_on_batch` are its own": [
-        "policies/test_scratch_policy.py::test_samples_of_several_workers_are_joined_and_learned_from"
+        "policies/test_scratch_policy.py::test_concat_samples_joins_the_transitions_of_several_workers"
     ],
     "It runs in a loop of your own": [
-        "policies/test_scratch_policy.py::test_it_trains_under_the_trainer_and_survives_a_checkpoint",
+        "policies/test_scratch_policy.py::test_a_scratch_policy_trains_evaluates_saves_loads_and_resumes",
         "policies/test_scratch_policy.py::test_the_classic_loop_with_remote_workers",
     ],
     "**A model** is an `nn.Module`": ["test_registration.py::test_registered_pieces_go_with_every_algorithm"],
@@ -177,7 +177,7 @@ CLAIMS = {
         "models/test_complex_input.py::test_each_part_has_the_encoder_of_its_kind",
         "models/test_complex_input.py::test_the_filter_normalises_vectors_and_never_meets_a_pixel",
     ],
-    "Anything else is refused": ["policies/test_policy.py::test_unsupported_combinations_say_what_would_work"],
+    "Anything else is refused": ["policies/test_policy.py::test_unsupported_spaces_are_refused_by_name"],
 }
 
 NO_PROMISE = (

@@ -1,4 +1,4 @@
-"""What a policy does with experience before it learns from it."""
+"""What the learner does with experience before the loss: counters, filter statistics and rewards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def policy(**keywords: Any) -> DQN:
 
 
 def fragment() -> SampleBatch:
-    """Two steps of two environments; the second step of the second one is no experience."""
+    """Two steps of two environments; the second step of the second environment is not valid."""
     return SampleBatch(
         obs=torch.tensor([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]], [[9.0, 9.0], [9.0, 9.0]]]),
         actions=torch.zeros(2, 2, dtype=torch.int64),
@@ -32,13 +32,13 @@ def fragment() -> SampleBatch:
     )
 
 
-def with_deviation(two: DQN) -> DQN:
-    """Its returns have a variance of 4 so far: rewards are halved, and kept within ±10."""
-    two.reward_filter.normaliser.moments.merge(2.0, torch.zeros(1).double(), torch.tensor([8.0]).double())  # type: ignore[union-attr]
-    return two
+def with_return_std_2(dqn: DQN) -> DQN:
+    """The policy after returns with a variance of 4: rewards are halved, and clipped to ±10."""
+    dqn.reward_filter.normaliser.moments.merge(2.0, torch.zeros(1).double(), torch.tensor([8.0]).double())  # type: ignore[union-attr]
+    return dqn
 
 
-# -- taking it in -----------------------------------------------------------------------------------------------------
+# -- fragments --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("reward_filter", "kept"),
     [
@@ -48,7 +48,7 @@ def with_deviation(two: DQN) -> DQN:
         ("return_std", [[3.0, -0.5], [-7.0, 100.0]]),
     ],
 )
-def test_rewards_are_clipped_before_a_buffer_keeps_them_and_scaled_behind_it(
+def test_take_experience_clips_rewards_and_leaves_scaling_to_learning(
     reward_filter: str, kept: list[list[float]]
 ) -> None:
     own, taken = policy(reward_filter=reward_filter), fragment()
@@ -58,7 +58,7 @@ def test_rewards_are_clipped_before_a_buffer_keeps_them_and_scaled_behind_it(
     assert own.env_steps == 3
 
 
-def test_statistics_take_in_the_rows_that_are_experience() -> None:
+def test_take_experience_updates_filter_statistics_with_valid_rows_only() -> None:
     """Three observations: [1, 2], [3, 4] and [5, 6]. Returns at γ = ½: 3, −½, and −7 + 3/2."""
     own = policy(observation_filter="mean_std", reward_filter="return_std")
     own.learner.take_experience(fragment())
@@ -79,7 +79,7 @@ def test_statistics_take_in_the_rows_that_are_experience() -> None:
     ],
     ids=str,
 )
-def test_the_learner_sees_every_fragment_where_it_takes_more_than_a_count_from_it(
+def test_needs_every_fragment_is_true_with_filters_or_exploration_that_learn_from_experience(
     keywords: dict[str, Any], acts: bool, watches: bool
 ) -> None:
     own = policy(**keywords)
@@ -97,14 +97,16 @@ def test_the_learner_sees_every_fragment_where_it_takes_more_than_a_count_from_i
     ],
     ids=str,
 )
-def test_a_buffer_gives_what_filters_and_exploration_read(keywords: dict[str, Any], columns: list[str]) -> None:
+def test_extra_replay_columns_are_those_that_filters_and_exploration_read(
+    keywords: dict[str, Any], columns: list[str]
+) -> None:
     own = policy(**keywords)
-    asked = [*columns, *["step_next_obs"] * bool(own.exploration.reads_next_obs)]
-    assert own.learner.extra_replay_columns() == asked
-    assert ("step_next_obs" in asked) is ("exploration" in keywords)
+    columns_read = [*columns, *["step_next_obs"] * bool(own.exploration.reads_next_obs)]
+    assert own.learner.extra_replay_columns() == columns_read
+    assert ("step_next_obs" in columns_read) is ("exploration" in keywords)
 
 
-def test_what_exploration_pays_comes_on_top_of_the_filtered_rewards() -> None:
+def test_transform_rewards_adds_intrinsic_rewards_to_the_filtered_rewards() -> None:
     own = PPO(OBS, ACTION, reward_filter="sign")
     taken = fragment()
     assert own.learner.transform_rewards(taken).rewards.tolist() == [[1.0, -1.0], [-1.0, 1.0]]
@@ -112,7 +114,7 @@ def test_what_exploration_pays_comes_on_top_of_the_filtered_rewards() -> None:
     assert own.learner.transform_rewards(taken).rewards.tolist() == [[1.5, -0.75], [-1.0, 1.0]]
 
 
-# -- learning from a buffer's rows ------------------------------------------------------------------------------------
+# -- rows of a buffer -------------------------------------------------------------------------------------------------
 def rows(**columns: Any) -> SampleBatch:
     return SampleBatch(obs=torch.zeros(2, 2), rewards=torch.tensor([4.0, 50.0]), **columns)
 
@@ -124,19 +126,19 @@ def rows(**columns: Any) -> SampleBatch:
         ({"intrinsic_rewards": torch.tensor([0.5, 1.0])}, [2.5, 11.0]),
         ({"step_rewards": torch.tensor([[4.0, 2.0], [50.0, 4.0]])}, [2.0 + 0.5 * 1.0, 10.0 + 0.5 * 2.0]),
     ],
-    ids=["one step", "and what is paid", "two steps"],
+    ids=["one step", "intrinsic rewards", "two steps"],
 )
-def test_replayed_rewards_are_scaled_each_before_they_are_summed(columns: Any, expected: list[float]) -> None:
-    """Halved, kept within ±10, and the second one of two discounted by γ = ½."""
-    own, drawn = with_deviation(policy(reward_filter="return_std")), rows(**columns)
+def test_scale_rewards_scales_each_step_s_reward_before_the_n_step_sum(columns: Any, expected: list[float]) -> None:
+    """Each reward is halved and clipped to ±10; the second of two is discounted by γ = ½."""
+    own, drawn = with_return_std_2(policy(reward_filter="return_std")), rows(**columns)
     scaled = own.learner.scale_rewards(drawn)
     assert_close(scaled.rewards, torch.tensor(expected))
     assert drawn.rewards.tolist() == [4.0, 50.0] and set(drawn.columns) == {"obs", "rewards", *columns}
     assert set(scaled.columns) == {"obs", "rewards"}
 
 
-def test_rows_that_nothing_changes_are_given_back_themselves() -> None:
+def test_scale_rewards_gives_back_rows_that_need_no_change() -> None:
     drawn = rows()
     assert policy().learner.scale_rewards(drawn) is drawn
     paid = policy(reward_filter="clip").learner.scale_rewards(rows(intrinsic_rewards=torch.tensor([0.5, 1.0])))
-    assert paid.rewards.tolist() == [4.5, 51.0], "they were clipped before the buffer kept them"
+    assert paid.rewards.tolist() == [4.5, 51.0], "rewards in a buffer are already clipped"

@@ -1,4 +1,4 @@
-"""The fast ways of a gradient step compute what the plain ones compute, and are taken with tested versions only."""
+"""fast_steps: equal to the plain gradient steps, and used with tested versions only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lightning_rl.learning.fast_steps import is_tested
         ("lightning", "2.7.0", False),
     ],
 )
-def test_versions_outside_the_tested_range_take_plain_steps(package: str, version: str, tested: bool) -> None:
+def test_is_tested_accepts_versions_in_the_tested_range_only(package: str, version: str, tested: bool) -> None:
     assert is_tested(package, version) is tested
 
 
@@ -40,7 +40,7 @@ def test_versions_outside_the_tested_range_take_plain_steps(package: str, versio
 def test_fast_and_plain_steps_give_equal_weights(
     policy: str, env: str, overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five iterations each, bit for bit."""
+    """Bitwise equal after five iterations."""
     weights: list[dict[str, Any]] = []
     for enabled in (True, False):
         monkeypatch.setattr(fast_steps, "ENABLED", enabled)

@@ -1,4 +1,4 @@
-"""Parameters that are views of one tensor, and the step that Adam's kernel takes on it alone."""
+"""FlatParameters, parameters that are views of one tensor, and adam_step, which calls Adam's kernel directly."""
 
 from __future__ import annotations
 
@@ -15,23 +15,27 @@ from lightning_rl.learning.flat_parameters import (
     pad_parts,
     unpad_parts,
 )
+from lightning_rl.policies import PPO
+from tests.envs.classic_control import CARTPOLE
+from tests.models.parameters import parameter_vector
+from tests.rollouts.small_worker import small_worker
 
 
-def flattened() -> tuple[nn.Linear, FlatParameters]:
+def layer_and_flat() -> tuple[nn.Linear, FlatParameters]:
     layer = nn.Linear(3, 2)
     return layer, FlatParameters(list(layer.parameters()))
 
 
-def views(layer: nn.Linear, flat: FlatParameters) -> bool:
-    """Whether parameters and gradients are those of the flat tensor."""
+def are_views(layer: nn.Linear, flat: FlatParameters) -> bool:
+    """Whether parameters and gradients are views of the flat tensors."""
     where = {flat.parameter.data_ptr(), flat.gradient.data_ptr()}
     grads = [parameter.grad for parameter in layer.parameters()]
     begins = layer.weight.data_ptr() == flat.parameter.data_ptr() and grads[0] is not None
     return begins and grads[0].data_ptr() == flat.gradient.data_ptr() and len(where) == 2  # type: ignore[union-attr]
 
 
-def test_parts_begin_at_multiples_of_sixteen_and_zeros_are_between() -> None:
-    """3, 16 and 17 numbers take 16, 16 and 32 places."""
+def test_pad_parts_starts_each_part_at_a_multiple_of_16_and_fills_with_zeros() -> None:
+    """3, 16 and 17 numbers occupy 16, 16 and 32."""
     values = torch.arange(1.0, 37.0)
     spread = pad_parts(values, [3, 16, 17])
     expected = torch.zeros(64)
@@ -39,14 +43,14 @@ def test_parts_begin_at_multiples_of_sixteen_and_zeros_are_between() -> None:
     assert torch.equal(spread, expected) and torch.equal(unpad_parts(spread, [3, 16, 17]), values)
 
 
-def test_gradients_begin_at_zero_in_the_memory_of_the_flat_one() -> None:
-    layer, flat = flattened()
-    assert views(layer, flat) and flat.parameter.grad is flat.gradient
+def test_gradients_start_as_zeros_that_are_views_of_the_flat_gradient() -> None:
+    layer, flat = layer_and_flat()
+    assert are_views(layer, flat) and flat.parameter.grad is flat.gradient
     assert not flat.gradient.any() and flat.gradient.shape == flat.parameter.shape == (32,)
 
 
-def test_what_is_attached_stays_as_it_is() -> None:
-    layer, flat = flattened()
+def test_attach_leaves_attached_parameters_and_gradients_as_they_are() -> None:
+    layer, flat = layer_and_flat()
     layer(torch.ones(1, 3)).sum().backward()
     gradient, where = flat.gradient, flat.parameter.data_ptr()
     flat.attach()
@@ -54,8 +58,8 @@ def test_what_is_attached_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("lost", ["a parameter's gradient", "the flat gradient", "the last parameter's place"])
-def test_what_was_detached_is_attached_again(lost: str) -> None:
-    layer, flat = flattened()
+def test_attach_restores_views_that_were_replaced(lost: str) -> None:
+    layer, flat = layer_and_flat()
     flat.gradient.fill_(9.0)
     if lost == "a parameter's gradient":
         layer.weight.grad = None
@@ -65,7 +69,7 @@ def test_what_was_detached_is_attached_again(lost: str) -> None:
         layer.bias.data = layer.bias.data + 3.0
     before = [parameter.detach().clone() for parameter in layer.parameters()]
     flat.attach()
-    assert views(layer, flat) and flat.parameter.grad is flat.gradient and not flat.gradient.any()
+    assert are_views(layer, flat) and flat.parameter.grad is flat.gradient and not flat.gradient.any()
     assert all(torch.equal(now, then) for now, then in zip(layer.parameters(), before, strict=True))
     layer(torch.ones(1, 3)).sum().backward()
     assert flat.gradient[:6].tolist() == [1.0] * 6 and flat.gradient[16:18].tolist() == [1.0] * 2
@@ -74,13 +78,13 @@ def test_what_was_detached_is_attached_again(lost: str) -> None:
     assert torch.equal(layer.bias, before[1] + 1.0)
 
 
-# -- which are stepped so ---------------------------------------------------------------------------------------------
+# -- which optimizers -------------------------------------------------------------------------------------------------
 def parameters(*sizes: int, **how: Any) -> list[nn.Parameter]:
     return [nn.Parameter(torch.empty(size, device="meta", **how)) for size in sizes]
 
 
 class Own(nn.Parameter):
-    """A parameter that knows more than its numbers."""
+    """A subclass of Parameter, which may hold more than numbers."""
 
 
 @pytest.mark.parametrize(
@@ -97,12 +101,14 @@ class Own(nn.Parameter):
     ],
     ids=["the most", "one too many", "together too many", "two groups", "an empty group", "dtypes", "devices", "types"],
 )
-def test_groups_of_one_kind_and_few_parameters_are_small(groups: list[Any], small: bool) -> None:
+def test_is_small_accepts_groups_of_one_dtype_device_and_type_with_2_million_numbers_at_most(
+    groups: list[Any], small: bool
+) -> None:
     assert is_small([{"params": group} for group in groups]) is small
 
 
 class OwnAdam(torch.optim.Adam):
-    """A user's, whose step may do anything."""
+    """A subclass of Adam, whose step may do anything."""
 
 
 @pytest.mark.parametrize(
@@ -117,16 +123,18 @@ class OwnAdam(torch.optim.Adam):
         (OwnAdam, {}, False),
     ],
 )
-def test_plain_adam_is_torch_s_own_with_its_fused_kernel(kind: Any, keywords: dict[str, Any], plain: bool) -> None:
+def test_is_plain_adam_accepts_torch_s_adam_and_adamw_with_fused_kernels_only(
+    kind: Any, keywords: dict[str, Any], plain: bool
+) -> None:
     optimizer = kind([torch.zeros(2, requires_grad=True)], lr=0.1, **{"fused": True, **keywords})
     assert is_plain_adam(optimizer) is plain
     optimizer.add_param_group({"params": [torch.zeros(2, requires_grad=True)], "capturable": True})
-    assert not is_plain_adam(optimizer), "one group that is not is enough"
+    assert not is_plain_adam(optimizer), "not every group is plain"
 
 
-# -- how they are -----------------------------------------------------------------------------------------------------
-def stepped(kind: Any, by: Any, keywords: dict[str, Any]) -> list[Tensor]:
-    """Two groups after four steps on gradients that differ, the second without one in step three."""
+# -- adam_step --------------------------------------------------------------------------------------------------------
+def state_after_steps(kind: Any, step: Any, keywords: dict[str, Any]) -> list[Tensor]:
+    """Parameters and moments of two groups after four steps by `step`; the second group has no gradient in step 3."""
     groups = [torch.linspace(-1.0, 1.0, 5).requires_grad_(), torch.linspace(2.0, 3.0, 4).requires_grad_()]
     optimizer = kind([{"params": [each]} for each in groups], lr=0.1, fused=True, **keywords)
     optimizer.param_groups[1]["lr"] = 0.01
@@ -135,7 +143,7 @@ def stepped(kind: Any, by: Any, keywords: dict[str, Any]) -> list[Tensor]:
             group.grad = torch.cos(number + torch.arange(float(len(group))))
         if number == 2:
             groups[1].grad = None
-        by(optimizer, number)
+        step(optimizer, number)
     return [*groups, *(state[name] for state in optimizer.state.values() for name in ("step", "exp_avg", "exp_avg_sq"))]
 
 
@@ -143,20 +151,23 @@ def stepped(kind: Any, by: Any, keywords: dict[str, Any]) -> list[Tensor]:
 @pytest.mark.parametrize(
     "keywords", [{}, {"weight_decay": 0.5, "betas": (0.5, 0.8), "eps": 0.1}], ids=["defaults", "others"]
 )
-def test_adam_s_kernel_alone_computes_what_its_step_computes(kind: Any, keywords: dict[str, Any]) -> None:
-    def alone(optimizer: Any, number: int) -> None:
+def test_adam_step_equals_the_step_of_torch_s_optimizer(kind: Any, keywords: dict[str, Any]) -> None:
+    def step_by_kernel(optimizer: Any, number: int) -> None:
         with torch.no_grad():
             assert adam_step(optimizer) is (number > 0), "the first step makes the moments"
         if number == 0:
             optimizer.step()
 
-    ours, theirs = stepped(kind, alone, keywords), stepped(kind, lambda optimizer, _: optimizer.step(), keywords)
+    ours, theirs = (
+        state_after_steps(kind, step_by_kernel, keywords),
+        state_after_steps(kind, lambda optimizer, _: optimizer.step(), keywords),
+    )
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, other, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
-def test_a_group_without_moments_leaves_the_whole_step_to_the_optimizer(kind: Any) -> None:
+def test_adam_step_steps_nothing_while_a_group_has_no_moments(kind: Any) -> None:
     groups = [torch.zeros(2, requires_grad=True) for _ in range(2)]
     optimizer = kind([{"params": [each]} for each in groups], lr=0.1, fused=True)
     groups[0].grad = torch.ones(2)
@@ -168,8 +179,8 @@ def test_a_group_without_moments_leaves_the_whole_step_to_the_optimizer(kind: An
     assert torch.equal(groups[0], before) and optimizer.state[groups[0]]["step"] == 1
 
 
-def test_weight_decay_is_decoupled_where_the_group_says_so() -> None:
-    """Torch's AdamW is an Adam with this option, and a file may hold a group without it."""
+def test_adam_step_decouples_weight_decay_where_the_group_or_adamw_says_so() -> None:
+    """AdamW is an Adam with `decoupled_weight_decay`; a group from a file may lack that option."""
     ends = []
     for kind, says in ((torch.optim.Adam, True), (torch.optim.AdamW, True), (torch.optim.AdamW, None)):
         weight = torch.ones(2, requires_grad=True)
@@ -188,3 +199,62 @@ def test_weight_decay_is_decoupled_where_the_group_says_so() -> None:
             adam_step(optimizer)
         ends.append(weight.tolist())
     assert ends == [pytest.approx([0.95, 0.95])] * 3, "1 − lr · weight_decay"
+
+
+# -- in a policy ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "path", "keywords"),
+    [
+        ("adam", "torch.optim.Adam", {}),
+        ("adam", "torch.optim.Adam", {"weight_decay": 0.1, "betas": (0.8, 0.9), "eps": 1e-3}),
+        ("adam", "torch.optim.Adam", {"amsgrad": True}),
+        ("adamw", "torch.optim.AdamW", {"weight_decay": 0.1}),
+        ("sgd", "torch.optim.SGD", {"momentum": 0.9}),
+        ("rmsprop", "torch.optim.RMSprop", {}),
+    ],
+)
+def test_a_policy_with_flat_parameters_learns_what_one_with_a_list_learns(
+    name: str, path: str, keywords: dict[str, Any]
+) -> None:
+    ends = []
+    for optimizer in (name, path):  # optimizers given by import path step a list of tensors
+        policy = PPO(*CARTPOLE.spaces(), seed=4, optimizer=optimizer, optimizer_kwargs=keywords)
+        source = small_worker(policy)
+        for _ in range(3):
+            policy.learn_on_batch(source.sample())
+        assert bool(policy.learner.optimiser.flat) == (optimizer == name)
+        ends.append(parameter_vector(policy))
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
+
+
+def test_attach_keeps_values_after_all_parameters_were_replaced() -> None:
+    layer = torch.nn.Linear(3, 2)
+    flat = FlatParameters(list(layer.parameters()))
+    for parameter in layer.parameters():
+        parameter.data, parameter.grad = parameter.data.clone() + 1, None
+    flat.attach()
+    flat.parameter.data.mul_(2)
+    layer(torch.ones(1, 3)).sum().backward()
+    torch.testing.assert_close(layer.weight.flatten(), flat.parameter[:6])
+    torch.testing.assert_close(flat.gradient[:6], torch.ones(6))
+
+
+def test_flat_parameters_have_the_alignment_of_separate_tensors() -> None:
+    """With another alignment a worker's matrix products would differ from the learner's in the last digits."""
+    layers = [torch.nn.Linear(3, 5), torch.nn.Linear(5, 7)]
+    before = [p.detach().clone() for layer in layers for p in layer.parameters()]
+    flattened = [p for layer in layers for p in layer.parameters()]
+    flat = FlatParameters(flattened)
+    assert all(p.data_ptr() % 64 == flat.parameter.data_ptr() % 64 for p in flattened)
+    assert all(torch.equal(p, old) for p, old in zip(flattened, before, strict=True))
+
+
+def test_a_policy_goes_on_learning_a_parameter_whose_data_were_replaced() -> None:
+    policy = PPO(*CARTPOLE.spaces(), seed=1)
+    source = small_worker(policy)
+    policy.learn_on_batch(source.sample())
+    replaced = policy.model.head.linear.weight
+    replaced.data = replaced.data.clone()
+    before = replaced.detach().clone()
+    policy.learn_on_batch(source.sample())
+    assert (replaced.detach() - before).abs().min() > 0

@@ -1,4 +1,4 @@
-"""Gradients that travel: a contribution is what learning here would have done, and computing it changes nothing."""
+"""Gradient updates that workers compute and the learner applies, and microbatches."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def made(kind: type[Policy] = A3C, **keywords: Any) -> Policy:
+def small_policy(kind: type[Policy] = A3C, **keywords: Any) -> Policy:
     return kind(*CARTPOLE.spaces(), seed=1, optimizer="adam", **keywords)
 
 
@@ -43,19 +43,19 @@ def fragments(policy: Policy, count: int = 2) -> Any:
         yield worker.sample()
 
 
-def state(policy: Policy) -> dict[str, torch.Tensor]:
+def copy_state(policy: Policy) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in policy.state_dict().items()}
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_taking_one_s_own_contribution_is_learning_from_the_fragment(case: str) -> None:
-    """Weights, statistics and counters, after two of them; they travel as workers would send them."""
-    here, there = made(**CASES[case]), made(**CASES[case])
+def test_learn_on_gradients_of_an_own_update_equals_learn_on_batch(case: str) -> None:
+    """Equal weights, statistics and counters after two fragments; updates are pickled as workers send them."""
+    here, there = small_policy(**CASES[case]), small_policy(**CASES[case])
     for fragment in fragments(here):
         here.learn_on_batch(fragment)
         sent = pickle.loads(pickle.dumps(there.learner.gradient_update(fragment)))
         there.learn_on_gradients([(0, sent, True)])
-    first, second = state(here), state(there)
+    first, second = copy_state(here), copy_state(there)
     for name, value in first.items():
         torch.testing.assert_close(second[name], value, rtol=1e-5, atol=1e-7, msg=f"{name}: {second[name]}, {value}")
     assert (here.env_steps, here.iterations, here.gradient_steps) == (there.env_steps, there.iterations, 2)
@@ -65,18 +65,18 @@ def test_taking_one_s_own_contribution_is_learning_from_the_fragment(case: str) 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_computing_a_contribution_changes_nothing_and_draws_nothing(case: str) -> None:
-    policy = made(**CASES[case])
+def test_gradient_update_changes_no_state_and_draws_nothing_from_the_global_generator(case: str) -> None:
+    policy = small_policy(**CASES[case])
     (fragment,) = fragments(policy, 1)
     policy.learn_on_batch(fragment)
-    before, counters, generator = state(policy), policy.env_steps, torch.random.get_rng_state()
+    before, counters, generator = copy_state(policy), policy.env_steps, torch.random.get_rng_state()
     policy.learner.gradient_update(fragment)
     assert all(torch.equal(value, policy.state_dict()[name]) for name, value in before.items())
     assert policy.env_steps == counters and torch.equal(generator, torch.random.get_rng_state())
 
 
-def test_an_older_contribution_steps_by_its_own_gradients() -> None:
-    """SGD with rate 1: the weights of now minus gradients of weights that are two steps old."""
+def test_apply_update_of_older_weights_steps_by_the_update_s_gradients() -> None:
+    """SGD with rate 1: the current weights minus the gradients at weights two steps older."""
     policy = A2C(*CARTPOLE.spaces(), optimizer="sgd", lr=1.0, max_grad_norm=None, seed=1)
     old, *others = fragments(policy, 3)
     contribution = policy.learner.gradient_update(old)
@@ -90,8 +90,8 @@ def test_an_older_contribution_steps_by_its_own_gradients() -> None:
         torch.testing.assert_close(parameter.detach(), value)
 
 
-def test_what_is_too_old_is_counted_and_seen_but_not_stepped_with() -> None:
-    policy = made(**SCALED)
+def test_learn_on_gradients_counts_stale_updates_and_their_statistics_but_takes_no_step() -> None:
+    policy = small_policy(**SCALED)
     (fragment,) = fragments(policy, 1)
     weights = [p.detach().clone() for p in policy.parameters()]
     policy.learn_on_gradients([(0, policy.learner.gradient_update(fragment), False)])
@@ -103,19 +103,19 @@ def test_what_is_too_old_is_counted_and_seen_but_not_stepped_with() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_gradients_that_are_not_finite_name_the_worker_and_step_nothing(value: float) -> None:
-    policy = made()
+def test_learn_on_gradients_refuses_updates_that_are_not_finite_and_names_the_worker(value: float) -> None:
+    policy = small_policy()
     (fragment,) = fragments(policy, 1)
     good = policy.learner.gradient_update(fragment)
     good.gradients[2][0] = value
-    before = state(policy)
+    before = copy_state(policy)
     with pytest.raises(NonFiniteError, match=r"worker 5 \(its loss is [\d.]+\): gradients not finite: model\.\w+"):
         policy.learn_on_gradients([(5, good, True)])
     assert all(torch.equal(value, policy.state_dict()[name]) for name, value in before.items())
 
 
-def test_metrics_are_means_over_the_contributions_that_have_them() -> None:
-    policy = made()
+def test_learn_on_gradients_reports_means_over_the_updates_that_have_a_metric() -> None:
+    policy = small_policy()
     (fragment,) = fragments(policy, 1)
     one = policy.learner.gradient_update(fragment)
     rest = {"env_steps": 3, "moments": {}, "changes": {}}
@@ -126,9 +126,9 @@ def test_metrics_are_means_over_the_contributions_that_have_them() -> None:
 
 
 class FromScratch(ScratchPolicy):
-    """Actions of its own, and a learning of its own."""
+    """A ScratchPolicy without gradients."""
 
-    def compute_actions(self, obs: Any, state: Any) -> Any:
+    def compute_actions(self, obs: Any, copy_state: Any) -> Any:
         return [0 for _ in obs], [], {}
 
     def learn_on_batch(self, samples: SampleBatch) -> Any:
@@ -136,7 +136,7 @@ class FromScratch(ScratchPolicy):
 
 
 class WithGradients(FromScratch):
-    """And gradients: how many rows there are."""
+    """Its gradients are the number of rows."""
 
     total = 0
 
@@ -147,36 +147,36 @@ class WithGradients(FromScratch):
         self.total += gradients
 
 
-def test_a_policy_from_scratch_contributes_by_its_own_methods() -> None:
+def test_a_scratch_policy_contributes_by_its_own_compute_and_apply_gradients() -> None:
     worker = RolloutWorker(CARTPOLE, WithGradients(*CARTPOLE.spaces(), {}), fragment_length=8)
     policy = worker.policy
     metrics = policy.learn_on_gradients([(0, worker.contribute(), True)])
     assert metrics == {"rows": policy.env_steps} and policy.total == policy.env_steps == 8
 
 
-def test_a_policy_without_gradients_says_so() -> None:
+def test_contribute_refuses_a_scratch_policy_without_compute_gradients() -> None:
     worker = RolloutWorker(CARTPOLE, FromScratch(*CARTPOLE.spaces(), {}), fragment_length=8)
     with pytest.raises(ConfigError, match="FromScratch computes no gradients: define compute_gradients"):
         worker.contribute()
 
 
-def test_other_on_policy_algorithms_contribute_too() -> None:
+def test_pg_learns_from_gradient_updates() -> None:
     policy = PG(*CARTPOLE.spaces(), seed=1)
     (fragment,) = fragments(policy, 1)
     assert policy.learn_on_gradients([(0, policy.learner.gradient_update(fragment), True)])["grad_norm"] > 0
 
 
 # -- gradients from elsewhere -----------------------------------------------------------------------------------------
-class Rolls(A2C):
-    """Notes what a loss finds: the mode, whether curves are read, and a number from the global generator."""
+class RecordingA2C(A2C):
+    """Records in each loss the mode, log_extra and a number from the global generator."""
 
     def loss(self, batch: SampleBatch) -> Any:
         self.found = self.training, self.log_extra, float(torch.rand(()))
         return super().loss(batch)
 
 
-def test_gradients_are_of_a_loss_in_train_mode_that_reports_everything() -> None:
-    policy: Any = made(Rolls)
+def test_compute_gradients_runs_the_loss_in_train_mode_with_log_extra() -> None:
+    policy: Any = small_policy(RecordingA2C)
     (fragment,) = fragments(policy, 1)
     policy.eval()
     policy.log_extra = False
@@ -184,8 +184,8 @@ def test_gradients_are_of_a_loss_in_train_mode_that_reports_everything() -> None
     assert policy.found[:2] == (True, True)
 
 
-def test_what_the_loss_of_a_contribution_draws_follows_from_the_fragment_s_seed() -> None:
-    policy: Any = made(Rolls)
+def test_random_numbers_in_the_loss_of_a_gradient_update_follow_from_the_fragment_s_seed() -> None:
+    policy: Any = small_policy(RecordingA2C)
     (fragment,) = fragments(policy, 1)
     drawn = []
     for process_seed, seed in ((1, 5), (2, 5), (2, 6)):
@@ -196,9 +196,9 @@ def test_what_the_loss_of_a_contribution_draws_follows_from_the_fragment_s_seed(
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_statistics_are_collected_for_the_contribution_alone() -> None:
-    """What is learned later would pile up with them."""
-    policy = made(**SCALED)
+def test_gradient_update_leaves_no_collected_statistics_behind() -> None:
+    """RunningMoments collects news for an update only, not while learning."""
+    policy = small_policy(**SCALED)
     first, second = fragments(policy, 2)
     policy.learner.gradient_update(first)
     policy.learn_on_batch(second)
@@ -207,7 +207,7 @@ def test_statistics_are_collected_for_the_contribution_alone() -> None:
 
 
 class Switched(FullyConnectedNetwork):
-    """A buffer of bools that a forward in train mode turns over."""
+    """Has a buffer of bools that each forward in train mode inverts."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -219,15 +219,15 @@ class Switched(FullyConnectedNetwork):
         return super().forward(input_dict, *others)
 
 
-def test_buffers_that_have_no_difference_do_not_travel() -> None:
-    policy = made(model={"custom_model": Switched})
+def test_gradient_updates_leave_out_bool_buffers_and_restore_them() -> None:
+    policy = small_policy(model={"custom_model": Switched})
     (fragment,) = fragments(policy, 1)
     contribution = policy.learner.gradient_update(fragment)
     assert not contribution.changes and policy.model.on.tolist() == [True, False]  # type: ignore[union-attr]
 
 
-def test_the_parameters_whose_gradients_are_not_finite_are_named_and_no_others() -> None:
-    policy = made()
+def test_apply_gradients_names_the_parameters_whose_gradients_are_not_finite() -> None:
+    policy = small_policy()
     names = [name for name, _ in policy.named_parameters()]
     gradients: list[Any] = [np.zeros(tuple(parameter.shape), np.float32) for parameter in policy.parameters()]
     gradients[0], gradients[-1] = None, gradients[-1] + np.nan
@@ -235,9 +235,9 @@ def test_the_parameters_whose_gradients_are_not_finite_are_named_and_no_others()
         policy.apply_gradients(gradients)
 
 
-def test_gradients_may_lie_in_memory_that_cannot_be_written_to() -> None:
-    """As what Ray shares between processes does, of which torch warns."""
-    policy = made()
+def test_apply_gradients_reads_read_only_arrays_without_a_warning() -> None:
+    """Arrays from Ray's shared memory are read-only, and torch would warn of them."""
+    policy = small_policy()
     gradients = [np.ones(tuple(parameter.shape), np.float32) for parameter in policy.parameters()]
     for gradient in gradients:
         gradient.flags.writeable = False
@@ -252,7 +252,7 @@ def test_gradients_may_lie_in_memory_that_cannot_be_written_to() -> None:
     assert policy.gradient_steps == 1
 
 
-def test_a_target_network_follows_steps_with_gradients_from_elsewhere() -> None:
+def test_apply_gradients_moves_appo_s_target_network_at_its_interval() -> None:
     policy = APPO(*CARTPOLE.spaces(), target_update_interval=2, lr=0.1, optimizer="sgd")
     gradients = [torch.ones_like(parameter) for parameter in policy.parameters()]
     equal = []
@@ -264,8 +264,8 @@ def test_a_target_network_follows_steps_with_gradients_from_elsewhere() -> None:
 
 
 # -- iterations -------------------------------------------------------------------------------------------------------
-class Noted(A3C):
-    """Notes what its steps find, and the metrics of its iterations."""
+class RecordingA3C(A3C):
+    """Records mode, a random and a denormal number at each step, and the metrics of iterations."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -283,17 +283,17 @@ class Noted(A3C):
         self.means.append(dict(metrics))
 
 
-def contributed(process_seed: int = 1) -> tuple[Any, GradientUpdate]:
-    policy = made(Noted)
+def policy_and_update(process_seed: int = 1) -> tuple[Any, GradientUpdate]:
+    policy = small_policy(RecordingA3C)
     (fragment,) = fragments(policy, 1)
     contribution = policy.learner.gradient_update(fragment)
     torch.manual_seed(process_seed)
     return policy.eval(), contribution
 
 
-def test_an_iteration_on_gradients_is_counted_ended_and_reported_once() -> None:
-    """The rows stayed where they were made."""
-    policy, one = contributed()
+def test_an_iteration_on_gradients_counts_once_and_calls_after_iteration_and_hooks_once() -> None:
+    """The hook's train_batch is empty: the rows stay with the worker."""
+    policy, one = policy_and_update()
     learned: list[dict[str, Any]] = []
     listener = SimpleNamespace(on_learn_on_batch=lambda **what: learned.append(what))
     policy._trainer = SimpleNamespace(callbacks=[listener], training=False)
@@ -304,34 +304,34 @@ def test_an_iteration_on_gradients_is_counted_ended_and_reported_once() -> None:
     assert learned[0]["train_batch"].columns == []
 
 
-def test_seconds_of_learning_are_those_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock moves on by 1 with each look at it: 7 looks, of which 3 were waits for the next update."""
+def test_learn_seconds_leaves_out_the_waits_for_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reading adds 1 to the clock: 7 seconds, of which 3 are waits for the next update."""
     monkeypatch.setattr("lightning_rl.learning.learner.time", SimpleNamespace(perf_counter=count(10.0).__next__))
-    policy, one = contributed()
+    policy, one = policy_and_update()
     for _ in range(2):
         policy.learn_on_gradients([(0, one, True), (1, one, True)])
         assert policy.learn_seconds == 4.0
 
 
-def test_steps_are_in_train_mode_and_numbers_too_small_to_compute_with_quickly_are_0() -> None:
-    policy, one = contributed()
+def test_learn_on_gradients_steps_in_train_mode_with_denormal_numbers_as_0() -> None:
+    policy, one = policy_and_update()
     policy.learn_on_gradients([(0, one, True)])
     assert policy.modes == [True] and policy.smallest == [0.0]
     assert float(torch.tensor(1e-40) * 1.0) > 0.0
 
 
-def test_what_steps_draw_follows_from_the_seed_and_the_iteration() -> None:
+def test_random_numbers_in_steps_of_learn_on_gradients_follow_from_seed_and_iteration() -> None:
     drawn = []
     for process_seed in (1, 2):
-        policy, one = contributed(process_seed)
+        policy, one = policy_and_update(process_seed)
         for _ in range(2):
             policy.learn_on_gradients([(0, one, True)])
         drawn.append(policy.drawn)
     assert drawn[0] == drawn[1] and drawn[0][0] != drawn[0][1]
 
 
-def test_functions_of_the_user_s_see_gradients_that_come_from_elsewhere() -> None:
-    """The loss stayed where it was computed."""
+def test_extra_grad_process_fn_is_called_for_gradient_updates_with_a_loss_of_none() -> None:
+    """The loss stays with the worker."""
     seen = []
 
     def halve(policy: Any, optimizer: Any, loss: Any) -> dict[str, float]:
@@ -351,16 +351,19 @@ def test_functions_of_the_user_s_see_gradients_that_come_from_elsewhere() -> Non
 # -- microbatches -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("memory", [False, True], ids=["feed-forward", "lstm"])
 @pytest.mark.parametrize("standardise", [False, True])
-def test_microbatches_add_up_to_the_gradient_of_the_whole(standardise: bool, memory: bool) -> None:
-    """Seven parts of 48 rows are not equally large; one step is taken all the same."""
+def test_gradients_of_microbatches_add_up_to_the_gradient_of_the_batch(standardise: bool, memory: bool) -> None:
+    """Seven parts of 48 rows differ in size; one step is taken."""
     model = {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 5} if memory else {}
     keywords: dict[str, Any] = {"standardise_advantages": standardise, "entropy_coef": 0.1, "model": model}
-    whole, parts = made(A2C, **keywords), made(A2C, microbatches=7, **keywords)
+    whole, parts = small_policy(A2C, **keywords), small_policy(A2C, microbatches=7, **keywords)
     (fragment,) = fragments(whole, 1)
-    (expected, told), (found, told_too) = whole.compute_gradients(fragment), parts.compute_gradients(fragment)
+    (expected, metrics), (found, metrics_of_parts) = (
+        whole.compute_gradients(fragment),
+        parts.compute_gradients(fragment),
+    )
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
-    assert told_too == {name: pytest.approx(value, rel=1e-4, abs=1e-6) for name, value in told.items()}
+    assert metrics_of_parts == {name: pytest.approx(value, rel=1e-4, abs=1e-6) for name, value in metrics.items()}
     assert not any(
         value.requires_grad for value in parts.learner.differentiate(parts.learner.rows_of(fragment))[1].values()
     )
@@ -371,16 +374,16 @@ def test_microbatches_add_up_to_the_gradient_of_the_whole(standardise: bool, mem
         torch.testing.assert_close(other, one, rtol=1e-3, atol=2e-5)
 
 
-class Watched(A2C):
-    """Notes how many rows each loss is of, and whether curves are read."""
+class RowCountingA2C(A2C):
+    """Records the row count and log_extra of each loss."""
 
     def loss(self, batch: SampleBatch) -> Any:
         self.seen.append((batch.count, self.log_extra))
         return super().loss(batch)
 
 
-def test_two_microbatches_are_two_losses_each_of_half_the_rows() -> None:
-    policy: Any = made(Watched, microbatches=2, standardise_advantages=True)
+def test_two_microbatches_are_two_losses_of_half_the_rows_with_log_extra() -> None:
+    policy: Any = small_policy(RowCountingA2C, microbatches=2, standardise_advantages=True)
     (fragment,) = fragments(policy, 1)
     rows = policy.learner.rows_of(fragment)
     advantages = rows.advantages.clone()
@@ -389,27 +392,27 @@ def test_two_microbatches_are_two_losses_each_of_half_the_rows() -> None:
         learn()
         first, second = (count for count, _ in policy.seen)
         assert first + second == rows.count and abs(first - second) <= 1
-    assert all(diagnosing for _, diagnosing in policy.seen)
-    assert torch.equal(rows.advantages, advantages)  # whoever has the rows finds them as they were
+    assert all(log_extra for _, log_extra in policy.seen)
+    assert torch.equal(rows.advantages, advantages)  # the caller's rows stay as they were
 
 
-class Stopped(A2C):
-    """Does not go on learning."""
+class NoStepA2C(A2C):
+    """Its keep_learning is always false."""
 
     def keep_learning(self, metrics: Any) -> bool:
         return False
 
 
-def test_a_subclass_of_a2c_may_leave_its_step_out() -> None:
-    policy = made(Stopped)
+def test_a2c_takes_no_step_where_keep_learning_is_false() -> None:
+    policy = small_policy(NoStepA2C)
     (fragment,) = fragments(policy, 1)
     policy.learn_on_batch(fragment)
     assert policy.gradient_steps == 0
 
 
-def test_a_whole_rollout_s_advantages_are_standardised_once() -> None:
-    """Those that are nearly equal have a deviation of 1e-6, taken as 1e-4: 0.01 afterwards, and 1 if done twice."""
-    policy = made(A2C, standardise_advantages=True)
+def test_compute_gradients_standardises_advantages_once() -> None:
+    """Advantages of ±1e-6 are divided by the least deviation, 1e-4: ±0.01; standardised twice they would be ±1."""
+    policy = small_policy(A2C, standardise_advantages=True)
     (fragment,) = fragments(policy, 1)
     rows = policy.learner.rows_of(fragment)
     rows["advantages"] = 1e-6 * (-1.0) ** torch.arange(rows.count)
@@ -420,13 +423,15 @@ def test_a_whole_rollout_s_advantages_are_standardised_once() -> None:
 
 
 @pytest.mark.parametrize("microbatches", [1, 2])
-def test_microbatches_ask_whether_to_go_on_and_report_what_functions_say_of_gradients(microbatches: int) -> None:
+def test_microbatches_call_keep_learning_and_report_extra_grad_process_fn_s_metrics(microbatches: int) -> None:
     class Stops(A2C):
         def keep_learning(self, metrics: Any) -> bool:
             return "loss" not in metrics
 
-    policy: Any = made(Stops, microbatches=microbatches)
+    policy: Any = small_policy(Stops, microbatches=microbatches)
     (fragment,) = fragments(policy, 1)
     assert "loss" in policy.learn_on_batch(fragment) and policy.gradient_steps == 0
-    told = made(A2C.with_updates("Told", extra_grad_process_fn=lambda policy: {"told": 2.0}), microbatches=microbatches)
-    assert told.learn_on_batch(fragment)["told"] == 2.0
+    reporting = small_policy(
+        A2C.with_updates("Reporting", extra_grad_process_fn=lambda policy: {"reported": 2.0}), microbatches=microbatches
+    )
+    assert reporting.learn_on_batch(fragment)["reported"] == 2.0

@@ -1,4 +1,4 @@
-"""One iteration, whatever feeds it: what is counted, in which mode losses run, what they may draw, which hooks fire."""
+"""Iterations of runs with each kind of data: counters, modes, random numbers, log_extra, priorities and hooks."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from lightning_rl.sample_batch import SampleBatch, env_steps
 ITERATIONS = 3
 
 
-def spy(base: type[Policy]) -> type[Policy]:
-    """The algorithm, which notes what happens to it."""
+def record(base: type[Policy]) -> type[Policy]:
+    """The algorithm, recording what its losses find and the metrics of its iterations."""
 
-    class Spy(base):  # type: ignore[misc, valid-type]
+    class Recorder(base):  # type: ignore[misc, valid-type]
         losses: list[tuple[bool, bool, float]]
         weights: list[float]
         means: list[dict[str, float]]
@@ -40,31 +40,31 @@ def spy(base: type[Policy]) -> type[Policy]:
             self.means.append(dict(metrics))
             super().after_iteration(metrics)
 
-    return Spy
+    return Recorder
 
 
 class Hooks(RLCallback):
-    """Notes results of learning, and seconds."""
+    """Records results, row counts and durations of iterations; stops the run after `ITERATIONS`."""
 
     def __init__(self) -> None:
         self.learned: list[dict[str, float]] = []
         self.rows: list[tuple[int, int]] = []
         self.seconds: list[tuple[float, float]] = []
-        self.begun = time.perf_counter()
+        self.started = time.perf_counter()
 
     def on_learn_on_batch(self, *, policy: Any, train_batch: SampleBatch, result: dict[str, float]) -> None:
         assert isinstance(train_batch, SampleBatch)
         self.learned.append(result)
-        result["told"] = 1.0
+        result["seen"] = 1.0
 
     def on_postprocess_trajectory(self, *, policy: Any, postprocessed_batch: Any, original_batch: Any) -> None:
         self.rows.append((env_steps(original_batch), postprocessed_batch.count))
 
     def on_train_batch_start(self, *args: Any) -> None:
-        self.begun = time.perf_counter()
+        self.started = time.perf_counter()
 
     def on_train_batch_end(self, trainer: Any, policy: Any, *args: Any) -> None:
-        self.seconds.append((policy.learn_seconds, time.perf_counter() - self.begun))
+        self.seconds.append((policy.learn_seconds, time.perf_counter() - self.started))
         trainer.should_stop = len(self.seconds) == ITERATIONS
 
 
@@ -78,14 +78,20 @@ PIPELINES: dict[str, tuple[type[Policy], tuple[str, ...]]] = {
 }
 
 
-def trained(run_dir: Path, name: str, process_seed: int = 1) -> tuple[Any, Hooks]:
-    """The policy after `ITERATIONS` of a run, and what a callback saw of them."""
+def run_iterations(run_dir: Path, name: str, process_seed: int = 1) -> tuple[Any, Hooks]:
+    """The policy after `ITERATIONS` of a run, and the callback that recorded them."""
     algorithm, overrides = PIPELINES[name]
-    asked = [f"policy={algorithm.__name__.lower()}", "experiment=none", "logger=none", "evaluation=none", *overrides]
-    config = compose_config([*asked, f"run_dir={run_dir}", "trainer.enable_progress_bar=false"])
+    fixed_overrides = [
+        f"policy={algorithm.__name__.lower()}",
+        "experiment=none",
+        "logger=none",
+        "evaluation=none",
+        *overrides,
+    ]
+    config = compose_config([*fixed_overrides, f"run_dir={run_dir}", "trainer.enable_progress_bar=false"])
     check_config(config)
     hooks = Hooks()
-    config["policy"]["_target_"], config["callbacks"] = spy(algorithm), [hooks]
+    config["policy"]["_target_"], config["callbacks"] = record(algorithm), [hooks]
     policy, data, trainer = run.build(config)
     policy.losses, policy.weights, policy.means = [], [], []
     torch.manual_seed(process_seed)
@@ -95,7 +101,7 @@ def trained(run_dir: Path, name: str, process_seed: int = 1) -> tuple[Any, Hooks
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Hooks]]:
-    return {name: trained(tmp_path_factory.mktemp(name), name) for name in PIPELINES}
+    return {name: run_iterations(tmp_path_factory.mktemp(name), name) for name in PIPELINES}
 
 
 each_pipeline = pytest.mark.parametrize("name", PIPELINES)
@@ -103,7 +109,7 @@ each_with_losses_here = pytest.mark.parametrize("name", ["rollouts", "replay", "
 
 
 @each_pipeline
-def test_iterations_are_counted_and_ended_once_each(name: str, runs: Any) -> None:
+def test_each_pipeline_counts_iterations_and_calls_after_iteration_once_each(name: str, runs: Any) -> None:
     policy, hooks = runs[name]
     assert policy.iterations == len(policy.means) == len(hooks.seconds) == ITERATIONS
     assert len(hooks.learned) == sum("loss" in metrics for metrics in policy.means)  # replay warms up first
@@ -112,39 +118,39 @@ def test_iterations_are_counted_and_ended_once_each(name: str, runs: Any) -> Non
     assert policy.env_steps > 0 and policy.gradient_steps > 0
 
 
-def test_rows_are_shown_beside_the_rollout_that_they_are_of(runs: Any) -> None:
+def test_on_postprocess_trajectory_gets_the_rollout_and_as_many_rows_as_it_has_valid_steps(runs: Any) -> None:
     rows = runs["rollouts"][1].rows
     assert len(rows) == ITERATIONS and all(experience == count > 0 for experience, count in rows)
 
 
 @each_pipeline
-def test_seconds_of_learning_are_those_of_the_iteration(name: str, runs: Any) -> None:
+def test_learn_seconds_is_part_of_each_iteration_s_duration(name: str, runs: Any) -> None:
     for learning, whole in runs[name][1].seconds:
         assert 0.0 <= learning < whole
     assert runs[name][1].seconds[-1][0] > 0.0
 
 
 @each_with_losses_here
-def test_losses_are_in_train_mode(name: str, runs: Any) -> None:
+def test_each_pipeline_runs_losses_in_train_mode(name: str, runs: Any) -> None:
     assert all(training for training, _, _ in runs[name][0].losses)
 
 
 @pytest.mark.parametrize("name", ["rollouts", "replay", "prioritised replay", "gradients"])
-def test_what_losses_draw_follows_from_the_run_s_seed(name: str, runs: Any, tmp_path: Path) -> None:
-    """And not from the state in which the process's generator is."""
-    again, _ = trained(tmp_path, name, process_seed=2)
+def test_random_numbers_in_losses_follow_from_the_run_s_seed(name: str, runs: Any, tmp_path: Path) -> None:
+    """And not from the state of the process's generator."""
+    again, _ = run_iterations(tmp_path, name, process_seed=2)
     draws = [[draw for _, _, draw in policy.losses] for policy in (runs[name][0], again)]
     assert draws[0] == draws[1] and len(set(draws[0])) > ITERATIONS - 1
 
 
-def test_td_errors_become_priorities_where_rows_are_drawn_by_them(runs: Any) -> None:
-    """So the weights of a draw differ, once a batch was learned from."""
+def test_td_errors_become_priorities_in_prioritised_replay_only(runs: Any) -> None:
+    """So the importance weights of a draw differ after the first batch."""
     policy, _ = runs["prioritised replay"]
     assert policy.weights[0] == 1.0 and min(policy.weights[1:]) < 1.0
     assert set(runs["replay"][0].weights) == {1.0}
 
 
-def test_curves_are_diagnosed_in_the_first_and_last_sweep_and_in_some_draws(runs: Any) -> None:
+def test_log_extra_is_true_in_first_and_last_sweeps_and_in_some_draws(runs: Any) -> None:
     policy, _ = runs["rollouts"]
     assert [diagnosing for _, diagnosing, _ in policy.losses] == [True, False, True, True] * ITERATIONS
     for name in ("replay", "prioritised replay"):
@@ -153,12 +159,12 @@ def test_curves_are_diagnosed_in_the_first_and_last_sweep_and_in_some_draws(runs
         starts = [number for number, flag in enumerate(flags) if flag]
         assert starts[0] == 0 and LOG_EVERY in (after - before for before, after in pairwise(starts))
         assert 1 / LOG_EVERY <= sum(flags) / len(flags) < 2 / LOG_EVERY
-        assert policy.log_extra  # whoever asks for a loss elsewhere sees all of it
+        assert policy.log_extra  # outside an iteration losses report everything
 
 
 # -- hooks ------------------------------------------------------------------------------------------------------------
 class EveryHook(RLCallback):
-    """Counts the calls of each hook, and the rows that were shown."""
+    """Counts the calls of each hook, and those of on_postprocess_trajectory that have rows."""
 
     def __init__(self) -> None:
         self.calls = dict.fromkeys((*EPISODE_HOOKS, *LEARNER_HOOKS), 0)
@@ -190,7 +196,7 @@ ALL_PIPELINES = {
 
 
 @pytest.mark.parametrize("policy", ALL_PIPELINES)
-def test_every_hook_is_called_in_every_pipeline(policy: str, tmp_path: Path) -> None:
+def test_every_episode_and_learner_hook_is_called_in_every_pipeline(policy: str, tmp_path: Path) -> None:
     hooks = EveryHook()
     overrides = [f"run_dir={tmp_path}", *ALL_PIPELINES[policy]]
     algorithm = Algorithm(policy, "cartpole", overrides=overrides, config={"callbacks": [hooks]})
@@ -198,4 +204,4 @@ def test_every_hook_is_called_in_every_pipeline(policy: str, tmp_path: Path) -> 
         algorithm.train()
     algorithm.stop()
     assert not [name for name, calls in hooks.calls.items() if calls == 0]
-    assert hooks.steps == hooks.calls["on_postprocess_trajectory"], "rows are shown, not nothing"
+    assert hooks.steps == hooks.calls["on_postprocess_trajectory"], "every call has rows"

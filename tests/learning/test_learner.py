@@ -1,4 +1,4 @@
-"""One iteration step by step: which sweeps and minibatches it has, when it stops, and what it leaves as it was."""
+"""Learner: the sweeps, minibatches, steps, metrics and hooks of one iteration."""
 
 from __future__ import annotations
 
@@ -16,34 +16,25 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import StochasticSampling
 from lightning_rl.learning.metrics import means
 from lightning_rl.policies import (
-    A2C,
-    APPO,
-    ARS,
     DQN,
-    ES,
     IMPALA,
     PG,
     PPO,
     R2D2,
     SAC,
     Policy,
-    Rainbow,
-    SimpleQ,
 )
-from lightning_rl.policies.apex import ApexDQN
 from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.runs.trainer import reaches_every_parameter
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
 from tests.envs.classic_control import CARTPOLE
-from tests.policies.off_policy_algorithms import Q_LEARNERS, small_policy, transitions
-from tests.policies.rows_of_an_older_policy import ON_POLICY, policy_and_older_rows
+from tests.policies.off_policy_algorithms import small_policy, transitions
 
 SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [8]}, "seed": 1}
 
 
 class Scripted(Policy):
-    """Reports 0, 1, 2, … as its losses' numbers, stops before number `last`, and notes what happens."""
+    """Numbers its loss calls 0, 1, 2, …, stops learning at number `last`, and records the calls of its methods."""
 
     def __init__(
         self,
@@ -57,7 +48,7 @@ class Scripted(Policy):
     ) -> None:
         super().__init__(observation_space, action_space, **keywords)
         self.passes, self.minibatches, self.last = passes, minibatches, last
-        self.noted: list[Any] = []
+        self.calls: list[Any] = []
         self.diagnosed: list[bool] = []
 
     def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
@@ -66,8 +57,8 @@ class Scripted(Policy):
 
     def loss(self, batch: SampleBatch) -> tuple[Tensor, dict[str, Tensor]]:
         assert torch.is_grad_enabled()
-        number = sum(isinstance(note, int) for note in self.noted)
-        self.noted.append(number)
+        number = sum(isinstance(note, int) for note in self.calls)
+        self.calls.append(number)
         self.diagnosed.append(self.log_extra)
         loss = torch.stack([p.square().sum() for p in self.model.parameters()]).sum()
         tiny = torch.full((), 1e-40) * 1.0
@@ -78,7 +69,7 @@ class Scripted(Policy):
 
     def before_next_sweep(self, rows: SampleBatch, fragment: SampleBatch) -> None:
         assert rows.count == 16 and fragment.valid.shape == (8, 2)
-        self.noted.append("next sweep")
+        self.calls.append("next sweep")
 
 
 def scripted(**keywords: Any) -> Any:
@@ -90,35 +81,37 @@ def fragment_of(policy: Policy, length: int = 8) -> SampleBatch:
 
 
 # -- sweeps and minibatches -------------------------------------------------------------------------------------------
-def test_what_an_algorithm_does_between_sweeps_comes_before_each_but_the_first() -> None:
+def test_the_learner_calls_before_next_sweep_before_each_sweep_but_the_first() -> None:
     policy = scripted(passes=3, minibatches=2)
     policy.learn_on_batch(fragment_of(policy))
-    assert policy.noted == [0, 1, "next sweep", 2, 3, "next sweep", 4, 5]
+    assert policy.calls == [0, 1, "next sweep", 2, 3, "next sweep", 4, 5]
 
 
-def test_the_first_step_and_those_of_the_last_sweep_report_what_only_curves_need() -> None:
+def test_log_extra_is_true_in_the_first_step_and_in_the_last_sweep() -> None:
     policy = scripted(passes=3, minibatches=2)
     policy.learn_on_batch(fragment_of(policy))
     assert policy.diagnosed == [True, False, False, False, True, True]
 
 
-def test_there_is_nothing_to_do_between_sweeps_over_rows_that_are_no_fragment() -> None:
+def test_the_learner_does_not_call_before_next_sweep_for_rows_without_a_fragment() -> None:
     policy = scripted(passes=3, minibatches=2)
     policy.learn_on_batch(policy.learner.rows_of(fragment_of(policy)))
-    assert policy.noted == [0, 1, 2, 3, 4, 5]
+    assert policy.calls == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(("last", "steps", "mean"), [(0, 0, 0.0), (1, 1, 0.0), (3, 3, 1.0), (6, 6, 2.5)])
-def test_metrics_are_means_over_the_steps_taken_before_learning_stopped(last: int, steps: int, mean: float) -> None:
-    """Means of 0 … `last` − 1; where not even the first step was taken, the metrics that stopped it."""
+def test_metrics_are_means_over_the_steps_taken_before_keep_learning_is_false(
+    last: int, steps: int, mean: float
+) -> None:
+    """The mean of 0 … `last` − 1; without any step, the metrics that stopped the first."""
     policy = scripted(passes=3, minibatches=2, last=last)
     metrics = policy.learn_on_batch(fragment_of(policy))
     assert (policy.gradient_steps, metrics["number"]) == (steps, mean)
 
 
 @pytest.mark.parametrize(("minibatches", "late"), [(1, 10.0), (2, 9.0)])
-def test_metrics_that_not_every_step_reports_are_means_over_the_last_sweep(minibatches: int, late: float) -> None:
-    """Three steps: of "late" the second says 8, the third 10; "early" is the first one's alone."""
+def test_means_of_metrics_that_not_every_step_reports_are_over_the_last_sweep(minibatches: int, late: float) -> None:
+    """Three steps: "late" is 8 in the second and 10 in the third, "early" is 7 in the first."""
     steps = [
         {"loss": 1.0, "approx_kl": 0.5, "early": 7.0},
         {"loss": 3.0, "approx_kl": 1.0, "late": 8.0},
@@ -129,10 +122,10 @@ def test_metrics_that_not_every_step_reports_are_means_over_the_last_sweep(minib
 
 
 @pytest.mark.parametrize(("rows_here", "rows_there", "count"), [(200, 184, 3), (5, 1000, 2), (1, 1000, 1)])
-def test_every_rank_cuts_as_many_minibatches_of_two_rows_or_more(
+def test_minibatch_count_is_equal_on_all_ranks_with_two_rows_or_more_per_minibatch(
     rows_here: int, rows_there: int, count: int, monkeypatch: Any
 ) -> None:
-    """Two ranks: a mean of 192 rows is cut in 3; of 5 rows here each minibatch gets 2 of, 1 stays whole."""
+    """Two ranks: a mean of 192 rows makes 3 minibatches; 5 rows here allow 2 of two rows or more, 1 row allows 1."""
     monkeypatch.setattr(
         "lightning_rl.learning.learner.all_gather_objects", lambda here: [here, (rows_there, rows_there // 2)]
     )
@@ -141,7 +134,20 @@ def test_every_rank_cuts_as_many_minibatches_of_two_rows_or_more(
     assert policy.learner.minibatch_count(SampleBatch(rewards=torch.zeros(rows_here))) == count
 
 
-def test_a_draw_for_several_steps_is_cut_in_order_and_one_for_a_single_step_stays_whole() -> None:
+@pytest.mark.parametrize(("rows", "steps"), [(1, 1), (2, 1), (64, 1), (100, 2), (256, 4), (1024, 16), (4160, 65)])
+def test_minibatch_count_of_null_gives_minibatches_of_about_64_rows(rows: int, steps: int) -> None:
+    policy = PPO(*CARTPOLE.spaces())
+    assert policy.learner.minibatch_count(SampleBatch(rewards=torch.zeros(rows))) == steps
+    assert PPO(*CARTPOLE.spaces(), minibatches=3).learner.minibatch_count(SampleBatch(rewards=torch.zeros(rows))) == 3
+
+
+def test_minibatch_count_of_null_is_at_most_the_number_of_sequences() -> None:
+    policy = PPO(*CARTPOLE.spaces())
+    rows = SampleBatch(rewards=torch.zeros(400), seq_lens=torch.full((4,), 100))
+    assert policy.learner.minibatch_count(rows) == 4
+
+
+def test_batches_of_cuts_a_draw_into_consecutive_parts_one_per_step() -> None:
     policy, drawn = scripted(), transitions(count=6)
     assert [part.rewards.tolist() for part in policy.batches_of(drawn, 2)] == drawn.rewards.view(2, 3).tolist()
     assert [part.rewards.tolist() for part in policy.batches_of(drawn, 3)] == drawn.rewards.view(3, 2).tolist()
@@ -149,7 +155,7 @@ def test_a_draw_for_several_steps_is_cut_in_order_and_one_for_a_single_step_stay
     assert whole is drawn
 
 
-def test_an_algorithm_learns_from_rollouts_unless_its_class_says_otherwise() -> None:
+def test_a_policy_without_class_attributes_learns_from_rollouts() -> None:
     policy = scripted()
     found = policy.learner.rows_of(fragment_of(policy))
     assert found.count == 16 and not {"next_obs", "discounts"} & set(found)
@@ -157,35 +163,34 @@ def test_an_algorithm_learns_from_rollouts_unless_its_class_says_otherwise() -> 
     data._policy = lambda: policy  # type: ignore[method-assign]
     with pytest.raises(ConfigError, match=r"Scripted learns from rollouts of its own policy.*: use data=on_policy"):
         data.setup("fit")
-    assert not reaches_every_parameter(Alone(*CARTPOLE.spaces(), **SMALL), None)
 
 
 class Hooks:
-    """Notes what it is shown, in order."""
+    """Records the arguments of the hooks, in order."""
 
     def __init__(self) -> None:
-        self.shown: list[tuple[str, Any, Any]] = []
+        self.arguments: list[tuple[str, Any, Any]] = []
 
     def on_postprocess_trajectory(self, *, policy: Any, postprocessed_batch: Any, original_batch: Any) -> None:
-        self.shown.append(("rows", postprocessed_batch, original_batch))
+        self.arguments.append(("rows", postprocessed_batch, original_batch))
 
     def on_learn_on_batch(self, *, policy: Any, train_batch: Any, result: Any) -> None:
-        self.shown.append(("result", train_batch, result))
+        self.arguments.append(("result", train_batch, result))
 
 
-def test_hooks_of_every_callback_see_the_rows_then_the_result() -> None:
+def test_learn_on_batch_calls_every_callback_s_hooks_with_the_rows_then_with_the_result() -> None:
     policy, callbacks = scripted(passes=2), [Hooks(), object(), Hooks()]
     fragment = fragment_of(policy)
     policy._trainer = SimpleNamespace(callbacks=callbacks, training=False)
     metrics = policy.learn_on_batch(fragment)
     policy._trainer = None
     for hooks in (callbacks[0], callbacks[2]):
-        (first, found, original), (second, learned, result) = hooks.shown
+        (first, found, original), (second, learned, result) = hooks.arguments
         assert (first, second) == ("rows", "result")
         assert original is fragment and found is learned and found.count == 16 and result is metrics
 
 
-def test_a_policy_outside_a_fit_draws_as_the_first_rank_does() -> None:
+def test_the_learner_s_seed_follows_the_rank_inside_a_fit_only() -> None:
     policy, trainer = scripted(), SimpleNamespace(callbacks=[], training=False, global_rank=3)
     alone = policy.learner._enter_training().initial_seed()
     assert alone == derive_seed(1, "learner", 0, 0)
@@ -195,7 +200,7 @@ def test_a_policy_outside_a_fit_draws_as_the_first_rank_does() -> None:
     assert policy.in_trainer and policy.learner._enter_training().initial_seed() == derive_seed(1, "learner", 0, 3)
 
 
-def test_rows_that_name_their_places_in_a_buffer_are_scaled_for_algorithms_that_replay_only() -> None:
+def test_rows_of_scales_rewards_of_buffer_rows_for_off_policy_algorithms_only() -> None:
     for policy_class, scaled in ((PPO, False), (DQN, True)):
         policy: Any = policy_class(*CARTPOLE.spaces(), **SMALL, reward_filter="return_std")
         policy.reward_filter.normaliser.moments.update(torch.tensor([[0.0], [20.0]]))
@@ -203,16 +208,16 @@ def test_rows_that_name_their_places_in_a_buffer_are_scaled_for_algorithms_that_
         assert policy.learner.rows_of(batch).rewards.tolist() == pytest.approx([0.1 if scaled else 1.0] * 4)
 
 
-def test_seconds_of_learning_are_those_of_the_whole_iteration() -> None:
+def test_learn_seconds_covers_the_iteration() -> None:
     policy = scripted(passes=2)
     started = time.perf_counter()
     policy.learn_on_batch(fragment_of(policy))
     assert 0.0 < policy.learn_seconds < time.perf_counter() - started
 
 
-# -- the loss of a step ------------------------------------------------------------------------------------------------
-def test_a_loss_is_the_sum_of_what_the_model_and_the_exploration_make_of_it() -> None:
-    """The model adds 2 and 4 times the algorithm's loss to it, the exploration learns from a loss of 5."""
+# -- the loss of a step -----------------------------------------------------------------------------------------------
+def test_total_loss_sums_the_losses_of_the_algorithm_the_model_and_the_exploration() -> None:
+    """The model adds 2 and 4 times the algorithm's loss, the exploration adds 5."""
     policy, batch = scripted(), transitions(count=4)
     plain = policy.learner.total_loss(batch)[0].detach()
     policy.model.custom_loss = lambda loss, batch: [loss, 2.0 * loss, 4.0 * loss]
@@ -222,13 +227,13 @@ def test_a_loss_is_the_sum_of_what_the_model_and_the_exploration_make_of_it() ->
     assert metrics["loss"] is loss and metrics["exploration/size"] == 3.0
 
 
-def test_metrics_that_wait_for_the_end_of_an_iteration_hold_no_graph() -> None:
+def test_metrics_of_a_step_carry_no_gradient() -> None:
     policy, batch = scripted(), transitions(count=4)
     metrics, _ = policy.learner.step(batch)
     assert "loss" in metrics and not any(value.requires_grad for value in metrics.values())
 
 
-def test_first_priorities_depend_on_neither_dropout_nor_the_state_of_the_generator() -> None:
+def test_initial_priorities_depend_on_neither_dropout_nor_the_global_generator() -> None:
     policy, found = small_policy("sac", critic_dropout=0.5), []
     for seed, training in ((1, True), (2, True), (3, False)):
         policy.train(training)
@@ -239,30 +244,30 @@ def test_first_priorities_depend_on_neither_dropout_nor_the_state_of_the_generat
 
 
 # -- how it is computed -----------------------------------------------------------------------------------------------
-class Looks(StochasticSampling):
-    """Pays what the model's first weight says, as if it were a number to learn from."""
+class WeightAsReward(StochasticSampling):
+    """Adds the model's first weight, with its gradient, to the rewards."""
 
     def postprocess_trajectory(self, policy: Any, batch: SampleBatch) -> SampleBatch:
         weight = next(policy.model.parameters()).flatten()[0]
         return SampleBatch(dict(batch.items()), rewards=batch.rewards + weight)
 
 
-def test_rows_to_learn_from_carry_no_gradient() -> None:
-    policy = scripted(exploration={"type": Looks})
+def test_rows_of_gives_rows_without_gradient() -> None:
+    policy = scripted(exploration={"type": WeightAsReward})
     policy.learn_on_batch(fragment_of(policy))
     assert not policy.learner.rows_of(fragment_of(policy)).rewards.requires_grad
 
 
-def test_a_number_so_small_that_a_cpu_is_slow_with_it_is_0_while_learning() -> None:
-    """And not before or after: 1e-40 times 1."""
+def test_denormal_numbers_are_0_while_learning_only() -> None:
+    """1e-40 times 1 is 0 while learning and not afterwards."""
     policy = scripted()
     assert policy.learn_on_batch(fragment_of(policy))["tiny"] == 0.0
     assert float(torch.full((), 1e-40) * 1.0) > 0.0
 
 
 @pytest.mark.parametrize("policy_class", [PPO, IMPALA, PG, DQN, SAC, R2D2])
-def test_a_fragment_stays_as_it_was_when_it_is_learned_from(policy_class: type[Policy]) -> None:
-    """Rewards are scaled and columns are added in the rows alone."""
+def test_postprocess_trajectory_changes_neither_the_fragment_nor_its_rewards(policy_class: type[Policy]) -> None:
+    """Rewards are scaled and columns added in the rows only."""
     memory = {"use_lstm": True, "lstm_cell_size": 4} if policy_class in (PPO, PG, R2D2) else {}
     model = {"fcnet_hiddens": [8], **memory}
     policy = policy_class(*CARTPOLE.spaces(), model=model, seed=1, reward_filter="sign")
@@ -273,32 +278,3 @@ def test_a_fragment_stays_as_it_was_when_it_is_learned_from(policy_class: type[P
     found = policy.postprocess_trajectory(fragment)
     assert set(found) > set(before) - {"valid"}
     assert dict(fragment.items()) == before and torch.equal(fragment.rewards, rewards)
-
-
-# -- who reaches every parameter --------------------------------------------------------------------------------------
-class Alone(Policy):
-    """Learns in a way of its own."""
-
-    def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
-        return {}
-
-
-@pytest.mark.parametrize("policy_class", [PPO, A2C, IMPALA, APPO, ES, ARS, SimpleQ, DQN, Rainbow, ApexDQN, R2D2])
-def test_ranks_wait_for_every_gradient_where_the_loss_has_one_for_each(policy_class: type[Policy]) -> None:
-    assert reaches_every_parameter(policy_class(*CARTPOLE.spaces(), **SMALL), None)
-
-
-@pytest.mark.parametrize("policy_class", [PG, SAC, Alone, Scripted])
-def test_ranks_look_for_gradients_that_are_missing_where_a_loss_does_not_say(policy_class: type[Policy]) -> None:
-    assert not reaches_every_parameter(policy_class(*CARTPOLE.spaces(), **SMALL), None)
-
-
-@pytest.mark.parametrize("name", [*Q_LEARNERS, *(each.__name__ for each in ON_POLICY)])
-def test_a_loss_that_says_so_reaches_every_parameter(name: str) -> None:
-    classes = {each.__name__: each for each in ON_POLICY}
-    policy, batch = policy_and_older_rows(classes[name]) if name in classes else (small_policy(name), transitions(name))
-    policy.zero_grad()
-    policy.loss(batch)[0].backward()
-    assert reaches_every_parameter(policy, None)
-    for key, parameter in policy.named_parameters():
-        assert not parameter.requires_grad or parameter.grad is not None, key

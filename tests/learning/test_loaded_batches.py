@@ -1,4 +1,4 @@
-"""Load once, learn on parts: the classic verbs, on every kind of policy."""
+"""RLlib's load_batch_into_buffer, learn_on_loaded_batch and learn_on_batch_from_replay_buffer."""
 
 from __future__ import annotations
 
@@ -17,63 +17,60 @@ from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
+from tests.models.parameters import parameter_vector
 
 SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [8]}}
 
 
-def made(policy: type[Policy], env: str = "CartPole-v1", **keywords: Any) -> tuple[Any, RolloutWorker]:
+def policy_and_worker(policy: type[Policy], env: str = "CartPole-v1", **keywords: Any) -> tuple[Any, RolloutWorker]:
     creator = EnvCreator(env)
     one = policy(*creator.spaces(), **{**SMALL, **keywords})
     return one, RolloutWorker(creator, one, fragment_length=20, seed=1)
 
 
-def weights(policy: Policy) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in policy.parameters()])
-
-
 @pytest.mark.parametrize(
     ("policy", "env"), [(A2C, "CartPole-v1"), (DQN, "CartPole-v1"), (R2D2, "CartPole-v1"), (SAC, "Pendulum-v1")]
 )
-def test_learning_on_a_loaded_batch_is_learning_on_the_batch(policy: type[Policy], env: str) -> None:
+def test_learn_on_loaded_batch_equals_learn_on_batch(policy: type[Policy], env: str) -> None:
     keywords = {"model": {"use_lstm": True, "lstm_cell_size": 8}} if policy is R2D2 else {}
-    (one, worker), (twin, _) = made(policy, env, **keywords), made(policy, env, **keywords)
+    (one, worker), (twin, _) = policy_and_worker(policy, env, **keywords), policy_and_worker(policy, env, **keywords)
     fragment = worker.sample()
     assert one.load_batch_into_buffer(fragment) == int(fragment.valid.sum())
     assert one.get_num_samples_loaded_into_buffer() == int(fragment.valid.sum())
     metrics = one.learn_on_loaded_batch()
     assert metrics["loss"] == pytest.approx(twin.learn_on_batch(fragment)["loss"], rel=1e-5)
-    assert_close(weights(one), weights(twin))
+    assert_close(parameter_vector(one), parameter_vector(twin))
     assert (one.env_steps, one.iterations, one.gradient_steps) == (twin.env_steps, twin.iterations, twin.gradient_steps)
 
 
-def test_a_part_of_the_rows_is_learned_from_at_an_offset() -> None:
-    """20 rows in 4 parts: from row 15 on that is rows 15 to 19, whichever other rows are there."""
+def test_learn_on_loaded_batch_with_an_offset_reads_the_rows_of_that_minibatch_only() -> None:
+    """20 rows in 4 minibatches: offset 15 reads rows 15 to 19, so changes to the other rows do not matter."""
     ends = []
     for change in (False, True):
-        policy, worker = made(PPO, minibatches=4)
+        policy, worker = policy_and_worker(PPO, minibatches=4)
         fragment = worker.sample()
         policy.load_batch_into_buffer(fragment, buffer_index=1)
         if change:
             policy.learner._loaded[1].obs[:15] = 0.0
         policy.learn_on_loaded_batch(offset=15, buffer_index=1)
-        ends.append(weights(policy))
+        ends.append(parameter_vector(policy))
     assert torch.equal(*ends)
 
 
-def test_a_part_is_as_many_rows_as_minibatches_leave_it() -> None:
-    """20 rows in 3 parts: from row 0 on these are rows 0 to 6."""
+def test_learn_on_loaded_batch_reads_as_many_rows_as_a_minibatch_has() -> None:
+    """20 rows in 3 minibatches: offset 0 reads rows 0 to 6."""
     ends = []
     for changed in (slice(0, 0), slice(7, 20), slice(6, 7)):
-        policy, worker = made(PPO, minibatches=3)
+        policy, worker = policy_and_worker(PPO, minibatches=3)
         policy.load_batch_into_buffer(worker.sample())
         policy.learner._loaded[0].obs[changed] = 0.0
         policy.learn_on_loaded_batch()
-        ends.append(weights(policy))
+        ends.append(parameter_vector(policy))
     assert torch.equal(ends[0], ends[1]) and not torch.equal(ends[0], ends[2])
 
 
-def test_sequences_are_learned_from_all_at_once() -> None:
-    policy, worker = made(PPO, model={"use_lstm": True, "lstm_cell_size": 4}, minibatches=2)
+def test_learn_on_loaded_batch_refuses_an_offset_into_sequences() -> None:
+    policy, worker = policy_and_worker(PPO, model={"use_lstm": True, "lstm_cell_size": 4}, minibatches=2)
     count = policy.load_batch_into_buffer(worker.sample())
     with pytest.raises(ConfigError, match=rf"offset=1 in {count} loaded rows of sequences; expected ≤ 0"):
         policy.learn_on_loaded_batch(offset=1)
@@ -83,10 +80,10 @@ def test_sequences_are_learned_from_all_at_once() -> None:
 
 
 @pytest.mark.parametrize(("kind", "counted"), [(PPO, 20), (DQN, 0)], ids=["on policy", "replayed"])
-def test_rows_count_where_they_were_not_counted_when_they_came(kind: type[Policy], counted: int) -> None:
-    """The observation filter takes in fragments only: who made rows of them has seen them."""
-    policy, worker = made(kind, observation_filter="mean_std")
-    twin, _ = made(kind, observation_filter="mean_std")
+def test_load_batch_into_buffer_counts_on_policy_rows_and_fragments(kind: type[Policy], counted: int) -> None:
+    """The observation filter's statistics take in fragments only, as rows come from fragments already counted."""
+    policy, worker = policy_and_worker(kind, observation_filter="mean_std")
+    twin, _ = policy_and_worker(kind, observation_filter="mean_std")
     fragment = worker.sample()
     rows = twin.learner.rows_of(fragment)
     assert policy.load_batch_into_buffer(rows, 3) == rows.count == 20
@@ -97,41 +94,41 @@ def test_rows_count_where_they_were_not_counted_when_they_came(kind: type[Policy
     assert [policy.get_num_samples_loaded_into_buffer(index) for index in (0, 1, 3)] == [20, 0, 20]
 
 
-class Notes(PPO):
-    """Notes how its loss was called."""
+class RecordingPPO(PPO):
+    """Records mode and log_extra of its loss."""
 
     def loss(self, batch: SampleBatch) -> Any:
         self.called = self.training, self.log_extra
         return super().loss(batch)
 
 
-def test_a_step_is_taken_in_train_mode_by_the_rate_of_now_and_with_all_metrics() -> None:
-    """The rate is 0 after the 20 steps that were loaded."""
-    policy, worker = made(Notes, lr=[[0, 1e-2], [20, 0.0]])
+def test_learn_on_loaded_batch_runs_in_train_mode_with_log_extra_at_the_current_rate() -> None:
+    """The rate is 0 after the 20 loaded steps, and above 0 at step 10."""
+    policy, worker = policy_and_worker(RecordingPPO, lr=[[0, 1e-2], [20, 0.0]])
     policy.eval()
     policy.load_batch_into_buffer(worker.sample())
     policy.eval()
     policy.log_extra = False
-    before = weights(policy)
+    before = parameter_vector(policy)
     policy.learn_on_loaded_batch()
-    assert policy.called == (True, True) and torch.equal(weights(policy), before)
+    assert policy.called == (True, True) and torch.equal(parameter_vector(policy), before)
     policy.env_steps = 10
     policy.learn_on_loaded_batch()
-    assert not torch.equal(weights(policy), before)
+    assert not torch.equal(parameter_vector(policy), before)
 
 
-def test_loading_begins_an_iteration_as_learning_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_batch_into_buffer_begins_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = []
     monkeypatch.setattr(Learner, "_enter_training", lambda self: begun.append(type(self.policy)))
-    for kind in (PPO, Counts):
+    for kind in (PPO, RowCounter):
         creator = CARTPOLE
         policy = kind(*creator.spaces())
         policy.load_batch_into_buffer(RolloutWorker(creator, policy, fragment_length=20).sample())
-    assert begun == [PPO, Counts]
+    assert begun == [PPO, RowCounter]
 
 
-def test_what_is_not_loaded_cannot_be_learned_from() -> None:
-    policy, worker = made(DQN)
+def test_learn_on_loaded_batch_refuses_empty_buffers_and_offsets_beyond_the_rows() -> None:
+    policy, worker = policy_and_worker(DQN)
     assert policy.get_num_samples_loaded_into_buffer() == 0
     with pytest.raises(ConfigError, match="buffer_index=0 holds no rows: call load_batch_into_buffer first"):
         policy.learn_on_loaded_batch()
@@ -140,15 +137,15 @@ def test_what_is_not_loaded_cannot_be_learned_from() -> None:
         policy.learn_on_loaded_batch(offset=count)
 
 
-def test_loaded_rows_are_no_part_of_a_policy_s_state() -> None:
-    policy, worker = made(DQN)
+def test_loaded_rows_are_not_in_the_state_dict() -> None:
+    policy, worker = policy_and_worker(DQN)
     before = set(policy.state_dict())
     policy.load_batch_into_buffer(worker.sample())
     assert set(policy.state_dict()) == before
 
 
-class Counts(ScratchPolicy):
-    """Written from scratch."""
+class RowCounter(ScratchPolicy):
+    """A ScratchPolicy that counts rows."""
 
     rows = 0
 
@@ -160,24 +157,24 @@ class Counts(ScratchPolicy):
         return {"rows": float(batch.count)}
 
 
-def test_a_policy_from_scratch_learns_on_loaded_rows_by_its_own_method() -> None:
+def test_learn_on_loaded_batch_calls_a_scratch_policy_s_learn_on_batch() -> None:
     creator = CARTPOLE
-    policy = Counts(*creator.spaces())
+    policy = RowCounter(*creator.spaces())
     worker = RolloutWorker(creator, policy, fragment_length=20)
     count = policy.load_batch_into_buffer(worker.sample())
     assert policy.learn_on_loaded_batch() == {"rows": count} and policy.rows == count
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_rows_of_a_replay_buffer_are_learned_from_and_get_their_priorities(alpha: float) -> None:
-    policy, worker = made(DQN)
+def test_learn_on_batch_from_replay_buffer_learns_and_updates_priorities(alpha: float) -> None:
+    policy, worker = policy_and_worker(DQN)
     buffer = LocalReplayBuffer(learning_starts=30, replay_batch_size=16, prioritized_replay_alpha=alpha)
     assert policy.learn_on_batch_from_replay_buffer(buffer) == {}
     for _ in range(2):
         buffer.add_batch(policy.learner.take_experience(worker.sample()))
-    before = weights(policy)
+    before = parameter_vector(policy)
     assert policy.learn_on_batch_from_replay_buffer(buffer, "default_policy")["loss"] > 0
-    assert not torch.equal(before, weights(policy)) and policy.gradient_steps == 1
+    assert not torch.equal(before, parameter_vector(policy)) and policy.gradient_steps == 1
     if alpha:
         tree = buffer.buffers["default_policy"].tree  # type: ignore[attr-defined]
         assert len({round(priority, 9) for priority in tree.get(range(tree.size)) if priority > 0}) > 4
@@ -185,8 +182,8 @@ def test_rows_of_a_replay_buffer_are_learned_from_and_get_their_priorities(alpha
         policy.learn_on_batch_from_replay_buffer(buffer, "other")
 
 
-class Draws:
-    """A buffer that gives some rows, and notes the errors that come back."""
+class OneDrawBuffer:
+    """A buffer that always gives the same rows; keeps the errors passed to update_priorities."""
 
     def __init__(self, rows: SampleBatch) -> None:
         self.rows = rows
@@ -200,33 +197,33 @@ class Draws:
 
 
 @pytest.mark.parametrize(
-    ("kind", "weighted", "told"), [(DQN, True, True), (DQN, False, False), (PPO, True, False)], ids=str
+    ("kind", "weighted", "updated"), [(DQN, True, True), (DQN, False, False), (PPO, True, False)], ids=str
 )
-def test_a_buffer_is_told_errors_where_it_weighs_rows_and_there_are_some(
-    kind: type[Policy], weighted: bool, told: bool
+def test_learn_on_batch_from_replay_buffer_returns_td_errors_of_weighted_rows_only(
+    kind: type[Policy], weighted: bool, updated: bool
 ) -> None:
-    policy, worker = made(kind)
+    policy, worker = policy_and_worker(kind)
     rows = policy.learner.rows_of(worker.sample())
     rows["batch_indexes"] = torch.arange(100, 100 + rows.count)
     if weighted:
         rows["weights"] = torch.ones(rows.count)
-    buffer = Draws(rows)
+    buffer = OneDrawBuffer(rows)
     assert "loss" in policy.learn_on_batch_from_replay_buffer(buffer, "mine")
-    assert list(buffer.errors) == ["mine"] * told
-    if told:
+    assert list(buffer.errors) == ["mine"] * updated
+    if updated:
         indexes, errors = buffer.errors["mine"]
         assert indexes.tolist() == list(range(100, 100 + rows.count)) and errors.shape == (rows.count,)
 
 
 @pytest.mark.ray
-def test_the_buffer_may_be_a_ray_actor() -> None:
+def test_learn_on_batch_from_replay_buffer_accepts_a_ray_actor() -> None:
     import ray
 
     from lightning_rl.rollouts.ray.worker_set import start_ray
 
     start_ray(2)
     try:
-        policy, worker = made(DQN)
+        policy, worker = policy_and_worker(DQN)
         actor = LocalReplayBuffer.as_remote(num_cpus=0).remote(learning_starts=10, replay_batch_size=8)
         assert policy.learn_on_batch_from_replay_buffer(actor, "default_policy") == {}
         ray.get(actor.add_batch.remote(policy.learner.take_experience(worker.sample())))

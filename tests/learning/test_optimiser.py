@@ -1,4 +1,4 @@
-"""One step of learning: gradients that are clipped, checked and stepped with, alone and in a Trainer."""
+"""Optimiser: backward, clip, step, schedules, parameter groups and hooks, alone and in a Trainer."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from torch import Tensor, nn
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
 from lightning_rl.learning.optimiser import Optimiser, check_optimizer, flush_denormals
-from lightning_rl.policies import A2C
+from lightning_rl.policies import A2C, PPO
 from lightning_rl.runs import run
+from tests.envs.classic_control import CARTPOLE
+from tests.rollouts.small_worker import small_worker
 
-LISTED = "torch.optim:SGD"  # import paths are stepped as a list, names as one flat tensor
+LISTED = "torch.optim:SGD"  # an optimizer given by import path steps a list of tensors, one given by name a flat tensor
 BOTH = pytest.mark.parametrize("name", ["sgd", LISTED])
 
 
-class Two(nn.Module):
-    """What an optimiser asks of a policy, for two parameters of a group each (`together`: of one)."""
+class TwoParameters(nn.Module):
+    """Two parameters, and what Optimiser reads of a policy; each has a group, or both have one (`together`)."""
 
     in_trainer = False
 
@@ -39,55 +41,57 @@ class Two(nn.Module):
         return [{"params": [one], **group} for one, group in zip((self.a, self.b), self.groups, strict=True)]
 
 
-def made(name: str, policy: Any = None, keywords: Any = None, lr: Any = 1.0, clip: Any = None) -> tuple[Any, Any]:
-    policy = Two() if policy is None else policy
+def policy_and_optimiser(
+    name: str, policy: Any = None, keywords: Any = None, lr: Any = 1.0, clip: Any = None
+) -> tuple[Any, Any]:
+    policy = TwoParameters() if policy is None else policy
     optimiser = Optimiser(policy, name, keywords or {}, lr, clip)
     optimiser.set_lr(policy.env_steps)
     return policy, optimiser
 
 
-def pull(policy: Two, a: tuple[float, float], b: float | None) -> Tensor:
-    """A loss of these gradients."""
+def loss_with_gradients(policy: TwoParameters, a: tuple[float, float], b: float | None) -> Tensor:
+    """A loss whose gradients are `a` and `b`."""
     loss = (torch.tensor(a) * policy.a).sum()
     return loss if b is None else loss + b * policy.b.sum()
 
 
-def at(policy: Two) -> list[float]:
+def values_of(policy: TwoParameters) -> list[float]:
     return [*policy.a.tolist(), *policy.b.tolist()]
 
 
 # -- stepping ---------------------------------------------------------------------------------------------------------
 @BOTH
 @pytest.mark.parametrize("together", [True, False], ids=["one group", "two groups"])
-def test_a_step_goes_against_fresh_gradients(name: str, together: bool) -> None:
-    policy, optimiser = made(name, Two(together=together), lr=0.5)
+def test_step_descends_the_gradient_of_the_last_backward_only(name: str, together: bool) -> None:
+    policy, optimiser = policy_and_optimiser(name, TwoParameters(together=together), lr=0.5)
     for number in range(2):
-        optimiser.backward(pull(policy, (3.0, 4.0), 12.0))
+        optimiser.backward(loss_with_gradients(policy, (3.0, 4.0), 12.0))
         assert optimiser.step(torch.tensor(0.0)).item() == 13.0
-        assert at(policy) == pytest.approx([-1.5 * (number + 1), -2.0 * (number + 1), -6.0 * (number + 1)])
+        assert values_of(policy) == pytest.approx([-1.5 * (number + 1), -2.0 * (number + 1), -6.0 * (number + 1)])
 
 
 @BOTH
-def test_gradients_add_up_where_they_are_not_fresh(name: str) -> None:
-    policy, optimiser = made(name)
-    optimiser.backward(pull(policy, (1.0, 2.0), 3.0))
-    optimiser.backward(pull(policy, (1.0, 1.0), 1.0), fresh=False)
+def test_backward_with_fresh_false_adds_to_the_gradient(name: str) -> None:
+    policy, optimiser = policy_and_optimiser(name)
+    optimiser.backward(loss_with_gradients(policy, (1.0, 2.0), 3.0))
+    optimiser.backward(loss_with_gradients(policy, (1.0, 1.0), 1.0), fresh=False)
     optimiser.apply()
-    assert at(policy) == [-2.0, -3.0, -4.0]
+    assert values_of(policy) == [-2.0, -3.0, -4.0]
 
 
-def test_a_parameter_that_a_loss_does_not_reach_stands_still_in_a_list() -> None:
-    """With momentum, a gradient of 0 would go on in the direction of before."""
-    policy, optimiser = made(LISTED, keywords={"momentum": 0.9})
-    for loss in (pull(policy, (1.0, 1.0), 1.0), pull(policy, (1.0, 1.0), None)):
+def test_step_of_a_list_leaves_parameters_without_gradient_as_they_are() -> None:
+    """With momentum, a gradient of 0 would move them further."""
+    policy, optimiser = policy_and_optimiser(LISTED, keywords={"momentum": 0.9})
+    for loss in (loss_with_gradients(policy, (1.0, 1.0), 1.0), loss_with_gradients(policy, (1.0, 1.0), None)):
         optimiser.backward(loss)
         optimiser.step(torch.tensor(0.0))
     assert policy.b.item() == -1.0 and policy.a[0].item() == pytest.approx(-1.0 - 1.9)
 
 
 @BOTH
-def test_the_rate_follows_its_schedule_times_each_group_s_scale(name: str) -> None:
-    policy, optimiser = made(name, Two({"lr_scale": 3.0}, {}), lr=[[0, 1.0], [100, 0.0]])
+def test_set_lr_gives_each_group_the_scheduled_rate_times_its_lr_scale(name: str) -> None:
+    policy, optimiser = policy_and_optimiser(name, TwoParameters({"lr_scale": 3.0}, {}), lr=[[0, 1.0], [100, 0.0]])
     rates = []
     for steps in (0, 50):
         rates.append((optimiser.set_lr(steps), *(group["lr"] for group in optimiser.torch_optimizer.param_groups)))
@@ -98,38 +102,38 @@ def test_the_rate_follows_its_schedule_times_each_group_s_scale(name: str) -> No
 
 
 @BOTH
-def test_a_group_steps_when_its_turn_comes_and_its_gradient_is_fresh_then(name: str) -> None:
-    """b steps at every third step. What it was pulled by in between is dropped."""
-    policy, optimiser = made(name, Two({}, {"every": 3}))
+def test_a_group_with_every_3_steps_at_every_third_step_by_the_newest_gradient(name: str) -> None:
+    """b steps at every third step; its gradients of the steps between are dropped."""
+    policy, optimiser = policy_and_optimiser(name, TwoParameters({}, {"every": 3}))
     found = []
     for number in range(7):
-        optimiser.backward(pull(policy, (1.0, 0.0), 10.0**number))
+        optimiser.backward(loss_with_gradients(policy, (1.0, 0.0), 10.0**number))
         optimiser.step(torch.tensor(0.0))
         policy.gradient_steps += 1
-        found.append(at(policy))
+        found.append(values_of(policy))
     assert [a for a, _, _ in found] == [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0, -7.0]
     assert [b for _, _, b in found] == [0.0, 0.0, -1e2, -1e2, -1e2, -100_100.0, -100_100.0]
 
 
 @BOTH
-def test_all_groups_may_rest_in_one_step(name: str) -> None:
-    policy, optimiser = made(name, Two({"every": 2}, {"every": 3}))
+def test_a_step_may_step_no_group(name: str) -> None:
+    policy, optimiser = policy_and_optimiser(name, TwoParameters({"every": 2}, {"every": 3}))
     found = []
     for _ in range(3):
-        optimiser.backward(pull(policy, (1.0, 0.0), 1.0))
+        optimiser.backward(loss_with_gradients(policy, (1.0, 0.0), 1.0))
         optimiser.step(torch.tensor(0.0))
         policy.gradient_steps += 1
-        found.append(at(policy))
+        found.append(values_of(policy))
     assert found == [[0.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [-1.0, 0.0, -1.0]]
 
 
 @BOTH
-def test_moments_of_a_group_that_rests_stay_as_they_are(name: str) -> None:
-    """SGD with momentum ½: b moves by 1 at step 2, by 1½ at step 4, not at all at steps 1, 3 and 5."""
-    policy, optimiser = made(name, Two({}, {"every": 2}), keywords={"momentum": 0.5})
+def test_a_group_that_does_not_step_keeps_its_momentum(name: str) -> None:
+    """SGD with momentum ½: b moves by 1 at step 2 and by 1½ at step 4, not at steps 1, 3 and 5."""
+    policy, optimiser = policy_and_optimiser(name, TwoParameters({}, {"every": 2}), keywords={"momentum": 0.5})
     found = []
     for _ in range(5):
-        optimiser.backward(pull(policy, (0.0, 0.0), 1.0))
+        optimiser.backward(loss_with_gradients(policy, (0.0, 0.0), 1.0))
         optimiser.step(torch.tensor(0.0))
         policy.gradient_steps += 1
         found.append(policy.b.item())
@@ -144,44 +148,44 @@ def test_moments_of_a_group_that_rests_stay_as_they_are(name: str) -> None:
     [(None, 1.0), (14.0, 1.0), (6.5, 0.5), (1.3, 0.1)],
     ids=["only measured", "below", "half", "a tenth"],
 )
-def test_gradients_of_a_norm_of_13_are_scaled_down_to_the_most(
+def test_clip_scales_a_gradient_of_norm_13_down_to_max_grad_norm(
     name: str, together: bool, clip: float | None, scale: float
 ) -> None:
-    policy, optimiser = made(name, Two(together=together), clip=clip)
-    optimiser.backward(pull(policy, (3.0, 4.0), 12.0))
+    policy, optimiser = policy_and_optimiser(name, TwoParameters(together=together), clip=clip)
+    optimiser.backward(loss_with_gradients(policy, (3.0, 4.0), 12.0))
     assert optimiser.clip().item() == 13.0
     optimiser.apply()
-    assert at(policy) == pytest.approx([-3.0 * scale, -4.0 * scale, -12.0 * scale], rel=1e-5)
+    assert values_of(policy) == pytest.approx([-3.0 * scale, -4.0 * scale, -12.0 * scale], rel=1e-5)
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["one group", "two groups"])
-def test_a_norm_that_is_tiny_is_not_divided_by(together: bool) -> None:
-    """3e-6 is clipped to 1e-6 with 1e-6 for safety: 1 / (3 + 1)."""
-    policy, optimiser = made("sgd", Two(together=together), clip=1e-6)
-    optimiser.backward(pull(policy, (0.0, 3e-6), 0.0))
+def test_clip_adds_1e_6_to_the_norm_that_it_divides_by(together: bool) -> None:
+    """A norm of 3e-6 and a limit of 1e-6 give the factor 1e-6 / (3e-6 + 1e-6) = ¼."""
+    policy, optimiser = policy_and_optimiser("sgd", TwoParameters(together=together), clip=1e-6)
+    optimiser.backward(loss_with_gradients(policy, (0.0, 3e-6), 0.0))
     optimiser.step(torch.tensor(0.0))
     assert policy.a[1].item() == pytest.approx(-0.75e-6, rel=1e-3)
 
 
-def test_a_norm_at_the_limit_is_left_as_it_is() -> None:
-    policy, optimiser = made("sgd", Two(together=True), clip=13.0)
-    optimiser.backward(pull(policy, (3.0, 4.0), 12.0))
+def test_clip_leaves_a_gradient_at_max_grad_norm_as_it_is() -> None:
+    policy, optimiser = policy_and_optimiser("sgd", TwoParameters(together=True), clip=13.0)
+    optimiser.backward(loss_with_gradients(policy, (3.0, 4.0), 12.0))
     optimiser.step(torch.tensor(0.0))
-    assert at(policy) == [-3.0, -4.0, -12.0]
+    assert values_of(policy) == [-3.0, -4.0, -12.0]
 
 
 @BOTH
-def test_a_group_that_rests_is_no_part_of_the_norm(name: str) -> None:
-    policy, optimiser = made(name, Two({}, {"every": 2}), clip=1.0)
-    optimiser.backward(pull(policy, (3.0, 4.0), 12.0))
+def test_clip_measures_the_groups_that_step_only(name: str) -> None:
+    policy, optimiser = policy_and_optimiser(name, TwoParameters({}, {"every": 2}), clip=1.0)
+    optimiser.backward(loss_with_gradients(policy, (3.0, 4.0), 12.0))
     assert optimiser.step(torch.tensor(0.0)).item() == 5.0
-    assert at(policy) == pytest.approx([-0.6, -0.8, 0.0], rel=1e-5)
+    assert values_of(policy) == pytest.approx([-0.6, -0.8, 0.0], rel=1e-5)
 
 
 @BOTH
-def test_gradients_of_a_loss_that_was_scaled_up_are_clipped_as_they_are_without_it(name: str) -> None:
-    """A float16 scaler doubled the loss, and halves the gradients: their norm is 13, and clipped to 6½."""
-    policy, optimiser = made(name, clip=6.5)
+def test_clip_measures_gradients_after_the_float16_scaler_s_unscaling(name: str) -> None:
+    """A scaler doubled the loss and halves the gradients again: their norm is 13, clipped to 6½."""
+    policy, optimiser = policy_and_optimiser(name, clip=6.5)
 
     def halve(optimizer: torch.optim.Optimizer) -> None:
         for group in optimizer.param_groups:
@@ -189,9 +193,9 @@ def test_gradients_of_a_loss_that_was_scaled_up_are_clipped_as_they_are_without_
                 parameter.grad /= 2.0
 
     optimiser._scaler = SimpleNamespace(unscale_=halve)
-    optimiser.backward(2.0 * pull(policy, (3.0, 4.0), 12.0))
+    optimiser.backward(2.0 * loss_with_gradients(policy, (3.0, 4.0), 12.0))
     assert optimiser.step(torch.tensor(0.0)).item() == 13.0
-    assert at(policy) == pytest.approx([-1.5, -2.0, -6.0], rel=1e-5)
+    assert values_of(policy) == pytest.approx([-1.5, -2.0, -6.0], rel=1e-5)
 
 
 # -- what is not finite -----------------------------------------------------------------------------------------------
@@ -214,42 +218,42 @@ INF, NAN = float("inf"), float("nan")
         (INF, 1.0, 1, r"^loss is inf .*excludes \(action masks\), or lower policy\.lr, set policy\.max_grad_norm$"),
     ],
 )
-def test_what_is_not_finite_stops_before_the_step_and_is_named(
+def test_step_refuses_a_loss_or_gradient_that_is_not_finite_and_names_it(
     name: str, loss: float, pulled: float, steps: int, message: str
 ) -> None:
-    policy, optimiser = made(name)
+    policy, optimiser = policy_and_optimiser(name)
     policy.gradient_steps = steps
-    optimiser.backward(pull(policy, (1.0, 1.0), pulled))
+    optimiser.backward(loss_with_gradients(policy, (1.0, 1.0), pulled))
     with pytest.raises(NonFiniteError, match=message):
         optimiser.step(torch.tensor(loss))
-    assert at(policy) == [0.0, 0.0, 0.0]
+    assert values_of(policy) == [0.0, 0.0, 0.0]
 
 
-def test_a_parameter_without_a_gradient_is_not_among_those_that_are_named() -> None:
-    policy, optimiser = made(LISTED)
-    optimiser.backward(pull(policy, (NAN, 1.0), None))
+def test_the_error_for_gradients_that_are_not_finite_leaves_out_parameters_without_gradient() -> None:
+    policy, optimiser = policy_and_optimiser(LISTED)
+    optimiser.backward(loss_with_gradients(policy, (NAN, 1.0), None))
     with pytest.raises(NonFiniteError, match=r"^loss is 1\.0 in gradient step 0; gradients not finite: a\. Nothing"):
         optimiser.step(torch.tensor(1.0))
 
 
-def test_the_parts_of_a_loss_that_are_not_finite_are_named() -> None:
-    policy, optimiser = made("sgd")
-    optimiser.backward(pull(policy, (1.0, 1.0), 1.0))
+def test_the_error_for_a_loss_that_is_not_finite_names_its_parts_that_are_not_finite() -> None:
+    policy, optimiser = policy_and_optimiser("sgd")
+    optimiser.backward(loss_with_gradients(policy, (1.0, 1.0), 1.0))
     found = {"loss": NAN, "value_loss": NAN, "entropy": 1.0, "kl": INF}
     parts = {name: torch.tensor(value, requires_grad=True) for name, value in found.items()}
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # torch warns where a number is made of what has a gradient
+        warnings.simplefilter("error")  # torch warns on converting a tensor that requires a gradient to a number
         with pytest.raises(
             NonFiniteError, match=r"^loss is nan \(value_loss nan, kl inf\) in gradient step 0\. Nothing"
         ):
             optimiser.step(parts["loss"], parts)
 
 
-def test_of_many_gradients_that_are_not_finite_five_are_named() -> None:
+def test_the_error_for_gradients_that_are_not_finite_names_five_of_many() -> None:
     policy = nn.ParameterList([nn.Parameter(torch.zeros(2)) for _ in range(7)])
     policy.in_trainer, policy.env_steps, policy.gradient_steps = False, 0, 0  # type: ignore[assignment]
     policy.parameter_groups = lambda: [{"params": list(policy)}]  # type: ignore[assignment]
-    _, optimiser = made("sgd", policy)
+    _, optimiser = policy_and_optimiser("sgd", policy)
     optimiser.backward(sum(p[0] * (NAN if number else 1.0) for number, p in enumerate(policy)))  # type: ignore[arg-type]
     with pytest.raises(NonFiniteError, match=r"gradients not finite: 1, 2, 3, 4, 5\. Nothing"):
         optimiser.step(torch.tensor(1.0))
@@ -257,38 +261,38 @@ def test_of_many_gradients_that_are_not_finite_five_are_named() -> None:
 
 # -- gradients from elsewhere -----------------------------------------------------------------------------------------
 @BOTH
-def test_gradients_that_are_given_are_copied_and_those_of_before_forgotten(name: str) -> None:
-    policy, optimiser = made(name)
-    optimiser.backward(pull(policy, (9.0, 9.0), 9.0))
+def test_set_gradients_copies_its_tensors_and_replaces_all_gradients(name: str) -> None:
+    policy, optimiser = policy_and_optimiser(name)
+    optimiser.backward(loss_with_gradients(policy, (9.0, 9.0), 9.0))
     given = torch.tensor([1.0, 2.0], dtype=torch.float64)
     optimiser.set_gradients([given, None])
     given.fill_(7.0)
     optimiser.apply()
-    assert at(policy) == [-1.0, -2.0, 0.0]
+    assert values_of(policy) == [-1.0, -2.0, 0.0]
     kept = torch.tensor([1.0, 2.0])
     optimiser.set_gradients([kept, torch.tensor([4.0])])
     kept.fill_(7.0)
     optimiser.apply()
-    assert at(policy) == [-2.0, -4.0, -4.0]
+    assert values_of(policy) == [-2.0, -4.0, -4.0]
 
 
 # -- hooks ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("hook", ["pre", "post", "none"])
 @pytest.mark.parametrize("name", ["adam", "sgd", "rmsprop", LISTED])
-def test_hooks_of_the_optimizer_are_called_and_change_no_step(name: str, hook: str) -> None:
-    (policy, optimiser), (plain, other) = made(name), made(name)
+def test_step_calls_the_torch_optimizer_s_hooks_and_steps_as_without_them(name: str, hook: str) -> None:
+    (policy, optimiser), (plain, other) = policy_and_optimiser(name), policy_and_optimiser(name)
     seen: list[str] = []
     if hook != "none":
         getattr(optimiser.torch_optimizer, f"register_step_{hook}_hook")(lambda *_: seen.append(hook))
     for _ in range(3):
         optimiser.set_lr(0)
         for each, steps in ((policy, optimiser), (plain, other)):
-            steps.backward(pull(each, (1.0, 2.0), 3.0))
+            steps.backward(loss_with_gradients(each, (1.0, 2.0), 3.0))
             steps.step(torch.tensor(0.0))
-    assert seen == [hook] * 3 * (hook != "none") and at(policy) == at(plain)
+    assert seen == [hook] * 3 * (hook != "none") and values_of(policy) == values_of(plain)
 
 
-# -- the optimizer that is made ---------------------------------------------------------------------------------------
+# -- torch's optimizer ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("name", "keywords", "fused", "flat"),
     [
@@ -302,41 +306,41 @@ def test_hooks_of_the_optimizer_are_called_and_change_no_step(name: str, hook: s
         ("torch.optim:RMSprop", {}, None, False),
     ],
 )
-def test_names_are_stepped_as_one_tensor_and_by_fused_kernels_where_there_are_some(
+def test_optimizers_given_by_name_step_one_flat_tensor_and_have_fused_kernels_if_torch_does(
     name: str, keywords: dict[str, Any], fused: bool | None, flat: bool
 ) -> None:
-    _, optimiser = made(name, Two(together=True), keywords)
+    _, optimiser = policy_and_optimiser(name, TwoParameters(together=True), keywords)
     (group,) = optimiser.torch_optimizer.param_groups
     assert group.get("fused") is fused and len(group["params"]) == (1 if flat else 2)
-    assert optimiser.torch_optimizer is optimiser.torch_optimizer, "made once"
+    assert optimiser.torch_optimizer is optimiser.torch_optimizer, "built once"
 
 
-def test_parameters_of_two_precisions_are_stepped_as_a_list() -> None:
-    policy = Two()
+def test_parameters_of_two_dtypes_are_stepped_as_a_list() -> None:
+    policy = TwoParameters()
     policy.b.data = policy.b.data.double()
-    _, optimiser = made("adam", policy)
-    optimiser.backward(pull(policy, (1.0, -1.0), 1.0))
+    _, optimiser = policy_and_optimiser("adam", policy)
+    optimiser.backward(loss_with_gradients(policy, (1.0, -1.0), 1.0))
     optimiser.step(torch.tensor(0.0))
-    assert not optimiser.flat and at(policy) == pytest.approx([-1.0, 1.0, -1.0])
+    assert not optimiser.flat and values_of(policy) == pytest.approx([-1.0, 1.0, -1.0])
 
 
-def test_an_optimizer_steps_at_the_first_rate_and_calls_its_hooks_before_a_rate_is_set() -> None:
-    policy = Two()
+def test_step_uses_the_schedule_s_first_rate_and_calls_hooks_before_any_set_lr() -> None:
+    policy = TwoParameters()
     optimiser = Optimiser(policy, "sgd", {}, [[0, 1.0], [100, 0.0]], None)  # type: ignore[arg-type]
     seen: list[Any] = []
-    optimiser.torch_optimizer.register_step_post_hook(lambda *_: seen.append(at(policy)))
-    optimiser.backward(pull(policy, (1.0, 2.0), 3.0))
+    optimiser.torch_optimizer.register_step_post_hook(lambda *_: seen.append(values_of(policy)))
+    optimiser.backward(loss_with_gradients(policy, (1.0, 2.0), 3.0))
     optimiser.step(torch.tensor(0.0))
     assert seen == [[-1.0, -2.0, -3.0]]
 
 
-def test_keywords_that_an_imported_optimizer_does_not_take_are_named_when_it_is_made() -> None:
-    optimiser = Optimiser(Two(), LISTED, {"momentun": 0.9}, 1.0, None)  # type: ignore[arg-type]
+def test_keywords_that_an_imported_optimizer_refuses_are_named_when_it_is_built() -> None:
+    optimiser = Optimiser(TwoParameters(), LISTED, {"momentun": 0.9}, 1.0, None)  # type: ignore[arg-type]
     with pytest.raises(
         ConfigError, match=r"policy\.optimizer=torch\.optim:SGD with policy\.optimizer_kwargs: .*momentun"
     ):
         optimiser.set_lr(0)
-    optimiser = Optimiser(Two(), LISTED, {"momentum": -1.0}, 1.0, None)  # type: ignore[arg-type]
+    optimiser = Optimiser(TwoParameters(), LISTED, {"momentum": -1.0}, 1.0, None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"with policy\.optimizer_kwargs: Invalid momentum value"):
         optimiser.set_lr(0)
 
@@ -368,7 +372,9 @@ def test_keywords_that_an_imported_optimizer_does_not_take_are_named_when_it_is_
         ("adam", None, None),
     ],
 )
-def test_an_optimizer_that_cannot_be_is_refused_before_training(name: str, keywords: Any, message: str | None) -> None:
+def test_check_optimizer_refuses_unknown_names_and_keywords_that_torch_refuses(
+    name: str, keywords: Any, message: str | None
+) -> None:
     if message is None:
         check_optimizer(name, keywords)
     else:
@@ -377,9 +383,9 @@ def test_an_optimizer_that_cannot_be_is_refused_before_training(name: str, keywo
 
 
 # -- in files ---------------------------------------------------------------------------------------------------------
-def test_files_hold_the_moments_of_each_group_in_its_own_length() -> None:
-    policy, optimiser = made("sgd", keywords={"momentum": 0.5})
-    optimiser.backward(pull(policy, (1.0, 2.0), 3.0))
+def test_to_file_gives_the_moments_of_each_group_without_padding() -> None:
+    policy, optimiser = policy_and_optimiser("sgd", keywords={"momentum": 0.5})
+    optimiser.backward(loss_with_gradients(policy, (1.0, 2.0), 3.0))
     optimiser.step(torch.tensor(0.0))
     state = optimiser.torch_optimizer.state_dict()
     filed = optimiser.to_file(state)
@@ -391,14 +397,14 @@ def test_files_hold_the_moments_of_each_group_in_its_own_length() -> None:
         optimiser.from_file(filed)
 
 
-def test_files_hold_an_adam_s_step_and_lists_of_moments_as_they_are() -> None:
-    policy, optimiser = made("adam", Two(together=True))
-    optimiser.backward(pull(policy, (1.0, 2.0), 3.0))
+def test_to_file_leaves_step_counts_and_states_of_lists_as_they_are() -> None:
+    policy, optimiser = policy_and_optimiser("adam", TwoParameters(together=True))
+    optimiser.backward(loss_with_gradients(policy, (1.0, 2.0), 3.0))
     optimiser.step(torch.tensor(0.0))
     state = optimiser.to_file(optimiser.torch_optimizer.state_dict())["state"][0]
     assert state["step"].item() == 1.0 and state["exp_avg"].tolist() == pytest.approx([0.1, 0.2, 0.3])
-    policy, listed = made(LISTED, keywords={"momentum": 0.5})
-    listed.backward(pull(policy, (1.0, 2.0), 3.0))
+    policy, listed = policy_and_optimiser(LISTED, keywords={"momentum": 0.5})
+    listed.backward(loss_with_gradients(policy, (1.0, 2.0), 3.0))
     listed.step(torch.tensor(0.0))
     kept = listed.torch_optimizer.state_dict()
     assert listed.to_file(kept) == kept == listed.from_file(kept)
@@ -409,7 +415,7 @@ def is_flushed() -> bool:
     return float(torch.tensor(1e-40) * 1.0) == 0.0
 
 
-def test_denormals_are_zero_inside_and_what_they_were_behind_it() -> None:
+def test_flush_denormals_holds_inside_only_and_may_be_nested() -> None:
     assert not is_flushed()
     with pytest.raises(KeyError), flush_denormals():
         assert is_flushed()
@@ -427,8 +433,8 @@ SMALL = (
 )
 
 
-class Listens(Callback):
-    """Counts the calls of one hook of a gradient step."""
+class HookCounter(Callback):
+    """A callback that counts the calls of one of its hooks."""
 
     def __init__(self, hook: str) -> None:
         self.calls = 0
@@ -439,7 +445,7 @@ class Listens(Callback):
         self.calls += 1
 
 
-def fitted(tmp_path: Path, callback: Callback | None = None, policy_class: type[A2C] = A2C) -> tuple[Any, Any]:
+def fit(tmp_path: Path, callback: Callback | None = None, policy_class: type[A2C] = A2C) -> tuple[Any, Any]:
     config = compose_config([*SMALL, f"run_dir={tmp_path}"])
     check_config(config)
     policy, data, trainer = run.build(config)
@@ -454,33 +460,47 @@ def fitted(tmp_path: Path, callback: Callback | None = None, policy_class: type[
 
 
 @pytest.fixture(scope="module")
-def unheard(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The policy of a run that no hook listens to."""
-    return fitted(tmp_path_factory.mktemp("unheard"))[0]
+def policy_without_hooks(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The policy after a run without hooks."""
+    return fit(tmp_path_factory.mktemp("policy_without_hooks"))[0]
 
 
 @pytest.mark.parametrize("hook", ["on_before_backward", "on_after_backward", "on_before_optimizer_step", "none"])
-def test_hooks_of_callbacks_are_called_at_every_step_and_change_none(hook: str, unheard: Any, tmp_path: Path) -> None:
-    class Own(Listens):
+def test_callback_hooks_are_called_at_every_gradient_step_and_change_no_weight(
+    hook: str, policy_without_hooks: Any, tmp_path: Path
+) -> None:
+    class Own(HookCounter):
         pass
 
     callback = Own(hook)
-    policy, _ = fitted(tmp_path, callback)
+    policy, _ = fit(tmp_path, callback)
     assert callback.calls == policy.gradient_steps * (hook != "none")
     assert policy.learner.optimiser._direct is (hook == "none")
-    for ours, theirs in zip(policy.parameters(), unheard.parameters(), strict=True):
+    for ours, theirs in zip(policy.parameters(), policy_without_hooks.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize("hook", ["on_before_backward", "on_after_backward", "on_before_optimizer_step", "backward"])
-def test_hooks_of_the_policy_are_called_at_every_step_and_change_none(hook: str, unheard: Any, tmp_path: Path) -> None:
+def test_policy_hooks_are_called_at_every_gradient_step_and_change_no_weight(
+    hook: str, policy_without_hooks: Any, tmp_path: Path
+) -> None:
     calls = []
 
     def counting(self: Any, *arguments: Any, **keywords: Any) -> Any:
         calls.append(hook)
         return getattr(A2C, hook)(self, *arguments, **keywords)
 
-    policy, _ = fitted(tmp_path, policy_class=type("Own", (A2C,), {hook: counting}))
+    policy, _ = fit(tmp_path, policy_class=type("Own", (A2C,), {hook: counting}))
     assert len(calls) == policy.gradient_steps
-    for ours, theirs in zip(policy.parameters(), unheard.parameters(), strict=True):
+    for ours, theirs in zip(policy.parameters(), policy_without_hooks.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_clip_limits_the_gradient_norm_of_ppo() -> None:
+    policy = PPO(*CARTPOLE.spaces(), max_grad_norm=0.01)
+    loss, _ = policy.learner.total_loss(policy.postprocess_trajectory(small_worker(policy).sample()))
+    policy.learner.optimiser.backward(loss)
+    before = policy.learner.optimiser.clip()
+    after = torch.linalg.vector_norm(torch.cat([p.grad.flatten() for p in policy.parameters() if p.grad is not None]))
+    assert before > 0.01
+    torch.testing.assert_close(after, torch.tensor(0.01), rtol=1e-3, atol=0)

@@ -1,7 +1,8 @@
-"""What an optimizer takes over from a file: numbers of the right shape, and no choice of how they are computed."""
+"""Optimizer states from files: numbers of the right shapes are taken, the choice of kernels is not."""
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from typing import Any
 
@@ -10,13 +11,16 @@ import torch
 
 from lightning_rl.errors import CheckpointError
 from lightning_rl.learning.optimizer_states import compatible_state
+from lightning_rl.policies import PPO, Policy
+from tests.envs.classic_control import CARTPOLE
+from tests.rollouts.small_worker import small_worker
 
 
-class Own(torch.optim.SGD):
-    """An optimizer of a user's own."""
+class UsersOptimizer(torch.optim.SGD):
+    """A user's optimizer."""
 
 
-def learned(kind: Any, *groups: dict[str, Any], **keywords: Any) -> tuple[Any, dict[str, Any]]:
+def optimizer_and_state(kind: Any, *groups: dict[str, Any], **keywords: Any) -> tuple[Any, dict[str, Any]]:
     """An optimizer of parameters `[2, 3]` after a step, and a copy of its state."""
     parameters = [torch.ones(2, 3, requires_grad=True) for _ in groups or (0,)]
     own = groups or ({},)
@@ -27,9 +31,9 @@ def learned(kind: Any, *groups: dict[str, Any], **keywords: Any) -> tuple[Any, d
     return optimizer, deepcopy(optimizer.state_dict())
 
 
-def options(kind: Any, file: dict[str, Any], **keywords: Any) -> dict[str, Any]:
-    """The first group's after a file that says so."""
-    optimizer, state = learned(kind, **keywords)
+def loaded_options(kind: Any, file: dict[str, Any], **keywords: Any) -> dict[str, Any]:
+    """Options of the first group after loading a state whose first group has these options."""
+    optimizer, state = optimizer_and_state(kind, **keywords)
     state["param_groups"][0].update(file)
     optimizer.load_state_dict(compatible_state(optimizer, state))
     return optimizer.param_groups[0]
@@ -48,9 +52,11 @@ def options(kind: Any, file: dict[str, Any], **keywords: Any) -> dict[str, Any]:
         (torch.optim.Adam, "fused", None, True),
     ],
 )
-def test_switches_and_names_stay_as_they_were_built(kind: Any, name: str, built: Any, filed: Any) -> None:
+def test_compatible_state_keeps_the_optimizer_s_own_switches_and_names(
+    kind: Any, name: str, built: Any, filed: Any
+) -> None:
     keywords = {} if name == "decoupled_weight_decay" else {name: built}
-    assert options(kind, {name: filed}, **keywords)[name] is built
+    assert loaded_options(kind, {name: filed}, **keywords)[name] is built
 
 
 @pytest.mark.parametrize(
@@ -64,8 +70,8 @@ def test_switches_and_names_stay_as_they_were_built(kind: Any, name: str, built:
         ("betas", (0, 0.75)),
     ],
 )
-def test_numbers_are_the_file_s(name: str, filed: Any) -> None:
-    found = options(torch.optim.Adam, {name: filed})[name]
+def test_compatible_state_takes_numbers_from_the_file(name: str, filed: Any) -> None:
+    found = loaded_options(torch.optim.Adam, {name: filed})[name]
     assert list(found) == list(filed) if name == "betas" else float(found) == float(filed)
 
 
@@ -87,23 +93,25 @@ def test_numbers_are_the_file_s(name: str, filed: Any) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_number_where_one_was_is_refused(name: str, filed: Any) -> None:
+def test_compatible_state_refuses_options_that_are_no_finite_number_or_pair(name: str, filed: Any) -> None:
     with pytest.raises(CheckpointError, match=f"has {name}=.*; expected the like of .*: it was changed, or is another"):
-        options(torch.optim.Adam, {name: filed})
+        loaded_options(torch.optim.Adam, {name: filed})
 
 
-def test_a_number_that_is_infinite_as_built_may_stay_so() -> None:
+def test_compatible_state_accepts_an_infinite_option_where_the_optimizer_has_one() -> None:
     infinite = float("inf")
-    assert options(torch.optim.Adam, {"weight_decay": infinite}, weight_decay=infinite)["weight_decay"] == infinite
+    assert (
+        loaded_options(torch.optim.Adam, {"weight_decay": infinite}, weight_decay=infinite)["weight_decay"] == infinite
+    )
 
 
-def test_options_that_a_file_adds_come_along_but_not_whose_parameters_they_are_of() -> None:
-    group = options(torch.optim.Adam, {"noted": "x", "params": [7], "every": 3, "lr_scale": 2.0})
+def test_compatible_state_takes_unknown_options_but_not_params_every_or_lr_scale() -> None:
+    group = loaded_options(torch.optim.Adam, {"noted": "x", "params": [7], "every": 3, "lr_scale": 2.0})
     assert group["noted"] == "x" and len(group["params"]) == 1 and not {"every", "lr_scale"} & set(group)
 
 
-def test_of_an_optimizer_of_a_user_s_own_any_option_comes_along() -> None:
-    assert options(Own, {"lr": "as you like", "nesterov": True}, lr=0.1)["lr"] == "as you like"
+def test_compatible_state_takes_every_option_of_a_user_s_optimizer() -> None:
+    assert loaded_options(UsersOptimizer, {"lr": "as you like", "nesterov": True}, lr=0.1)["lr"] == "as you like"
 
 
 # -- moments ----------------------------------------------------------------------------------------------------------
@@ -111,8 +119,8 @@ MOMENTS = {torch.optim.Adam: "exp_avg", torch.optim.AdamW: "exp_avg_sq", torch.o
 
 
 @pytest.mark.parametrize(("kind", "name"), MOMENTS.items())
-def test_a_moment_that_is_missing_is_named(kind: Any, name: str) -> None:
-    optimizer, state = learned(kind, {}, {})
+def test_compatible_state_names_missing_moments(kind: Any, name: str) -> None:
+    optimizer, state = optimizer_and_state(kind, {}, {})
     del state["state"][1][name], state["state"][1]["step"]
     with pytest.raises(CheckpointError, match=f"optimizer lacks step and {name} of parameter 1: it was changed"):
         compatible_state(optimizer, state)
@@ -131,28 +139,28 @@ def test_a_moment_that_is_missing_is_named(kind: Any, name: str) -> None:
         ("step", torch.ones(1).to_sparse(), r"holds step of shape \[1\] \(torch\.sparse_coo\); expected \[\]"),
     ],
 )
-def test_a_moment_of_another_shape_or_kind_is_refused(name: str, value: Any, message: str) -> None:
-    optimizer, state = learned(torch.optim.Adam)
+def test_compatible_state_refuses_moments_of_another_shape_or_type(name: str, value: Any, message: str) -> None:
+    optimizer, state = optimizer_and_state(torch.optim.Adam)
     state["state"][0][name] = value
     with pytest.raises(CheckpointError, match=message):
         compatible_state(optimizer, state)
 
 
 @pytest.mark.parametrize("step", [3.0, 3, torch.tensor(3.0), torch.tensor([3.0])], ids=str)
-def test_a_step_is_one_number_or_a_tensor_of_one(step: Any) -> None:
-    optimizer, state = learned(torch.optim.Adam)
+def test_compatible_state_accepts_a_step_count_as_a_number_or_a_tensor_of_one(step: Any) -> None:
+    optimizer, state = optimizer_and_state(torch.optim.Adam)
     state["state"][0]["step"] = step
     assert compatible_state(optimizer, state)["state"][0]["step"] is step
 
 
-def test_momentum_that_has_not_begun_is_none() -> None:
-    optimizer, state = learned(torch.optim.SGD, lr=0.1)
+def test_compatible_state_accepts_an_sgd_momentum_buffer_of_none() -> None:
+    optimizer, state = optimizer_and_state(torch.optim.SGD, lr=0.1)
     state["state"][0] = {"momentum_buffer": None}
     assert compatible_state(optimizer, state)["state"][0] == {"momentum_buffer": None}
 
 
-def test_a_moment_lies_in_memory_as_its_parameter_does_with_the_same_numbers() -> None:
-    optimizer, state = learned(torch.optim.Adam)
+def test_compatible_state_copies_moments_that_are_not_contiguous() -> None:
+    optimizer, state = optimizer_and_state(torch.optim.Adam)
     turned = torch.arange(6.0).reshape(3, 2).t()
     same = torch.arange(6.0).reshape(2, 3)
     state["state"][0] |= {"exp_avg": turned, "exp_avg_sq": same}
@@ -162,16 +170,16 @@ def test_a_moment_lies_in_memory_as_its_parameter_does_with_the_same_numbers() -
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adafactor, torch.optim.LBFGS])
-def test_optimizers_that_keep_other_shapes_are_restored_as_they_were(kind: Any) -> None:
-    optimizer, state = learned(kind)
+def test_compatible_state_takes_the_states_of_adafactor_and_lbfgs_as_they_are(kind: Any) -> None:
+    optimizer, state = optimizer_and_state(kind)
     again = compatible_state(optimizer, state)["state"]
     assert again.keys() == state["state"].keys() and again[0] is state["state"][0]
 
 
-def test_moments_of_one_s_own_optimizer_are_checked_where_a_group_has_a_fused_kernel() -> None:
+def test_compatible_state_checks_moments_of_a_user_s_optimizer_if_a_group_is_fused() -> None:
     """Fused kernels write as many numbers as the parameter has."""
     for groups, refused in (([{"fused": True}, {}], True), ([{}, {}], False)):
-        optimizer, state = learned(Own, *groups, lr=0.1, momentum=0.5)
+        optimizer, state = optimizer_and_state(UsersOptimizer, *groups, lr=0.1, momentum=0.5)
         state["state"][1]["momentum_buffer"] = torch.zeros(1)
         if refused:
             with pytest.raises(CheckpointError, match=r"holds momentum_buffer of shape \[1\]; expected \[2, 3\]"):
@@ -180,8 +188,134 @@ def test_moments_of_one_s_own_optimizer_are_checked_where_a_group_has_a_fused_ke
             assert compatible_state(optimizer, state)["state"] == state["state"]
 
 
-def test_another_number_of_groups_is_refused() -> None:
-    optimizer, state = learned(torch.optim.Adam, {}, {})
+def test_compatible_state_refuses_another_number_of_groups() -> None:
+    optimizer, state = optimizer_and_state(torch.optim.Adam, {}, {})
     state["param_groups"].pop()
     with pytest.raises(CheckpointError, match="has 1 parameter groups, and not 2"):
         compatible_state(optimizer, state)
+
+
+# -- in a policy ------------------------------------------------------------------------------------------------------
+def test_to_file_drops_the_padding_of_flat_moments_and_from_file_restores_it() -> None:
+    policy = PPO(*CARTPOLE.spaces())
+    policy.learn_on_batch(small_worker(policy).sample())
+    size = sum(p.numel() for p in policy.parameters())
+    state = policy.learner.optimiser.torch_optimizer.state_dict()
+    assert state["state"][0]["exp_avg"].numel() > size
+    filed = policy.learner.optimiser.to_file(state)
+    assert filed["state"][0]["exp_avg"].numel() == size and filed["param_groups"] == state["param_groups"]
+    again = policy.learner.optimiser.from_file(filed)
+    for name, value in state["state"][0].items():
+        assert torch.equal(again["state"][0][name], value), name
+
+
+def policy_and_file(optimizer: str, **keywords: Any) -> tuple[Policy, dict[str, Any]]:
+    """A policy after one iteration, and its optimizer's state as a checkpoint holds it."""
+    policy = PPO(*CARTPOLE.spaces(), optimizer=optimizer, optimizer_kwargs=keywords)
+    policy.learn_on_batch(small_worker(policy).sample())
+    return policy, deepcopy(policy.learner.optimiser.to_file(policy.learner.optimiser.torch_optimizer.state_dict()))
+
+
+def load_state(policy: Policy, filed: dict[str, Any]) -> torch.optim.Optimizer:
+    optimizer = policy.learner.optimiser.torch_optimizer
+    optimizer.load_state_dict(policy.learner.optimiser.from_file(filed))
+    return optimizer
+
+
+OPTIMIZER_CLASSES = {
+    "adam": {},
+    "sgd": {"momentum": 0.9},
+    "torch.optim:Adam": {},
+    "torch.optim:SGD": {"momentum": 0.9},
+    "torch.optim:Adagrad": {"fused": True},
+    "torch.optim:RMSprop": {},
+    "torch.optim:NAdam": {},
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZER_CLASSES)
+@pytest.mark.parametrize(
+    "wrong",
+    [torch.ones(5), torch.tensor(0.0), torch.ones(1), torch.ones(0), 0.5, "x"],
+    ids=lambda wrong: str(wrong).replace(" ", ""),
+)
+def test_from_file_refuses_moments_of_another_size(optimizer: str, wrong: Any) -> None:
+    """Torch's fused kernels would read and write past their end."""
+    policy, filed = policy_and_file(optimizer, **OPTIMIZER_CLASSES[optimizer])
+    for name in [name for name in filed["state"][0] if name not in ("step", "mu_product")]:
+        spoilt = deepcopy(filed)
+        spoilt["state"][0][name] = wrong
+        with pytest.raises(CheckpointError, match=f"holds {name}"):
+            load_state(policy, spoilt)
+    load_state(policy, filed)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "torch.optim:Adam"])
+@pytest.mark.parametrize("wrong", [torch.zeros(0), torch.zeros(2), "x", [1.0]], ids=str)
+def test_from_file_refuses_a_step_count_that_is_not_one_number(optimizer: str, wrong: Any) -> None:
+    policy, filed = policy_and_file(optimizer)
+    filed["state"][0]["step"] = wrong
+    with pytest.raises(CheckpointError, match="holds step"):
+        load_state(policy, filed)
+
+
+def test_from_file_copies_moments_of_stride_0() -> None:
+    """A tensor of stride 0 has one number in memory; fused kernels would read the memory behind it."""
+    policy, filed = policy_and_file("torch.optim:Adam")
+    shape = filed["state"][0]["exp_avg"].shape
+    filed["state"][0]["exp_avg"] = torch.zeros(1).expand(shape)
+    state = load_state(policy, filed).state_dict()["state"][0]
+    assert state["exp_avg"].is_contiguous()
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "torch.optim:Adam", "torch.optim:Adagrad", "torch.optim:RMSprop"])
+def test_from_file_keeps_the_optimizer_s_kernels_groups_and_parameters(optimizer: str) -> None:
+    policy, filed = policy_and_file(optimizer)
+    before = deepcopy(policy.learner.optimiser.torch_optimizer.state_dict()["param_groups"])
+    switches = ("fused", "foreach", "capturable", "amsgrad", "differentiable", "maximize")
+    filed["param_groups"][0] |= {**dict.fromkeys(switches, True), "every": "x", "lr_scale": "x", "params": ["x"]}
+    assert load_state(policy, filed).state_dict()["param_groups"] == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("betas", "xy"), ("betas", (0.9,)), ("betas", (0.9, "x")), ("eps", "x"), ("eps", math.nan)]
+)
+def test_from_file_refuses_options_of_another_type(name: str, value: Any) -> None:
+    policy, filed = policy_and_file("adam")
+    filed["param_groups"][0][name] = value
+    with pytest.raises(CheckpointError, match=f"has {name}=.*expected the like of"):
+        load_state(policy, filed)
+
+
+def test_from_file_takes_the_optimizer_s_numbers_from_the_file() -> None:
+    policy, filed = policy_and_file("adam")
+    filed["param_groups"][0] |= {"weight_decay": 0.5, "betas": [0.5, 0.6]}
+    (group,) = load_state(policy, filed).param_groups
+    assert group["weight_decay"] == 0.5 and tuple(group["betas"]) == (0.5, 0.6)
+
+
+def test_from_file_refuses_another_number_of_parameter_groups() -> None:
+    policy, filed = policy_and_file("adam")
+    filed["param_groups"] *= 2
+    with pytest.raises(CheckpointError, match="has 2 parameter groups, and not 1"):
+        load_state(policy, filed)
+
+
+class RowMeans(torch.optim.SGD):
+    """A user's optimizer, whose state of a parameter has another shape than the parameter."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step(closure)
+        for group in self.param_groups:
+            group["steps"] = group.get("steps", 0) + 1
+            for parameter in group["params"]:
+                self.state[parameter]["mean"] = parameter.detach().mean()
+
+
+def test_from_file_restores_all_of_a_user_s_optimizer_except_its_choice_of_kernels() -> None:
+    policy, filed = policy_and_file(f"{__name__}:RowMeans")
+    filed["param_groups"][0] |= {"fused": True, "foreach": True}
+    optimizer = load_state(policy, filed)
+    assert optimizer.param_groups[0]["steps"] == filed["param_groups"][0]["steps"] > 0
+    assert not optimizer.param_groups[0]["fused"] and not optimizer.param_groups[0]["foreach"]
+    assert optimizer.state_dict()["state"] == filed["state"]

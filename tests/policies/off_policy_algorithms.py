@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from gymnasium import spaces
-from torch import nn
+from torch import Tensor, nn
 
 from lightning_rl.policies import DDPG, DQN, R2D2, SAC, TD3, TQC, Policy, SimpleQ
 from lightning_rl.sample_batch import SampleBatch
@@ -71,3 +71,26 @@ class Draws(list[Any]):
 
     def update_priorities(self, batch: SampleBatch) -> None:
         """Do nothing."""
+
+
+def td_errors(policy: Policy, batch: SampleBatch) -> Tensor:
+    """TD errors of the rows under a fixed seed."""
+    torch.manual_seed(0)
+    policy.loss(batch)
+    return batch["td_errors"]
+
+
+def set_constant_q(model: Any, *values: float) -> None:
+    """Let the head give `values` (Q-values, atoms or quantiles) in every state."""
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    model.advantages.linear.bias.data = torch.tensor(values)
+
+
+def gradients(policy: Any, batch: SampleBatch) -> dict[str, Tensor]:
+    """Gradients of one loss by parameter, at a step where TD3 trains its actor."""
+    policy.gradient_steps = 1
+    policy.zero_grad()
+    torch.manual_seed(0)
+    policy.loss(batch)[0].backward()
+    return {key: torch.zeros_like(p) if p.grad is None else p.grad.clone() for key, p in policy.named_parameters()}

@@ -1,4 +1,4 @@
-"""Policies made of functions: what each function is given, and that the class is a real one."""
+"""build_policy and with_updates: the class that they give, and when and how each hook is called."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from lightning_rl.policies.advantages import advantage_rows
 from lightning_rl.policies.build_policy import HOOKS
 from lightning_rl.signatures import keywords_of
 from tests.envs.classic_control import CARTPOLE
+from tests.models.parameters import parameter_vector
 
 
 def default_config() -> dict[str, Any]:
@@ -91,19 +92,15 @@ def half_loss(policy: Any, model: Any, dist_class: Any, train_batch: SampleBatch
     return [loss / 4, loss / 4]
 
 
-HalfPPO = PPO.with_updates(name="AnotherName", loss_fn=half_loss)  # found in checkpoints under the variable's name
+HalfPPO = PPO.with_updates(name="AnotherName", loss_fn=half_loss)  # checkpoints name it by its variable
 
 
 def worker(policy: Any, **keywords: Any) -> RolloutWorker:
     return RolloutWorker(CARTPOLE, policy, num_envs=4, fragment_length=16, seed=3, **keywords)
 
 
-def weights(policy: Policy) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in policy.parameters()])
-
-
 # -- the class --------------------------------------------------------------------------------------------------------
-def test_it_is_a_real_class() -> None:
+def test_build_policy_gives_an_importable_subclass_of_policy_with_its_mixins() -> None:
     assert ActorCritic.__name__ == "ActorCritic" and ActorCritic.__module__ == __name__
     assert issubclass(ActorCritic, Policy) and issubclass(HalfPPO, PPO)
     policy: Any = ActorCritic(*CARTPOLE.spaces())
@@ -112,7 +109,7 @@ def test_it_is_a_real_class() -> None:
     assert pickle.loads(pickle.dumps(ActorCritic)) is ActorCritic
 
 
-def test_its_keywords_are_the_base_s_with_the_defaults_of_its_config() -> None:
+def test_build_policy_takes_keyword_defaults_from_get_default_config() -> None:
     defaults = {name: keyword.default for name, keyword in keywords_of(ActorCritic).items()}
     of_base = set(keywords_of(Policy))
     assert set(defaults) == of_base and defaults["lr"] == 1e-2 and defaults["gamma"] == 0.5
@@ -123,7 +120,7 @@ def test_its_keywords_are_the_base_s_with_the_defaults_of_its_config() -> None:
     assert set(keywords_of(HalfPPO)) == set(keywords_of(PPO)) and HalfPPO(*CARTPOLE.spaces(), clip=0.1).clip == 0.1
 
 
-def test_updates_add_up_and_the_first_class_stays_as_it_was() -> None:
+def test_with_updates_adds_hooks_and_leaves_its_base_unchanged() -> None:
     calls: list[str] = []
     third: Any = HalfPPO.with_updates("Third", stats_fn=lambda policy, batch: calls.append("stats") or {"one": 1})
     assert issubclass(third, HalfPPO) and set(third.hooks) == {"loss_fn", "stats_fn"}
@@ -135,21 +132,23 @@ def test_updates_add_up_and_the_first_class_stays_as_it_was() -> None:
 
 
 # -- each function ----------------------------------------------------------------------------------------------------
-def test_the_functions_of_an_actor_critic_do_their_part() -> None:
+def test_hooks_of_an_actor_critic_record_postprocess_clip_report_and_step() -> None:
     policy: Any = ActorCritic(*CARTPOLE.spaces(), seed=1)
     fragment = worker(policy).sample()
     assert fragment["acting_values"].shape == (16, 4)
     torch.testing.assert_close(fragment["acting_values"], policy.values(fragment.obs)[:-1])
-    before = weights(policy)
+    before = parameter_vector(policy)
     metrics = policy.learn_on_batch(fragment)
     assert metrics["grad_norm"] == pytest.approx(0.25, rel=1e-3) and metrics["grad_gnorm"] > 0.25
     assert metrics["vf_loss"] > 0 and metrics["n"] == int(fragment.valid.sum()) and metrics["mixed_in"] == 1.0
     assert metrics["lr"] == 1e-2 and isinstance(policy.learner.optimiser.torch_optimizer, torch.optim.Adam)
-    assert 0 < (weights(policy) - before).abs().max() <= 0.0101  # Adam's first step is the learning rate long
+    assert (
+        0 < (parameter_vector(policy) - before).abs().max() <= 0.0101
+    )  # Adam's first step is as long as the learning rate
 
 
-def test_a_functions_loss_learns_what_the_method_learns() -> None:
-    """The same equation written both ways, recurrent model and action filter included, ends in the same weights."""
+def test_loss_fn_learns_what_an_equal_loss_method_learns() -> None:
+    """A2C's loss as a method and as a function, with a recurrent model, gives equal weights."""
 
     def loss(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Any:
         logits, _ = model(batch)
@@ -164,11 +163,11 @@ def test_a_functions_loss_learns_what_the_method_learns() -> None:
         source = worker(policy)
         for _ in range(2):
             policy.learn_on_batch(source.sample())
-        ends.append(weights(policy))
+        ends.append(parameter_vector(policy))
     torch.testing.assert_close(*ends)
 
 
-def test_a_list_of_losses_is_summed() -> None:
+def test_loss_fn_may_return_a_list_of_losses_to_sum() -> None:
     """Half the loss is half the gradient."""
     norms = []
     for cls in (PPO, HalfPPO):
@@ -177,8 +176,8 @@ def test_a_list_of_losses_is_summed() -> None:
     assert norms[1] == pytest.approx(norms[0] / 2, rel=1e-5)
 
 
-def test_masks_reach_the_functions_distribution() -> None:
-    """Where one action alone is allowed its probability is 1."""
+def test_dist_class_in_loss_fn_applies_the_batch_s_action_mask() -> None:
+    """An action that is the only allowed one has probability 1."""
     rows = SampleBatch(obs=torch.zeros(3, 4), action_mask=torch.tensor([[True, False]] * 3))
     seen: list[Tensor] = []
 
@@ -191,10 +190,10 @@ def test_masks_reach_the_functions_distribution() -> None:
     torch.testing.assert_close(seen[0], torch.zeros(3))
 
 
-def test_functions_are_called_in_the_classic_order() -> None:
+def test_hooks_are_called_in_rllib_s_order() -> None:
     calls: list[str] = []
 
-    def noted(name: str, result: Any = None) -> Any:
+    def record(name: str, result: Any = None) -> Any:
         def function(*arguments: Any) -> Any:
             calls.append(name)
             return result(*arguments) if callable(result) else result
@@ -209,18 +208,18 @@ def test_functions_are_called_in_the_classic_order() -> None:
 
     cls = PG.with_updates(
         "Ordered",
-        validate_spaces=noted("validate_spaces"),
-        before_init=noted("before_init"),
-        make_model=noted("make_model", make_model),
-        optimizer_fn=noted("optimizer_fn", lambda policy, config: torch.optim.SGD(policy.parameters(), lr=0.1)),
-        before_loss_init=noted("before_loss_init"),
-        _after_loss_init=noted("after_init"),
-        extra_action_out_fn=noted("extra_action_out_fn", {}),
-        postprocess_fn=noted("postprocess_fn", lambda policy, batch, *_: PG.postprocess_trajectory(policy, batch)),
-        loss_fn=noted("loss_fn", loss),
-        stats_fn=noted("stats_fn", {}),
-        extra_grad_process_fn=noted("extra_grad_process_fn", {}),
-        extra_learn_fetches_fn=noted("extra_learn_fetches_fn", {"fetched": 2.0}),
+        validate_spaces=record("validate_spaces"),
+        before_init=record("before_init"),
+        make_model=record("make_model", make_model),
+        optimizer_fn=record("optimizer_fn", lambda policy, config: torch.optim.SGD(policy.parameters(), lr=0.1)),
+        before_loss_init=record("before_loss_init"),
+        _after_loss_init=record("after_init"),
+        extra_action_out_fn=record("extra_action_out_fn", {}),
+        postprocess_fn=record("postprocess_fn", lambda policy, batch, *_: PG.postprocess_trajectory(policy, batch)),
+        loss_fn=record("loss_fn", loss),
+        stats_fn=record("stats_fn", {}),
+        extra_grad_process_fn=record("extra_grad_process_fn", {}),
+        extra_learn_fetches_fn=record("extra_learn_fetches_fn", {"fetched": 2.0}),
     )
     policy = cls(*CARTPOLE.spaces())
     assert calls == ["validate_spaces", "before_init", "make_model", "before_loss_init", "after_init"]
@@ -232,7 +231,7 @@ def test_functions_are_called_in_the_classic_order() -> None:
     assert policy.model.trunk is not None and policy.iteration_metrics["fetched"] == 2.0
 
 
-def test_gradients_can_come_from_a_function() -> None:
+def test_compute_gradients_fn_and_apply_gradients_fn_replace_the_gradient_step() -> None:
     def compute(policy: Any, batch: SampleBatch) -> Any:
         return [torch.ones_like(p) for p in policy.parameters()], {"loss": 3.0}
 
@@ -243,13 +242,13 @@ def test_gradients_can_come_from_a_function() -> None:
 
     cls = build_policy("ByHand", compute_gradients_fn=compute, apply_gradients_fn=apply)
     policy = cls(*CARTPOLE.spaces(), seed=1)
-    before = weights(policy)
+    before = parameter_vector(policy)
     metrics = policy.learn_on_batch(worker(policy).sample())
-    torch.testing.assert_close(weights(policy), before - 1)
+    torch.testing.assert_close(parameter_vector(policy), before - 1)
     assert metrics["loss"] == 3.0 and policy.gradient_steps == 1
 
 
-def test_actions_can_come_from_a_function() -> None:
+def test_action_sampler_fn_replaces_sampling() -> None:
     def sampler(policy: Any, model: Any, inputs: Any, state: Any, *, explore: bool, timestep: int) -> Any:
         rows = len(inputs["obs"])
         return torch.full((rows,), int(explore)), torch.zeros(rows), []
@@ -260,8 +259,8 @@ def test_actions_can_come_from_a_function() -> None:
         assert bool((fragment.actions == int(explore)).all()) and not fragment.action_logp.any()
 
 
-def test_distributions_can_come_from_a_function() -> None:
-    """Logits of +20 for action 1 leave nothing to chance."""
+def test_action_distribution_fn_replaces_the_distribution() -> None:
+    """Logits of 0 and 20 give action 1 the probability 1."""
 
     def distribution(policy: Any, model: Any, input_dict: Any, **given: Any) -> Any:
         outputs, _ = model(input_dict)
@@ -276,7 +275,7 @@ def test_distributions_can_come_from_a_function() -> None:
         assert policy.training is mode
 
 
-def test_a_function_may_change_the_fragment_that_it_is_given() -> None:
+def test_postprocess_fn_may_change_its_batch_and_the_fragment_stays_as_it_was() -> None:
     def postprocess(policy: Any, sample_batch: SampleBatch, *others: Any) -> SampleBatch:
         sample_batch["rewards"] = sample_batch.rewards + 1.0
         return sample_batch
@@ -287,30 +286,30 @@ def test_a_function_may_change_the_fragment_that_it_is_given() -> None:
     assert bool((policy.postprocess_trajectory(fragment).rewards == 2.0).all()) and fragment.rewards is before
 
 
-# -- what a class is made with ----------------------------------------------------------------------------------------
+# -- what the class takes from its base -------------------------------------------------------------------------------
 def squares(policy: Any, model: Any, dist_class: Any, batch: SampleBatch) -> Tensor:
     return model(batch)[0].square().mean()
 
 
-def test_a_class_lives_where_it_was_made_or_where_that_is_said() -> None:
+def test_build_policy_gives_the_class_the_caller_s_module_or_the_named_one() -> None:
     assert build_policy("Here", loss_fn=squares).__module__ == __name__
     assert build_policy("There", loss_fn=squares, module="my_pkg.mine").__module__ == "my_pkg.mine"
 
 
-def test_a_class_learns_from_models_with_memory_as_its_base_does() -> None:
-    """And where the loss is all the functions', from any."""
+def test_build_policy_and_with_updates_support_recurrent_models_as_their_base_does() -> None:
+    """A class with its own loss_fn only supports them."""
     memory = {"use_lstm": True, "lstm_cell_size": 8}
-    for made in (build_policy("Free", loss_fn=squares), A2C.with_updates("Theirs", loss_fn=squares)):
-        assert made(*CARTPOLE.spaces(), model=memory).is_recurrent
+    for policy_class in (build_policy("Free", loss_fn=squares), A2C.with_updates("Theirs", loss_fn=squares)):
+        assert policy_class(*CARTPOLE.spaces(), model=memory).is_recurrent
     with pytest.raises(UnsupportedSpaceError, match="Feedforward does not learn from recurrent models"):
         DQN.with_updates("Feedforward", stats_fn=len)(*CARTPOLE.spaces(), model=memory)
 
 
 @pytest.mark.parametrize("changed", [{"lr": 0.5, "mine": 3}, {"lr": 0.5}, {}])
-def test_a_constructor_s_signature_is_the_base_s_with_the_defaults_of_the_functions(changed: dict[str, Any]) -> None:
-    """What the base does not know is the default of `config`."""
-    made = A2C.with_updates("Changed", get_default_config=lambda: changed)
-    before, after = keywords_of(A2C), inspect.signature(made.__init__).parameters
+def test_with_updates_gives_the_base_s_signature_with_defaults_of_get_default_config(changed: dict[str, Any]) -> None:
+    """Keys that the base does not have become the default of `config`."""
+    derived = A2C.with_updates("Changed", get_default_config=lambda: changed)
+    before, after = keywords_of(A2C), inspect.signature(derived.__init__).parameters
     assert list(after)[:4] == ["self", "observation_space", "action_space", "config"]
     assert after["config"].default == ({"mine": 3} if "mine" in changed else None)
     settings = before.keys() - {"config", "observation_space", "action_space"}
@@ -318,24 +317,24 @@ def test_a_constructor_s_signature_is_the_base_s_with_the_defaults_of_the_functi
     for name in settings:
         assert after[name].kind is inspect.Parameter.KEYWORD_ONLY
         assert after[name].default == (changed.get("lr", 7e-4) if name == "lr" else before[name].default)
-    assert made.__init__.__annotations__["gae_lambda"] == before["gae_lambda"].annotation
+    assert derived.__init__.__annotations__["gae_lambda"] == before["gae_lambda"].annotation
     with pytest.raises(ConfigError, match=r"policy\.gae_lambda=2\.0"):
-        made(*CARTPOLE.spaces(), gae_lambda=2.0)
+        derived(*CARTPOLE.spaces(), gae_lambda=2.0)
 
 
-def test_a_model_and_its_distribution_can_come_from_one_function() -> None:
-    class Zero(FullyConnectedNetwork):
-        """Another class than the catalog's."""
+def test_make_model_and_action_dist_gives_model_and_distribution() -> None:
+    class OtherNetwork(FullyConnectedNetwork):
+        """A class that the catalog does not give."""
 
     def both(policy: Any, obs_space: Any, action_space: Any, config: Any) -> Any:
-        return Zero(obs_space, action_space, 2, fcnet_hiddens=[3]), Categorical
+        return OtherNetwork(obs_space, action_space, 2, fcnet_hiddens=[3]), Categorical
 
     policy = PG.with_updates("Both", make_model_and_action_dist=both)(*CARTPOLE.spaces())
-    assert type(policy.model) is Zero and policy.dist_class is Categorical
+    assert type(policy.model) is OtherNetwork and policy.dist_class is Categorical
 
 
 # -- acting and losses by functions -----------------------------------------------------------------------------------
-def test_functions_act_in_eval_mode_and_without_gradients() -> None:
+def test_action_sampler_fn_runs_in_eval_mode_without_gradient() -> None:
     modes: list[bool] = []
 
     def sampler(policy: Any, model: Any, inputs: Any, state: Any, **how: Any) -> Any:
@@ -358,25 +357,25 @@ LOSSES: dict[str, tuple[Any, float]] = {
 
 
 @pytest.mark.parametrize("form", LOSSES)
-def test_a_loss_may_have_several_parts_and_metrics(form: str) -> None:
+def test_loss_fn_may_return_a_scalar_a_list_a_tuple_or_a_pair_with_metrics(form: str) -> None:
     answer, expected = LOSSES[form]
     policy = build_policy("Formed", loss_fn=lambda *_: answer)(*CARTPOLE.spaces())
     loss, metrics = policy.loss(SampleBatch(obs=torch.zeros(2, 4)))
     assert loss.item() == expected and metrics == ({"five": torch.tensor(5)} if form == "with metrics" else {})
 
 
-def test_the_base_s_metrics_of_a_batch_are_left_out_where_its_columns_may_be_missing() -> None:
-    """Explained variance needs values and their targets."""
+def test_the_base_s_batch_metrics_are_left_out_with_an_own_postprocess_fn_and_loss_fn() -> None:
+    """Explained variance needs the columns of values and targets."""
     fragment = worker(A2C(*CARTPOLE.spaces())).sample()
     kept = A2C.with_updates("Kept", stats_fn=lambda policy, batch: {})
     own = A2C.with_updates("Own", postprocess_fn=lambda policy, batch: PG.postprocess_trajectory(policy, batch))
     own = own.with_updates("Own", loss_fn=squares)
-    found = [made(*CARTPOLE.spaces()).learn_on_batch(fragment) for made in (kept, own)]
+    found = [policy_class(*CARTPOLE.spaces()).learn_on_batch(fragment) for policy_class in (kept, own)]
     assert ["explained_variance" in metrics for metrics in found] == [True, False]
 
 
-def test_metrics_of_a_function_s_gradients_are_means_over_the_minibatches() -> None:
-    """1, 2, 3 and 4 have the mean 2.5."""
+def test_metrics_of_compute_gradients_fn_are_means_over_minibatches() -> None:
+    """Four minibatches report 1, 2, 3 and 4; the mean is 2.5."""
     numbers = iter((1.0, 2.0, 3.0, 4.0))
 
     def compute(policy: Any, batch: SampleBatch) -> Any:
@@ -387,7 +386,7 @@ def test_metrics_of_a_function_s_gradients_are_means_over_the_minibatches() -> N
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_a_number_that_one_minibatch_reports_is_a_mean_over_this_one(first: bool) -> None:
+def test_a_metric_of_one_minibatch_only_is_not_averaged_over_the_others(first: bool) -> None:
     reports = iter(sorted(({"number": 1.0, "rare": 7.0}, {"number": 3.0}), key=len, reverse=first))
 
     def compute(policy: Any, batch: SampleBatch) -> Any:
@@ -399,8 +398,8 @@ def test_a_number_that_one_minibatch_reports_is_a_mean_over_this_one(first: bool
 
 
 # -- optimizers and gradients by functions ----------------------------------------------------------------------------
-def test_the_learning_rate_is_the_function_s_optimizer_s_or_the_schedule_s() -> None:
-    """SGD with rate 0.5 in spite of `lr`; without an `optimizer_fn` 0.1 has fallen by half after one fragment."""
+def test_the_learning_rate_is_that_of_optimizer_fn_s_optimizer_or_of_the_schedule() -> None:
+    """SGD with rate 0.5 whatever `lr` is; without `optimizer_fn` the schedule is at half of 0.1 after one fragment."""
 
     def sgd(policy: Any, config: Any) -> torch.optim.Optimizer:
         return torch.optim.SGD(policy.parameters(), lr=0.5)
@@ -420,22 +419,22 @@ def test_the_learning_rate_is_the_function_s_optimizer_s_or_the_schedule_s() -> 
     assert rates == [pytest.approx(0.05)]
 
 
-def test_groups_of_a_function_s_optimizer_may_rest() -> None:
-    """A group with `every` 2 steps at every second gradient step."""
+def test_parameter_groups_of_optimizer_fn_may_have_an_interval_every() -> None:
+    """A group with `every=2` steps at every second gradient step."""
 
     def sgd(policy: Any) -> torch.optim.Optimizer:
         return torch.optim.SGD([{"params": list(policy.parameters()), "every": 2}], lr=0.5)
 
     policy = PG.with_updates("Resting", optimizer_fn=sgd)(*CARTPOLE.spaces())
-    fragment, moved = worker(policy).sample(), []
+    fragment, changed = worker(policy).sample(), []
     for _ in range(4):
-        before = weights(policy)
+        before = parameter_vector(policy)
         policy.learn_on_batch(fragment)
-        moved.append(not torch.equal(weights(policy), before))
-    assert moved == [False, True, False, True]
+        changed.append(not torch.equal(parameter_vector(policy), before))
+    assert changed == [False, True, False, True]
 
 
-def test_gradients_are_processed_with_the_loss_they_are_of_and_nothing_need_be_returned() -> None:
+def test_extra_grad_process_fn_gets_the_loss_and_may_return_none() -> None:
     seen: list[Tensor] = []
 
     def process(policy: Any, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
@@ -446,18 +445,18 @@ def test_gradients_are_processed_with_the_loss_they_are_of_and_nothing_need_be_r
     assert policy.learner.optimiser.info == {} and len(seen) == 1
 
 
-class Listed(torch.optim.SGD):
-    """An optimizer that is not known to step each number alone."""
+class UsersSGD(torch.optim.SGD):
+    """An optimizer that may not treat each number separately, so it gets no flat tensor."""
 
 
-def test_an_optimizer_of_one_s_own_gets_the_parameters_as_they_are_beside_a_function_too() -> None:
-    policy = PG.with_updates("Listing", extra_grad_process_fn=lambda policy: {})
-    made = policy(*CARTPOLE.spaces(), optimizer=f"{__name__}:Listed")
-    (group,) = made.learner.optimiser.torch_optimizer.param_groups
-    assert [p.shape for p in group["params"]] == [p.shape for p in made.parameters()]
+def test_a_user_s_optimizer_gets_a_list_of_parameters_with_extra_grad_process_fn_too() -> None:
+    policy_class = PG.with_updates("Listing", extra_grad_process_fn=lambda policy: {})
+    policy = policy_class(*CARTPOLE.spaces(), optimizer=f"{__name__}:UsersSGD")
+    (group,) = policy.learner.optimiser.torch_optimizer.param_groups
+    assert [p.shape for p in group["params"]] == [p.shape for p in policy.parameters()]
 
 
-def test_gradients_from_elsewhere_need_no_loss_here() -> None:
+def test_apply_gradients_works_without_a_loss_computed_before() -> None:
     here, there = (PG.with_updates("Both", stats_fn=lambda policy, batch: {})(*CARTPOLE.spaces()) for _ in range(2))
     gradients, _ = there.compute_gradients(worker(there).sample())
     here.apply_gradients(gradients)
@@ -474,7 +473,7 @@ def test_gradients_from_elsewhere_need_no_loss_here() -> None:
         ({"get_batch_divisibility_req": len}, "has no meaning here: minibatches of any size"),
     ],
 )
-def test_a_mistake_in_the_hooks_is_named(hooks: dict[str, Any], message: str) -> None:
+def test_build_policy_names_unknown_and_wrong_hooks(hooks: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build_policy("Wrong", **hooks)
 
@@ -489,19 +488,19 @@ def test_a_mistake_in_the_hooks_is_named(hooks: dict[str, Any], message: str) ->
         ({"optimizer_fn": lambda policy: [1]}, r"optimizer_fn returned \[1\]; expected one torch.optim.Optimizer"),
     ],
 )
-def test_a_function_that_breaks_its_contract_is_named(hooks: dict[str, Any], message: str) -> None:
+def test_the_error_for_a_hook_s_wrong_result_names_the_hook(hooks: dict[str, Any], message: str) -> None:
     source = worker(PPO(*CARTPOLE.spaces()))
     with pytest.raises(ConfigError, match=message):
         PPO.with_updates("Wrong", **hooks)(*CARTPOLE.spaces()).learn_on_batch(source.sample())
 
 
-def test_every_hook_says_what_it_is_called_with() -> None:
+def test_every_hook_has_a_description_of_its_arguments() -> None:
     assert all(text.startswith("(") for text in HOOKS.values())
 
 
 # -- runs, workers, checkpoints ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["ActorCritic", "HalfPPO"])
-def test_it_trains_from_the_command_line_and_survives_a_checkpoint(name: str, tmp_path: Path) -> None:
+def test_a_built_policy_trains_from_the_command_line_and_loads_from_its_checkpoint(name: str, tmp_path: Path) -> None:
     overrides = ["env=cartpole", "total_env_steps=512", "workers.envs_per_worker=4", "workers.fragment_length=32"]
     assert main(["train", f"policy={__name__}:{name}", *overrides, f"run_dir={tmp_path / 'run'}", "logger=none"]) == 0
     status = json.loads((tmp_path / "run" / "status.json").read_text())
@@ -511,7 +510,7 @@ def test_it_trains_from_the_command_line_and_survives_a_checkpoint(name: str, tm
     assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2", "--json"]) == 0
 
 
-def test_the_command_line_knows_its_keywords_and_those_of_its_config() -> None:
+def test_the_command_line_checks_a_built_policy_s_keywords_and_config_keys() -> None:
     config = compose_config([f"policy={__name__}:ActorCritic", "policy.config.lambda=0.5", "policy.gamma=0.9"])
     policy = config["policy"]
     assert policy["config"]["lambda"] == 0.5 and policy["gamma"] == 0.9 and policy["lr"] == 1e-2
@@ -521,7 +520,7 @@ def test_the_command_line_knows_its_keywords_and_those_of_its_config() -> None:
     assert all(":" not in name for name in group_options("policy"))
 
 
-def test_one_derived_from_an_algorithm_takes_the_algorithm_s_workers() -> None:
+def test_a_policy_derived_from_a2c_gets_a2c_s_config_groups() -> None:
     config, shipped = (
         compose_config([choice, "experiment=none"]) for choice in (f"policy._target_={__name__}:Derived", "policy=a2c")
     )
@@ -532,7 +531,7 @@ def test_one_derived_from_an_algorithm_takes_the_algorithm_s_workers() -> None:
 Derived = A2C.with_updates("Derived", stats_fn=lambda policy, batch: {})
 
 
-def test_a_class_that_is_no_longer_there_is_named_and_can_be_passed(tmp_path: Path) -> None:
+def test_load_names_a_class_that_cannot_be_imported_and_accepts_it_as_an_argument(tmp_path: Path) -> None:
     def local() -> type[Policy]:
         return PPO.with_updates("Local", stats_fn=lambda policy, batch: {"two": 2})
 
@@ -546,18 +545,18 @@ def test_a_class_that_is_no_longer_there_is_named_and_can_be_passed(tmp_path: Pa
 
 
 @pytest.mark.ray
-def test_it_acts_in_worker_processes(tmp_path: Path) -> None:
+def test_a_built_policy_of_local_functions_acts_in_worker_processes(tmp_path: Path) -> None:
     def stats(policy: Any, batch: SampleBatch) -> dict[str, Any]:
         return {"two": 2}
 
-    local = HalfPPO.with_updates("Local", stats_fn=stats, extra_action_out_fn=value_predictions)  # nowhere importable
+    local = HalfPPO.with_updates("Local", stats_fn=stats, extra_action_out_fn=value_predictions)  # has no import path
     overrides = [f"run_dir={tmp_path}", "workers.num_workers=2", "workers.fragment_length=16"]
     algorithm = Algorithm(local, "CartPole-v1", overrides=overrides)
     assert algorithm.train()["train/two"] == 2.0
     algorithm.stop()
 
 
-def test_evaluation_of_actions_is_the_distribution_s(tmp_path: Path) -> None:
+def test_compute_log_likelihoods_of_a_built_policy_gives_the_recorded_action_logp(tmp_path: Path) -> None:
     policy: Any = ActorCritic(*CARTPOLE.spaces(), seed=2)
     obs = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     actions, _, extra = policy.compute_actions(obs)

@@ -1,4 +1,4 @@
-"""What a policy adds to a checkpoint, what it makes of one, and which ones it refuses in which words."""
+"""Policies in checkpoints: what is written, what is loaded, and the errors for files that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def content_of(policy: Policy) -> dict[str, Any]:
 
 @pytest.fixture
 def content() -> dict[str, Any]:
-    """What a small PPO saves."""
+    """The checkpoint of a small PPO."""
     return content_of(PPO(*CARTPOLE.spaces(), **SMALL))
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[Any], Path]:
-    def written(content: Any) -> Path:
+    def write_file(content: Any) -> Path:
         torch.save(content, tmp_path / "some.ckpt")
         return tmp_path / "some.ckpt"
 
-    return written
+    return write_file
 
 
 def half(policy: Policy, batch: SampleBatch) -> torch.Tensor:
@@ -48,15 +48,13 @@ def half(policy: Policy, batch: SampleBatch) -> torch.Tensor:
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
-def test_policy_counters_and_weights_are_all_that_a_file_needs(
-    content: dict[str, Any], write: Callable[[Any], Path]
-) -> None:
+def test_load_needs_policy_counters_and_state_dict_only(content: dict[str, Any], write: Callable[[Any], Path]) -> None:
     file = write({name: content[name] for name in ("policy", "counters", "state_dict")})
     assert isinstance(Policy.load(file), PPO)
 
 
 @pytest.mark.parametrize("missing", ["policy", "counters", "state_dict"])
-def test_a_file_without_one_of_these_is_foreign(
+def test_load_refuses_a_file_without_policy_counters_or_state_dict(
     missing: str, content: dict[str, Any], write: Callable[[Any], Path]
 ) -> None:
     del content[missing]
@@ -65,14 +63,14 @@ def test_a_file_without_one_of_these_is_foreign(
 
 
 @pytest.mark.parametrize("foreign", [[1, 2], 3, "policy counters state_dict", {}], ids=str)
-def test_a_file_that_is_no_checkpoint_at_all_is_foreign(foreign: Any, write: Callable[[Any], Path]) -> None:
+def test_load_refuses_files_that_hold_no_mapping(foreign: Any, write: Callable[[Any], Path]) -> None:
     with pytest.raises(CheckpointError, match=FOREIGN):
         Policy.load(write(foreign))
 
 
 @pytest.mark.parametrize("key", ["class", "kwargs", "observation_space", "action_space"])
 @pytest.mark.parametrize("instead", ["nothing", "a list"])
-def test_an_entry_of_the_policy_that_is_missing_or_of_another_type_is_named(
+def test_read_checkpoint_names_a_policy_entry_that_is_missing_or_of_another_type(
     key: str, instead: str, content: dict[str, Any], write: Callable[[Any], Path]
 ) -> None:
     content["policy"] = {name: value for name, value in content["policy"].items() if name != key}
@@ -82,13 +80,15 @@ def test_an_entry_of_the_policy_that_is_missing_or_of_another_type_is_named(
         read_checkpoint(write(content))
 
 
-def test_a_policy_that_is_no_mapping_is_refused(content: dict[str, Any], write: Callable[[Any], Path]) -> None:
+def test_read_checkpoint_refuses_a_policy_entry_that_is_no_mapping(
+    content: dict[str, Any], write: Callable[[Any], Path]
+) -> None:
     with pytest.raises(CheckpointError, match="was changed: its policy has no 'class', or one of another type"):
         read_checkpoint(write({**content, "policy": "lightning_rl.policies:PPO"}))
 
 
 @pytest.mark.parametrize("missing", ["policy", "counters"])
-def test_nothing_is_restored_from_a_checkpoint_without_a_policy_or_its_counters(
+def test_on_load_checkpoint_refuses_a_checkpoint_without_policy_or_counters(
     missing: str, content: dict[str, Any]
 ) -> None:
     del content[missing]
@@ -96,16 +96,16 @@ def test_nothing_is_restored_from_a_checkpoint_without_a_policy_or_its_counters(
         PPO(*CARTPOLE.spaces(), **SMALL).on_load_checkpoint(content)
 
 
-# -- building from it -------------------------------------------------------------------------------------------------
+# -- building the policy ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("key", "named", "advised"),
     [
         ("class", "lightning_rl.policies:Gone", True),
-        ("class", "torch.nn:Linear", False),  # not trusted: to pass the class would help, but the file is a stranger's
+        ("class", "torch.nn:Linear", False),  # outside the trusted prefixes
         ("custom_model", "lightning_rl.models:Gone", False),
     ],
 )
-def test_only_where_a_policy_s_class_is_gone_the_advice_is_to_pass_it(
+def test_load_advises_policy_class_only_where_a_trusted_class_cannot_be_imported(
     key: str, named: str, advised: bool, content: dict[str, Any], write: Callable[[Any], Path]
 ) -> None:
     spec = content["policy"]
@@ -118,7 +118,7 @@ def test_only_where_a_policy_s_class_is_gone_the_advice_is_to_pass_it(
     assert ("policy_class=" in str(refused.value)) is advised
 
 
-class Fails(PPO):
+class FailingPolicy(PPO):
     """Its constructor raises."""
 
     error: ClassVar[Exception]
@@ -137,20 +137,20 @@ class Fails(PPO):
     ],
     ids=["two lines", "no line", "without the file", "with the file"],
 )
-def test_what_fails_while_a_policy_is_built_names_the_file_once(
+def test_errors_of_a_policy_s_constructor_name_the_checkpoint_once(
     error: Exception, message: str, content: dict[str, Any], write: Callable[[Any], Path], monkeypatch: Any
 ) -> None:
     file = write(content)
     message = message.format(file=file)
     monkeypatch.setattr(
-        Fails, "error", type(error)(*(str(each).format(file=file) for each in error.args)), raising=False
+        FailingPolicy, "error", type(error)(*(str(each).format(file=file) for each in error.args)), raising=False
     )
     with pytest.raises(CheckpointError) as refused:
-        load_policy(file, Fails)
+        load_policy(file, FailingPolicy)
     assert str(refused.value).startswith(message) and str(refused.value).count(str(file)) == 1
 
 
-def test_keywords_of_the_file_are_the_file_s_fault_and_given_ones_the_caller_s(
+def test_wrong_keywords_of_the_file_are_checkpoint_errors_and_the_caller_s_are_config_errors(
     content: dict[str, Any], write: Callable[[Any], Path]
 ) -> None:
     file = write(content)
@@ -164,13 +164,15 @@ def test_keywords_of_the_file_are_the_file_s_fault_and_given_ones_the_caller_s(
         PPO.load_from_checkpoint(write(content))
 
 
-def test_another_class_s_file_is_refused(content: dict[str, Any], write: Callable[[Any], Path]) -> None:
+def test_load_from_checkpoint_names_the_class_of_another_class_s_file(
+    content: dict[str, Any], write: Callable[[Any], Path]
+) -> None:
     with pytest.raises(CheckpointError, match=r"holds a lightning_rl\.policies\.ppo:PPO, not a .*A2C: load it by that"):
         A2C.load_from_checkpoint(write(content))
 
 
 @pytest.mark.parametrize("strict", [None, True, False])
-def test_a_part_of_the_weights_is_loaded_only_where_that_is_asked_for(
+def test_load_from_checkpoint_loads_a_part_of_the_weights_with_strict_false_only(
     strict: bool | None, content: dict[str, Any], write: Callable[[Any], Path]
 ) -> None:
     name = "model.trunk.layers.0.weight"
@@ -184,7 +186,7 @@ def test_a_part_of_the_weights_is_loaded_only_where_that_is_asked_for(
             PPO.load_from_checkpoint(file, strict=strict)
 
 
-def test_a_loaded_policy_counts_on_and_is_in_eval_mode(write: Callable[[Any], Path]) -> None:
+def test_a_loaded_policy_has_the_file_s_counters_and_is_in_eval_mode(write: Callable[[Any], Path]) -> None:
     policy = PPO(*CARTPOLE.spaces(), **SMALL).train()
     policy.env_steps, policy.iterations, policy.gradient_steps = 7, 5, 3
     for loaded in (Policy.load(write(content_of(policy))), PPO.load_from_checkpoint(write(content_of(policy)))):
@@ -192,7 +194,7 @@ def test_a_loaded_policy_counts_on_and_is_in_eval_mode(write: Callable[[Any], Pa
         assert not any(module.training for module in loaded.modules())
 
 
-def test_of_many_tensors_that_do_not_fit_five_are_named(content: dict[str, Any]) -> None:
+def test_the_error_for_tensors_of_other_shapes_names_five_of_many(content: dict[str, Any]) -> None:
     other = PPO(*CARTPOLE.spaces(), model={"fcnet_hiddens": [3, 3, 3]})
     with pytest.raises(CheckpointError, match="do not fit this model") as refused:
         other.on_load_checkpoint(content)
@@ -200,14 +202,14 @@ def test_of_many_tensors_that_do_not_fit_five_are_named(content: dict[str, Any])
 
 
 # -- keywords as plain data -------------------------------------------------------------------------------------------
-class Weighs:
-    """A loss that is an object, not a function."""
+class LossObject:
+    """A loss without an import path."""
 
     def __call__(self, policy: Policy, batch: SampleBatch) -> torch.Tensor:
         return batch.rewards.sum()
 
 
-def test_keywords_are_written_as_they_were_given_but_for_tuples() -> None:
+def test_spec_writes_keywords_as_given_with_tuples_as_lists() -> None:
     given = {
         "max_grad_norm": None,
         "lr": ((0, 1e-3), (10, 0.0)),
@@ -218,15 +220,15 @@ def test_keywords_are_written_as_they_were_given_but_for_tuples() -> None:
     assert kwargs == {**given, "lr": [[0, 1e-3], [10, 0.0]]}
 
 
-def test_functions_of_a_module_are_written_as_import_paths() -> None:
+def test_spec_writes_functions_as_import_paths() -> None:
     policy = PPO(*CARTPOLE.spaces(), **SMALL, custom_losses=[half, {"loss": half, "weight": 2.0}])
     path = f"{__name__}:half"
     assert policy.spec()["kwargs"]["custom_losses"] == [path, {"loss": path, "weight": 2.0}]
 
 
-def test_what_no_other_process_can_import_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spec_refuses_functions_without_an_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(half, "__module__", "__main__")
-    for loss in (half, Weighs(), lambda policy, batch: batch.rewards.sum()):
+    for loss in (half, LossObject(), lambda policy, batch: batch.rewards.sum()):
         policy = PPO(*CARTPOLE.spaces(), **SMALL, custom_losses=[loss])
         with pytest.raises(
             CheckpointError, match=r"custom_losses\[0\]=.* cannot be written into a checkpoint: give it"
@@ -234,9 +236,9 @@ def test_what_no_other_process_can_import_is_refused(monkeypatch: pytest.MonkeyP
             policy.spec()
 
 
-# -- weights in a form of one's own -----------------------------------------------------------------------------------
-class Keeps(ScratchPolicy):
-    """Written from scratch; its weights are whatever it was given."""
+# -- weights of scratch policies --------------------------------------------------------------------------------------
+class AnyWeights(ScratchPolicy):
+    """A ScratchPolicy with any object as its weights."""
 
     weights: Any = None
 
@@ -253,15 +255,15 @@ class Keeps(ScratchPolicy):
         self.weights = weights
 
 
-def keeping(weights: Any) -> Keeps:
-    policy = Keeps(*CARTPOLE.spaces())
+def policy_with_weights(weights: Any) -> AnyWeights:
+    policy = AnyWeights(*CARTPOLE.spaces())
     policy.weights = weights
     return policy
 
 
 def loaded_weights(weights: Any, file: Path) -> Any:
-    torch.save(content_of(keeping(weights)), file)
-    return load_policy(file, Keeps).weights  # type: ignore[attr-defined]
+    torch.save(content_of(policy_with_weights(weights)), file)
+    return load_policy(file, AnyWeights).weights  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -274,12 +276,12 @@ def loaded_weights(weights: Any, file: Path) -> Any:
     ],
     ids=["none", "plain values", "keys", "containers"],
 )
-def test_plain_weights_come_back_as_they_were(weights: Any, tmp_path: Path) -> None:
+def test_a_scratch_policy_s_plain_weights_load_as_they_were_saved(weights: Any, tmp_path: Path) -> None:
     loaded = loaded_weights(weights, tmp_path / "own.ckpt")
-    assert repr(loaded) == repr(weights)  # which tells lists from tuples, and 1 from True
+    assert repr(loaded) == repr(weights)  # repr distinguishes lists from tuples, and 1 from True
 
 
-def test_arrays_come_back_as_arrays_and_tensors_as_tensors(tmp_path: Path) -> None:
+def test_a_scratch_policy_s_arrays_and_tensors_load_as_they_were_saved(tmp_path: Path) -> None:
     weights = {
         "array": np.arange(6, dtype=np.int16).reshape(2, 3),
         "flags": np.array([True, False]),
@@ -294,9 +296,9 @@ def test_arrays_come_back_as_arrays_and_tensors_as_tensors(tmp_path: Path) -> No
     assert torch.equal(loaded["tensor"], weights["tensor"])
 
 
-def test_what_is_written_is_a_copy_without_gradients() -> None:
+def test_on_save_checkpoint_copies_weights_without_gradients() -> None:
     parameter, array = torch.nn.Parameter(torch.zeros(2)), np.zeros(2)
-    written = content_of(keeping({"parameter": parameter, "array": array}))["weights"]
+    written = content_of(policy_with_weights({"parameter": parameter, "array": array}))["weights"]
     with torch.no_grad():
         parameter += 1.0
     array += 1.0
@@ -309,11 +311,11 @@ def test_what_is_written_is_a_copy_without_gradients() -> None:
     [np.array(["text"]), np.array([object()]), {None: 1}, {"a": 1, None: 2}, {(0, None): 1}, {frozenset({1}): 2}, {1j}],
     ids=["texts", "objects", "no name", "one no name", "a name in two parts", "a set as a name", "a set"],
 )
-def test_weights_that_no_file_can_hold_are_refused(weights: Any) -> None:
+def test_on_save_checkpoint_refuses_weights_that_are_no_plain_data(weights: Any) -> None:
     with pytest.raises(
         CheckpointError, match=r"weights\['w'\]\[0\]=.* cannot be written into a checkpoint: get_weights"
     ):
-        content_of(keeping({"w": [weights]}))
+        content_of(policy_with_weights({"w": [weights]}))
 
 
 # -- weights that are not finite --------------------------------------------------------------------------------------
@@ -329,12 +331,12 @@ NAN = torch.tensor([1.0, float("nan"), 2.0])
     ],
     ids=["in a dict", "in lists and tuples", "alone"],
 )
-def test_a_weight_that_is_not_finite_is_named_where_it_stands(weights: Any, place: str) -> None:
+def test_on_save_checkpoint_names_the_place_of_weights_that_are_not_finite(weights: Any, place: str) -> None:
     with pytest.raises(NonFiniteError, match=rf"^{place} hold NaN or infinity after gradient step 0"):
-        content_of(keeping(weights))
+        content_of(policy_with_weights(weights))
 
 
-def test_one_number_of_a_parameter_that_is_not_finite_is_enough() -> None:
+def test_on_save_checkpoint_refuses_a_parameter_with_one_number_that_is_not_finite() -> None:
     policy = PPO(*CARTPOLE.spaces(), **SMALL)
     name, parameter = list(policy.named_parameters())[-2]
     with torch.no_grad():
@@ -344,5 +346,5 @@ def test_one_number_of_a_parameter_that_is_not_finite_is_enough() -> None:
         content_of(policy)
 
 
-def test_a_policy_without_any_tensor_is_saved() -> None:
-    assert content_of(keeping({"w": 1.0}))["weights"] == {"w": 1.0}
+def test_on_save_checkpoint_accepts_weights_without_tensors() -> None:
+    assert content_of(policy_with_weights({"w": 1.0}))["weights"] == {"w": 1.0}

@@ -1,4 +1,4 @@
-"""ES and ARS: perturbations that leave no trace, returns of whole episodes, and steps in the right direction."""
+"""ES and ARS: perturbations, returns of whole episodes, and the steps of the papers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {"model": {"fcnet_hiddens": [8]}}
 BOTH = pytest.mark.parametrize("kind", [ES, ARS])
 
 
-def made(kind: type[EvolutionStrategy], env: EnvCreator = CARTPOLE, **keywords: Any) -> EvolutionStrategy:
+def small_policy(kind: type[EvolutionStrategy], env: EnvCreator = CARTPOLE, **keywords: Any) -> EvolutionStrategy:
     return kind(*env.spaces(), seed=1, **{**SMALL, **keywords})
 
 
@@ -37,7 +37,7 @@ def worker(policy: Policy, env: EnvCreator = CARTPOLE, num_envs: int = 2, **more
     return RolloutWorker(env, policy, num_envs=num_envs, vectorization="sync", **{**how, **more})
 
 
-def theta(policy: EvolutionStrategy) -> Tensor:
+def evolved_vector(policy: EvolutionStrategy) -> Tensor:
     return torch.cat([weight.detach().flatten() for weight in policy.evolved_parameters()])
 
 
@@ -50,7 +50,7 @@ def population(
         sides = []
         for scale in (1.0, -1.0):
             with policy.perturb(seed, scale):
-                sides.append(score(theta(policy)))
+                sides.append(score(evolved_vector(policy)))
         returns.append(sides)
     count = len(seeds)
     return SampleBatch(
@@ -63,40 +63,42 @@ def population(
 
 # -- perturbing -------------------------------------------------------------------------------------------------------
 @BOTH
-def test_a_perturbation_is_mirrored_and_leaves_no_trace(kind: type[EvolutionStrategy]) -> None:
-    """θ + σε, θ − σε, and θ again bit for bit, also when an episode fails."""
-    policy = made(kind, sigma=0.5)
-    before = theta(policy)
+def test_perturb_adds_or_subtracts_noise_and_restores_the_weights_after_errors_too(
+    kind: type[EvolutionStrategy],
+) -> None:
+    """θ + σε, θ − σε, and then θ bit for bit, also when an episode raises."""
+    policy = small_policy(kind, sigma=0.5)
+    before = evolved_vector(policy)
     moved = []
     for scale in (1.0, -1.0):
         with policy.perturb(7, scale):
-            moved.append(theta(policy) - before)
+            moved.append(evolved_vector(policy) - before)
     torch.testing.assert_close(moved[0], -moved[1])
     assert 0.3 < float(moved[0].std()) < 0.7
     with pytest.raises(RuntimeError, match="episode"), policy.perturb(8, 1.0):
         raise RuntimeError("episode")
-    assert torch.equal(theta(policy), before)
+    assert torch.equal(evolved_vector(policy), before)
 
 
-def test_a_seed_is_one_perturbation_wherever_it_is_made() -> None:
-    here, there = made(ES), made(ES)
+def test_perturb_draws_the_same_noise_from_a_seed_in_every_policy() -> None:
+    here, there = small_policy(ES), small_policy(ES)
     with here.perturb(11, 1.0), there.perturb(11, 1.0):
-        assert torch.equal(theta(here), theta(there))
+        assert torch.equal(evolved_vector(here), evolved_vector(there))
     with here.perturb(11, 1.0), there.perturb(12, 1.0):
-        assert not torch.equal(theta(here), theta(there))
+        assert not torch.equal(evolved_vector(here), evolved_vector(there))
 
 
 @pytest.mark.parametrize(
     "model", [{"fcnet_hiddens": [8]}, {"use_lstm": True, "lstm_cell_size": 8}, {"vf_share_layers": True}], ids=str
 )
-def test_only_what_actions_depend_on_evolves(model: dict[str, Any]) -> None:
-    policy = made(ES, model=model)
+def test_es_leaves_out_parameters_that_only_values_depend_on(model: dict[str, Any]) -> None:
+    policy = small_policy(ES, model=model)
     rest = [name for name, parameter in policy.named_parameters() if not parameter.requires_grad]
     assert rest and all("value" in name for name in rest)
     assert all("value" not in name for name, parameter in policy.named_parameters() if parameter.requires_grad)
 
 
-def test_the_first_weights_of_an_autoregressive_distribution_evolve_too() -> None:
+def test_es_evolves_the_parameters_of_an_autoregressive_distribution() -> None:
     policy = ES(
         spaces.Box(-1, 1, (3,)), spaces.MultiDiscrete([2, 3]), model={"custom_action_dist": "Autoregressive"}, seed=1
     )
@@ -104,26 +106,26 @@ def test_the_first_weights_of_an_autoregressive_distribution_evolve_too() -> Non
     assert rest and all("value" in name for name in rest)
 
 
-def test_real_actions_are_what_the_model_gives() -> None:
-    """One output for one action, and none for a deviation."""
-    assert made(ES, SHORT_PENDULUM).model.num_outputs == 1
-    assert made(ARS, SHORT_PENDULUM, model={"custom_action_dist": "DiagGaussian"}).model.num_outputs == 2
+def test_es_uses_deterministic_actions_in_a_box_by_default() -> None:
+    """One output for one action; a Gaussian would have a deviation too."""
+    assert small_policy(ES, SHORT_PENDULUM).model.num_outputs == 1
+    assert small_policy(ARS, SHORT_PENDULUM, model={"custom_action_dist": "DiagGaussian"}).model.num_outputs == 2
 
 
-def test_a_deviation_is_dropped_for_real_numbers_only() -> None:
-    """Two whole numbers from 0 to 4 are drawn, each from five logits."""
+def test_es_keeps_logits_for_a_box_of_integers() -> None:
+    """Two integers from 0 to 4 have five logits each."""
     policy = ES(spaces.Box(-1, 1, (3,)), spaces.Box(0, 4, (2,), np.int64))
     assert policy.model.num_outputs == 10
 
 
-def test_values_have_no_layers_of_their_own_but_the_last() -> None:
-    """8 weights and a bias, which nothing needs, and so rest."""
-    rest = [parameter.numel() for parameter in made(ES).parameters() if not parameter.requires_grad]
+def test_es_builds_no_value_layers_but_the_last() -> None:
+    """Its 8 weights and bias are the only parameters that do not evolve."""
+    rest = [parameter.numel() for parameter in small_policy(ES).parameters() if not parameter.requires_grad]
     assert sum(rest) == 9
 
 
-class Normed(Model):
-    """Batch norm, which refuses a single row in train mode."""
+class BatchNormModel(Model):
+    """Has batch norm, which raises on a single row in train mode."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
@@ -138,32 +140,32 @@ class Normed(Model):
         return self.values(self.features).squeeze(1)
 
 
-def test_which_parameters_rest_is_found_without_a_change_to_the_model() -> None:
+def test_finding_unused_parameters_changes_neither_the_model_nor_the_generator() -> None:
     state = torch.random.get_rng_state()
-    policy = made(ES, model={"custom_model": Normed})
+    policy = small_policy(ES, model={"custom_model": BatchNormModel})
     rest = {name for name, parameter in policy.named_parameters() if not parameter.requires_grad}
     assert rest == {"model.values.weight", "model.values.bias"} and policy.training
     assert policy.model.norm.num_batches_tracked == 0 and not policy.model.norm.running_mean.any()
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-# -- judging ----------------------------------------------------------------------------------------------------------
+# -- returns ----------------------------------------------------------------------------------------------------------
 @BOTH
-def test_returns_are_those_of_whole_episodes_of_the_moved_policy(kind: type[EvolutionStrategy]) -> None:
-    """CartPole pays 1 a step: the mean return is the steps per environment; filters see each of them."""
-    policy = made(kind)
+def test_evaluate_perturbations_gives_mean_returns_of_whole_episodes(kind: type[EvolutionStrategy]) -> None:
+    """CartPole's reward is 1: the mean return is the steps per environment; each step is in the filter statistics."""
+    policy = small_policy(kind)
     actor = worker(policy, num_envs=3)
     rows = evaluate_perturbations(actor, seeds=[4, 5]).torch()
     assert rows["returns"].shape == (2, 2) and bool(rows["perturbed"].all())
     torch.testing.assert_close(rows["returns"].sum(1) * 3, rows["steps"].double())
     assert rows["obs_count"].tolist() == rows["steps"].tolist()
-    told = actor.get_metrics()["episode_returns"]
-    assert len(told) == 12
-    torch.testing.assert_close(torch.tensor(told).view(4, 3).mean(1), rows["returns"].flatten().float())
+    episode_returns = actor.get_metrics()["episode_returns"]
+    assert len(episode_returns) == 12
+    torch.testing.assert_close(torch.tensor(episode_returns).view(4, 3).mean(1), rows["returns"].flatten().float())
 
 
-def test_a_row_counts_what_is_valid_and_averages_environments() -> None:
-    """θ + σε: 1 + 2 and 4, mean 3½, 3 steps; θ − σε: 10 and 20, mean 15, 2 steps. What is not valid is not seen."""
+def test_population_row_averages_environments_over_valid_steps() -> None:
+    """θ + σε: 1 + 2 and 4, mean 3½, 3 steps; θ − σε: 10 and 20, mean 15, 2 steps. Observations of 99 are invalid."""
 
     def fragment(rewards: list[list[float]], valid: list[list[bool]]) -> SampleBatch:
         obs = torch.tensor(rewards).unsqueeze(-1).expand(-1, -1, 2)
@@ -185,15 +187,15 @@ def test_a_row_counts_what_is_valid_and_averages_environments() -> None:
     torch.testing.assert_close(row["obs_m2"], (seen - seen.mean()).square().sum().expand(1, 2))
 
 
-def test_the_same_worker_and_weights_give_the_same_returns_again() -> None:
-    policy = made(ES, SHORT_PENDULUM)
+def test_evaluate_perturbations_is_deterministic() -> None:
+    policy = small_policy(ES, SHORT_PENDULUM)
     first, second = (evaluate_perturbations(worker(policy, SHORT_PENDULUM), seeds=[4, 5]) for _ in range(2))
     assert np.array_equal(first["returns"], second["returns"])
     assert not np.array_equal(first["returns"][:, 0], first["returns"][:, 1])
 
 
-def test_rows_without_a_perturbation_tell_how_the_policy_itself_does() -> None:
-    policy = made(ES)
+def test_rows_without_perturbation_give_own_return_and_do_not_change_the_step() -> None:
+    policy = small_policy(ES)
     with_own = evaluate_perturbations(worker(policy), seeds=[4, 5], own=[4]).torch()
     assert with_own["perturbed"].tolist() == [True, True, False]
     own = float(with_own["returns"][2].mean())
@@ -203,60 +205,60 @@ def test_rows_without_a_perturbation_tell_how_the_policy_itself_does() -> None:
     assert metrics["return_mean"] == pytest.approx(float(tried.mean()))
     assert metrics["return_max"] == pytest.approx(float(tried.max())) and tried.max() > tried.min()
     assert policy.env_steps == int(with_own["steps"].sum())
-    twin = made(ES)
+    twin = small_policy(ES)
     assert "own_return" not in twin.learn_on_batch(with_own[torch.tensor([True, True, False])])
-    torch.testing.assert_close(theta(policy), theta(twin), rtol=0, atol=0)
+    torch.testing.assert_close(evolved_vector(policy), evolved_vector(twin), rtol=0, atol=0)
 
 
 # -- learning ---------------------------------------------------------------------------------------------------------
-def test_an_es_step_is_the_estimate_of_its_paper_and_decay() -> None:
+def test_an_es_step_is_the_paper_s_gradient_estimate_and_weight_decay() -> None:
     """SGD with rate 1: θ + Σ (rank⁺ − rank⁻) ε / 2nσ − λθ/σ. Two rows: ranks ½ −½, −1/6 1/6 (the losses' test)."""
-    policy = made(ES, sigma=0.25, weight_decay=0.1, lr=1.0, optimizer="sgd", observation_filter="none")
+    policy = small_policy(ES, sigma=0.25, weight_decay=0.1, lr=1.0, optimizer="sgd", observation_filter="none")
     rows = population(policy, [4, 5], lambda weights: 0.0)
     rows["returns"] = torch.tensor([[9.0, 1.0], [3.0, 5.0]], dtype=torch.float64)
-    before = theta(policy)
+    before = evolved_vector(policy)
     noise = [torch.randn(len(before), generator=torch.Generator().manual_seed(seed)) for seed in (4, 5)]
     policy.learn_on_batch(rows)
-    torch.testing.assert_close(theta(policy), before + noise[0] - noise[1] / 3 - 0.4 * before)
+    torch.testing.assert_close(evolved_vector(policy), before + noise[0] - noise[1] / 3 - 0.4 * before)
 
 
-def test_an_ars_step_is_that_of_its_paper() -> None:
+def test_an_ars_step_is_the_paper_s_update() -> None:
     """Two of three directions: θ + α / (b σ_R) Σ (r⁺ − r⁻) δ, α = 1, b = 2, σ_R = √17."""
-    policy = made(ARS, lr=1.0, top_directions=2, observation_filter="none")
+    policy = small_policy(ARS, lr=1.0, top_directions=2, observation_filter="none")
     rows = population(policy, [4, 5, 6], lambda weights: 0.0)
     rows["returns"] = torch.tensor([[4.0, 3.0], [10.0, 2.0], [0.0, 8.0]], dtype=torch.float64)
-    before = theta(policy)
+    before = evolved_vector(policy)
     noise = [torch.randn(len(before), generator=torch.Generator().manual_seed(seed)) for seed in (5, 6)]
     policy.learn_on_batch(rows)
-    torch.testing.assert_close(theta(policy), before + (8 * noise[0] - 8 * noise[1]) / (2 * 17**0.5))
+    torch.testing.assert_close(evolved_vector(policy), before + (8 * noise[0] - 8 * noise[1]) / (2 * 17**0.5))
 
 
-class Best(EvolutionStrategy):
-    """A strategy of one's own: all weight is the better side's of the first perturbation."""
+class FirstDirection(EvolutionStrategy):
+    """Gives the better side of the first perturbation the whole weight."""
 
     def perturbation_weights(self, returns: Tensor) -> Tensor:
         return torch.tensor([1.0, *[0.0] * (len(returns) - 1)]) * (returns[:, 0] - returns[:, 1]).sign()
 
 
 @pytest.mark.parametrize("model", [{"fcnet_hiddens": [8]}, {"use_lstm": True, "lstm_cell_size": 4}], ids=str)
-def test_a_strategy_of_one_s_own_is_its_weights_of_perturbations(model: dict[str, Any]) -> None:
-    policy = made(Best, lr=0.5, optimizer="sgd", model=model)
+def test_a_subclass_of_evolution_strategy_needs_perturbation_weights_only(model: dict[str, Any]) -> None:
+    policy = small_policy(FirstDirection, lr=0.5, optimizer="sgd", model=model)
     rows = population(policy, [4, 5], lambda weights: 0.0)
     rows["returns"] = torch.tensor([[1.0, 2.0], [9.0, 3.0]], dtype=torch.float64)
-    before = theta(policy)
+    before = evolved_vector(policy)
     metrics = policy.learn_on_batch(rows)
     noise = torch.randn(len(before), generator=torch.Generator().manual_seed(4))
-    torch.testing.assert_close(theta(policy), before - 0.5 * noise)
+    torch.testing.assert_close(evolved_vector(policy), before - 0.5 * noise)
     assert metrics["weights_norm"] == pytest.approx(float(before.norm()), rel=1e-5)
     assert policy.evolves and policy.uses_every_parameter and policy.is_recurrent is ("use_lstm" in model)
 
 
 @BOTH
-def test_directions_are_compared_with_those_of_all_ranks(
+def test_perturbation_weights_compare_the_directions_of_all_ranks(
     kind: type[EvolutionStrategy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mean of two ranks' weights is that of one with all directions: the two that count are both of rank 1."""
-    policy = made(kind, **({"top_directions": 2} if kind is ARS else {}))
+    """The mean over two ranks equals one rank with all directions; ARS's two best directions are both on rank 1."""
+    policy = small_policy(kind, **({"top_directions": 2} if kind is ARS else {}))
     shares = [torch.tensor([[1.0, 2.0], [2.0, 0.0]]).double(), torch.tensor([[9.0, 3.0], [4.0, 8.0]]).double()]
     alone = policy.perturbation_weights(torch.cat(shares))
     monkeypatch.setattr(evolution, "all_gather_objects", lambda _: [share.numpy() for share in shares])
@@ -267,35 +269,39 @@ def test_directions_are_compared_with_those_of_all_ranks(
     torch.testing.assert_close(torch.cat(mine) / 2, alone)
 
 
-def test_a_decay_that_lets_weights_grow_is_refused() -> None:
+def test_es_refuses_a_negative_weight_decay() -> None:
     with pytest.raises(ConfigError, match=r"policy\.weight_decay=-1\.0; expected at least 0"):
-        made(ES, weight_decay=-1.0)
+        small_policy(ES, weight_decay=-1.0)
 
 
 @pytest.mark.parametrize(
     ("kind", "keywords"), [(ES, {"lr": 0.02, "weight_decay": 0.0}), (ARS, {"lr": 0.1, "sigma": 0.1})]
 )
-def test_weights_climb_to_where_the_return_is_highest(kind: type[EvolutionStrategy], keywords: dict[str, Any]) -> None:
-    """Return −‖θ − 1‖²: from a distance of about √D to a fifth of it; with a flipped sign it would grow."""
-    policy = made(kind, observation_filter="none", model={"fcnet_hiddens": []}, **keywords)
+def test_es_and_ars_climb_to_the_weights_of_the_highest_return(
+    kind: type[EvolutionStrategy], keywords: dict[str, Any]
+) -> None:
+    """Return −‖θ − 1‖²: the distance falls to a fifth; with a flipped sign it would grow."""
+    policy = small_policy(kind, observation_filter="none", model={"fcnet_hiddens": []}, **keywords)
 
     def distance(weights: Tensor) -> float:
         return float((weights - 1.0).square().sum())
 
-    before = distance(theta(policy))
+    before = distance(evolved_vector(policy))
     for iteration in range(150):
         seeds = [100 * iteration + number for number in range(8)]
         policy.learn_on_batch(population(policy, seeds, lambda weights: -distance(weights)))
-    assert distance(theta(policy)) < 0.04 * before
+    assert distance(evolved_vector(policy)) < 0.04 * before
     assert policy.gradient_steps == policy.iterations == 150 and policy.env_steps == 1200
 
 
 @BOTH
-def test_the_filter_takes_in_what_the_population_saw_after_the_step(kind: type[EvolutionStrategy]) -> None:
-    """As one stream: count, mean and variance of all observations; the step itself saw the statistics of before."""
-    policy = made(kind)
+def test_observation_statistics_take_in_the_population_s_observations_after_the_step(
+    kind: type[EvolutionStrategy],
+) -> None:
+    """Count, mean and variance are those of all observations; during the evaluation they do not change."""
+    policy = small_policy(kind)
     seen: list[Tensor] = []
-    actor = worker(policy, callbacks=[Keeps(seen)])
+    actor = worker(policy, callbacks=[CollectObservations(seen)])
     policy.learn_on_batch(evaluate_perturbations(actor, seeds=[4, 5]).torch())
     rows, moments = torch.cat(seen).double(), policy.observation_filter.moments  # type: ignore[union-attr]
     assert int(moments.count) == len(rows) == policy.env_steps
@@ -304,8 +310,8 @@ def test_the_filter_takes_in_what_the_population_saw_after_the_step(kind: type[E
     torch.testing.assert_close(policy.observation_filter.shift, rows.mean(0).float())  # type: ignore[union-attr]
 
 
-class Keeps:
-    """Notes the observations of experience."""
+class CollectObservations:
+    """Collects the valid observations of samples."""
 
     def __init__(self, seen: list[Tensor]) -> None:
         self.seen = seen
@@ -315,8 +321,8 @@ class Keeps:
 
 
 @BOTH
-def test_memory_and_nested_observations_evolve(kind: type[EvolutionStrategy]) -> None:
-    class Nested(gym.Env[Any, Any]):
+def test_es_and_ars_learn_with_lstms_and_nested_spaces(kind: type[EvolutionStrategy]) -> None:
+    class NestedSpaces(gym.Env[Any, Any]):
         observation_space = spaces.Dict({"x": spaces.Box(-1, 1, (2,)), "n": spaces.Discrete(3)})
         action_space = spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (1,))))
 
@@ -330,15 +336,15 @@ def test_memory_and_nested_observations_evolve(kind: type[EvolutionStrategy]) ->
             obs = {"x": np.ones(2, np.float32) * self.steps / 5, "n": self.steps % 3}
             return obs, float(action[1][0]), self.steps == 4, False, {}
 
-    env = EnvCreator(Nested)
+    env = EnvCreator(NestedSpaces)
     model = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [4]}
     policy = kind(*env.spaces(), model=model, observation_filter="mean_std", seed=1, lr=0.1)
-    before = theta(policy)
+    before = evolved_vector(policy)
     metrics = policy.learn_on_batch(evaluate_perturbations(worker(policy, env), seeds=[1, 2, 3]).torch())
-    assert np.isfinite(metrics["loss"]) and metrics["grad_norm"] > 0 and not torch.equal(theta(policy), before)
+    assert np.isfinite(metrics["loss"]) and metrics["grad_norm"] > 0 and not torch.equal(evolved_vector(policy), before)
 
 
-# -- what cannot be ---------------------------------------------------------------------------------------------------
+# -- refusals ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
@@ -347,33 +353,33 @@ def test_memory_and_nested_observations_evolve(kind: type[EvolutionStrategy]) ->
     ],
 )
 @BOTH
-def test_settings_out_of_range_are_refused(
+def test_es_and_ars_refuse_sigma_0_and_reward_filters(
     kind: type[EvolutionStrategy], keywords: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        made(kind, **keywords)
+        small_policy(kind, **keywords)
 
 
-def test_no_directions_at_all_are_refused() -> None:
+def test_ars_refuses_top_directions_of_0() -> None:
     with pytest.raises(ConfigError, match=r"policy\.top_directions=0; expected at least 1, or null"):
-        made(ARS, top_directions=0)
+        small_policy(ARS, top_directions=0)
 
 
-class Looks(Exploration):
-    """A strategy with a network that fragments teach nothing."""
+class FixedNetwork(Exploration):
+    """Exploration with a network that does not learn from fragments."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
         self.network = nn.Linear(2, 2)
 
 
-def test_exploration_with_a_network_that_fragments_teach_nothing_is_allowed() -> None:
-    policy = made(ES, exploration={"type": f"{__name__}:Looks"})
-    assert isinstance(policy.exploration, Looks)
+def test_es_accepts_exploration_with_a_network_that_does_not_learn() -> None:
+    policy = small_policy(ES, exploration={"type": f"{__name__}:FixedNetwork"})
+    assert isinstance(policy.exploration, FixedNetwork)
 
 
-class Pulls(Model):
-    """A model whose loss is more than the policy's."""
+class CustomLossModel(Model):
+    """A model with a custom loss."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
@@ -387,18 +393,20 @@ class Pulls(Model):
 
 
 @pytest.mark.parametrize("memory", [{}, {"use_lstm": True, "lstm_cell_size": 4}], ids=["alone", "in a memory"])
-def test_a_model_with_a_loss_of_its_own_is_refused(memory: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedSpaceError, match="ES follows returns alone, and Pulls has a custom_loss: use ppo"):
-        made(ES, model={"custom_model": Pulls, **memory})
+def test_es_refuses_models_with_a_custom_loss(memory: dict[str, Any]) -> None:
+    with pytest.raises(
+        UnsupportedSpaceError, match="ES follows returns alone, and CustomLossModel has a custom_loss: use ppo"
+    ):
+        small_policy(ES, model={"custom_model": CustomLossModel, **memory})
 
 
 @pytest.mark.parametrize("strategy", ["curiosity", "rnd", "parameter_noise"])
-def test_exploration_that_learns_from_fragments_is_refused(strategy: str) -> None:
+def test_es_refuses_exploration_that_learns_from_fragments(strategy: str) -> None:
     with pytest.raises(UnsupportedSpaceError, match=r"follows returns alone, and exploration .* learns from fragments"):
-        made(ES, exploration={"type": strategy})
+        small_policy(ES, exploration={"type": strategy})
 
 
-def test_a_fragment_is_refused_with_what_to_use() -> None:
-    policy = made(ES)
+def test_the_error_for_learning_from_a_fragment_names_data_population() -> None:
+    policy = small_policy(ES)
     with pytest.raises(ConfigError, match=r"learns from the returns of perturbed policies.*use data=population"):
         policy.learn_on_batch(worker(policy).sample())

@@ -1,4 +1,4 @@
-"""IMPALA and APPO: learning from another policy's fragments."""
+"""IMPALA and APPO: V-trace on rows, losses, target networks and KL penalties."""
 
 from __future__ import annotations
 
@@ -21,24 +21,21 @@ from lightning_rl.policies.kl import mean_kl
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.nested_spaces import Nested
+from tests.models.parameters import parameter_vector, trainable_vector
 from tests.policies.memories import MEMORIES
 from tests.policies.rows_of_an_older_policy import perturb_weights
 from tests.training.probes import ChosenReward
 
-SHORT_CARTPOLE = EnvCreator("CartPole-v1", max_episode_steps=15)  # ends by falling and by time
+SHORT_CARTPOLE = EnvCreator("CartPole-v1", max_episode_steps=15)  # episodes terminate, or are truncated
 BOTH = [IMPALA, APPO]
 
 
-def sampled(policy: Policy, env: Any = SHORT_CARTPOLE, length: int = 40, **options: Any) -> SampleBatch:
+def sample_fragment(policy: Policy, env: Any = SHORT_CARTPOLE, length: int = 40, **options: Any) -> SampleBatch:
     return RolloutWorker(env, policy, num_envs=3, fragment_length=length, seed=2, **options).sample()
 
 
-def weights(policy: Policy) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in policy.parameters() if p.requires_grad])
-
-
-class Dropping(Model):
-    """Half of the features are dropped while it learns."""
+class DropoutModel(Model):
+    """Has dropout of ½ in train mode."""
 
     def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, **keywords: Any) -> None:
         super().__init__(obs_space, action_space, num_outputs, **keywords)
@@ -61,12 +58,14 @@ class Dropping(Model):
     [(SHORT_CARTPOLE, {}), (Nested, {}), *((Nested, keywords) for keywords in MEMORIES.values())],
     ids=["CartPole", "Nested", *MEMORIES],
 )
-def test_rows_have_the_targets_and_advantages_of_their_fragment(env: Any, model: Any, mode: AutoresetMode) -> None:
-    """The grid `[T, B]` under other weights than those that acted; memories run through whole sequences again."""
+def test_impala_s_rows_have_the_v_trace_targets_and_advantages_of_their_fragment(
+    env: Any, model: Any, mode: AutoresetMode
+) -> None:
+    """Compared with vtrace on the grid `[T, B]`, under other weights than those that acted."""
     creator = env if isinstance(env, EnvCreator) else EnvCreator(env)
     clips = {"clip_rho": 1.2, "clip_c": 0.9, "clip_pg_rho": 1.1}
     policy = IMPALA(*creator.spaces(), model=model, gamma=0.9, reward_filter="none", vtrace_lambda=0.95, **clips)
-    fragment = sampled(policy, creator, mode=mode)
+    fragment = sample_fragment(policy, creator, mode=mode)
     perturb_weights(policy)
     assert bool((fragment.terminated | fragment.truncated).any()) and not bool(fragment.valid.all())
     fragment["number"] = torch.arange(fragment.valid.numel()).view(fragment.valid.shape)
@@ -89,10 +88,10 @@ def test_rows_have_the_targets_and_advantages_of_their_fragment(env: Any, model:
 
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("algorithm", BOTH)
-def test_padding_changes_neither_loss_nor_gradients(algorithm: type[IMPALA], memory: str) -> None:
-    """The loss of traces of different lengths, padded together, is the mean of those of each alone."""
+def test_padding_of_traces_changes_neither_loss_nor_gradients(algorithm: type[IMPALA], memory: str) -> None:
+    """The loss of traces padded together is the mean of the losses of each alone."""
     policy = algorithm(*SHORT_CARTPOLE.spaces(), model=MEMORIES[memory], standardise_advantages=False)
-    fragment = sampled(policy)
+    fragment = sample_fragment(policy)
     perturb_weights(policy, 0.1)
     rows = policy.postprocess_trajectory(fragment)
     assert len(set(rows.seq_lens.tolist())) > 1
@@ -108,23 +107,23 @@ def test_padding_changes_neither_loss_nor_gradients(algorithm: type[IMPALA], mem
 
 
 # -- IMPALA -----------------------------------------------------------------------------------------------------------
-def test_on_its_own_experience_impala_is_a2c() -> None:
+def test_impala_on_its_own_experience_equals_a2c() -> None:
     """ρ = 1: v is the n-step return, and the value loss ½ (V − v)² with weight 1 is A2C's with weight ½."""
     shared = {"gamma": 0.9, "entropy_coef": 0.01, "lr": 0.1, "optimizer": "sgd", "max_grad_norm": None, "seed": 4}
     whole = {"passes": 1, "minibatches": 1}
     ours = IMPALA(*SHORT_CARTPOLE.spaces(), **shared, **whole, value_coef=1.0, vtrace_lambda=1.0, reward_filter="none")
     theirs = A2C(*SHORT_CARTPOLE.spaces(), **shared, value_coef=0.5, gae_lambda=1.0)
-    fragment = sampled(ours)
-    assert torch.equal(weights(ours), weights(theirs))
+    fragment = sample_fragment(ours)
+    assert torch.equal(trainable_vector(ours), trainable_vector(theirs))
     for policy in (ours, theirs):
         policy.learn_on_batch(fragment)
-    assert_close(weights(ours), weights(theirs), atol=1e-6, rtol=1e-5)
+    assert_close(trainable_vector(ours), trainable_vector(theirs), atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("algorithm", BOTH)
-def test_rows_have_filtered_rewards_and_the_fragment_stays_as_it_was(algorithm: type[IMPALA]) -> None:
+def test_rows_of_filters_rewards_and_leaves_the_fragment_as_it_was(algorithm: type[IMPALA]) -> None:
     policy = algorithm(*SHORT_CARTPOLE.spaces(), reward_filter="sign")
-    fragment = sampled(policy)
+    fragment = sample_fragment(policy)
     fragment["rewards"] = 3.0 * fragment.rewards
     before = set(fragment)
     rows = policy.learner.rows_of(fragment)
@@ -133,20 +132,20 @@ def test_rows_have_filtered_rewards_and_the_fragment_stays_as_it_was(algorithm: 
 
 
 @pytest.mark.parametrize("algorithm", BOTH)
-def test_dropout_does_not_disturb_targets(algorithm: type[IMPALA]) -> None:
-    """Batch statistics and dropout are off: twice the same, in train mode too."""
-    policy = algorithm(*SHORT_CARTPOLE.spaces(), model={"custom_model": Dropping})
-    fragment = sampled(policy)
+def test_impala_computes_targets_without_dropout(algorithm: type[IMPALA]) -> None:
+    """Two calls in train mode give equal targets."""
+    policy = algorithm(*SHORT_CARTPOLE.spaces(), model={"custom_model": DropoutModel})
+    fragment = sample_fragment(policy)
     policy.train()
     first, second = (policy.postprocess_trajectory(fragment) for _ in range(2))
     assert torch.equal(first.value_targets, second.value_targets) and torch.equal(first.advantages, second.advantages)
     assert not torch.equal(policy.evaluate(first)[1], policy.evaluate(first)[1])
 
 
-def test_the_terms_of_impala_s_loss() -> None:
+def test_impala_s_loss_is_the_sum_of_its_terms() -> None:
     """−mean w A log π + c₁ ½ mean (V − v)² − c₂ H, whose gradient takes w = min(1, π/μ) as a constant."""
     policy = IMPALA(*SHORT_CARTPOLE.spaces(), value_coef=0.3, entropy_coef=0.2)
-    fragment = sampled(policy)
+    fragment = sample_fragment(policy)
     perturb_weights(policy, 0.1)
     rows = policy.postprocess_trajectory(fragment)
     policy.log_extra = True
@@ -168,10 +167,10 @@ def test_the_terms_of_impala_s_loss() -> None:
     assert not {"approx_kl", "explained_variance"} & set(policy.loss(rows)[1])
 
 
-def test_appo_s_penalty_is_added_to_its_loss() -> None:
-    """β mean KL(π_target‖π), where π has moved on."""
+def test_appo_adds_kl_coef_times_kl_to_its_loss() -> None:
+    """β mean KL(π_target‖π), after π has changed."""
     plain, penalised = (APPO(*SHORT_CARTPOLE.spaces(), kl_coef=kl_coef, seed=3) for kl_coef in (0.0, 7.0))
-    fragment = sampled(plain)
+    fragment = sample_fragment(plain)
     for policy in (plain, penalised):
         perturb_weights(policy, 0.1)
     rows = penalised.postprocess_trajectory(fragment)
@@ -181,10 +180,10 @@ def test_appo_s_penalty_is_added_to_its_loss() -> None:
     assert_close(penalised.loss(rows)[0] - plain.loss(rows)[0], 7.0 * kl, atol=1e-5, rtol=1e-4)
 
 
-def test_appo_s_curves_compare_the_policy_with_the_one_that_acted() -> None:
-    """KL(μ‖π) by Schulman's estimator; the target network, which the clip holds on to, has moved elsewhere."""
+def test_appo_s_approx_kl_compares_with_the_policy_that_acted() -> None:
+    """KL(μ‖π) by Schulman's estimator; the target network differs from both."""
     policy = APPO(*SHORT_CARTPOLE.spaces())
-    fragment = sampled(policy)
+    fragment = sample_fragment(policy)
     perturb_weights(policy, 0.1)
     rows = policy.postprocess_trajectory(fragment)
     log_ratio = (policy.distribution_of(rows).logp(rows.actions) - rows.action_logp).detach()
@@ -194,34 +193,34 @@ def test_appo_s_curves_compare_the_policy_with_the_one_that_acted() -> None:
     assert not {"approx_kl", "clip_fraction"} & policy.loss(rows)[1].keys()
 
 
-def test_the_kl_after_a_batch_is_without_dropout() -> None:
-    """A policy that is the target network is at no distance from it."""
-    policy = APPO(*SHORT_CARTPOLE.spaces(), model={"custom_model": Dropping}, kl_coef=0.1)
-    rows = policy.postprocess_trajectory(sampled(policy))
+def test_mean_kl_is_computed_without_dropout() -> None:
+    """The policy equals its target network, so the KL is 0."""
+    policy = APPO(*SHORT_CARTPOLE.spaces(), model={"custom_model": DropoutModel}, kl_coef=0.1)
+    rows = policy.postprocess_trajectory(sample_fragment(policy))
     policy.train()
     assert abs(mean_kl(policy, rows, policy.target_distribution)) < 1e-6 and policy.training
     assert policy.target_distribution(rows).kl(policy.distribution_of(rows)).mean() > 1e-4
 
 
 @pytest.mark.parametrize(("algorithm", "stay"), [(IMPALA, False), (APPO, True)])
-def test_impala_s_targets_are_those_of_the_policy_of_each_sweep(algorithm: type[IMPALA], stay: bool) -> None:
+def test_impala_recomputes_targets_at_each_sweep_and_appo_does_not(algorithm: type[IMPALA], stay: bool) -> None:
     plain: dict[str, Any] = {"standardise_advantages": False, "max_grad_norm": None}
     policy = algorithm(*SHORT_CARTPOLE.spaces(), passes=2, minibatches=1, lr=0.05, **plain)
-    fragment = sampled(policy)
+    fragment = sample_fragment(policy)
     fragment["number"] = torch.arange(fragment.valid.numel()).view(fragment.valid.shape)
     seen = []
 
-    def noted(rows: SampleBatch, logp: Tensor) -> Tensor:
+    def record(rows: SampleBatch, logp: Tensor) -> Tensor:
         weighted = algorithm.weight_advantages(policy, rows, logp)
         place = rows["number"].argsort()  # each sweep shuffles
         seen.append((rows.value_targets[place], rows.advantages[place], (weighted / rows.advantages)[place]))
-        if len(seen) == 2:  # nothing was learned since the sweep began
+        if len(seen) == 2:  # the second sweep begins, so weights are still those of its targets
             now = policy.postprocess_trajectory(policy.learner.transform_rewards(fragment))
             expected = now.value_targets[now["number"].argsort()]
             assert stay or torch.allclose(rows.value_targets[place], expected, atol=1e-5)
         return weighted
 
-    policy.weight_advantages = noted  # type: ignore[method-assign]
+    policy.weight_advantages = record  # type: ignore[method-assign]
     policy.learn_on_batch(fragment)
     (first, earlier, ones), (second, later, ratios) = seen
     assert torch.equal(first, second) == torch.equal(earlier, later) == stay
@@ -230,12 +229,14 @@ def test_impala_s_targets_are_those_of_the_policy_of_each_sweep(algorithm: type[
 
 
 @pytest.mark.parametrize(("algorithm", "standardises"), [(IMPALA, False), (APPO, True)])
-def test_advantages_are_standardised_after_weighting(algorithm: type[IMPALA], standardises: bool) -> None:
+def test_appo_standardises_advantages_after_weighting_and_impala_does_not_by_default(
+    algorithm: type[IMPALA], standardises: bool
+) -> None:
     ours, other = (
         algorithm(*SHORT_CARTPOLE.spaces(), seed=3, **change) for change in ({}, {"standardise_advantages": True})
     )
     assert ours.standardise_advantages == standardises
-    fragment = sampled(ours)
+    fragment = sample_fragment(ours)
     for policy in (ours, other):
         perturb_weights(policy)
         if isinstance(policy, APPO):
@@ -253,8 +254,8 @@ def test_advantages_are_standardised_after_weighting(algorithm: type[IMPALA], st
 
 
 @pytest.mark.parametrize(("algorithm", "expected"), [(IMPALA, 1.0), (APPO, 1.0), (A2C, 0.0)])
-def test_values_are_those_of_the_policy_that_learns_not_of_the_one_that_acts(algorithm: Any, expected: float) -> None:
-    """Actions are drawn at random: they earn 0 on average, the policy that is learned from them 1."""
+def test_impala_and_appo_learn_the_values_of_the_learning_policy(algorithm: Any, expected: float) -> None:
+    """Random actions earn 0 on average, the learned policy 1; A2C, without correction, learns values of 0."""
     env = EnvCreator(ChosenReward)
     model = {"fcnet_hiddens": [16]}
     policy = algorithm(*env.spaces(), exploration={"type": "random"}, model=model, lr=1e-2, optimizer="adam", seed=1)
@@ -273,14 +274,14 @@ def test_values_are_those_of_the_policy_that_learns_not_of_the_one_that_acts(alg
         ({"vtrace_lambda": 1.5}, r"policy\.vtrace_lambda=1\.5; expected between 0 and 1"),
     ],
 )
-def test_numbers_out_of_range_are_refused(change: dict[str, float], message: str) -> None:
+def test_impala_refuses_clip_rho_of_0_and_vtrace_lambda_above_1(change: dict[str, float], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         IMPALA(*SHORT_CARTPOLE.spaces(), **change)
 
 
-def test_replayed_rows_are_learned_from_and_not_counted_again() -> None:
+def test_impala_does_not_count_replayed_rows_again() -> None:
     policy = IMPALA(*SHORT_CARTPOLE.spaces(), observation_filter="mean_std")
-    fragment = sampled(policy)
+    fragment = sample_fragment(policy)
     lived = int(fragment.valid[:, 0].sum())
     fragment["replayed"] = torch.ones_like(fragment.valid)
     fragment["replayed"][:, 0] = False
@@ -289,19 +290,19 @@ def test_replayed_rows_are_learned_from_and_not_counted_again() -> None:
 
 
 # -- APPO -------------------------------------------------------------------------------------------------------------
-def test_the_first_step_on_its_own_experience_is_impala_s() -> None:
-    """Target, acting and learning policy are the same: all ratios are 1, and the surrogate's gradient is −A ∇log π."""
+def test_appo_s_first_step_on_its_own_experience_equals_impala_s() -> None:
+    """Target, acting and learning policy are equal: all ratios are 1, and the surrogate's gradient is −A ∇log π."""
     shared: dict[str, Any] = {"passes": 1, "minibatches": 1, "lr": 0.1, "optimizer": "sgd", "max_grad_norm": None}
     shared["standardise_advantages"] = False
     ours, theirs = (cls(*SHORT_CARTPOLE.spaces(), **shared) for cls in (APPO, IMPALA))
-    fragment = sampled(ours)
+    fragment = sample_fragment(ours)
     for policy in (ours, theirs):
         policy.learn_on_batch(fragment)
-    assert_close(weights(ours), weights(theirs), atol=1e-6, rtol=1e-5)
+    assert_close(trainable_vector(ours), trainable_vector(theirs), atol=1e-6, rtol=1e-5)
 
 
 def surrogate_gradient(ratio: float, advantage: float, acted: float = 1.0) -> float:
-    """∂loss/∂log π of one row whose π/π_target is `ratio` and μ/π_target `acted`; the critic has no weight."""
+    """∂loss/∂log π of one row whose π/π_target is `ratio` and μ/π_target `acted`; value_coef is 0."""
     plain: dict[str, Any] = {"value_coef": 0.0, "entropy_coef": 0.0, "standardise_advantages": False}
     policy = APPO(*EnvCreator(ChosenReward).spaces(), clip=0.2, **plain)
     rows = SampleBatch(
@@ -314,13 +315,13 @@ def surrogate_gradient(ratio: float, advantage: float, acted: float = 1.0) -> fl
     )
     logp = torch.tensor([math.log(0.25 * ratio)], requires_grad=True)
     fixed: Any = policy
-    fixed.evaluate = lambda batch: (Fixed(logp), torch.zeros(1))
+    fixed.evaluate = lambda batch: (FixedLogp(logp), torch.zeros(1))
     (gradient,) = torch.autograd.grad(policy.loss(rows)[0], logp)
     return gradient.item()
 
 
-class Fixed:
-    """A distribution of which only the log-probability of the actions taken is known."""
+class FixedLogp:
+    """A distribution with the given log-probabilities and entropy 0."""
 
     def __init__(self, logp: Tensor) -> None:
         self.known = logp
@@ -337,63 +338,66 @@ class Fixed:
     [
         (1.1, 3.0, 1.0, -3.3),
         (1.3, 3.0, 1.0, 0.0),  # beyond the clip: no gradient
-        (1.3, -3.0, 1.0, 3.9),  # but back to it
+        (1.3, -3.0, 1.0, 3.9),  # towards the clip
         (0.7, -3.0, 1.0, 0.0),
-        (1.1, 3.0, 3.0, -2.2),  # the acting policy was 3 × as sure: π/max(π_target, μ/2) = 1.1 / 1.5
+        (1.1, 3.0, 3.0, -2.2),  # μ = 3 π_target: π/max(π_target, μ/2) = 1.1 / 1.5
     ],
 )
-def test_the_surrogate_is_clipped_around_the_target_network(
+def test_appo_s_surrogate_is_clipped_around_the_target_network(
     ratio: float, advantage: float, acted: float, gradient: float
 ) -> None:
     assert abs(surrogate_gradient(ratio, advantage, acted) - gradient) < 1e-4
 
 
 @pytest.mark.parametrize(("change", "least"), [({"clip": 1e-9}, 1e-3), ({"kl_coef": 10.0}, 1e-3)], ids=["clip", "KL"])
-def test_clip_and_penalty_of_the_defaults_act(change: dict[str, Any], least: float) -> None:
-    """The target network stands still during a batch; one that followed every gradient step would keep all ratios at 1
-    and the KL at 0, whatever these numbers are (weights then differ by 1e-7)."""
+def test_appo_s_clip_and_kl_penalty_have_an_effect_with_default_settings(change: dict[str, Any], least: float) -> None:
+    """The target network does not change during a batch.
+
+    One that followed every gradient step would keep all ratios at 1 and the KL at 0; weights would differ by 1e-7.
+    """
     policies = [APPO(*SHORT_CARTPOLE.spaces(), seed=4, **changes) for changes in ({}, change)]
-    fragment = sampled(policies[0])
+    fragment = sample_fragment(policies[0])
     for policy in policies:
         policy.learn_on_batch(fragment)
-    metrics = [policy.learn_on_batch(fragment) for policy in policies]  # a fragment of an older policy now
-    assert (weights(policies[0]) - weights(policies[1])).abs().max() > least
+    metrics = [policy.learn_on_batch(fragment) for policy in policies]  # the fragment is now of an older policy
+    assert (trainable_vector(policies[0]) - trainable_vector(policies[1])).abs().max() > least
     if "clip" in change:
         assert metrics[-1]["clip_fraction"] > 0.5
     else:
         assert 0.0 < metrics[-1]["kl"] < 0.1 and metrics[-1]["kl_coef"] != 10.0
 
 
-def test_the_target_network_moves_once_a_batch_by_default() -> None:
+def test_appo_updates_its_target_network_once_per_batch_by_default() -> None:
     policy = APPO(*SHORT_CARTPOLE.spaces(), minibatches=2)
     assert policy.minibatches == 2 and policy.passes > 1
-    fragment, seen = sampled(policy), []
-    policy.after_step = lambda: seen.append(weights(policy) - target_weights(policy))  # type: ignore[method-assign]
-    first = target_weights(policy)
+    fragment, seen = sample_fragment(policy), []
+
+    def record_distance() -> None:
+        seen.append((trainable_vector(policy) - parameter_vector(policy.target_model)).abs().max())
+
+    policy.after_step = record_distance  # type: ignore[method-assign]
+    first = parameter_vector(policy.target_model)
     policy.learn_on_batch(fragment)
-    assert len(seen) == policy.passes * policy.minibatches and all(bool(gap.abs().max() > 0) for gap in seen)
-    assert torch.equal(target_weights(policy), weights(policy)) and not torch.equal(first, weights(policy))
+    assert len(seen) == policy.passes * policy.minibatches and all(distance > 0 for distance in seen)
+    now = trainable_vector(policy)
+    assert torch.equal(parameter_vector(policy.target_model), now) and not torch.equal(first, now)
 
 
 @pytest.mark.parametrize(
     "change", [{"target_update_interval": 1}, {"target_update_interval": None}], ids=["each step", "once a batch"]
 )
-def test_a_penalty_on_a_distance_that_is_always_0_is_refused(change: dict[str, Any]) -> None:
+def test_appo_refuses_a_kl_penalty_where_the_kl_is_always_0(change: dict[str, Any]) -> None:
     once: dict[str, Any] = {"passes": 1, "minibatches": 1, **change}
     with pytest.raises(ConfigError, match=r"KL\(π_target‖π\) and its gradient are always 0: raise passes"):
         APPO(*SHORT_CARTPOLE.spaces(), kl_coef=0.2, **once)
     APPO(*SHORT_CARTPOLE.spaces(), kl_coef=0.2, tau=0.5, **once)
     for several in ({"passes": 2}, {"minibatches": 2}, {"minibatches": None}, {"target_update_interval": 2}):
-        APPO(*SHORT_CARTPOLE.spaces(), kl_coef=0.2, **{**once, **several})  # the target is another one than the policy
+        APPO(*SHORT_CARTPOLE.spaces(), kl_coef=0.2, **{**once, **several})  # the target network differs from the policy
 
 
-def target_weights(policy: APPO) -> Tensor:
-    return torch.cat([p.flatten() for p in policy.target_model.parameters()])
-
-
-def test_the_target_network_moves_when_it_is_time() -> None:
+def test_appo_updates_its_target_network_every_target_update_interval_steps() -> None:
     policy = APPO(*SHORT_CARTPOLE.spaces(), passes=1, minibatches=1, target_update_interval=3, lr=0.05)
-    first, fragment = [p.clone() for p in policy.target_model.parameters()], sampled(policy)
+    first, fragment = [p.clone() for p in policy.target_model.parameters()], sample_fragment(policy)
     for step in range(1, 4):
         policy.learn_on_batch(fragment)
         stood_still = all(torch.equal(a, b) for a, b in zip(first, policy.target_model.parameters(), strict=True))
@@ -403,35 +407,35 @@ def test_the_target_network_moves_when_it_is_time() -> None:
 
 
 @pytest.mark.parametrize(("lr", "steered"), [(0.05, 0.3), (1e-6, 0.1)])
-def test_the_kl_penalty_is_steered_to_its_target(lr: float, steered: float) -> None:
-    """Far above or below the target after two gradient steps away from the target network: × 1.5 or ½."""
+def test_appo_adapts_kl_coef_to_kl_target(lr: float, steered: float) -> None:
+    """A KL far above the target multiplies kl_coef by 1.5, one far below by ½."""
     policy = APPO(*SHORT_CARTPOLE.spaces(), kl_coef=0.2, passes=4, target_update_interval=100, lr=lr, kl_target=0.001)
-    metrics = policy.learn_on_batch(sampled(policy))
+    metrics = policy.learn_on_batch(sample_fragment(policy))
     assert (metrics["kl"] > 0.002) == (lr == 0.05)
     assert abs(policy.kl_coef.item() - steered) < 1e-6
 
 
-def test_the_kl_penalty_holds_the_policy_back() -> None:
-    moved = []
+def test_appo_s_kl_penalty_keeps_the_policy_near_the_target_network() -> None:
+    kls = []
     for kl_coef in (0.0, 50.0):
         policy = APPO(
             *SHORT_CARTPOLE.spaces(), kl_coef=kl_coef, passes=8, target_update_interval=100, lr=0.01, clip=10.0
         )
-        fragment = sampled(policy)
+        fragment = sample_fragment(policy)
         policy.learn_on_batch(fragment)
         rows = policy.flatten_fragment(fragment)
         target = policy.dist_class(policy.outputs_of(rows, policy.target_model)[0], policy.target_model, None)
-        moved.append(target.kl(policy.distribution_of(rows)).mean().item())
-    assert moved[1] < 0.3 * moved[0]
+        kls.append(target.kl(policy.distribution_of(rows)).mean().item())
+    assert kls[1] < 0.3 * kls[0]
 
 
-def test_targets_are_v_trace_of_the_target_network_s_policy() -> None:
-    """The target network is the policy that acted, the policy has moved on: ratios of 1, so returns as they came."""
+def test_appo_s_value_targets_are_v_trace_of_the_target_network() -> None:
+    """Where the target network is the policy that acted, ratios are 1 and targets are λ-returns."""
     policy = APPO(*SHORT_CARTPOLE.spaces(), gamma=0.9, vtrace_lambda=1.0, reward_filter="none")
-    fragment = sampled(policy)
+    fragment = sample_fragment(policy)
     perturb_weights(policy)
     policy.target_model.load_state_dict(policy.model.state_dict())
-    again = sampled(policy)
+    again = sample_fragment(policy)
     perturb_weights(policy)
     for acted, same in ((again, True), (fragment, False)):
         rows = policy.postprocess_trajectory(acted)
@@ -441,7 +445,7 @@ def test_targets_are_v_trace_of_the_target_network_s_policy() -> None:
 
 
 @pytest.mark.parametrize("change", [{"target_update_interval": 0}, {"tau": 0.0}])
-def test_a_target_network_that_cannot_move_is_refused(change: dict[str, float]) -> None:
+def test_appo_refuses_target_update_interval_of_0_and_tau_of_0(change: dict[str, float]) -> None:
     with pytest.raises(
         ConfigError, match=r"interval=0; expected at least 1, or null|tau=0\.0; expected a number above 0"
     ):
@@ -450,7 +454,9 @@ def test_a_target_network_that_cannot_move_is_refused(change: dict[str, float]) 
 
 @pytest.mark.parametrize("change", [{"kl_coef": -1.0}, {"kl_target": 0.0}])
 @pytest.mark.parametrize("algorithm", [APPO, PPO])
-def test_a_penalty_that_cannot_be_steered_is_refused(algorithm: type[Policy], change: dict[str, Any]) -> None:
+def test_ppo_and_appo_refuse_a_negative_kl_coef_and_a_kl_target_of_0(
+    algorithm: type[Policy], change: dict[str, Any]
+) -> None:
     with pytest.raises(
         ConfigError, match=r"policy\.kl_(coef=-1\.0; expected at least 0|target=0\.0; expected .* above 0)"
     ):

@@ -1,4 +1,4 @@
-"""Forbidden actions: wherever a row's mask is, everyone who reads the row's distribution finds it."""
+"""Action masks, in an info or in the observation: every distribution computed from a row is masked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOISE = {"type": "parameter_noise", "random_timesteps": 0, "initial_stddev": 1e-
 
 
 class Forbidding(gym.Env[Any, int]):
-    """Episodes of 5 random steps; one of three actions is forbidden at each, another one each time."""
+    """Episodes of 5 steps with random observations; each step forbids one of three actions at random."""
 
     action_space = spaces.Discrete(3)
 
@@ -39,15 +39,15 @@ class Forbidding(gym.Env[Any, int]):
         if seed is not None:
             self.observation_space.seed(seed)
         self.steps = 0
-        return self._shown()
+        return self._observation_and_info()
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert self.mask[action], f"action {action} is forbidden by {self.mask}"
         self.steps += 1
-        obs, info = self._shown()
+        obs, info = self._observation_and_info()
         return obs, float(action), False, self.steps == 5, info
 
-    def _shown(self) -> tuple[Any, dict[str, Any]]:
+    def _observation_and_info(self) -> tuple[Any, dict[str, Any]]:
         self.mask = np.ones(3, np.int8)
         self.mask[self.np_random.integers(3)] = 0
         obs = self.observation_space.sample()
@@ -56,13 +56,13 @@ class Forbidding(gym.Env[Any, int]):
         return {**obs, "action_mask": self.mask}, {}
 
 
-def made(kind: str, policy_class: type[Policy] = PPO, **keywords: Any) -> tuple[Policy, RolloutWorker]:
+def policy_and_worker(kind: str, policy_class: type[Policy] = PPO, **keywords: Any) -> tuple[Policy, RolloutWorker]:
     env = EnvCreator(Forbidding, {"kind": kind}, check=False)
     policy = policy_class(SPACES[kind], Forbidding.action_space, model={"fcnet_hiddens": [8]}, seed=1, **keywords)
     return policy, RolloutWorker(env, policy, num_envs=2, fragment_length=32, vectorization="sync", seed=2)
 
 
-def test_a_mask_of_its_own_comes_before_one_in_the_observation() -> None:
+def test_action_mask_of_prefers_the_mask_column_to_the_observation_s() -> None:
     inside, beside = torch.tensor([[True, False]]), torch.tensor([[False, True]])
     obs = SampleBatch(action_mask=inside, x=torch.zeros(1))
     assert action_mask_of(obs) is inside and action_mask_of({"action_mask": inside}) is inside
@@ -72,9 +72,9 @@ def test_a_mask_of_its_own_comes_before_one_in_the_observation() -> None:
 
 @pytest.mark.parametrize("kind", SPACES)
 @pytest.mark.parametrize("memory", [False, True], ids=["feed-forward", "lstm"])
-def test_the_kl_penalty_compares_two_masked_policies(kind: str, memory: bool) -> None:
+def test_ppo_s_kl_penalty_compares_two_masked_distributions(kind: str, memory: bool) -> None:
     """Before the first gradient step the policy is the one that acted: KL(π_old‖π) = 0."""
-    policy, worker = made(kind, kl_coef=0.2)
+    policy, worker = policy_and_worker(kind, kl_coef=0.2)
     if memory:
         policy = PPO(SPACES[kind], Forbidding.action_space, model={"use_lstm": True, "lstm_cell_size": 8}, kl_coef=0.2)
         env = EnvCreator(Forbidding, {"kind": kind}, check=False)
@@ -88,9 +88,11 @@ def test_the_kl_penalty_compares_two_masked_policies(kind: str, memory: bool) ->
 
 @pytest.mark.parametrize("kind", SPACES)
 @pytest.mark.parametrize("policy_class", [PPO, DQN])
-def test_parameter_noise_measures_the_distance_of_masked_policies(kind: str, policy_class: type[Policy]) -> None:
-    """Noise of σ = 0.001 hardly changes the policy, so σ grows; masked against unmasked it would be ln 2 away."""
-    policy, worker = made(kind, policy_class, exploration=NOISE)
+def test_parameter_noise_measures_the_distance_between_masked_distributions(
+    kind: str, policy_class: type[Policy]
+) -> None:
+    """Noise of σ = 0.001 hardly changes the policy, so σ grows; masked against unmasked the distance would be ln 2."""
+    policy, worker = policy_and_worker(kind, policy_class, exploration=NOISE)
     policy.env_steps = 1
     policy.exploration.postprocess_trajectory(policy, worker.sample())
     assert policy.exploration.stddev.item() == pytest.approx(1.01e-3)
@@ -98,8 +100,8 @@ def test_parameter_noise_measures_the_distance_of_masked_policies(kind: str, pol
 
 @pytest.mark.parametrize("kind", SPACES)
 @pytest.mark.parametrize("policy_class", [DQN, SAC])
-def test_what_follows_a_row_is_masked_too(kind: str, policy_class: type[Policy]) -> None:
-    policy, worker = made(kind, policy_class)
+def test_mask_of_gives_the_masks_of_rows_and_of_their_next_observations(kind: str, policy_class: type[Policy]) -> None:
+    policy, worker = policy_and_worker(kind, policy_class)
     rows = policy.postprocess_trajectory(worker.sample())
     if kind == "in info":
         rows["next_action_mask"] = ~rows.action_mask
@@ -110,23 +112,23 @@ def test_what_follows_a_row_is_masked_too(kind: str, policy_class: type[Policy])
         assert expected is not None and torch.equal(expected, given)
 
 
-def test_an_infinite_penalty_points_at_the_masks_and_not_at_the_learning_rate() -> None:
-    """π excludes an action that π_old allows: KL(π_old‖π) = inf, before a learning rate could do any harm."""
+def test_the_error_for_an_infinite_kl_names_action_masks_and_not_the_learning_rate() -> None:
+    """π excludes an action that π_old allows: KL(π_old‖π) = inf in the first gradient step."""
 
-    class Forgetful(PPO):
-        """Reads the distribution that acted without its mask."""
+    class WithoutMask(PPO):
+        """Computes the distribution that acted without its mask."""
 
         def acting_distribution(self, rows: SampleBatch) -> Any:
             return self.distribution(rows.action_dist_inputs)
 
-    policy, worker = made("in obs", Forgetful, kl_coef=0.2)
+    policy, worker = policy_and_worker("in obs", WithoutMask, kl_coef=0.2)
     with pytest.raises(NonFiniteError, match=r"loss is inf \(kl inf.*in gradient step 0.*action masks\)$") as refusal:
         policy.learn_on_batch(worker.sample())
     assert "policy.lr" not in str(refusal.value)
 
 
-def test_actions_that_are_all_random_obey_a_mask_and_have_probabilities_where_they_are_asked_for() -> None:
-    """With ε = 1 no forward is needed, unless somebody asks for what only the distribution knows."""
+def test_random_actions_keep_to_masks_and_need_a_forward_only_for_masks_and_log_probabilities() -> None:
+    """With ε = 1 only a mask or the log-probability needs the model's distribution."""
     policy = DQN(VECTOR, spaces.Discrete(3), exploration={"type": "epsilon_greedy", "epsilon_schedule": 1.0})
     obs, mask = np.zeros((64, 2), np.float32), np.tile([True, False, True], (64, 1))
     forwards: list[Any] = []

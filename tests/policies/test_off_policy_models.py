@@ -1,4 +1,4 @@
-"""Models with batch norm, dropout, noise or an eye on the step before, where algorithms learn from replay."""
+"""Off-policy algorithms with models that have batch norm, dropout, noise, or read the previous step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.policies.off_policy_algorithms import CRITICS, NORMED, OBS, SMALL, TW
 # -- modes of target networks -----------------------------------------------------------------------------------------
 @torch.no_grad()
 def targets(policy: Any, batch: SampleBatch, name: str) -> Tensor:
-    """What the target networks say of the next observations."""
+    """The target networks' values of the next observations."""
     if name == "dqn, plain":
         return policy.targets(batch)
     if name == "td3":
@@ -30,8 +30,8 @@ def targets(policy: Any, batch: SampleBatch, name: str) -> Tensor:
 
 
 @pytest.mark.parametrize("name", ["dqn, plain", "td3", "sac"])
-def test_targets_of_a_network_with_batch_norm_are_those_of_each_row(name: str) -> None:
-    """Whatever rows it comes with, and before and after acting; learning leaves the target's statistics alone."""
+def test_targets_of_networks_with_batch_norm_depend_on_each_row_alone(name: str) -> None:
+    """Neither the other rows nor acting change a row's target; learning does not change the target's statistics."""
     policy, batch = (
         small_policy(name, **NORMED, **({"target_noise": 0.0} if name == "td3" else {})),
         transitions(name, count=8),
@@ -53,8 +53,8 @@ def test_targets_of_a_network_with_batch_norm_are_those_of_each_row(name: str) -
     assert all(map(torch.equal, before, target.buffers())) and not all(map(torch.equal, own, online.buffers()))
 
 
-def test_dropout_and_noise_of_targets_are_on_in_training_only() -> None:
-    """DroQ drops units of the target critics, and Rainbow's targets have noise of their own."""
+def test_dropout_and_noise_of_target_networks_are_active_in_train_mode_only() -> None:
+    """DroQ's target critics have dropout, and Rainbow's target network has its own noise."""
     policy, batch = small_policy("sac", critic_dropout=0.5), transitions("sac")
     rainbow: Any = Rainbow(OBS, TWO, num_atoms=5, **SMALL)
     for mode in (True, False):
@@ -69,9 +69,9 @@ def test_dropout_and_noise_of_targets_are_on_in_training_only() -> None:
         assert torch.equal(*noisy) != mode
 
 
-# -- what models without state read of the step before ----------------------------------------------------------------
+# -- previous steps ---------------------------------------------------------------------------------------------------
 class ReadsBefore(Model):
-    """Outputs of the last action and the last reward alone."""
+    """Its outputs depend on the previous action and reward only."""
 
     prev_actions = prev_rewards = 1
 
@@ -80,15 +80,14 @@ class ReadsBefore(Model):
         self.layer = nn.Linear(3 if isinstance(action_space, spaces.Box) else 2, num_outputs)
 
     def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
-        """Outputs, and no state."""
         actions, rewards = input_dict["prev_actions"], input_dict["prev_rewards"]
-        if rewards is None:  # while the model is tried out
+        if rewards is None:  # in the forward that checks a custom model
             return self.layer(torch.zeros(len(input_dict["obs"]), self.layer.in_features)), []
         return self.layer(torch.cat([actions.float().view(len(rewards), -1), rewards.unsqueeze(1)], 1)), []
 
 
 @pytest.mark.parametrize("name", ["dqn, plain", "sac", "td3", "tqc"])
-def test_models_read_the_step_before_the_row_and_before_the_next_one(name: str) -> None:
+def test_off_policy_models_read_the_previous_step_of_the_row_and_of_the_next_observation(name: str) -> None:
     policy = small_policy(name, model={"custom_model": ReadsBefore})
     batch = transitions(name)
     for column, value in {"prev_actions": batch.actions, "prev_rewards": torch.arange(6.0)}.items():
@@ -102,7 +101,7 @@ def test_models_read_the_step_before_the_row_and_before_the_next_one(name: str) 
 
 @torch.no_grad()
 def outputs_and_targets(policy: Any, batch: SampleBatch, name: str) -> Tensor:
-    """All that rows make of the model and of the targets."""
+    """The model's outputs and the targets of the rows."""
     torch.manual_seed(0)
     if name == "dqn, plain":
         return torch.cat([policy.q_values(policy.model, batch)[0].flatten(), policy.targets(batch)])

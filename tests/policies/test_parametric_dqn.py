@@ -1,4 +1,4 @@
-"""Q-learning where the legal actions change at each step: by masks, and by a model that says −∞."""
+"""DQN where the legal actions change at each step, by masks or by a model that gives −∞."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ ALWAYS_RANDOM = {"type": "epsilon_greedy", "initial_epsilon": 1.0, "final_epsilo
 HALF_RANDOM = {"type": "epsilon_greedy", "initial_epsilon": 0.5, "final_epsilon": 0.5}
 
 
-class Fitting(Model):
-    """Q-values of slots as inner products of embeddings with what the state asks for; −∞ where there is none."""
+class EmbeddingQModel(Model):
+    """Q-values as inner products of a state's vector and action embeddings; −∞ for slots without embedding."""
 
     nothing = -torch.inf
 
@@ -44,61 +44,64 @@ class Fitting(Model):
         return fit.masked_fill(embeddings.abs().sum(2) == 0, self.nothing), []
 
 
-class Least(Fitting):
-    """As RLlib's models: the smallest number is added instead."""
+class LeastNumberQModel(EmbeddingQModel):
+    """Gives float32's least number instead, as RLlib's models do."""
 
     nothing = torch.finfo(torch.float32).min
 
 
-def worker(
-    policy: type[DQN], length: int = 200, env: Any = None, record_logp: bool = True, **keywords: Any
+def policy_and_worker(
+    policy_class: type[DQN], length: int = 200, env: Any = None, record_logp: bool = True, **keywords: Any
 ) -> tuple[Any, RolloutWorker]:
     creator = EnvCreator(ParametricActionsCartPole, {"varying": True, **(env or {})})
-    made = policy(*creator.spaces(), **keywords)
-    return made, RolloutWorker(creator, made, num_envs=4, fragment_length=length, seed=1, record_logp=record_logp)
+    policy = policy_class(*creator.spaces(), **keywords)
+    return policy, RolloutWorker(creator, policy, num_envs=4, fragment_length=length, seed=1, record_logp=record_logp)
 
 
-def legal(fragment: SampleBatch) -> Tensor:
-    """Whether each action that was taken, `[K]`, was legal."""
+def are_legal(fragment: SampleBatch) -> Tensor:
+    """Whether each action taken was legal, `[K]`."""
     taken = fragment.obs["avail_actions"][:-1].gather(2, fragment.actions[..., None, None].expand(-1, -1, 1, 2))
     return (taken.squeeze(2).abs().sum(-1) > 0)[fragment.valid]
 
 
 @pytest.mark.parametrize("exploration", [ALWAYS_RANDOM, HALF_RANDOM, {"type": "soft_q"}, {"type": "random"}])
 @pytest.mark.parametrize(
-    ("policy", "env", "keywords"),
+    ("policy_class", "env", "keywords"),
     [
         (DQN, {"mask": True}, {}),
         (DQN, {"mask": True}, {"dueling": True, "hiddens": [16]}),
         (Rainbow, {"mask": True}, {}),
-        (DQN, {"mask": False}, {"model": {"custom_model": Fitting}}),
-        (DQN, {"mask": False}, {"model": {"custom_model": Least}}),
+        (DQN, {"mask": False}, {"model": {"custom_model": EmbeddingQModel}}),
+        (DQN, {"mask": False}, {"model": {"custom_model": LeastNumberQModel}}),
     ],
     ids=["mask", "mask, dueling", "mask, rainbow", "−∞ of the model", "least number of the model"],
 )
 @pytest.mark.parametrize("record_logp", [True, False], ids=["", "no logp"])
-def test_no_illegal_action_is_ever_taken(
-    policy: type[DQN], env: Any, keywords: Any, exploration: Any, record_logp: bool
+def test_dqn_takes_legal_actions_only_at_random_greedily_and_after_gradient_steps(
+    policy_class: type[DQN], env: Any, keywords: Any, exploration: Any, record_logp: bool
 ) -> None:
-    """Acting, at random too, and after gradient steps."""
-    made, rollouts = worker(policy, env=env, exploration=exploration, record_logp=record_logp, **keywords)
+    policy, rollouts = policy_and_worker(
+        policy_class, env=env, exploration=exploration, record_logp=record_logp, **keywords
+    )
     for _ in range(3):
         fragment = rollouts.sample()
-        assert bool(legal(fragment).all()) and int(fragment.valid.sum()) > 400
-        made.learn_on_batch(fragment)
+        assert bool(are_legal(fragment).all()) and int(fragment.valid.sum()) > 400
+        policy.learn_on_batch(fragment)
 
 
-def test_random_actions_are_uniform_over_what_a_model_leaves() -> None:
-    """Their probability is 1 / the number of slots that have an embedding."""
-    _, rollouts = worker(DQN, env={"mask": False}, exploration=ALWAYS_RANDOM, model={"custom_model": Fitting})
+def test_random_actions_are_uniform_over_the_actions_with_finite_q_values() -> None:
+    """Their probability is 1 / the number of slots with an embedding."""
+    _, rollouts = policy_and_worker(
+        DQN, env={"mask": False}, exploration=ALWAYS_RANDOM, model={"custom_model": EmbeddingQModel}
+    )
     fragment = rollouts.sample()
     count = (fragment.obs["avail_actions"][:-1].abs().sum(-1) > 0).sum(-1)
     torch.testing.assert_close(fragment.action_logp.exp()[fragment.valid], (1.0 / count)[fragment.valid])
 
 
 @pytest.mark.parametrize("double", [False, True])
-def test_the_next_state_s_value_is_that_of_its_best_legal_action(double: bool) -> None:
-    """Q_target(s') = (1, 5, 3) and the online network says the same: the best of all is 5, the best legal one 3."""
+def test_dqn_bootstraps_from_the_best_action_that_the_next_observation_s_mask_allows(double: bool) -> None:
+    """Both networks give Q(s') = (1, 5, 3): the best is 5, without action 1 it is 3, without 1 and 2 it is 1."""
     obs_space = spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": spaces.Box(-1, 1, (2,))})
     policy = DQN(obs_space, spaces.Discrete(3), double=double, gamma=0.5)
     for model in (policy.model, policy.target_model):
@@ -124,7 +127,7 @@ def test_the_next_state_s_value_is_that_of_its_best_legal_action(double: bool) -
         assert rows["td_errors"].item() == pytest.approx(1.0 - (2.0 + 0.5 * best))
 
 
-def test_a_mask_in_the_info_counts_for_the_next_state_too() -> None:
+def test_dqn_bootstraps_from_the_best_action_that_next_action_mask_allows() -> None:
     policy = DQN(spaces.Box(-1, 1, (2,)), spaces.Discrete(3), double=False)
     for parameter in policy.target_model.parameters():
         torch.nn.init.zeros_(parameter)
@@ -133,32 +136,32 @@ def test_a_mask_in_the_info_counts_for_the_next_state_too() -> None:
     assert policy.bootstrap_values(rows).item() == 3.0
 
 
-def test_a_model_that_gives_q_values_itself_does_not_go_with_a_head() -> None:
-    """Asked for features, 64 as the last of `fcnet_hiddens` says, it gives Q-values of 10 slots."""
+def test_a_custom_model_that_gives_q_values_is_refused_with_dueling() -> None:
+    """A dueling head reads 64 features (the last of `fcnet_hiddens`); the model gives 10 Q-values."""
     with pytest.raises(ConfigError, match=r"outputs of 2 rows have shape \[2, 10\]; expected \[2, 64\]"):
-        worker(DQN, dueling=True, model={"custom_model": Fitting})
+        policy_and_worker(DQN, dueling=True, model={"custom_model": EmbeddingQModel})
 
 
 class SecondIsBest(gym.Env[Any, int]):
-    """One step, three actions paying 1, 3 and 2; whether the second is legal is shown."""
+    """One step; three actions with rewards 1, 3 and 2; the observation shows whether the second is legal."""
 
     observation_space = spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": spaces.Box(0, 1, (1,))})
     action_space = spaces.Discrete(3)
 
-    def _look(self) -> dict[str, Any]:
+    def _observation(self) -> dict[str, Any]:
         allowed = int(self.np_random.integers(2))
         return {"action_mask": np.array([1, allowed, 1], np.int8), "x": np.array([allowed], np.float32)}
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        return self._look(), {}
+        return self._observation(), {}
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return self._look(), [1.0, 3.0, 2.0][action], True, False, {}
+        return self._observation(), [1.0, 3.0, 2.0][action], True, False, {}
 
 
 @pytest.mark.parametrize("dueling", [False, True])
-def test_the_best_legal_action_is_learned(dueling: bool) -> None:
+def test_dqn_learns_the_best_legal_action(dueling: bool) -> None:
     algorithm = Algorithm(
         "dqn",
         SecondIsBest,
@@ -185,12 +188,12 @@ def test_the_best_legal_action_is_learned(dueling: bool) -> None:
             "env.kwargs.embeddings=true",
             "env.kwargs.mask=false",
             "env.kwargs.varying=true",
-            f"model.custom_model={__name__}:Fitting",
+            f"model.custom_model={__name__}:EmbeddingQModel",
         ],
     ],
     ids=["mask, dueling", "mask", "−∞ of the model"],
 )
-def test_parametric_cartpole_is_learned(tmp_path: Path, overrides: list[str]) -> None:
+def test_dqn_learns_parametric_cartpole(tmp_path: Path, overrides: list[str]) -> None:
     config = ["policy=dqn", "env=parametric_cartpole", "seed=1", "evaluation.every_env_steps=0", *overrides]
     run.train(compose_config([*config, f"run_dir={tmp_path / 'run'}"]))
     assert evaluate(tmp_path / "run", episodes=30)["mean"] >= 150

@@ -1,4 +1,4 @@
-"""What Lightning, workers and users ask of a policy beside acting and learning."""
+"""Methods of Policy other than acting and learning: subclasses, copies, weights, states, Lightning's hooks."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def entropy(policy: Policy, model: Any, dist_class: Any, batch: SampleBatch) -> 
     return -policy.distribution_of(batch).entropy().mean()
 
 
-# -- classes of one's own ---------------------------------------------------------------------------------------------
-class Least(Policy):
-    """An algorithm that defines nothing but its loss."""
+# -- subclasses -------------------------------------------------------------------------------------------------------
+class LossOnly(Policy):
+    """An algorithm that defines its loss only."""
 
     def loss(self, batch: SampleBatch) -> Any:
         return self.evaluate(batch)[1].square().mean(), {}
 
 
-class Deep(PPO):
-    """Takes a keyword of its own."""
+class WithDepth(PPO):
+    """Has a keyword of its own."""
 
     def __init__(self, observation_space: Any, action_space: Any, *, depth: int = 1, **keywords: Any) -> None:
         super().__init__(observation_space, action_space, **keywords)
         self.depth = depth
 
 
-def test_keywords_of_a_class_of_one_s_own_are_checked() -> None:
+def test_a_subclass_s_own_keywords_are_checked() -> None:
     class Own(PPO):
         def __init__(self, observation_space: Any, action_space: Any, *, depth: int = 1, **keywords: Any) -> None:
             super().__init__(observation_space, action_space, **keywords)
@@ -60,7 +60,7 @@ def test_keywords_of_a_class_of_one_s_own_are_checked() -> None:
         Own(*CARTPOLE.spaces(), depth="x", **SMALL)  # type: ignore[arg-type]
 
     class Derived(Own):
-        """Has no constructor of its own."""
+        """Has no own constructor."""
 
     assert "__init__" not in vars(Derived) and Derived(*CARTPOLE.spaces(), depth=3, **SMALL).depth == 3
 
@@ -88,14 +88,14 @@ def loss(self: Any, batch: SampleBatch) -> Any:
     ],
     ids=lambda methods: "+".join(each.__name__ for each in methods) if isinstance(methods, tuple) else None,
 )
-def test_a_class_knows_which_verbs_it_defines_itself(methods: Any) -> None:
+def test_policy_overridden_and_has_loss_name_the_methods_that_a_subclass_defines(methods: Any) -> None:
     own = type("Own", (Policy,), {method.__name__: method for method in methods})
     names = {method.__name__ for method in methods}
     assert own.overridden == names - {"loss"} and own.has_loss == ("loss" in names)
-    assert list(own(*CARTPOLE.spaces()).parameters()), "a model is built for it"
+    assert list(own(*CARTPOLE.spaces()).parameters()), "the base class builds a model"
 
 
-def test_a_class_that_acts_and_learns_by_itself_is_sent_to_scratch_policy() -> None:
+def test_a_policy_with_own_acting_and_learning_is_refused_in_favour_of_scratch_policy() -> None:
     methods = {"compute_actions": compute_actions, "learn_on_batch": learn_on_batch}
     with pytest.raises(ConfigError, match=r"Own acts and learns by methods of its own.*lightning_rl\.ScratchPolicy"):
         type("Own", (Policy,), methods)(*CARTPOLE.spaces())
@@ -103,13 +103,13 @@ def test_a_class_that_acts_and_learns_by_itself_is_sent_to_scratch_policy() -> N
     assert not scratch.has_model and not list(scratch(*CARTPOLE.spaces()).parameters())
 
 
-def test_a_class_that_does_not_say_so_learns_from_no_memory() -> None:
-    with pytest.raises(UnsupportedSpaceError, match=r"Least does not learn from recurrent models; .* has state"):
-        Least(*CARTPOLE.spaces(), model={"use_lstm": True})
+def test_a_subclass_of_policy_refuses_models_with_memory_by_default() -> None:
+    with pytest.raises(UnsupportedSpaceError, match=r"LossOnly does not learn from recurrent models; .* has state"):
+        LossOnly(*CARTPOLE.spaces(), model={"use_lstm": True})
 
 
-def test_a_policy_begins_with_nothing_counted_and_one_minibatch_in_one_sweep() -> None:
-    policy = Least(*CARTPOLE.spaces(), **SMALL)
+def test_a_new_policy_has_counters_of_0_and_takes_one_gradient_step_per_iteration() -> None:
+    policy = LossOnly(*CARTPOLE.spaces(), **SMALL)
     assert (policy.env_steps, policy.iterations, policy.gradient_steps) == (0, 0, 0)
     assert (policy.passes, policy.minibatches, policy.learn_seconds, policy.iteration_metrics) == (1, 1, 0.0, {})
     assert policy.log_extra and not policy.automatic_optimization and policy.gamma == 0.99 and policy.seed == 0
@@ -117,34 +117,34 @@ def test_a_policy_begins_with_nothing_counted_and_one_minibatch_in_one_sweep() -
     assert policy.gradient_steps == 1
 
 
-def test_a_derived_class_has_its_base_s_name_where_none_is_given_and_the_caller_s_module() -> None:
+def test_with_updates_gives_a_class_the_base_s_name_by_default_and_the_caller_s_module() -> None:
     derived = PPO.with_updates(loss_fn=entropy)
     assert (derived.__name__, derived.__module__) == ("PPO", __name__) and derived is not PPO
     assert PPO.with_updates("Other", loss_fn=entropy).__name__ == "Other"
 
 
 # -- arguments and copies ---------------------------------------------------------------------------------------------
-def test_a_policy_knows_all_keywords_it_was_made_with() -> None:
+def test_constructor_arguments_gives_spaces_and_all_keywords_passed() -> None:
     observation, action = CARTPOLE.spaces()
-    policy = Deep(observation, action, depth=2, gamma=0.5, **SMALL)
+    policy = WithDepth(observation, action, depth=2, gamma=0.5, **SMALL)
     spaces = (observation, action)
     assert policy.constructor_arguments() == (spaces, {"depth": 2, "gamma": 0.5, **SMALL})
-    assert Least(*CARTPOLE.spaces()).constructor_arguments() == (spaces, {})
-    assert Least(action_space=action, observation_space=observation).constructor_arguments() == (spaces, {})
+    assert LossOnly(*CARTPOLE.spaces()).constructor_arguments() == (spaces, {})
+    assert LossOnly(action_space=action, observation_space=observation).constructor_arguments() == (spaces, {})
 
 
-def test_a_copy_for_acting_is_the_same_policy_in_eval_mode() -> None:
-    policy = Deep(*CARTPOLE.spaces(), depth=2, **SMALL).train()
+def test_copy_for_acting_gives_an_equal_policy_in_eval_mode() -> None:
+    policy = WithDepth(*CARTPOLE.spaces(), depth=2, **SMALL).train()
     policy.learn_on_batch(fragment(policy))
     twin: Any = policy.copy_for_acting()
-    assert type(twin) is Deep and twin.depth == 2 and not twin.training and twin is not policy
+    assert type(twin) is WithDepth and twin.depth == 2 and not twin.training and twin is not policy
     assert (twin.env_steps, twin.iterations, twin.gradient_steps) == (16, 1, policy.gradient_steps)
     for name, value in policy.state_dict().items():
         assert torch.equal(twin.state_dict()[name], value), name
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.float32])
-def test_weights_of_any_precision_are_numpy_arrays(dtype: torch.dtype) -> None:
+def test_get_weights_gives_numpy_arrays_for_parameters_of_any_dtype(dtype: torch.dtype) -> None:
     policy = PPO(*CARTPOLE.spaces(), **SMALL).to(dtype)
     weights = policy.get_weights()
     kinds = {weights[name].dtype for name, _ in policy.named_parameters()}
@@ -155,7 +155,7 @@ def test_weights_of_any_precision_are_numpy_arrays(dtype: torch.dtype) -> None:
 
 # -- in a Trainer -----------------------------------------------------------------------------------------------------
 class OwnMetrics(MetricsCallback):
-    """A user's, derived from ours."""
+    """A user's subclass of MetricsCallback."""
 
 
 @pytest.mark.parametrize(
@@ -168,35 +168,37 @@ class OwnMetrics(MetricsCallback):
         (["some"], [OwnMetrics()], False),
     ],
 )
-def test_loggers_that_get_nothing_are_warned_of(loggers: list[Any], callbacks: list[Any], warned: bool) -> None:
+def test_a_fit_warns_of_loggers_without_a_metrics_callback(
+    loggers: list[Any], callbacks: list[Any], warned: bool
+) -> None:
     policy = PPO(*CARTPOLE.spaces(), **SMALL)
     policy._trainer = SimpleNamespace(loggers=loggers, callbacks=callbacks)  # type: ignore[assignment]
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         policy.on_fit_start()
     assert [str(each.message)[:17] for each in found] == ["nothing is logged"] * warned
-    assert all(each.filename == __file__ for each in found), "what called it"
+    assert all(each.filename == __file__ for each in found), "the warning points at the caller"
 
 
 @pytest.mark.parametrize(("fn", "logged"), [("fit", False), ("validate", True), ("test", True)])
 @pytest.mark.parametrize("step", ["validation_step", "test_step"])
-def test_an_evaluation_logs_means_over_its_episodes(
+def test_validation_and_test_steps_log_means_over_episodes(
     step: str, fn: str, logged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Returns 1, 2 and 6 have mean 3; lengths 3, 3 and 6 have mean 4."""
     policy = PPO(*CARTPOLE.spaces(), **SMALL)
     policy._trainer = SimpleNamespace(state=SimpleNamespace(fn=fn))  # type: ignore[assignment]
-    told: list[Any] = []
-    monkeypatch.setattr(policy, "log", lambda name, value, **how: told.append((name, value.item(), how)))
+    logged_values: list[Any] = []
+    monkeypatch.setattr(policy, "log", lambda name, value, **how: logged_values.append((name, value.item(), how)))
     getattr(policy, step)(
         SampleBatch(episode_returns=torch.tensor([1.0, 2.0, 6.0]), episode_lengths=torch.tensor([3, 3, 6]))
     )
     how = {"on_epoch": True, "logger": logged, "batch_size": 3, "sync_dist": True}
-    assert told == [("eval/ep_rew_mean", 3.0, how), ("eval/ep_len_mean", 4.0, how)]
+    assert logged_values == [("eval/ep_rew_mean", 3.0, how), ("eval/ep_len_mean", 4.0, how)]
 
 
-def test_predicted_actions_are_the_best_as_the_environment_takes_them() -> None:
-    """Pendulum's torque is within ±2, the policy's actions within ±1."""
+def test_predict_step_gives_deterministic_actions_in_the_environment_s_range() -> None:
+    """Pendulum takes torques within ±2; the policy's actions are within ±1."""
     policy = PPO(*PENDULUM.spaces(), **SMALL)
     obs = torch.ones(3, 3)
     best = policy.compute_actions(obs, explore=False)[0]
@@ -206,8 +208,8 @@ def test_predicted_actions_are_the_best_as_the_environment_takes_them() -> None:
 
 
 # -- state ------------------------------------------------------------------------------------------------------------
-class Counts(ScratchPolicy):
-    """Written from scratch."""
+class OneNumber(ScratchPolicy):
+    """A ScratchPolicy whose weights are a number."""
 
     number = 0
 
@@ -224,8 +226,8 @@ class Counts(ScratchPolicy):
         self.number = weights["number"]
 
 
-def test_a_policy_from_scratch_has_a_state_without_an_optimizer() -> None:
-    policy, twin = Counts(*CARTPOLE.spaces()), Counts(*CARTPOLE.spaces())
+def test_a_scratch_policy_s_state_has_no_optimizer() -> None:
+    policy, twin = OneNumber(*CARTPOLE.spaces()), OneNumber(*CARTPOLE.spaces())
     policy.number, policy.env_steps = 3, 7
     state = policy.get_state()
     assert set(state) == {"weights", "counters"} and policy.configure_optimizers() is None
@@ -233,26 +235,26 @@ def test_a_policy_from_scratch_has_a_state_without_an_optimizer() -> None:
     assert (twin.number, twin.env_steps) == (3, 7)
 
 
-def saved(policy: Policy, **more: Any) -> dict[str, Any]:
+def save(policy: Policy, **more: Any) -> dict[str, Any]:
     checkpoint: dict[str, Any] = {"state_dict": policy.state_dict(), **more}
     policy.on_save_checkpoint(checkpoint)
     return checkpoint
 
 
-def test_a_checkpoint_says_which_version_wrote_it_and_what_is_in_it() -> None:
+def test_on_save_checkpoint_writes_version_spec_and_counters() -> None:
     policy = PPO(*CARTPOLE.spaces(), gamma=0.5, **SMALL)
-    checkpoint = saved(policy)
+    checkpoint = save(policy)
     assert checkpoint["lightning_rl"] == {"version": lightning_rl.__version__, "schema": SCHEMA}
     assert checkpoint["policy"] == policy.spec() and checkpoint["policy"]["kwargs"]["gamma"] == 0.5
     assert checkpoint["counters"] == {"env_steps": 0, "iterations": 0, "gradient_steps": 0}
-    assert "weights" not in checkpoint and saved(Counts(*CARTPOLE.spaces()))["weights"] == {"number": 0}
+    assert "weights" not in checkpoint and save(OneNumber(*CARTPOLE.spaces()))["weights"] == {"number": 0}
 
 
-def test_moments_in_a_checkpoint_have_no_gaps_and_come_back_with_them() -> None:
+def test_on_save_checkpoint_drops_the_padding_of_flat_moments_and_on_load_restores_it() -> None:
     policy, twin = PPO(*CARTPOLE.spaces(), **SMALL), PPO(*CARTPOLE.spaces(), **SMALL)
     policy.learn_on_batch(fragment(policy))
     state = policy.configure_optimizers().state_dict()
-    checkpoint = saved(policy, optimizer_states=[state])
+    checkpoint = save(policy, optimizer_states=[state])
     (filed,) = checkpoint["optimizer_states"]
     assert filed["state"][0]["exp_avg"].numel() == sum(p.numel() for p in policy.parameters())
     twin.on_load_checkpoint(checkpoint)
@@ -261,9 +263,9 @@ def test_moments_in_a_checkpoint_have_no_gaps_and_come_back_with_them() -> None:
     assert twin.env_steps == 16
 
 
-def test_a_checkpoint_without_the_optimizer_s_state_is_refused_where_there_is_an_optimizer() -> None:
-    for policy, refused in ((PPO(*CARTPOLE.spaces(), **SMALL), True), (Counts(*CARTPOLE.spaces()), False)):
-        checkpoint = saved(policy, optimizer_states=[])
+def test_on_load_checkpoint_refuses_an_empty_list_of_optimizer_states() -> None:
+    for policy, refused in ((PPO(*CARTPOLE.spaces(), **SMALL), True), (OneNumber(*CARTPOLE.spaces()), False)):
+        checkpoint = save(policy, optimizer_states=[])
         assert checkpoint["optimizer_states"] == []
         if refused:
             with pytest.raises(CheckpointError, match="holds no state of an optimizer: it was changed"):
@@ -275,7 +277,7 @@ def test_a_checkpoint_without_the_optimizer_s_state_is_refused_where_there_is_an
 # -- loading under Lightning's name -----------------------------------------------------------------------------------
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    torch.save(saved(PPO(*CARTPOLE.spaces(), **SMALL)), tmp_path / "some.ckpt")
+    torch.save(save(PPO(*CARTPOLE.spaces(), **SMALL)), tmp_path / "some.ckpt")
     return tmp_path / "some.ckpt"
 
 
@@ -288,7 +290,7 @@ def file(tmp_path: Path) -> Path:
         ({"map_location": {"cuda:1": "cuda:0"}}, "expected a device, such as 'cuda:0'"),
     ],
 )
-def test_what_lightning_s_verb_takes_and_this_one_cannot_is_refused(
+def test_load_from_checkpoint_refuses_lightning_s_arguments_that_it_cannot_follow(
     cls: type[Policy], arguments: dict[str, Any], message: str, file: Path
 ) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -296,7 +298,9 @@ def test_what_lightning_s_verb_takes_and_this_one_cannot_is_refused(
 
 
 @pytest.mark.parametrize("arguments", [{"gamma": 0.5}, {"strict": False}, {"strict": True, "gamma": 0.5}], ids=str)
-def test_the_class_in_a_file_is_loaded_as_the_file_says(arguments: dict[str, Any], file: Path) -> None:
+def test_policy_load_from_checkpoint_builds_the_file_s_class_and_takes_no_keywords(
+    arguments: dict[str, Any], file: Path
+) -> None:
     for fits in ({}, {"strict": True}, {"weights_only": True}, {"strict": None}):
         assert type(Policy.load_from_checkpoint(file, **fits)) is PPO
     with pytest.raises(ConfigError, match=r"Policy\.load_from_checkpoint takes a file as it is: call it on the class"):
@@ -306,11 +310,11 @@ def test_the_class_in_a_file_is_loaded_as_the_file_says(arguments: dict[str, Any
 
 @pytest.mark.parametrize("cls", [Policy, PPO])
 @pytest.mark.parametrize("device", ["meta", torch.device("meta"), "cpu", None], ids=str)
-def test_a_policy_is_loaded_onto_a_device(cls: type[Policy], device: Any, file: Path) -> None:
+def test_load_from_checkpoint_puts_the_policy_on_map_location(cls: type[Policy], device: Any, file: Path) -> None:
     loaded = cls.load_from_checkpoint(file, map_location=device)
     assert {p.device.type for p in loaded.parameters()} == {torch.device(device or "cpu").type}
 
 
-def test_a_file_of_another_class_is_refused(file: Path) -> None:
+def test_load_from_checkpoint_refuses_a_file_of_another_class(file: Path) -> None:
     with pytest.raises(CheckpointError, match=r"holds a .*:PPO, not a .*:A2C"):
         A2C.load_from_checkpoint(file)

@@ -1,4 +1,4 @@
-"""Policies with memory: acting and learning see the same thing, on real environments, through every cut."""
+"""Policies with recurrent models: states, sequences, padding and previous steps, from acting to learning."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from tests.envs.nested_spaces import Nested
 from tests.policies.memories import MEMORIES
 
 
-def acted(env: Any, model: dict[str, Any], mode: AutoresetMode, fragments: int = 2) -> tuple[PPO, list[SampleBatch]]:
-    """An untrained policy whose outputs do depend on its input, and what a worker sampled with it."""
-    made = gym.make(env) if isinstance(env, str) else env()
-    policy = PPO(made.observation_space, made.action_space, model=model, minibatches=1)
+def policy_and_fragments(
+    env: Any, model: dict[str, Any], mode: AutoresetMode, fragments: int = 2
+) -> tuple[PPO, list[SampleBatch]]:
+    """A policy whose outputs depend on its input, and fragments that a worker sampled with it."""
+    single_env = gym.make(env) if isinstance(env, str) else env()
+    policy = PPO(single_env.observation_space, single_env.action_space, model=model, minibatches=1)
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
@@ -37,9 +39,11 @@ def acted(env: Any, model: dict[str, Any], mode: AutoresetMode, fragments: int =
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 @pytest.mark.parametrize("env", ["CartPole-v1", Nested], ids=["CartPole", "Nested"])
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_learning_gives_the_probabilities_that_acted(memory: str, env: Any, mode: AutoresetMode) -> None:
-    """Sequences are cut by ends, fragments and max_seq_len, padded or not: log π must be the recorded one."""
-    policy, fragments = acted(env, MEMORIES[memory], mode)
+def test_evaluate_gives_the_recorded_logp_and_values_for_every_memory(
+    memory: str, env: Any, mode: AutoresetMode
+) -> None:
+    """Sequences end at episode ends, fragment ends and max_seq_len, with and without padding."""
+    policy, fragments = policy_and_fragments(env, MEMORIES[memory], mode)
     for fragment in fragments:
         rows = policy.postprocess_trajectory(fragment)
         dist, values = policy.evaluate(rows)
@@ -49,11 +53,11 @@ def test_learning_gives_the_probabilities_that_acted(memory: str, env: Any, mode
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_all_autoreset_modes_record_the_same_sequences(memory: str) -> None:
-    """Same seeds, same actions up to the first end: the first sequence of each environment, and the value after it."""
+def test_all_autoreset_modes_record_the_same_first_sequence(memory: str) -> None:
+    """Equal seeds give equal actions up to the first end; compared are log π and values up to there."""
     first = []
     for mode in AutoresetMode:
-        policy, (fragment,) = acted(Nested, MEMORIES[memory], mode, fragments=1)
+        policy, (fragment,) = policy_and_fragments(Nested, MEMORIES[memory], mode, fragments=1)
         end = int((fragment.terminated[:, 0] | fragment.truncated[:, 0]).nonzero()[0])
         values = policy.values(fragment.obs, fragment)
         first.append((fragment.action_logp[: end + 1, 0], values[: end + 2, 0]))
@@ -64,34 +68,34 @@ def test_all_autoreset_modes_record_the_same_sequences(memory: str) -> None:
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 @pytest.mark.parametrize("model", [{"vf_share_layers": True}, MEMORIES["lstm"]], ids=["shared", "lstm"])
-def test_values_recorded_while_acting_are_those_that_learning_would_compute(model: Any, mode: AutoresetMode) -> None:
-    """Final observations, which SAME_STEP never acts on, and the last ones are computed all the same."""
-    policy, fragments = acted(Nested, model, mode)
+def test_all_values_equals_values_computed_anew(model: Any, mode: AutoresetMode) -> None:
+    """Including final observations, which SAME_STEP does not act on, and the last observations."""
+    policy, fragments = policy_and_fragments(Nested, model, mode)
     for fragment in fragments:
         assert "vf_preds" in fragment and not bool(fragment.valid.all())
         assert_close(all_values(policy, fragment), policy.values(fragment.obs, fragment), atol=1e-5, rtol=1e-4)
 
 
-def test_values_that_cost_a_forward_are_not_recorded() -> None:
-    _, (fragment, _) = acted("CartPole-v1", {}, AutoresetMode.NEXT_STEP)
+def test_values_that_need_their_own_forward_are_not_recorded() -> None:
+    _, (fragment, _) = policy_and_fragments("CartPole-v1", {}, AutoresetMode.NEXT_STEP)
     assert "vf_preds" not in fragment
 
 
-def test_state_is_zero_at_episode_starts_and_nowhere_else() -> None:
-    _, fragments = acted("CartPole-v1", MEMORIES["lstm"], AutoresetMode.NEXT_STEP)
+def test_recorded_states_are_zero_exactly_at_episode_starts() -> None:
+    _, fragments = policy_and_fragments("CartPole-v1", MEMORIES["lstm"], AutoresetMode.NEXT_STEP)
     for fragment in fragments:
         hidden = fragment.state_in["0"][:-1].abs().sum(-1)
         assert torch.equal((hidden == 0)[fragment.valid], (fragment.t == 0)[fragment.valid])
 
 
-def test_state_goes_on_across_fragments() -> None:
-    _, (one, two) = acted("CartPole-v1", MEMORIES["lstm"], AutoresetMode.NEXT_STEP)
+def test_a_fragment_starts_in_the_last_state_of_the_one_before() -> None:
+    _, (one, two) = policy_and_fragments("CartPole-v1", MEMORIES["lstm"], AutoresetMode.NEXT_STEP)
     assert_close(one.state_in["0"][-1], two.state_in["0"][0])
     assert one.state_in["0"].shape == (31, 3, 6)
 
 
-def test_previous_actions_and_rewards_are_those_of_the_step_before() -> None:
-    _, (fragment, _) = acted("CartPole-v1", MEMORIES["previous"], AutoresetMode.NEXT_STEP)
+def test_prev_actions_and_prev_rewards_are_those_of_the_previous_step() -> None:
+    _, (fragment, _) = policy_and_fragments("CartPole-v1", MEMORIES["previous"], AutoresetMode.NEXT_STEP)
     going_on = (fragment.t > 0) & fragment.valid
     assert torch.equal(fragment.prev_actions[1:-1][going_on[1:]], fragment.actions[:-1][going_on[1:]])
     assert bool((fragment.prev_rewards[:-1][going_on] == 1).all())
@@ -99,16 +103,16 @@ def test_previous_actions_and_rewards_are_those_of_the_step_before() -> None:
     assert bool((fragment.prev_actions[:-1][starts] == -1).all() and (fragment.prev_rewards[:-1][starts] == 0).all())
 
 
-def test_a_window_of_previous_actions_holds_the_newest_last() -> None:
-    _, (fragment, _) = acted("CartPole-v1", MEMORIES["attention"], AutoresetMode.NEXT_STEP)
+def test_a_window_of_prev_actions_ends_with_the_newest() -> None:
+    _, (fragment, _) = policy_and_fragments("CartPole-v1", MEMORIES["attention"], AutoresetMode.NEXT_STEP)
     assert fragment.prev_actions.shape == (31, 3, 3) and fragment.prev_rewards.shape == (31, 3, 2)
     assert fragment.prev_actions[2, 0].tolist() == [-1, *fragment.actions[:2, 0].tolist()]
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("algorithm", [PPO, A2C, PG])
-def test_padding_changes_neither_loss_nor_gradients(algorithm: type[PPO], memory: str) -> None:
-    """The loss of sequences of different lengths, padded together, is the mean of those of each alone, unpadded."""
+def test_padding_of_sequences_changes_neither_loss_nor_gradients(algorithm: type[PPO], memory: str) -> None:
+    """The loss of sequences padded together is the mean of the losses of each alone."""
     env = gym.make("CartPole-v1")
     standardise = {PPO: "standardise_advantages", A2C: "standardise_advantages", PG: "standardise_returns"}[algorithm]
     policy = algorithm(env.observation_space, env.action_space, model=MEMORIES[memory], **{standardise: False})
@@ -129,8 +133,8 @@ def test_padding_changes_neither_loss_nor_gradients(algorithm: type[PPO], memory
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_padding_may_hold_anything(memory: str) -> None:
-    """NaN behind the end of the shorter sequence: the outputs of its rows stay finite and the same."""
+def test_nan_in_padding_does_not_reach_the_outputs(memory: str) -> None:
+    """NaN after the end of the shorter sequence leaves all outputs as they were."""
     policy = PPO(spaces.Box(-1, 1, (2,)), spaces.Discrete(2), model=MEMORIES[memory]).eval()
     state = policy.get_initial_state(2)
     obs, before = torch.randn(2, 4, 2), policy.initial_previous_step(8)
@@ -143,8 +147,8 @@ def test_padding_may_hold_anything(memory: str) -> None:
     assert_close(spoilt[kept], clean[kept])
 
 
-def test_a_recurrent_policy_acts_alone_with_the_state_it_returned() -> None:
-    """Four steps one by one give what one sequence of four gives."""
+def test_compute_single_action_with_returned_states_equals_one_sequence() -> None:
+    """Four steps one by one give the log-probabilities of one sequence of four."""
     env = gym.make("CartPole-v1")
     policy = PPO(env.observation_space, env.action_space, model=MEMORIES["lstm"])
     obs = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
@@ -159,8 +163,8 @@ def test_a_recurrent_policy_acts_alone_with_the_state_it_returned() -> None:
     assert_close(torch.stack(alone), dist.logp(dist.deterministic_sample()), atol=1e-5, rtol=1e-4)
 
 
-class Written(RecurrentModel):
-    """A recurrent network written by hand, in RLlib's form."""
+class CustomGRU(RecurrentModel):
+    """A custom GRU model, in RLlib's form."""
 
     def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, *, width: int = 5, **keywords: Any) -> None:
         super().__init__(obs_space, action_space, num_outputs, **keywords)
@@ -178,9 +182,9 @@ class Written(RecurrentModel):
         return self.values(self.hidden).reshape(-1)
 
 
-def test_a_custom_recurrent_model_learns_from_sequences() -> None:
+def test_ppo_learns_with_a_custom_recurrent_model() -> None:
     env = gym.make("CartPole-v1")
-    model = {"custom_model": Written, "custom_model_config": {"width": 7}, "max_seq_len": 5}
+    model = {"custom_model": CustomGRU, "custom_model_config": {"width": 7}, "max_seq_len": 5}
     policy = PPO(env.observation_space, env.action_space, model=model, minibatches=2)
     worker = RolloutWorker("CartPole-v1", policy, num_envs=3, fragment_length=30)
     before = policy.get_weights()["model.cell.weight_hh_l0"]
@@ -189,8 +193,8 @@ def test_a_custom_recurrent_model_learns_from_sequences() -> None:
     assert not np.array_equal(before, policy.get_weights()["model.cell.weight_hh_l0"])
 
 
-class Plain(Model):
-    """A feed-forward model with a loss of its own, to be put before a memory."""
+class CustomFeedForward(Model):
+    """A custom feed-forward model with a custom loss, metrics and an attribute."""
 
     scale = 3.0
 
@@ -209,10 +213,10 @@ class Plain(Model):
 
 
 @pytest.mark.parametrize("memory", ["lstm", "attention"])
-def test_memory_wraps_a_custom_model_with_its_loss_metrics_and_attributes(memory: str) -> None:
+def test_a_memory_around_a_custom_model_keeps_its_loss_metrics_and_attributes(memory: str) -> None:
     env = gym.make("CartPole-v1")
-    policy = PPO(env.observation_space, env.action_space, model={**MEMORIES[memory], "custom_model": Plain})
+    policy = PPO(env.observation_space, env.action_space, model={**MEMORIES[memory], "custom_model": CustomFeedForward})
     metrics = policy.learn_on_batch(RolloutWorker("CartPole-v1", policy, num_envs=2, fragment_length=40).sample())
     assert policy.is_recurrent and metrics["model/weight"] > 0
     assert metrics["loss"] > metrics["policy_loss"] + metrics["model/weight"] * 0.9
-    assert policy.model.scale == 3.0 and isinstance(policy.model.wrapped, Plain)
+    assert policy.model.scale == 3.0 and isinstance(policy.model.wrapped, CustomFeedForward)

@@ -1,4 +1,4 @@
-"""Policies that act and learn by methods of their own, in a hand-written loop and under the Trainer."""
+"""ScratchPolicy, with own acting and learning, in a hand-written loop and under the Trainer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.envs.classic_control import CARTPOLE
 
 
 class Scratch(ScratchPolicy):
-    """The least there can be: no model, no parameters, no optimizer."""
+    """Random actions, and one number as weights that each learn_on_batch increases by 1."""
 
     def __init__(self, observation_space: Any, action_space: Any, config: dict[str, Any]) -> None:
         ScratchPolicy.__init__(self, observation_space, action_space, config)
@@ -45,7 +45,7 @@ class Scratch(ScratchPolicy):
 
 
 class Table(ScratchPolicy):
-    """Q-learning in a table, without a config."""
+    """Tabular Q-learning, with keywords instead of a config."""
 
     def __init__(self, observation_space: Any, action_space: Any, *, lr: float = 0.5, seed: int = 0) -> None:
         super().__init__(observation_space, action_space, seed=seed)
@@ -76,23 +76,23 @@ def algorithm(policy: Any, env: Any, path: Path, *overrides: str) -> Algorithm:
     return Algorithm(policy, env, overrides=[f"run_dir={path}", "workers.fragment_length=16", *overrides])
 
 
-# -- what it is made of -----------------------------------------------------------------------------------------------
-def test_nothing_is_built_for_it() -> None:
+# -- acting -----------------------------------------------------------------------------------------------------------
+def test_a_scratch_policy_has_no_model_parameters_or_optimizer() -> None:
     policy = Scratch(*CARTPOLE.spaces(), {"a": 1})
     assert not list(policy.parameters()) and policy.configure_optimizers() is None
     assert policy.config == {"a": 1} and isinstance(policy, Policy) and not policy.is_recurrent
     assert PPO.has_model and not Scratch.has_model
 
 
-def test_any_action_space_will_do() -> None:
-    """A Text space is nothing that a distribution takes."""
+def test_a_scratch_policy_acts_in_any_action_space() -> None:
+    """No distribution supports a Text space."""
     space = spaces.Dict(arm=spaces.Box(-1, 1, (2,)), word=spaces.Text(3), legs=spaces.Discrete(4))
     policy = Scratch(spaces.Discrete(5), space, {})
     actions, _, _ = policy.act(np.arange(6))
     assert actions["arm"].shape == (6, 2) and actions["legs"].shape == (6,) and len(actions["word"]) == 6
 
 
-def test_a_config_for_a_policy_that_takes_keywords_is_refused() -> None:
+def test_ppo_refuses_a_config_argument() -> None:
     with pytest.raises(ConfigError, match=r"PPO takes keywords, not a config: write \*\*config"):
         PPO(*CARTPOLE.spaces(), config={"lr": 1.0})
 
@@ -106,33 +106,33 @@ def test_a_config_for_a_policy_that_takes_keywords_is_refused() -> None:
         (([0], [], {}), "returned 1 actions for 2 observations"),
     ],
 )
-def test_a_broken_answer_is_named(answer: Any, message: str) -> None:
+def test_act_names_a_wrong_result_of_compute_actions(answer: Any, message: str) -> None:
     policy = Scratch(*CARTPOLE.spaces(), {})
     policy.compute_actions = lambda *_, **__: answer  # type: ignore[method-assign]
     with pytest.raises(ConfigError, match=message):
         policy.act(np.zeros((2, 4), np.float32))
 
 
-class Given(Scratch):
-    """Notes what acting is asked with, and gives a column with a gradient."""
+class RecordingScratch(Scratch):
+    """Records the keywords of compute_actions, and gives a column with a gradient."""
 
     def compute_actions(self, obs_batch: Any, state_batches: Any, **kwargs: Any) -> Any:
         self.given = kwargs
         return [0 for _ in obs_batch], [], {"score": torch.ones(len(obs_batch), requires_grad=True)}
 
 
-def test_whoever_takes_any_keyword_is_given_all_of_them() -> None:
-    policy = Given(*CARTPOLE.spaces(), {})
+def test_act_passes_all_keywords_to_a_compute_actions_with_kwargs() -> None:
+    policy = RecordingScratch(*CARTPOLE.spaces(), {})
     policy.act(np.zeros((2, 4), np.float32), explore=False, timestep=7)
     assert policy.given == {"explore": False, "timestep": 7}
 
 
-def test_columns_are_recorded_without_gradients() -> None:
-    _, _, columns = Given(*CARTPOLE.spaces(), {}).act(np.zeros((2, 4), np.float32))
+def test_act_detaches_extra_columns() -> None:
+    _, _, columns = RecordingScratch(*CARTPOLE.spaces(), {}).act(np.zeros((2, 4), np.float32))
     assert columns["score"].tolist() == [1.0, 1.0] and not columns["score"].requires_grad
 
 
-def test_equal_seeds_of_a_fragment_draw_equal_actions() -> None:
+def test_seed_exploration_seeds_the_action_space_of_a_scratch_policy() -> None:
     policy, obs, drawn = Scratch(*CARTPOLE.spaces(), {}), np.zeros((64, 4), np.float32), []
     for seed in (5, 5, 6):
         policy.seed_exploration(seed)
@@ -141,7 +141,7 @@ def test_equal_seeds_of_a_fragment_draw_equal_actions() -> None:
 
 
 # -- the classic loop -------------------------------------------------------------------------------------------------
-def test_a_worker_builds_the_policy_and_gives_transitions_in_order_of_time() -> None:
+def test_a_worker_builds_a_scratch_policy_and_samples_transitions_in_order() -> None:
     worker = RolloutWorker(lambda config: gym.make("CartPole-v1"), Scratch, fragment_length=60, num_envs=2, seed=1)
     rows = worker.sample()
     assert rows.columns == ["actions", "rewards", "terminated", "truncated", "t", "obs", "prev_actions", "next_obs"]
@@ -151,10 +151,12 @@ def test_a_worker_builds_the_policy_and_gives_transitions_in_order_of_time() -> 
     assert starts.sum() > 2 and bool((rows.t[1:][inside[: len(rows.t) - 1]] >= 0).all())
     following = rows.t[1:] - rows.t[:-1]
     ended = (rows.terminated | rows.truncated)[:-1]
-    assert bool((following[ended] <= 0).all()) and int((following[~ended] != 1).sum()) <= 1  # one border of two envs
+    assert (
+        bool((following[ended] <= 0).all()) and int((following[~ended] != 1).sum()) <= 1
+    )  # one border between two envs
 
 
-def test_the_final_observation_stands_at_an_episode_s_end() -> None:
+def test_next_obs_of_a_terminated_row_is_the_final_observation() -> None:
     worker = RolloutWorker("CartPole-v1", Scratch, fragment_length=200, seed=1)
     rows = worker.sample()
     last = rows.next_obs[rows.terminated]
@@ -162,7 +164,7 @@ def test_the_final_observation_stands_at_an_episode_s_end() -> None:
     assert bool(((last[:, 0].abs() > 2.4) | (last[:, 2].abs() > 0.2095)).all())
 
 
-def test_weights_are_keyed_by_policy() -> None:
+def test_worker_weights_are_keyed_by_policy_id() -> None:
     worker = RolloutWorker("CartPole-v1", Scratch)
     worker.set_weights({"default_policy": {"w": 7.0}})
     assert worker.get_weights() == {"default_policy": {"w": 7.0}} and worker.get_policy().w == 7.0
@@ -172,7 +174,7 @@ def test_weights_are_keyed_by_policy() -> None:
         worker.get_policy("other")
 
 
-def test_samples_of_several_workers_are_joined_and_learned_from() -> None:
+def test_concat_samples_joins_the_transitions_of_several_workers() -> None:
     workers = [RolloutWorker("CartPole-v1", Scratch, fragment_length=20, worker_index=index) for index in range(3)]
     policy = Scratch(*CARTPOLE.spaces(), {})
     parts = [worker.sample() for worker in workers]
@@ -182,8 +184,8 @@ def test_samples_of_several_workers_are_joined_and_learned_from() -> None:
     assert policy.learn_on_batch(batch)["rows"] == batch.count
 
 
-def test_an_algorithm_s_class_works_in_the_same_loop() -> None:
-    """Its workers give postprocessed rows; gradients of one step the other."""
+def test_ppo_s_class_works_in_the_classic_loop_of_workers() -> None:
+    """Workers give postprocessed rows, learn on them, and apply gradients."""
     worker = RolloutWorker(CARTPOLE, PPO, num_envs=2, fragment_length=16, policy_config={"seed": 3, "passes": 1})
     rows = SampleBatch.concat_samples([worker.sample(), worker.sample()])
     assert {"advantages", "value_targets", "action_logp"} <= set(rows.columns)
@@ -194,8 +196,8 @@ def test_an_algorithm_s_class_works_in_the_same_loop() -> None:
     assert info["loss"] != 0 and any((before[name] != now).any() for name, now in worker.policy.get_weights().items())
 
 
-def test_fragments_are_joined_side_by_side() -> None:
-    """Joining [T+1] observations and [T] actions one after the other would shift them against each other."""
+def test_concat_samples_joins_fragments_along_environments() -> None:
+    """Joined along time, [T+1] observations and [T] actions would be misaligned."""
     policy = PPO(*CARTPOLE.spaces(), seed=1)
     workers = [RolloutWorker(CARTPOLE, policy, num_envs=2, fragment_length=8, worker_index=i) for i in range(2)]
     fragments = [worker.sample() for worker in workers]
@@ -204,15 +206,15 @@ def test_fragments_are_joined_side_by_side() -> None:
     assert np.isfinite(policy.learn_on_batch(batch)["loss"])
 
 
-def test_a_class_that_takes_something_else_is_named() -> None:
+def test_a_worker_refuses_a_policy_config_that_does_not_fit_the_class() -> None:
     with pytest.raises(ConfigError, match="policy Table: got an unexpected keyword argument 'lambda_'"):
         RolloutWorker("FrozenLake-v1", Table, policy_config={"lambda_": 1})
     with pytest.raises(ConfigError, match="built already: pass its class"):
         RolloutWorker("CartPole-v1", PPO(*CARTPOLE.spaces()), policy_config={"lr": 1})
 
 
-class Sums(Scratch):
-    """Notes its mode, and reports what it is told to."""
+class GivenStats(Scratch):
+    """Records its mode, and reports `stats`."""
 
     stats: Any = None
 
@@ -221,10 +223,10 @@ class Sums(Scratch):
         return self.stats
 
 
-def taught(stats: Any = None) -> tuple[Any, list[str]]:
-    """A policy that a Trainer has handed one fragment to, and which hooks were called with whose rows."""
-    policy = Sums(*CARTPOLE.spaces(), {})
-    fragment = RolloutWorker(CARTPOLE, Evolves(*CARTPOLE.spaces()), num_envs=2, fragment_length=8, seed=1).sample()
+def policy_after_step(stats: Any = None) -> tuple[Any, list[str]]:
+    """A policy after one training_step, and the names of the hooks that were called."""
+    policy = GivenStats(*CARTPOLE.spaces(), {})
+    fragment = RolloutWorker(CARTPOLE, RandomSearch(*CARTPOLE.spaces()), num_envs=2, fragment_length=8, seed=1).sample()
     calls: list[str] = []
 
     class Listener:
@@ -243,28 +245,30 @@ def taught(stats: Any = None) -> tuple[Any, list[str]]:
     return policy, calls
 
 
-def test_its_learning_is_in_train_mode_counted_and_reported() -> None:
-    policy, calls = taught({"rows": np.int64(3), "nested": {"loss": torch.tensor([0.5]), "one": 1}})
+def test_training_step_of_a_scratch_policy_runs_in_train_mode_and_is_counted_and_reported() -> None:
+    policy, calls = policy_after_step({"rows": np.int64(3), "nested": {"loss": torch.tensor([0.5]), "one": 1}})
     assert policy.mode and policy.iterations == 1 and policy.env_steps == 16
     assert calls == ["rows", "learned"]
     assert policy.iteration_metrics == {"rows": 3.0, "nested/loss": 0.5, "nested/one": 1.0}
 
 
-def test_seconds_of_its_learning_are_those_of_the_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock moves on by 1 with each look at it: at the start and at the end."""
+def test_learn_seconds_covers_a_scratch_policy_s_learn_on_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reading adds 1 to the clock; it is read at the start and at the end."""
     clock = SimpleNamespace(perf_counter=count(10.0).__next__)
     monkeypatch.setattr("lightning_rl.learning.learner.time", clock)
-    assert taught()[0].learn_seconds == 1.0
+    assert policy_after_step()[0].learn_seconds == 1.0
 
 
 @pytest.mark.parametrize("stats", [{"two": np.zeros(2)}, {"two": torch.zeros(2)}, {"text": "1"}, {"list": [1.0]}, 3.0])
-def test_what_it_reports_has_to_be_single_numbers(stats: Any) -> None:
-    with pytest.raises(ConfigError, match=r"Sums\.learn_on_batch returned .*; expected (one number|a dict of numbers)"):
-        taught(stats)
+def test_training_step_refuses_results_that_are_no_dict_of_numbers(stats: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"GivenStats\.learn_on_batch returned .*; expected (one number|a dict of numbers)"
+    ):
+        policy_after_step(stats)
 
 
 # -- under the Trainer ------------------------------------------------------------------------------------------------
-def test_it_trains_under_the_trainer_and_survives_a_checkpoint(tmp_path: Path) -> None:
+def test_a_scratch_policy_trains_evaluates_saves_loads_and_resumes(tmp_path: Path) -> None:
     trained = algorithm(Scratch, "CartPole-v1", tmp_path, "policy.config.a=2")
     result = trained.train()
     rows = trained.policy.learned[0]
@@ -284,8 +288,8 @@ def test_it_trains_under_the_trainer_and_survives_a_checkpoint(tmp_path: Path) -
     resumed.stop()
 
 
-def test_equal_seeds_draw_equal_actions(tmp_path: Path) -> None:
-    """`action_space.sample()` belongs to the run's randomness."""
+def test_the_run_s_seed_seeds_a_scratch_policy_s_action_space(tmp_path: Path) -> None:
+    """`action_space.sample()` follows the run's seed."""
     actions = []
     for seed in (1, 1, 2):
         trained = algorithm(Scratch, "CartPole-v1", tmp_path, f"seed={seed}")
@@ -295,12 +299,12 @@ def test_equal_seeds_draw_equal_actions(tmp_path: Path) -> None:
     assert torch.equal(actions[0], actions[1]) and not torch.equal(actions[0], actions[2])
 
 
-def test_a_table_learns_and_its_weights_come_back_as_they_were(tmp_path: Path) -> None:
+def test_tabular_q_learning_solves_frozen_lake_and_its_table_is_saved_and_loaded(tmp_path: Path) -> None:
     env = EnvCreator("FrozenLake-v1", {"is_slippery": False})
     trained = algorithm(Table, "FrozenLake-v1", tmp_path, "env.kwargs.is_slippery=false", "workers.fragment_length=64")
     while trained.policy.env_steps < 40_000 and trained.policy.q[0].max() < 0.9**5 - 0.01:
         trained.train()
-    assert trained.policy.q[0].max() == pytest.approx(0.9**5, abs=0.02)  # five steps lie before the one that pays
+    assert trained.policy.q[0].max() == pytest.approx(0.9**5, abs=0.02)  # the reward comes at the sixth step
     assert RolloutWorker(env, trained.policy, explore=False).run_episodes(1) == [(1.0, 6)]
     loaded: Any = Policy.load(str(trained.save()))
     trained.stop()
@@ -308,31 +312,31 @@ def test_a_table_learns_and_its_weights_come_back_as_they_were(tmp_path: Path) -
     np.testing.assert_array_equal(loaded.q[0], trained.policy.q[0])
 
 
-def test_weights_that_cannot_be_written_say_so(tmp_path: Path) -> None:
+def test_on_save_checkpoint_names_weights_that_cannot_be_written(tmp_path: Path) -> None:
     policy = Scratch(*CARTPOLE.spaces(), {})
     policy.w = object()  # type: ignore[assignment]
     with pytest.raises(CheckpointError, match=r"weights\['w'\]=<object.*numbers, text, arrays"):
         policy.on_save_checkpoint({})
 
 
-def test_stats_that_are_no_numbers_say_so(tmp_path: Path) -> None:
-    class Talks(Scratch):
+def test_algorithm_train_names_a_result_that_is_no_number(tmp_path: Path) -> None:
+    class TextResult(Scratch):
         def learn_on_batch(self, samples: SampleBatch) -> Any:
             return {"said": "hello"}
 
-    trained = algorithm(Talks, "CartPole-v1", tmp_path)
-    with pytest.raises(ConfigError, match=r"Talks\.learn_on_batch returned said='hello'; expected one number"):
+    trained = algorithm(TextResult, "CartPole-v1", tmp_path)
+    with pytest.raises(ConfigError, match=r"TextResult\.learn_on_batch returned said='hello'; expected one number"):
         trained.train()
     trained.stop()
 
 
-def test_several_ranks_are_refused(tmp_path: Path) -> None:
+def test_a_scratch_policy_is_refused_on_several_ranks(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"knows nothing of other ranks: set trainer\.devices=1"):
         algorithm(Scratch, "CartPole-v1", tmp_path, "trainer.devices=2", "workers.logical_workers=2")
 
 
-class Evolves(Policy):
-    """Acts with the model, learns without a loss: random search."""
+class RandomSearch(Policy):
+    """Acts with the model, and learns by adding noise to it."""
 
     def learn_on_batch(self, batch: SampleBatch) -> Any:
         with torch.no_grad():
@@ -341,8 +345,8 @@ class Evolves(Policy):
         return {"mean_reward": batch.rewards.mean()}
 
 
-def test_a_model_can_be_learned_without_a_loss(tmp_path: Path) -> None:
-    trained = algorithm(Evolves, "CartPole-v1", tmp_path)
+def test_a_policy_with_a_model_may_override_learn_on_batch_without_a_loss(tmp_path: Path) -> None:
+    trained = algorithm(RandomSearch, "CartPole-v1", tmp_path)
     result = trained.train()
     assert result["train/mean_reward"] == 1.0 and result["env_steps"] > 0
     trained.stop()
@@ -373,10 +377,10 @@ def test_the_classic_loop_with_remote_workers() -> None:
 
 
 @pytest.mark.ray
-def test_its_own_weights_reach_worker_processes(tmp_path: Path) -> None:
+def test_a_scratch_policy_s_weights_reach_worker_processes(tmp_path: Path) -> None:
     trained = algorithm(Scratch, "CartPole-v1", tmp_path, "workers.num_workers=2")
     for _ in range(2):
         trained.train()
     seen = trained.datamodule.workers.foreach_worker(lambda worker: worker.policy.w)
     trained.stop()
-    assert seen == [2.0, 2.0] and trained.policy.w == 3.0  # the second rollout acted with what the first had taught
+    assert seen == [2.0, 2.0] and trained.policy.w == 3.0  # the second rollout used the weights learned from the first

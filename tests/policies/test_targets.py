@@ -1,4 +1,4 @@
-"""Target networks follow by τ, and frozen networks pass gradients on without taking any."""
+"""PolyakUpdate, target_copy and frozen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from lightning_rl.policies.targets import PolyakUpdate, frozen, target_copy
 
 
-def test_a_target_moves_by_tau_towards_its_source() -> None:
+def test_polyak_update_moves_a_target_by_tau_towards_its_source() -> None:
     """Weights 0 and 8: with τ = ¼ the target is at 2, then 3.5; with τ = 1 at 8."""
     source = nn.Linear(1, 1)
     nn.init.zeros_(source.weight)
@@ -24,7 +24,7 @@ def test_a_target_moves_by_tau_towards_its_source() -> None:
     assert positions == [2.0, 3.5, 8.0]
 
 
-def test_a_copy_does_not_depend_on_what_the_target_was() -> None:
+def test_polyak_update_with_tau_1_copies_whatever_the_target_was() -> None:
     source = nn.Linear(1, 1)
     target = target_copy(source)
     nn.init.constant_(target.weight, torch.inf)
@@ -32,7 +32,7 @@ def test_a_copy_does_not_depend_on_what_the_target_was() -> None:
     assert torch.equal(target.weight, source.weight)
 
 
-def test_buffers_are_copied() -> None:
+def test_polyak_update_copies_buffers() -> None:
     source = nn.BatchNorm1d(2)
     target = target_copy(source)
     source(torch.randn(16, 2) + 3.0)
@@ -40,12 +40,12 @@ def test_buffers_are_copied() -> None:
     assert torch.equal(target.running_mean, source.running_mean)  # type: ignore[arg-type]
 
 
-def test_no_optimizer_sees_a_target() -> None:
+def test_target_copy_requires_no_gradient() -> None:
     target = target_copy(nn.Linear(2, 2))
     assert not any(parameter.requires_grad for parameter in target.parameters())
 
 
-def test_a_frozen_network_passes_the_gradient_on_and_keeps_none() -> None:
+def test_frozen_passes_the_gradient_to_inputs_and_not_to_parameters() -> None:
     critic, x = nn.Linear(2, 1), torch.ones(1, 2, requires_grad=True)
     with frozen(critic):
         frozen_output = critic(x).sum()
@@ -56,7 +56,7 @@ def test_a_frozen_network_passes_the_gradient_on_and_keeps_none() -> None:
     assert critic.weight.grad is not None  # it learns again outside
 
 
-def test_what_was_frozen_before_stays_frozen() -> None:
+def test_frozen_leaves_parameters_frozen_that_were_frozen_before() -> None:
     critic = nn.Linear(2, 1)
     critic.bias.requires_grad_(False)
     with frozen(critic):

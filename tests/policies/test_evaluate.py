@@ -1,4 +1,4 @@
-"""What a policy's model is given to read, in which mode, and in which precision its values come out."""
+"""Policy.evaluate and its parts: the model's inputs, modes, masks and states, and the precision of values."""
 
 from __future__ import annotations
 
@@ -18,11 +18,8 @@ from lightning_rl.sample_batch import SampleBatch, leading_shape, row_count
 OBS, ACTION = spaces.Box(-1, 1, (3,)), spaces.Discrete(4)
 
 
-class Reads(Model):
-    """Gives what it reads of the steps before: logits that grow with the action, values that are sums of the rewards.
-
-    Keeps what it was given.
-    """
+class ReadsBefore(Model):
+    """Values are the sum of observation, previous actions and previous rewards; keeps its last input in `read`."""
 
     def __init__(self, *args: Any, actions: int = 0, rewards: int = 0, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
@@ -43,9 +40,11 @@ class Reads(Model):
         return self.value
 
 
-def reading(actions: int, rewards: int) -> PPO:
+def policy_that_reads(actions: int, rewards: int) -> PPO:
     return PPO(
-        OBS, ACTION, model={"custom_model": Reads, "custom_model_config": {"actions": actions, "rewards": rewards}}
+        OBS,
+        ACTION,
+        model={"custom_model": ReadsBefore, "custom_model_config": {"actions": actions, "rewards": rewards}},
     )
 
 
@@ -53,7 +52,7 @@ def none_or_list(value: Tensor | None) -> Any:
     return None if value is None else value.tolist()
 
 
-# -- what came before -------------------------------------------------------------------------------------------------
+# -- previous steps ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("actions", "rewards", "before"),
     [
@@ -65,18 +64,18 @@ def none_or_list(value: Tensor | None) -> Any:
         (1, 2, ([-1, -1], [[0.0, 0.0]] * 2)),
     ],
 )
-def test_where_there_was_no_step_yet_a_model_reads_what_stands_for_none(
+def test_models_read_action_minus_1_and_reward_0_before_the_first_step(
     actions: int, rewards: int, before: tuple[Any, Any]
 ) -> None:
-    policy = reading(actions, rewards)
+    policy = policy_that_reads(actions, rewards)
     inputs = policy.input_dict(torch.zeros(2, 3))
     assert (none_or_list(inputs["prev_actions"]), none_or_list(inputs["prev_rewards"])) == before
     assert policy.read_before() == ["prev_actions"] * (actions > 0) + ["prev_rewards"] * (rewards > 0)
     assert (policy.prev_actions, policy.prev_rewards) == (actions, rewards)
 
 
-def test_what_is_given_is_read_beside_what_stands_for_the_rest() -> None:
-    policy, obs = reading(1, 1), torch.zeros(2, 3)
+def test_input_dict_fills_in_the_previous_action_or_reward_that_is_not_given() -> None:
+    policy, obs = policy_that_reads(1, 1), torch.zeros(2, 3)
     inputs = policy.input_dict(obs, prev_actions=torch.tensor([2, 3]))
     assert inputs["prev_actions"].tolist() == [2, 3] and inputs["prev_rewards"].tolist() == [0.0, 0.0]
     inputs = policy.input_dict(obs, prev_rewards=torch.tensor([0.5, 4.0]))
@@ -86,11 +85,11 @@ def test_what_is_given_is_read_beside_what_stands_for_the_rest() -> None:
 @pytest.mark.parametrize(
     ("actions", "rewards", "expected"), [(1, 0, [2.0, 3.0]), (0, 1, [5.0, 7.0]), (1, 1, [7.0, 10.0])]
 )
-def test_models_without_state_learn_from_the_steps_before_too(
+def test_evaluate_and_values_give_feed_forward_models_the_previous_actions_and_rewards(
     actions: int, rewards: int, expected: list[float]
 ) -> None:
-    """Observations of 0: values are the sum of the action and the reward before, as far as the model reads them."""
-    policy = reading(actions, rewards)
+    """Observations are 0, so values are the sum of those previous actions and rewards that the model reads."""
+    policy = policy_that_reads(actions, rewards)
     rows = SampleBatch(obs=torch.zeros(2, 3), prev_actions=torch.tensor([2, 3]), prev_rewards=torch.tensor([5.0, 7.0]))
     dist, values = policy.evaluate(rows)
     assert values.tolist() == expected
@@ -100,8 +99,8 @@ def test_models_without_state_learn_from_the_steps_before_too(
     assert policy.values(fragment.obs).tolist() == [[-1.0 * actions]] * 2, "as at an episode's start"
 
 
-def test_rows_that_follow_are_read_with_what_came_before_them() -> None:
-    policy = reading(1, 1)
+def test_inputs_of_gives_next_observations_with_their_own_previous_step() -> None:
+    policy = policy_that_reads(1, 1)
     rows = SampleBatch(
         obs=torch.zeros(1, 3),
         next_obs=torch.ones(1, 3),
@@ -118,22 +117,22 @@ def test_rows_that_follow_are_read_with_what_came_before_them() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_a_model_is_told_its_mode(training: bool) -> None:
-    policy, obs = reading(0, 0).train(training), torch.zeros(2, 3)
+def test_is_training_in_the_input_is_the_mode_of_the_model_unless_given(training: bool) -> None:
+    policy, obs = policy_that_reads(0, 0).train(training), torch.zeros(2, 3)
     assert policy.input_dict(obs)["is_training"] is training
     assert policy.input_dict(obs, is_training=not training)["is_training"] is not training
     assert policy.inputs_of(SampleBatch(obs=obs))["is_training"] is training
     assert policy.inputs_of(SampleBatch(obs=obs), is_training=not training)["is_training"] is not training
-    other = reading(0, 0).train(not training).model
+    other = policy_that_reads(0, 0).train(not training).model
     for recurrent in ({}, {"prev_actions": torch.zeros(2)}):
         policy.outputs_of(SampleBatch(obs=obs, **recurrent), other)
         assert other.read["is_training"] is not training, "the model's own mode, and not the policy's"
 
 
 # -- observations -----------------------------------------------------------------------------------------------------
-def test_nested_observations_of_a_batch_reach_a_model_as_the_environment_nests_them() -> None:
+def test_models_read_nested_observations_as_the_environment_nests_them() -> None:
     space = spaces.Dict({"pair": spaces.Tuple((OBS, spaces.Discrete(2))), "action_mask": spaces.MultiBinary(4)})
-    policy = PPO(space, ACTION, model={"custom_model": Reads})
+    policy = PPO(space, ACTION, model={"custom_model": ReadsBefore})
     obs = SampleBatch(
         pair=(torch.ones(2, 3), torch.tensor([0, 1])), action_mask=torch.tensor([[1, 0, 0, 0], [1, 1, 1, 0]])
     )
@@ -145,7 +144,7 @@ def test_nested_observations_of_a_batch_reach_a_model_as_the_environment_nests_t
     assert inputs["obs"] is read and torch.equal(inputs["obs_flat"], policy.flat_observations(read))
 
 
-def test_a_column_of_masks_stands_above_one_in_the_observation_and_may_be_of_numbers() -> None:
+def test_mask_of_converts_mask_columns_of_numbers_to_bool() -> None:
     policy = PPO(OBS, ACTION)
     rows = SampleBatch(
         obs=torch.zeros(1, 3),
@@ -158,7 +157,7 @@ def test_a_column_of_masks_stands_above_one_in_the_observation_and_may_be_of_num
     assert policy.mask_of(SampleBatch(obs=torch.zeros(1, 3))) is None
 
 
-def test_the_distribution_that_acted_is_that_of_its_inputs_and_its_mask() -> None:
+def test_acting_distribution_is_that_of_the_recorded_inputs_and_mask() -> None:
     """Equal logits and two allowed actions of four: each has probability ½."""
     policy = PPO(OBS, ACTION)
     rows = SampleBatch(
@@ -171,7 +170,7 @@ def test_the_distribution_that_acted_is_that_of_its_inputs_and_its_mask() -> Non
 
 # -- state ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("model", [{"use_gru": True}, {"use_lstm": True}], ids=str)
-def test_a_state_that_is_given_is_not_that_of_an_episode_s_start(model: dict[str, Any]) -> None:
+def test_likelihoods_and_values_use_the_given_state(model: dict[str, Any]) -> None:
     """A GRU has one tensor of state, an LSTM two."""
     policy = PPO(OBS, ACTION, model={"lstm_cell_size": 4, "fcnet_hiddens": [4], **model}, seed=1)
     obs, actions, start = torch.ones(2, 3), torch.tensor([0, 1]), policy.get_initial_state(2)
@@ -187,7 +186,7 @@ def test_a_state_that_is_given_is_not_that_of_an_episode_s_start(model: dict[str
 
 
 # -- precision --------------------------------------------------------------------------------------------------------
-def test_values_are_float32_in_whatever_precision_a_network_computes() -> None:
+def test_values_are_float32_under_autocast() -> None:
     policy = PPO(OBS, ACTION, model={"fcnet_hiddens": [4]})
     rows = SampleBatch(obs=torch.ones(2, 3))
     with torch.autocast("cpu", torch.bfloat16):
@@ -203,7 +202,7 @@ def modes(policy: Policy) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_eval_mode_ends_as_it_began_even_by_an_error(training: bool) -> None:
+def test_in_eval_mode_restores_each_module_s_mode_after_an_error_too(training: bool) -> None:
     policy = PPO(OBS, ACTION).train(training)
     before = modes(policy)
     assert before["model"] is training
@@ -217,7 +216,7 @@ def noisy_dqn() -> DQN:
     return DQN(OBS, ACTION, model={"fcnet_hiddens": [4]}, noisy=True)
 
 
-def test_target_networks_rest_but_for_their_noise() -> None:
+def test_train_leaves_target_networks_in_eval_mode_except_noisy_layers() -> None:
     policy = noisy_dqn()
     policy.train()
     targets = [module for name, module in policy.named_modules() if name.startswith("target_")]
@@ -228,8 +227,8 @@ def test_target_networks_rest_but_for_their_noise() -> None:
     assert not any(modes(policy.eval()).values())
 
 
-def test_modes_are_the_same_where_the_modules_are_listed_once() -> None:
-    """Until the list is dropped, behind an error too: then a module that was added is switched as well."""
+def test_switching_modes_sets_the_same_modes_as_train_and_eval() -> None:
+    """Within it modules are listed once; after it, after an error too, a module added since is switched as well."""
     policy, plain = noisy_dqn().train(), noisy_dqn()
     with pytest.raises(KeyError), policy.switching_modes():
         for mode in (True, False, True):
@@ -244,6 +243,6 @@ def test_modes_are_the_same_where_the_modules_are_listed_once() -> None:
 
 # -- sizes ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("nest", [lambda x: x, lambda x: (x,), lambda x: {"a": (x,)}, lambda x: SampleBatch(a=x)])
-def test_sizes_are_those_of_the_arrays_however_they_are_nested(nest: Any) -> None:
+def test_row_count_and_leading_shape_read_nested_observations(nest: Any) -> None:
     obs = nest(torch.zeros(5, 2, 3))
     assert row_count(obs) == 5 and leading_shape(obs) == (5, 2)

@@ -1,4 +1,4 @@
-"""Which way each term of a loss pulls, and by how much: the term is computed here, from the policy's distributions."""
+"""The sign and size of each term of a loss, compared with the term computed here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.policies.rows_of_an_older_policy import ON_POLICY, policy_and_older_r
 
 
 def term(policy: Any, batch: SampleBatch, name: str, coefficient: Any) -> Tensor:
-    """What the loss grows by with the coefficient, which is 0 first."""
+    """The loss with this coefficient minus the loss with a coefficient of 0."""
     losses = []
     for value in (0.0 * coefficient, coefficient):
         setattr(policy, name, value)
@@ -27,29 +27,29 @@ def term(policy: Any, batch: SampleBatch, name: str, coefficient: Any) -> Tensor
 
 
 @pytest.mark.parametrize("policy_class", ON_POLICY)
-def test_entropy_lowers_the_loss(policy_class: type[Policy]) -> None:
+def test_entropy_coef_times_entropy_is_subtracted_from_the_loss(policy_class: type[Policy]) -> None:
     policy, batch = policy_and_older_rows(policy_class)
     entropy = policy.evaluate(batch)[0].entropy().mean().detach()
     assert entropy.abs() > 0.1
     assert_close(term(policy, batch, "entropy_coef", 0.3), -0.3 * entropy, rtol=1e-3, atol=1e-5)
 
 
-def test_entropy_has_a_gradient_where_it_counts_and_costs_none_elsewhere() -> None:
+def test_mean_entropy_has_a_gradient_with_a_coefficient_above_0_only() -> None:
     policy, batch = policy_and_older_rows(PPO)
     for coefficient in (0.0, 0.3):
         assert mean_entropy(policy.evaluate(batch)[0], coefficient).requires_grad is (coefficient > 0)
 
 
 @pytest.mark.parametrize("policy_class", [*ON_POLICY, PG])
-def test_the_entropy_that_is_reported_is_the_mean_in_nats(policy_class: type[Policy]) -> None:
-    """Of a normal distribution: ½ log 2πe + log σ for each number."""
+def test_the_reported_entropy_is_the_mean_in_nats(policy_class: type[Policy]) -> None:
+    """Compared with torch's entropy of a normal distribution, summed over the action."""
     policy, batch = policy_and_older_rows(policy_class)
     dist = policy.distribution_of(batch)
     expected = torch.distributions.Normal(dist.mean, dist.log_std.exp()).entropy().sum(1).mean()
     assert_close(policy.loss(batch)[1]["entropy"].detach(), expected.detach())
 
 
-def test_ppo_s_loss_is_the_same_where_it_reports_less() -> None:
+def test_ppo_s_loss_does_not_depend_on_log_extra() -> None:
     policy, batch = policy_and_older_rows(PPO, entropy_coef=0.3)
     whole, metrics = policy.loss(batch)
     policy.log_extra = False
@@ -59,7 +59,7 @@ def test_ppo_s_loss_is_the_same_where_it_reports_less() -> None:
 
 
 @pytest.mark.parametrize("clip", [0.05, 0.2])
-def test_the_clipped_share_is_that_of_rows_whose_ratio_left_the_interval(clip: float) -> None:
+def test_ppo_s_clip_fraction_is_the_share_of_ratios_outside_the_clip(clip: float) -> None:
     policy, batch = policy_and_older_rows(PPO, clip=clip)
     ratio = (policy.distribution_of(batch).logp(batch.actions) - batch.action_logp).exp().detach()
     share = sum(abs(value - 1.0) > clip for value in ratio.tolist()) / len(ratio)
@@ -68,7 +68,7 @@ def test_the_clipped_share_is_that_of_rows_whose_ratio_left_the_interval(clip: f
 
 
 @pytest.mark.parametrize(("approx_kl", "goes_on"), [(0.7, True), (0.75, True), (0.8, False)])
-def test_learning_stops_beyond_one_and_a_half_times_the_kl_that_is_aimed_at(approx_kl: float, goes_on: bool) -> None:
+def test_ppo_s_keep_learning_is_false_beyond_1_5_times_target_kl(approx_kl: float, goes_on: bool) -> None:
     policy, _ = policy_and_older_rows(PPO, target_kl=0.5)
     assert policy.keep_learning({"approx_kl": torch.tensor(approx_kl)}) is goes_on
     policy.target_kl = None
@@ -76,7 +76,7 @@ def test_learning_stops_beyond_one_and_a_half_times_the_kl_that_is_aimed_at(appr
 
 
 @pytest.mark.parametrize("policy_class", ON_POLICY)
-def test_errors_of_values_raise_the_loss(policy_class: type[Policy]) -> None:
+def test_value_coef_times_value_loss_is_added_to_the_loss(policy_class: type[Policy]) -> None:
     policy, batch = policy_and_older_rows(policy_class)
     metrics = policy.loss(batch)[1]
     assert metrics["value_loss"] > 0
@@ -84,8 +84,8 @@ def test_errors_of_values_raise_the_loss(policy_class: type[Policy]) -> None:
 
 
 @pytest.mark.parametrize("policy_class", [PPO, APPO])
-def test_a_distance_that_is_penalised_raises_the_loss(policy_class: type[Policy]) -> None:
-    """KL(π_old‖π), old on the left: of PPO the policy that acted, of APPO the target network."""
+def test_kl_coef_times_kl_from_the_old_policy_is_added_to_the_loss(policy_class: type[Policy]) -> None:
+    """KL(π_old‖π), where π_old is the policy that acted (PPO) or the target network (APPO)."""
     policy, batch = policy_and_older_rows(policy_class, kl_coef=0.5)
     with torch.no_grad():
         dist = policy.evaluate(batch)[0]
@@ -97,7 +97,7 @@ def test_a_distance_that_is_penalised_raises_the_loss(policy_class: type[Policy]
     assert_close(term(policy, batch, "kl_coef", torch.tensor(0.5)), 0.5 * kl, rtol=1e-3, atol=1e-5)
 
 
-def test_without_a_penalty_no_distance_is_computed_and_no_distribution_is_recorded() -> None:
+def test_ppo_without_kl_coef_computes_no_kl_and_records_no_distribution_inputs() -> None:
     policy, batch = policy_and_older_rows(PPO)
     assert "kl" not in policy.loss(batch)[1] and "action_dist_inputs" not in batch
     policy, batch = policy_and_older_rows(PPO, kl_coef=0.5)
@@ -105,8 +105,8 @@ def test_without_a_penalty_no_distance_is_computed_and_no_distribution_is_record
 
 
 @pytest.mark.parametrize("name", ["sac", "sac, redq", "tqc"])
-def test_targets_pay_for_actions_that_were_improbable(name: str) -> None:
-    """R + γ (Q − α log π), the same action at every temperature."""
+def test_sac_and_tqc_targets_subtract_alpha_times_logp(name: str) -> None:
+    """r + γ (Q − α log π), with equal actions at both temperatures."""
     policy, batch = small_policy(name), transitions(name)
     found = []
     for alpha in (0.0, 1.0):
@@ -122,8 +122,8 @@ def test_targets_pay_for_actions_that_were_improbable(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sac", "sac, redq", "tqc"])
-def test_the_temperature_compares_the_entropy_of_what_was_sampled_with_its_target(name: str) -> None:
-    """d loss / d log α = −mean log π − H̄; the critics do not depend on it, nor does the actor's loss."""
+def test_the_gradient_of_log_alpha_is_sampled_entropy_minus_target_entropy(name: str) -> None:
+    """d loss / d log α = −mean log π − H̄: critics and actor add nothing to it."""
     policy, batch = small_policy(name, target_entropy=-2.0), transitions(name)
     torch.manual_seed(0)
     policy.targets(batch, policy.log_alpha.exp())
@@ -135,15 +135,15 @@ def test_the_temperature_compares_the_entropy_of_what_was_sampled_with_its_targe
     assert_close(torch.autograd.grad(loss, policy.log_alpha)[0], -logp.mean() + 2.0)
     assert_close(metrics["entropy"], -logp.mean())
     with torch.no_grad():
-        judged = policy.actor_q_values(policy.critic(policy.inputs_of(batch), flat(actions)))
-    assert_close(metrics["policy_loss"].detach(), (policy.log_alpha.exp().detach() * logp - judged).mean())
+        q_values = policy.actor_q_values(policy.critic(policy.inputs_of(batch), flat(actions)))
+    assert_close(metrics["policy_loss"].detach(), (policy.log_alpha.exp().detach() * logp - q_values).mean())
 
 
 @pytest.mark.parametrize("name", ["td3", "ddpg"])
-def test_deterministic_actors_climb_the_first_critic(name: str) -> None:
+def test_td3_and_ddpg_actors_climb_the_first_critic(name: str) -> None:
     policy, batch = small_policy(name, policy_delay=1), transitions(name)
     metrics = policy.loss(batch)[1]
     with torch.no_grad():
         inputs = policy.inputs_of(batch)
-        judged = policy.critic(inputs, policy.actor_actions(policy.model, inputs))[0].mean()
-    assert_close(metrics["policy_loss"].detach(), -judged)
+        q_values = policy.critic(inputs, policy.actor_actions(policy.model, inputs))[0].mean()
+    assert_close(metrics["policy_loss"].detach(), -q_values)

@@ -16,18 +16,18 @@ from lightning_rl.data.offline import JsonReader, JsonWriter
 from lightning_rl.errors import UnsupportedSpaceError, import_object
 from lightning_rl.models import Model
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
-from lightning_rl.policies import Policy
-from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.policies import A2C, A3C, APPO, IMPALA, PG, PPO, Policy
+from lightning_rl.rollouts import RolloutWorker, WorkerSet
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE, PENDULUM
 
-EVOLVING = ("ars", "es")  # follow returns alone, and refuse a model with a loss of its own
+EVOLVING = ("ars", "es")  # they refuse models with a custom_loss
 FILES = sorted((Path(__file__).parents[2] / "conf" / "policy").glob("*.yaml"))
 POLICIES = [file.stem for file in FILES if file.stem not in EVOLVING]
 
 
-class Pulled(FullyConnectedNetwork):
-    """Two parameters that nothing but the auxiliary losses reaches: d/dp of p² is 2p, of 3q is 3."""
+class AuxiliaryLoss(FullyConnectedNetwork):
+    """Parameters p and q occur only in the custom loss p² + 3q, whose gradients are 2p and 3."""
 
     def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, *, form: str = "list", **keywords: Any):
         super().__init__(obs_space, action_space, num_outputs, **keywords)
@@ -46,7 +46,7 @@ class Pulled(FullyConnectedNetwork):
         return {"auxiliary": self.auxiliary, "constant": 0.25}
 
 
-def made(name: str, model: dict[str, Any], **changes: Any) -> tuple[Policy, RolloutWorker]:
+def policy_and_worker(name: str, model: dict[str, Any], **changes: Any) -> tuple[Policy, RolloutWorker]:
     sgd = {"optimizer": "sgd", "lr": 0.1, "max_grad_norm": None, "optimizer_kwargs": None}
     keywords = {**compose_config([f"policy={name}", "experiment=none"])["policy"], **sgd, "model": model, **changes}
     policy_class, env = import_object(keywords.pop("_target_")), CARTPOLE
@@ -60,17 +60,17 @@ def made(name: str, model: dict[str, Any], **changes: Any) -> tuple[Policy, Roll
     return policy, RolloutWorker(env, policy, num_envs=4, fragment_length=16, seed=1)
 
 
-def own(policy: Policy) -> Any:
-    """The custom model, in a head for Q-values or not."""
+def custom_model(policy: Policy) -> Any:
+    """The custom model, inside the QModel if there is one."""
     return getattr(policy.model, "wrapped", policy.model)
 
 
 @pytest.mark.parametrize("form", ["list", "sum"])
 @pytest.mark.parametrize("name", POLICIES)
-def test_the_auxiliary_gradient_reaches_the_parameters_and_its_value_the_metrics(name: str, form: str) -> None:
+def test_a_model_s_custom_loss_trains_its_parameters_and_its_metrics_are_reported(name: str, form: str) -> None:
     """SGD with rate 0.1: p = 2 − 0.1 · 2 · 2 = 1.6 and q = 1 − 0.1 · 3 = 0.7; the loss grows by p² + 3q = 7."""
-    policy, worker = made(name, {"custom_model": Pulled, "custom_model_config": {"form": form}})
-    model = own(policy)
+    policy, worker = policy_and_worker(name, {"custom_model": AuxiliaryLoss, "custom_model_config": {"form": form}})
+    model = custom_model(policy)
     metrics = policy.learn_on_batch(worker.sample())
     assert (model.p.item(), model.q.item()) == pytest.approx((1.6, 0.7))
     assert metrics["model/auxiliary"] == 4.0 and metrics["model/constant"] == 0.25
@@ -80,18 +80,18 @@ def test_the_auxiliary_gradient_reaches_the_parameters_and_its_value_the_metrics
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_without_an_auxiliary_loss_nothing_of_it_moves(name: str) -> None:
-    class Plain(Pulled):
+def test_a_model_without_custom_loss_keeps_the_parameters_that_only_it_would_train(name: str) -> None:
+    class Plain(AuxiliaryLoss):
         custom_loss = Model.custom_loss
         metrics = Model.metrics
 
-    policy, worker = made(name, {"custom_model": Plain})
+    policy, worker = policy_and_worker(name, {"custom_model": Plain})
     policy.learn_on_batch(worker.sample())
-    assert own(policy).p.item() == 2.0 and own(policy).q.item() == 1.0
+    assert custom_model(policy).p.item() == 2.0 and custom_model(policy).q.item() == 1.0
 
 
-class Imitates(FullyConnectedNetwork):
-    """Adds 10 × the cross entropy of the first output, as a logit, and the actions in a file."""
+class ImitationLoss(FullyConnectedNetwork):
+    """Adds 10 × the cross entropy between its first output, a logit, and the actions in a file."""
 
     def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, *, file: str, **keywords: Any):
         super().__init__(obs_space, action_space, num_outputs, **keywords)
@@ -109,7 +109,7 @@ class Imitates(FullyConnectedNetwork):
 
 @pytest.fixture
 def expert_file(tmp_path: Path) -> str:
-    """An expert that pushes to the side to which the pole falls."""
+    """A file of an expert that pushes the cart to the side to which the pole falls."""
     obs = torch.randn(512, 4, generator=torch.manual_seed(0))
     writer = JsonWriter(tmp_path / "expert")
     for rows in torch.arange(512).split(64):
@@ -118,19 +118,56 @@ def expert_file(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_offline_data_can_be_read_inside_the_loss(name: str, expert_file: str) -> None:
-    model = {"custom_model": Imitates, "custom_model_config": {"file": expert_file}}
-    policy, worker = made(name, model, optimizer="adam", lr=1e-2)
+def test_a_model_s_custom_loss_may_read_offline_data(name: str, expert_file: str) -> None:
+    model = {"custom_model": ImitationLoss, "custom_model_config": {"file": expert_file}}
+    policy, worker = policy_and_worker(name, model, optimizer="adam", lr=1e-2)
     errors = [policy.learn_on_batch(worker.sample())["model/imitation"] for _ in range(30)]
-    assert errors[0] == pytest.approx(0.693, abs=0.1)  # ln 2: undecided
+    assert errors[0] == pytest.approx(0.693, abs=0.1)  # ln 2: probability ½ for each action
     assert errors[-1] < 0.35
 
 
-def test_the_metrics_of_a_model_reach_tensorboard(tmp_path: Path, expert_file: str) -> None:
+def test_a_model_s_metrics_are_written_to_tensorboard(tmp_path: Path, expert_file: str) -> None:
     overrides = ["env=cartpole", "total_env_steps=600", "workers.envs_per_worker=4", "workers.fragment_length=32"]
-    model = [f"model.custom_model={__name__}:Imitates", f"model.custom_model_config.file={expert_file}"]
+    model = [f"model.custom_model={__name__}:ImitationLoss", f"model.custom_model_config.file={expert_file}"]
     assert main(["train", "policy=ppo", *overrides, *model, f"run_dir={tmp_path / 'run'}"]) == 0
     events = EventAccumulator(str(tmp_path / "run" / "tb"))
     events.Reload()
     values = [event.value for event in events.Scalars("train/model/imitation")]
     assert len(values) >= 4 and values[-1] < values[0]
+
+
+class FeatureLoss(Model):
+    """Its custom loss and its metrics use the features of its last forward."""
+
+    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, **keywords: Any) -> None:
+        super().__init__(obs_space, action_space, num_outputs, **keywords)
+        self.body, self.heads = nn.Linear(4, 8), nn.Linear(8, num_outputs + 1)
+        self.seen: list[tuple[int, int, bool]] = []
+
+    def forward(self, input_dict: dict[str, Any], state: Any, seq_lens: Any) -> tuple[Tensor, Any]:
+        self.features = torch.tanh(self.body(input_dict["obs_flat"]))
+        outputs = self.heads(self.features)
+        self.values = outputs[:, -1]
+        return outputs[:, :-1], state
+
+    def value_function(self) -> Tensor:
+        return self.values
+
+    def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor:
+        self.seen.append((loss_inputs.count, len(self.features), self.features.requires_grad))
+        return policy_loss + self.features.square().mean()
+
+    def metrics(self) -> dict[str, Any]:
+        return {"features": float(len(self.features))}
+
+
+@pytest.mark.parametrize("algorithm", [PG, A2C, A3C, PPO, IMPALA, APPO], ids=lambda algorithm: algorithm.__name__)
+def test_a_model_s_custom_loss_sees_its_last_forward_on_the_batch_of_the_loss(algorithm: type[Policy]) -> None:
+    policy: Any = algorithm(*CARTPOLE.spaces(), model={"custom_model": FeatureLoss}, seed=0)
+    policy.passes, policy.minibatches = 2, 1
+    workers = WorkerSet(CARTPOLE, policy, [0], num_envs=2, fragment_length=30)
+    fragment = workers.sample()
+    metrics = policy.learn_on_batch(fragment)
+    rows = int(fragment.valid.sum())
+    assert policy.model.seen == [(rows, rows, True)] * len(policy.model.seen) and policy.model.seen
+    assert metrics["model/features"] == rows

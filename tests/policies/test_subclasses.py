@@ -1,4 +1,4 @@
-"""A class's own way to learn is what runs and what is counted, in every pipeline; what a class says of itself holds."""
+"""What a subclass of Policy overrides or declares (verbs, constructor, data, metrics) is what runs and is counted."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ PIPELINES: dict[str, tuple[type[Policy], list[str]]] = {
 }
 
 
-def by_gradients(base: type[Policy]) -> type[Policy]:
-    """The algorithm, whose `learn_on_batch` is one gradient step by its two halves."""
+def with_own_learn_on_batch(base: type[Policy]) -> type[Policy]:
+    """The algorithm with a `learn_on_batch` of compute_gradients and apply_gradients."""
 
-    class ByGradients(base):  # type: ignore[misc, valid-type]
+    class OwnLearnOnBatch(base):  # type: ignore[misc, valid-type]
         calls: list[int]
 
         def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
@@ -37,13 +37,13 @@ def by_gradients(base: type[Policy]) -> type[Policy]:
             self.apply_gradients(gradients)
             return info
 
-    return ByGradients
+    return OwnLearnOnBatch
 
 
-def halves(base: type[Policy]) -> type[Policy]:
-    """The algorithm with halves of a gradient step of its own; the second does not count the step."""
+def with_own_gradient_halves(base: type[Policy]) -> type[Policy]:
+    """The algorithm with its own compute_gradients and apply_gradients, which counts no step."""
 
-    class Halves(base):  # type: ignore[misc, valid-type]
+    class OwnGradientHalves(base):  # type: ignore[misc, valid-type]
         calls: list[int]
 
         def compute_gradients(self, batch: SampleBatch) -> Any:
@@ -56,10 +56,10 @@ def halves(base: type[Policy]) -> type[Policy]:
                     if gradient is not None:
                         parameter -= 1e-3 * torch.as_tensor(gradient)
 
-    return Halves
+    return OwnGradientHalves
 
 
-def trained(policy_class: type[Policy], path: Path, *overrides: str, iterations: int = 2) -> Any:
+def train(policy_class: type[Policy], path: Path, *overrides: str, iterations: int = 2) -> Any:
     algorithm = Algorithm(policy_class, "CartPole-v1", overrides=[f"run_dir={path}", *overrides])
     algorithm.policy.calls = []
     for _ in range(iterations):
@@ -69,42 +69,44 @@ def trained(policy_class: type[Policy], path: Path, *overrides: str, iterations:
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_a_class_s_own_learn_on_batch_runs_and_is_counted(name: str, tmp_path: Path) -> None:
+def test_an_overridden_learn_on_batch_runs_in_every_pipeline_and_is_counted(name: str, tmp_path: Path) -> None:
     base, overrides = PIPELINES[name]
-    policy = trained(by_gradients(base), tmp_path, *overrides)
+    policy = train(with_own_learn_on_batch(base), tmp_path, *overrides)
     assert policy.calls and policy.gradient_steps == len(policy.calls)
     assert policy.iterations == 2 and policy.env_steps > 0 and "loss" in policy.iteration_metrics
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_own_halves_of_a_gradient_step_run_and_are_counted(name: str, tmp_path: Path) -> None:
+def test_overridden_compute_and_apply_gradients_run_in_every_pipeline_and_are_counted(
+    name: str, tmp_path: Path
+) -> None:
     base, overrides = PIPELINES[name]
-    policy = trained(halves(base), tmp_path, *overrides)
+    policy = train(with_own_gradient_halves(base), tmp_path, *overrides)
     assert policy.calls and policy.gradient_steps == len(policy.calls)
     assert policy.iterations == 2 and policy.env_steps > 0 and "loss" in policy.iteration_metrics
 
 
-def test_own_halves_of_a_gradient_step_serve_gradients_of_workers(tmp_path: Path) -> None:
-    policy = trained(halves(A3C), tmp_path, "data=gradients", "workers=gradients")
+def test_overridden_compute_and_apply_gradients_run_with_gradients_of_workers(tmp_path: Path) -> None:
+    policy = train(with_own_gradient_halves(A3C), tmp_path, "data=gradients", "workers=gradients")
     assert policy.gradient_steps == 20 and policy.iterations == 2 and policy.env_steps > 0
 
 
-def test_a_learn_on_batch_around_the_base_s_is_counted_once(tmp_path: Path) -> None:
+def test_a_learn_on_batch_that_calls_super_is_counted_once(tmp_path: Path) -> None:
     class Around(PPO):
         def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
             return {**super().learn_on_batch(batch), "own": 1.0}
 
-    policy = trained(Around, tmp_path / "own", "workers.fragment_length=32", "policy.passes=2")
-    plain = trained(PPO, tmp_path / "plain", "workers.fragment_length=32", "policy.passes=2")
+    policy = train(Around, tmp_path / "own", "workers.fragment_length=32", "policy.passes=2")
+    plain = train(PPO, tmp_path / "plain", "workers.fragment_length=32", "policy.passes=2")
     counts = [(each.env_steps, each.iterations, each.gradient_steps) for each in (policy, plain)]
     assert counts[0] == counts[1] and policy.iteration_metrics["own"] == 1.0
     for ours, base in zip(policy.parameters(), plain.parameters(), strict=True):
         assert torch.equal(ours, base)
 
 
-def test_stop_on_steps_ends_a_run_of_a_class_that_learns_in_its_own_way(tmp_path: Path) -> None:
+def test_env_steps_are_counted_with_an_overridden_learn_on_batch(tmp_path: Path) -> None:
     """The stop rule reads the counter that the learner's frame counts."""
-    policy = trained(by_gradients(PPO), tmp_path, "workers.fragment_length=32", iterations=3)
+    policy = train(with_own_learn_on_batch(PPO), tmp_path, "workers.fragment_length=32", iterations=3)
     assert policy.env_steps >= 3 * 32 * 0.9
 
 
@@ -120,7 +122,9 @@ class ByPlace(PPO):
 
 
 @pytest.mark.parametrize("policy_class", [OtherNames, ByPlace])
-def test_spaces_are_the_first_two_arguments_whatever_their_names(policy_class: Any, tmp_path: Path) -> None:
+def test_spaces_are_the_constructor_s_first_two_arguments_whatever_their_names(
+    policy_class: Any, tmp_path: Path
+) -> None:
     algorithm = Algorithm(policy_class, "CartPole-v1", overrides=[f"run_dir={tmp_path}", "workers.fragment_length=32"])
     algorithm.train()
     loaded = Policy.load(algorithm.save(), policy_class)
@@ -132,7 +136,7 @@ def test_spaces_are_the_first_two_arguments_whatever_their_names(policy_class: A
 
 # -- the data that a class needs --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", group_options("policy"))
-def test_a_class_names_the_kind_of_data_that_its_config_chooses(name: str) -> None:
+def test_policy_data_names_the_datamodule_that_the_policy_s_config_chooses(name: str) -> None:
     chosen = compose_config([f"policy={name}", "env=none" if "none" in group_options("env") else "env=cartpole"])
     policy_class = import_object(chosen["policy"]["_target_"])
     of_config = import_object(chosen["data"]["_target_"])
@@ -153,7 +157,7 @@ class Transitions(Policy):
         return loss, {"loss": loss}
 
 
-def test_a_class_without_a_config_file_gets_the_data_that_it_names(tmp_path: Path) -> None:
+def test_a_policy_without_a_config_file_gets_the_datamodule_that_policy_data_names(tmp_path: Path) -> None:
     config = compose_config([f"policy={__name__}:Transitions", "env=cartpole"])
     assert config["data"]["_target_"].endswith("ReplayDataModule") and config["workers"]["fragment_length"] < 128
 
@@ -168,7 +172,9 @@ def test_a_class_without_a_config_file_gets_the_data_that_it_names(tmp_path: Pat
         ("ppo", "population", "PPO learns from rollouts of its own policy.*: use data=on_policy"),
     ],
 )
-def test_data_of_another_kind_is_refused(policy: str, data: str, message: str, tmp_path: Path) -> None:
+def test_a_datamodule_of_another_kind_than_policy_data_is_refused(
+    policy: str, data: str, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match=message):
         Algorithm(policy, "cartpole", overrides=[f"data={data}", f"run_dir={tmp_path}", "workers=default"]).train()
 
@@ -182,7 +188,7 @@ class Counting(RLCallback):
         self.calls += 1
 
 
-def test_the_callback_that_is_given_is_the_one_that_is_called(tmp_path: Path) -> None:
+def test_algorithm_calls_the_callback_object_in_its_config(tmp_path: Path) -> None:
     callback = Counting()
     overrides = [f"run_dir={tmp_path}", "workers.fragment_length=32"]
     algorithm = Algorithm("ppo", "cartpole", overrides=overrides, config={"callbacks": [callback]})
@@ -193,7 +199,7 @@ def test_the_callback_that_is_given_is_the_one_that_is_called(tmp_path: Path) ->
 
 # -- metrics ----------------------------------------------------------------------------------------------------------
 class Counts(PPO):
-    """Reports how often its loss was computed."""
+    """Reports the number of its loss calls."""
 
     calls = 0.0
 
@@ -206,8 +212,8 @@ class Counts(PPO):
 register_metric("train/own_calls", "how often the loss was computed")
 
 
-def test_a_registered_metric_that_a_loss_returns_ends_a_run(tmp_path: Path) -> None:
-    """Ten calls in an iteration: their mean is 5.5 after the first, 15.5 after the second, 25.5 after the third."""
+def test_stop_metric_may_be_a_registered_metric_that_a_loss_returns(tmp_path: Path) -> None:
+    """Ten calls an iteration: the means 5.5, 15.5, 25.5; the third is the first above 20."""
     overrides = ["env=cartpole", "experiment=none", "logger=none", "evaluation=none", "total_env_steps=10000"]
     small = ["workers.fragment_length=32", "policy.passes=5", "policy.minibatches=2", "stop.return=20"]
     config = compose_config(

@@ -62,7 +62,7 @@ class AnySpaces(gym.Env[Any, Any]):
 
 
 class Auxiliary(FullyConnectedNetwork):
-    """A custom model with a loss of its own."""
+    """A custom model with a custom loss."""
 
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> list[Tensor]:
         return [policy_loss, 0.01 * self.trunk(loss_inputs.obs).square().mean()]
@@ -92,8 +92,15 @@ def _whole_run(*overrides: str, envs: tuple[str, str] = ("cartpole", "pendulum")
 
     def tried(policy: str) -> None:
         env = envs[0] if works(policy, "Discrete") else envs[1]
-        asked = [f"policy={policy}", f"env={env}", "experiment=none", "evaluation=none", "logger=none", *overrides]
-        config = compose_config([*asked, "model.fcnet_hiddens=[8]", "trainer.enable_progress_bar=false"])
+        fixed_overrides = [
+            f"policy={policy}",
+            f"env={env}",
+            "experiment=none",
+            "evaluation=none",
+            "logger=none",
+            *overrides,
+        ]
+        config = compose_config([*fixed_overrides, "model.fcnet_hiddens=[8]", "trainer.enable_progress_bar=false"])
         config["total_env_steps"] = 600
         if "learning_starts" in config["data"]:
             config["data"] |= {"learning_starts": 512, "batch_size": 8, "capacity": 4096}
@@ -150,7 +157,7 @@ def _learns(name: str, obs: Any, actions: Any, changes: dict[str, Any]) -> None:
 
 
 def works(policy: str, feature: str) -> bool:
-    """Whether two iterations run and learn; False if the policy says that it cannot take this."""
+    """Whether two iterations run and learn; False if the policy refuses it."""
     try:
         FEATURES[feature](policy)
     except (UnsupportedSpaceError, ConfigError):

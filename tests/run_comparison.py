@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from lightning_rl.policies import Policy
 
-def learned(run_dir: Path) -> dict[str, Any]:
+
+def learned_state(run_dir: Path) -> dict[str, Any]:
     checkpoint = torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
     (optimizer,) = checkpoint["optimizer_states"]
     return {"weights": checkpoint["state_dict"], "moments": optimizer["state"], "counters": checkpoint["counters"]}
@@ -26,3 +29,9 @@ def assert_equal(first: Any, second: Any, where: str = "") -> None:
         assert torch.equal(first, second), where
     else:
         assert first == second, where
+
+
+def assert_equal_weights(first: Policy, second: Policy) -> None:
+    """Raise unless the weights of both policies are bitwise equal."""
+    for name, value in first.get_weights().items():
+        assert np.array_equal(value, second.get_weights()[name]), name

@@ -1,4 +1,4 @@
-"""A command of the package in processes of its own, marked so that all that they start can be found, and only they."""
+"""A command of the package as a process, marked so that exactly the processes that it starts can be found."""
 
 from __future__ import annotations
 
@@ -91,5 +91,5 @@ class Run:
 def _of(process: psutil.Process, name: str, otherwise: Any) -> Any:
     try:
         return getattr(process, name)()
-    except psutil.Error:  # it has just ended, or is somebody else's
+    except psutil.Error:  # it has just ended, or belongs to another user
         return otherwise

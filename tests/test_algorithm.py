@@ -1,4 +1,4 @@
-"""The Python API takes what the command line takes, in the same places."""
+"""Algorithm takes the same settings as the command line."""
 
 from __future__ import annotations
 

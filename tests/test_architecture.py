@@ -1,4 +1,4 @@
-"""The arrows of the house: imports go down the floors, never in a circle; heavy packages stay in their rooms."""
+"""Imports go down the floors of design.md, never in a circle; heavy packages stay in their rooms."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FLOORS: dict[str, int] = {
     )
     for room in rooms.split()
 }
-# Rooms of one floor that may not know each other, and arrows that point at a floor below but are forbidden.
+# Rooms of one floor that may not import each other, and arrows that point at a floor below but are forbidden.
 STRANGERS = {("policies", "rollouts"), ("rollouts", "policies"), ("data", "policies"), ("learning", "replay")}
 HOMES = {
     "ray": {f"rollouts/ray/{name}.py" for name in ("actors", "placement", "session", "train", "transport")},

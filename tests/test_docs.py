@@ -1,4 +1,4 @@
-"""The code in README and docs runs, file by file, top to bottom."""
+"""The code in README and docs runs, file by file, from top to bottom."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Import paths and suggestions: what a user reads after a typing error."""
+"""Errors for mistyped import paths and names, with suggestions."""
 
 from __future__ import annotations
 

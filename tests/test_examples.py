@@ -30,7 +30,7 @@ def claims(file: Path) -> list[tuple[str, str, float]]:
     return [(name, sign, float(number.replace("−", "-"))) for name, sign, number in CLAIM.findall(docstring)]
 
 
-def imported(file: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def import_example(file: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"example_{file.stem}", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -44,7 +44,7 @@ def test_an_example_runs_and_returns_the_scores_of_its_claims(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    scores = imported(file, monkeypatch).main(1)
+    scores = import_example(file, monkeypatch).main(1)
     assert all(np.isfinite(score) for score in scores.values())
     assert {name for name, _, _ in claims(file)} <= set(scores)
 

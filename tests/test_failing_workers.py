@@ -1,4 +1,4 @@
-"""Whole runs whose workers fail: the same result, or a clean end with the worker's own words."""
+"""Whole runs whose workers fail: equal results, or an end with the worker's own error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lightning_rl.config import check_config, compose_config
 from lightning_rl.runs import run
 from tests.callbacks.log_files import csv_rows
 from tests.rollouts.ray.programs import descendants
-from tests.run_comparison import assert_equal, learned
+from tests.run_comparison import assert_equal, learned_state
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
@@ -75,7 +75,7 @@ def test_a_run_whose_workers_are_killed_is_the_run_without(tmp_path: Path) -> No
         run.train(taken)
     assert last_row(tmp_path / "deadly")["sys/worker_restarts"] == 3
     assert last_row(tmp_path / "calm")["sys/worker_restarts"] == 0
-    assert_equal(learned(tmp_path / "calm"), learned(tmp_path / "deadly"))
+    assert_equal(learned_state(tmp_path / "calm"), learned_state(tmp_path / "deadly"))
 
 
 def test_a_budget_that_was_spent_can_be_raised_in_the_resumed_run(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_budget_that_was_spent_can_be_raised_in_the_resumed_run(tmp_path: Path
 
 # -- in processes of their own ----------------------------------------------------------------------------------------
 class Started:
-    """`train.py` in a process group of its own, whose every process can be found again."""
+    """`train.py` in its own process group, so that all its processes can be found."""
 
     def __init__(self, run_dir: Path, *overrides: str) -> None:
         self.run_dir, self.group = run_dir, time.monotonic_ns()
@@ -110,28 +110,28 @@ class Started:
         deadline = time.monotonic() + seconds
         while not self.trains and self.process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.1)
-        assert self.trains, self.told()
+        assert self.trains, self.output()
 
     def wait(self, seconds: float) -> int:
-        """The exit code; whoever hangs is ended, and fails the test."""
+        """The exit code; a process that hangs is ended, and fails the test."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             raise
 
-    def told(self) -> str:
+    def output(self) -> str:
         return self.errors.read_text()
 
     def orphans(self, seconds: float = 30.0) -> list[str]:
-        """Processes that are still there after so many seconds."""
+        """Processes that are still there after `seconds`."""
         deadline = time.monotonic() + seconds
         while descendants(self.group) and time.monotonic() < deadline:
             time.sleep(0.2)
         return descendants(self.group)
 
 
-def loaded(run_dir: Path) -> dict[str, Any]:
+def last_checkpoint(run_dir: Path) -> dict[str, Any]:
     return torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
 
 
@@ -142,13 +142,13 @@ def test_a_run_that_cannot_go_on_ends_with_the_worker_s_own_words(tmp_path: Path
         *("policy=ppo", "env=cartpole", "total_env_steps=1000000", *CRASHING, "+env.kwargs.at=300"),
         *("workers.fragment_length=64", "workers.max_env_restarts=0", "workers.max_restarts=2"),
     )
-    assert started.wait(240) == 2, started.told()
-    (line,) = [line for line in started.told().splitlines() if line.startswith("error: ")]
+    assert started.wait(240) == 2, started.output()
+    (line,) = [line for line in started.output().splitlines() if line.startswith("error: ")]
     assert "wheels came off" in line and "max_restarts=2" in line and "seed" in line and "worker" in line
     log = (tmp_path / "run" / "train.log").read_text()
     assert "crashing.py" in log and "ArithmeticError" in log
     assert started.orphans() == []
-    assert loaded(tmp_path / "run")["counters"]["env_steps"] > 0
+    assert last_checkpoint(tmp_path / "run")["counters"]["env_steps"] > 0
 
 
 def test_a_run_ends_on_sigterm_although_all_its_workers_hang(tmp_path: Path) -> None:
@@ -162,10 +162,10 @@ def test_a_run_ends_on_sigterm_although_all_its_workers_hang(tmp_path: Path) -> 
     time.sleep(10)
     begun = time.monotonic()
     started.process.send_signal(signal.SIGTERM)
-    assert started.wait(60) == 130, started.told()
+    assert started.wait(60) == 130, started.output()
     assert time.monotonic() - begun < 60  # 20 on a machine with nothing else to do
     assert started.orphans() == []
-    assert loaded(tmp_path / "run")["counters"]["env_steps"] > 0
+    assert last_checkpoint(tmp_path / "run")["counters"]["env_steps"] > 0
 
 
 # -- drills -----------------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def test_failures_of_every_kind_at_random_moments_end_no_run(drill: str, tmp_pat
         if time.monotonic() >= next_kill:
             next_kill = time.monotonic() + random_moments.uniform(5.0, 30.0)
             kills += kill_one(started.process.pid, random_moments)
-    assert started.wait(1) == 0, started.told()
+    assert started.wait(1) == 0, started.output()
     assert started.orphans() == []
     row = last_row(tmp_path / "run")
     print(
@@ -236,7 +236,7 @@ def kill_one(driver: int, random_moments: random.Random) -> int:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(10))
 def test_a_signal_at_any_moment_ends_a_run_with_workers_soon(seed: int, tmp_path: Path) -> None:
-    """From the first second on; whoever was training by then leaves a checkpoint that loads."""
+    """At any second from the first on; a run that was training by then leaves a checkpoint that loads."""
     moments = random.Random(seed)
     started = Started(
         tmp_path / "run", "policy=ppo", "env=cartpole", "workers.num_workers=2", "total_env_steps=1000000000"
@@ -255,7 +255,7 @@ def test_a_signal_at_any_moment_ends_a_run_with_workers_soon(seed: int, tmp_path
     seconds = time.monotonic() - begun
     print(f"ended after {seconds:.1f} s, trained: {trained}, exit code {code}")
     assert seconds < 60  # 20 on a machine with nothing else to do
-    assert code in ((130,) if trained else (130, -signal.SIGTERM, 143)), started.told()
+    assert code in ((130,) if trained else (130, -signal.SIGTERM, 143)), started.output()
     assert started.orphans() == []
     if trained:
-        assert loaded(tmp_path / "run")["counters"]["env_steps"] > 0
+        assert last_checkpoint(tmp_path / "run")["counters"]["env_steps"] > 0

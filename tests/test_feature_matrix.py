@@ -1,4 +1,4 @@
-"""The page in the docs says what is so."""
+"""The feature matrix in the docs equals what works."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.feature_matrix import FEATURES, PAGE, POLICIES, SLOW, works
 
 
 def cells() -> dict[tuple[str, str], str]:
-    """What the page says, by (policy, feature)."""
+    """The page's cells by (policy, feature)."""
     lines = [line.strip("| ").split("|") for line in PAGE.read_text().splitlines() if line.startswith("|")]
     table = [[cell.strip() for cell in line] for line in lines]
     names = table[0]

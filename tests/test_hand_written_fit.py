@@ -27,7 +27,7 @@ from tests.envs.classic_control import CARTPOLE
 WORKERS = {"envs_per_worker": 4, "fragment_length": 32}
 
 
-def by_hand(directory: Path, **keywords: Any) -> Trainer:
+def lightning_trainer(directory: Path, **keywords: Any) -> Trainer:
     """A Trainer as a user of Lightning makes it, two epochs long and silent."""
     options = {"max_epochs": 2, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     return Trainer(default_root_dir=directory, accelerator="cpu", **{**options, **keywords})
@@ -51,12 +51,12 @@ def same_weights(one: Policy, other: Policy) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
 
 
-# -- logging -----------------------------------------------------------------------------------------------------------
+# -- logging ----------------------------------------------------------------------------------------------------------
 def test_lightning_s_loggers_get_the_metrics_of_a_run_at_env_steps(tmp_path: Path) -> None:
     """Six iterations and two evaluations, each a row of Lightning's file."""
     learner = policy()
     loggers = [TensorBoardLogger(tmp_path / "tensorboard"), CSVLogger(tmp_path / "csv")]
-    by_hand(tmp_path, logger=loggers).fit(learner, rollouts())
+    lightning_trainer(tmp_path, logger=loggers).fit(learner, rollouts())
     rows = table(tmp_path / "csv")
     steps = [int(row["step"]) for row in rows]
     assert steps == sorted(steps) and steps[-1] == learner.env_steps
@@ -72,38 +72,42 @@ def test_lightning_s_loggers_get_the_metrics_of_a_run_at_env_steps(tmp_path: Pat
 def test_replay_is_logged_too(tmp_path: Path) -> None:
     often = {"episodes": 1, "every_env_steps": 60}
     data = ReplayDataModule(CARTPOLE, {"fragment_length": 8}, often, batch_size=4, learning_starts=16)
-    by_hand(tmp_path, logger=CSVLogger(tmp_path)).fit(DQN(*CARTPOLE.spaces()), data)
+    lightning_trainer(tmp_path, logger=CSVLogger(tmp_path)).fit(DQN(*CARTPOLE.spaces()), data)
     assert {"replay/rows", "train/loss", "train/q_mean"} <= set(table(tmp_path)[0])
 
 
 def test_a_trainer_has_one_metrics_callback_added_or_given(tmp_path: Path) -> None:
     own = MetricsCallback()
-    trainer, learner, data = by_hand(tmp_path, callbacks=[own], logger=CSVLogger(tmp_path)), policy(), rollouts()
+    trainer, learner, data = (
+        lightning_trainer(tmp_path, callbacks=[own], logger=CSVLogger(tmp_path)),
+        policy(),
+        rollouts(),
+    )
     trainer.fit(learner, data)
     trainer.fit_loop.max_epochs = 3
     trainer.fit(learner, data)
     assert [callback for callback in trainer.callbacks if isinstance(callback, MetricsCallback)] == [own]  # type: ignore[attr-defined]
     assert len({row["step"] for row in table(tmp_path)}) == 9
-    again = by_hand(tmp_path)
+    again = lightning_trainer(tmp_path)
     again.fit(learner, data)
     again.fit(learner, data)
     assert [type(callback) for callback in again.callbacks].count(MetricsCallback) == 1  # type: ignore[attr-defined]
 
 
-def test_without_a_datamodule_the_user_hears_that_nothing_is_logged(tmp_path: Path) -> None:
+def test_a_fit_without_a_datamodule_warns_that_no_metrics_are_logged(tmp_path: Path) -> None:
     learner = policy()
     fragment = RolloutWorker(CARTPOLE, learner, num_envs=4, fragment_length=8).sample()
     fragments = DataLoader([fragment], batch_size=None)  # type: ignore[arg-type]
     with pytest.warns(UserWarning, match=r"callbacks=\[lightning_rl.callbacks.MetricsCallback\(\)\]"):
-        by_hand(tmp_path, max_epochs=1, logger=CSVLogger(tmp_path / "empty")).fit(learner, fragments)
+        lightning_trainer(tmp_path, max_epochs=1, logger=CSVLogger(tmp_path / "empty")).fit(learner, fragments)
     logger = CSVLogger(tmp_path / "full")
-    by_hand(tmp_path, max_epochs=2, logger=logger, callbacks=[MetricsCallback()]).fit(policy(), fragments)
+    lightning_trainer(tmp_path, max_epochs=2, logger=logger, callbacks=[MetricsCallback()]).fit(policy(), fragments)
     assert [int(row["step"]) for row in table(tmp_path / "full")] == [32, 64]
 
 
 def test_every_metric_can_be_watched(tmp_path: Path) -> None:
-    """As exactly as the loggers get it: float32 knows no 2^24 + 1."""
-    trainer, learner = by_hand(tmp_path), policy()
+    """As exact as in the loggers: float32 cannot hold 2^24 + 1."""
+    trainer, learner = lightning_trainer(tmp_path), policy()
     learner.env_steps = 2**24
     trainer.fit(learner, rollouts())
     (metrics,) = (callback for callback in trainer.callbacks if isinstance(callback, MetricsCallback))  # type: ignore[attr-defined]
@@ -117,7 +121,7 @@ def test_early_stopping_and_model_checkpoint_read_the_metrics(name: str, tmp_pat
     """Stops at the second epoch's end: nothing rises by 1e9."""
     stopping = EarlyStopping(name, mode="max", min_delta=1e9, patience=1)
     best = ModelCheckpoint(tmp_path, monitor=name, mode="max", filename="best")
-    trainer = by_hand(tmp_path, max_epochs=9, callbacks=[stopping, best])
+    trainer = lightning_trainer(tmp_path, max_epochs=9, callbacks=[stopping, best])
     trainer.fit(policy(), rollouts())
     assert trainer.current_epoch == 2
     assert best.best_model_score is not None and torch.isfinite(best.best_model_score)
@@ -125,10 +129,10 @@ def test_early_stopping_and_model_checkpoint_read_the_metrics(name: str, tmp_pat
 
 
 def test_early_stopping_waits_for_a_metric_that_is_not_there_yet(tmp_path: Path) -> None:
-    """Two steps of each environment end no episode of CartPole, and Lightning refuses what is not there unless told."""
+    """Two steps of CartPole end no episode, and Lightning refuses a missing metric in strict mode."""
     data = RolloutDataModule(CARTPOLE, {"fragment_length": 2}, {"episodes": 1, "every_env_steps": 2})
     stopping = EarlyStopping("rollout/ep_rew_mean", mode="max", strict=False)
-    trainer = by_hand(tmp_path, max_epochs=2, callbacks=[stopping])
+    trainer = lightning_trainer(tmp_path, max_epochs=2, callbacks=[stopping])
     trainer.fit(policy(), data)
     assert trainer.current_epoch == 2 and "rollout/ep_rew_mean" not in trainer.callback_metrics
 
@@ -152,41 +156,41 @@ def test_lightning_s_progress_bar_shows_no_length_of_an_endless_epoch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bar = TQDMProgressBar()
-    by_hand(tmp_path, enable_progress_bar=True, callbacks=[bar]).fit(policy(), rollouts())
+    lightning_trainer(tmp_path, enable_progress_bar=True, callbacks=[bar]).fit(policy(), rollouts())
     assert bar.total_train_batches == float("inf")
     shown = "".join(capsys.readouterr())
     assert "Epoch 1" in shown and str(2**31) not in shown
 
 
-# -- test and predict --------------------------------------------------------------------------------------------------
+# -- test and predict -------------------------------------------------------------------------------------------------
 def test_test_plays_episodes_as_validate_does(tmp_path: Path) -> None:
     learner = policy()
-    (tested,) = by_hand(tmp_path).test(learner, rollouts(), verbose=False)
-    (validated,) = by_hand(tmp_path).validate(learner, rollouts(), verbose=False)
+    (tested,) = lightning_trainer(tmp_path).test(learner, rollouts(), verbose=False)
+    (validated,) = lightning_trainer(tmp_path).validate(learner, rollouts(), verbose=False)
     assert tested == validated and set(tested) == {"eval/ep_rew_mean", "eval/ep_len_mean"}
 
 
 def test_predict_gives_the_best_actions(tmp_path: Path) -> None:
     learner, observations = policy(), torch.randn(6, 4)
-    predicted = by_hand(tmp_path).predict(learner, DataLoader(observations, batch_size=3))  # type: ignore[arg-type]
+    predicted = lightning_trainer(tmp_path).predict(learner, DataLoader(observations, batch_size=3))  # type: ignore[arg-type]
     assert predicted is not None
     expected = [learner.compute_single_action(row.numpy()) for row in observations]
     assert [int(action) for batch in predicted for action in batch] == [int(action) for action in expected]
 
 
-# -- load_from_checkpoint ----------------------------------------------------------------------------------------------
+# -- load_from_checkpoint ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("weights_only", [False, True])
 def test_load_from_checkpoint_reads_files_of_model_checkpoint(weights_only: bool, tmp_path: Path) -> None:
     kept = ModelCheckpoint(tmp_path, monitor="rollout/episodes", mode="max", save_weights_only=weights_only)
     learner = policy(lr=1e-4, model={"fcnet_hiddens": [8]})
-    by_hand(tmp_path, callbacks=[kept]).fit(learner, rollouts())
+    lightning_trainer(tmp_path, callbacks=[kept]).fit(learner, rollouts())
     loaded = PPO.load_from_checkpoint(kept.best_model_path)
     assert type(loaded) is PPO and same_weights(loaded, learner) and loaded.env_steps == learner.env_steps
     assert loaded.constructor_arguments()[1]["lr"] == 1e-4
 
 
 def test_load_from_checkpoint_reads_files_of_the_trainer_and_of_this_package(tmp_path: Path) -> None:
-    learner, trainer = policy(), by_hand(tmp_path, callbacks=[RLCheckpoint(tmp_path)])
+    learner, trainer = policy(), lightning_trainer(tmp_path, callbacks=[RLCheckpoint(tmp_path)])
     trainer.fit(learner, rollouts())
     trainer.save_checkpoint(tmp_path / "by_hand.ckpt")
     for file in ("last.ckpt", "by_hand.ckpt"):
@@ -194,7 +198,7 @@ def test_load_from_checkpoint_reads_files_of_the_trainer_and_of_this_package(tmp
             assert type(loaded) is PPO and same_weights(loaded, learner) and not loaded.training
 
 
-def saved(learner: Policy, path: Path) -> Path:
+def save_checkpoint(learner: Policy, path: Path) -> Path:
     checkpoint: dict[str, Any] = {"state_dict": learner.state_dict()}
     learner.on_save_checkpoint(checkpoint)
     torch.save(checkpoint, path)
@@ -202,7 +206,7 @@ def saved(learner: Policy, path: Path) -> Path:
 
 
 def test_load_from_checkpoint_takes_keywords_that_replace_the_file_s(tmp_path: Path) -> None:
-    file = saved(policy(lr=1e-4), tmp_path / "policy.ckpt")
+    file = save_checkpoint(policy(lr=1e-4), tmp_path / "policy.ckpt")
     assert PPO.load_from_checkpoint(file, lr=5e-4, gamma=0.5).constructor_arguments()[1]["lr"] == 5e-4
     with pytest.raises(ConfigError, match=r"PPO takes no keyword 'gama'. Did you mean 'gamma'\?"):
         PPO.load_from_checkpoint(file, gama=0.5)
@@ -211,7 +215,7 @@ def test_load_from_checkpoint_takes_keywords_that_replace_the_file_s(tmp_path: P
 
 
 def test_load_from_checkpoint_refuses_another_class_and_unsupported_arguments(tmp_path: Path) -> None:
-    file = saved(policy(), tmp_path / "policy.ckpt")
+    file = save_checkpoint(policy(), tmp_path / "policy.ckpt")
     with pytest.raises(CheckpointError, match=r"holds a lightning_rl\.policies\.ppo:PPO, not a .*a2c:A2C"):
         A2C.load_from_checkpoint(file)
     with pytest.raises(ConfigError, match=r"hparams_file='h\.yaml'"):
@@ -232,5 +236,5 @@ def test_load_from_checkpoint_accepts_a_class_that_cannot_be_imported(tmp_path: 
     Hooked = build_policy("Hooked", base=PPO, loss_fn=lambda policy, model, dist_class, train_batch: model)  # noqa: N806
     for cls in (Local, Hooked):
         learner = cls(*CARTPOLE.spaces(), seed=3)
-        loaded = cls.load_from_checkpoint(saved(learner, tmp_path / "policy.ckpt"))
+        loaded = cls.load_from_checkpoint(save_checkpoint(learner, tmp_path / "policy.ckpt"))
         assert type(loaded) is cls and same_weights(loaded, learner)

@@ -1,4 +1,4 @@
-"""Files from somebody else are data: what they name is not imported, not called, and refused in one line.
+"""Files from others are data: what they name is not imported, not called, and refused in one line.
 
 Every payload here would leave a canary (a file), by a command or because its module was imported.
 """
@@ -92,7 +92,7 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert not file.exists()
 
 
-def changed(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def with_changes(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """A copy with values at dotted keys; `...` deletes one."""
     own = copy.deepcopy(dict(content))
     for key, value in changes.items():
@@ -113,7 +113,7 @@ def run_directory(tmp_path: Path, base: Mapping[str, Any], changes: Mapping[str,
     run_dir = tmp_path / "theirs"
     (run_dir / "checkpoints").mkdir(parents=True)
     torch.save(base["checkpoint"], run_dir / "checkpoints" / "last.ckpt")
-    (run_dir / "config.yaml").write_text(yaml.safe_dump(changed(base["config"], changes)))
+    (run_dir / "config.yaml").write_text(yaml.safe_dump(with_changes(base["config"], changes)))
     return run_dir
 
 
@@ -187,17 +187,17 @@ NAMES_IN_POLICIES: dict[str, dict[str, Any]] = {
 }
 
 
-def filled(value: Any, place: Path) -> Any:
+def with_tree(value: Any, place: Path) -> Any:
     if isinstance(value, str):
         return value.replace(TREE, str(place))
     if isinstance(value, Mapping):
-        return {key: filled(child, place) for key, child in value.items()}
-    return [filled(child, place) for child in value] if isinstance(value, list) else value
+        return {key: with_tree(child, place) for key, child in value.items()}
+    return [with_tree(child, place) for child in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize("case", NAMES_IN_POLICIES)
 def test_a_checkpoint_names_no_code(case: str, base: dict[str, Any], canary: Path, tmp_path: Path) -> None:
-    spec = changed(base["checkpoint"]["policy"], filled(NAMES_IN_POLICIES[case], tmp_path))
+    spec = with_changes(base["checkpoint"]["policy"], with_tree(NAMES_IN_POLICIES[case], tmp_path))
     file = tmp_path / "theirs.ckpt"
     torch.save({**base["checkpoint"], "policy": spec}, file)
     with pytest.raises(CheckpointError) as refused:
@@ -212,7 +212,7 @@ def test_the_config_in_a_checkpoint_names_no_code(
     """`Algorithm.restore` builds what `Algorithm.save` wrote beside the policy's own keywords."""
     changes = {
         key.replace("kwargs", "policy", 1) if key != "class" else "policy._target_": value
-        for key, value in filled(NAMES_IN_POLICIES[case], tmp_path).items()
+        for key, value in with_tree(NAMES_IN_POLICIES[case], tmp_path).items()
     }
     if "policy" in changes:
         changes["policy"] = {
@@ -221,7 +221,7 @@ def test_the_config_in_a_checkpoint_names_no_code(
             **({"_target_": changes.pop("policy._target_")} if "policy._target_" in changes else {}),
         }
     file = tmp_path / "theirs.ckpt"
-    torch.save({**base["checkpoint"], "config": changed(base["config"], changes)}, file)
+    torch.save({**base["checkpoint"], "config": with_changes(base["config"], changes)}, file)
     with pytest.raises((CheckpointError, ConfigError)) as refused:
         Algorithm.restore(file)
     one_line(refused.value)
@@ -264,7 +264,7 @@ def test_an_edited_checkpoint_is_refused_in_one_line(
     case: str, base: dict[str, Any], canary: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "theirs.ckpt"
-    torch.save(changed(base["checkpoint"], BROKEN_SPECS[case]), file)
+    torch.save(with_changes(base["checkpoint"], BROKEN_SPECS[case]), file)
     with pytest.raises(CheckpointError) as refused:
         Policy.load(file)
     assert str(file) in one_line(refused.value)
@@ -308,10 +308,10 @@ def old_format(file: Path, base: dict[str, Any]) -> None:
 def importing(file: Path, base: dict[str, Any]) -> None:
     """The pickle opcode GLOBAL imports a module."""
     torch.save({"policy": 0}, file)
-    swapped(file, {"data.pkl": b"cstranger\nEvil\n."})
+    replace_entries(file, {"data.pkl": b"cstranger\nEvil\n."})
 
 
-def swapped(file: Path, contents: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
+def replace_entries(file: Path, contents: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
     with zipfile.ZipFile(file) as archive:
         entries = {entry.filename: archive.read(entry) for entry in archive.infolist()}
     with zipfile.ZipFile(file, "w", compression) as archive:
@@ -334,20 +334,20 @@ def absolute(file: Path, base: dict[str, Any]) -> None:
 def bomb(file: Path, base: dict[str, Any]) -> None:
     """64 MB of zeros in 64 kB."""
     torch.save({"policy": 0}, file)
-    swapped(file, {"data.pkl": bytes(64 * 2**20)}, zipfile.ZIP_DEFLATED)
+    replace_entries(file, {"data.pkl": bytes(64 * 2**20)}, zipfile.ZIP_DEFLATED)
 
 
 def deep(file: Path, base: dict[str, Any]) -> None:
     value: Any = 0
     for _ in range(200):
         value = [value]
-    torch.save(changed(base["checkpoint"], {"policy.kwargs.model.custom_model_config": {"a": value}}), file)
+    torch.save(with_changes(base["checkpoint"], {"policy.kwargs.model.custom_model_config": {"a": value}}), file)
 
 
 def very_deep(file: Path, base: dict[str, Any]) -> None:
     """100,000 lists in each other, which torch.save itself could not write."""
     torch.save({"policy": 0}, file)
-    swapped(file, {"data.pkl": b"\x80\x02" + b"]" * 10**5 + b"a" * (10**5 - 1) + b"."})
+    replace_entries(file, {"data.pkl": b"\x80\x02" + b"]" * 10**5 + b"a" * (10**5 - 1) + b"."})
 
 
 def endless(file: Path, base: dict[str, Any]) -> None:
@@ -542,17 +542,17 @@ def first_key(case: str) -> str:
 def test_resume_runs_nothing_that_a_config_names(
     case: str, base: dict[str, Any], canary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_dir = run_directory(tmp_path, base, filled(HOSTILE_CONFIGS[case], tmp_path))
+    run_dir = run_directory(tmp_path, base, with_tree(HOSTILE_CONFIGS[case], tmp_path))
     assert main(["resume", str(run_dir)]) == 2
-    told = capsys.readouterr()
-    assert told.out == "" and f"{run_dir / 'config.yaml'}: {first_key(case)}" in one_line(told.err)
+    output = capsys.readouterr()
+    assert output.out == "" and f"{run_dir / 'config.yaml'}: {first_key(case)}" in one_line(output.err)
 
 
 @pytest.mark.parametrize("case", HOSTILE_ENVS)
 def test_evaluate_runs_nothing_that_a_config_names(
     case: str, base: dict[str, Any], canary: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_dir = run_directory(tmp_path, base, filled(HOSTILE_ENVS[case], tmp_path))
+    run_dir = run_directory(tmp_path, base, with_tree(HOSTILE_ENVS[case], tmp_path))
     assert main(["evaluate", str(run_dir), "--episodes", "1"]) == 2
     assert f"{run_dir / 'config.yaml'}: {first_key(case)}" in one_line(capsys.readouterr().err)
 
@@ -562,7 +562,7 @@ def test_restore_runs_nothing_that_a_config_names(
     case: str, base: dict[str, Any], canary: Path, tmp_path: Path
 ) -> None:
     """The run of a checkpoint that lies by itself may write beside it only; here it has no logger but the payload's."""
-    config = changed({**base["config"], "logger": {}}, filled(HOSTILE_CONFIGS[case], tmp_path))
+    config = with_changes({**base["config"], "logger": {}}, with_tree(HOSTILE_CONFIGS[case], tmp_path))
     if set(config["logger"]) == {"csv"}:
         config["logger"]["csv"]["_target_"] = "lightning_rl.callbacks.CSVLogger"
     file = tmp_path / "theirs" / "last.ckpt"
@@ -634,11 +634,13 @@ def test_a_deep_line_of_offline_data_is_refused(canary: Path, tmp_path: Path) ->
     one_line(refused.value)
 
 
-# -- what is trusted ---------------------------------------------------------------------------------------------------
+# -- what is trusted --------------------------------------------------------------------------------------------------
 @pytest.fixture
 def welcome(base: dict[str, Any], canary: Path, tmp_path: Path) -> Path:
     """A checkpoint whose policy is the user's own, of the package "welcome"."""
-    spec = changed(base["checkpoint"]["policy"], {"class": "welcome:Mine", "kwargs.custom_losses": ["welcome:nothing"]})
+    spec = with_changes(
+        base["checkpoint"]["policy"], {"class": "welcome:Mine", "kwargs.custom_losses": ["welcome:nothing"]}
+    )
     file = tmp_path / "mine.ckpt"
     torch.save({**base["checkpoint"], "policy": spec}, file)
     return file
@@ -647,7 +649,7 @@ def welcome(base: dict[str, Any], canary: Path, tmp_path: Path) -> Path:
 def test_a_policy_of_one_s_own_is_loaded_where_its_package_is_trusted(
     welcome: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The refusal says how: an argument, an environment variable, an option; or the class itself."""
+    """The refusal names the ways: an argument, an environment variable, an option, or the class itself."""
     with pytest.raises(CheckpointError) as refused:
         Policy.load(welcome)
     assert one_line(refused.value) == (
@@ -711,7 +713,7 @@ def test_the_standard_library_cannot_be_trusted(trust: str, welcome: Path) -> No
 def test_trusting_a_package_does_not_trust_its_imports(
     changes: dict[str, Any], base: dict[str, Any], canary: Path, tmp_path: Path
 ) -> None:
-    run_dir = run_directory(tmp_path, base, filled(changes, tmp_path))
+    run_dir = run_directory(tmp_path, base, with_tree(changes, tmp_path))
     with pytest.raises((ConfigError, EnvError)):
         evaluate(run_dir, trust=["welcome"])
 
@@ -762,7 +764,7 @@ def test_the_package_s_own_configs_name_nothing_that_is_not_trusted() -> None:
 
 
 def test_names_at_unknown_keys_are_refused_at_their_import(canary: Path) -> None:
-    """The second look: should a class resolve a name at a place that the first look takes for a text."""
+    """The second check, for a class that resolves a name where the first check sees a text."""
     with pytest.raises(ConfigError, match="stranger"), FileTrust("config.yaml").restrict_imports():
         errors.import_object("stranger:Evil")
     with pytest.raises(ConfigError, match="stranger"), FileTrust("config.yaml").restrict_imports():
@@ -772,7 +774,7 @@ def test_names_at_unknown_keys_are_refused_at_their_import(canary: Path) -> None
 
 
 def test_a_checkpoint_names_no_file_that_is_deleted(canary: Path, tmp_path: Path) -> None:
-    """A best file that is one too many is deleted; which ones there are, a checkpoint says."""
+    """Superfluous best files are deleted, and a checkpoint lists the best files."""
     mine = tmp_path / "mine.txt"
     mine.touch()
     for name in (str(mine), "../mine.txt", "best_000000001_1.00.ckpt/../../mine.txt"):
@@ -830,7 +832,7 @@ def test_checkpoints_may_be_written_to_the_directory_of_a_user_s_callback(tmp_pa
 
 
 def test_a_restored_algorithm_writes_next_to_its_checkpoint(base: dict[str, Any], canary: Path, tmp_path: Path) -> None:
-    """A file may say of which run directory it is; where it does not lie there, that is somebody else's."""
+    """A file names its run directory; if the file does not lie there, that directory belongs to another run."""
     elsewhere, file = tmp_path / "elsewhere", tmp_path / "downloads" / "theirs.ckpt"
     source = Algorithm(
         "pg",
@@ -881,7 +883,9 @@ def test_every_place_that_imports_a_name_is_known() -> None:
 
 
 def test_a_config_of_the_time_before_the_schema_is_migrated(base: dict[str, Any], canary: Path, tmp_path: Path) -> None:
-    config = changed({**base["config"], "logger": {}}, {"evaluation.every_env_steps": ..., "evaluation.interval": 3})
+    config = with_changes(
+        {**base["config"], "logger": {}}, {"evaluation.every_env_steps": ..., "evaluation.interval": 3}
+    )
     config["data"]["iterations_per_epoch"] = 10
     checkpoint = {**base["checkpoint"], "config": config}
     del checkpoint["lightning_rl"]

@@ -1,4 +1,4 @@
-"""Every sentence of the README that promises something names, here, a test that shows it; its commands compose.
+"""Tests for every promise in the README, by sentence; the README's commands compose.
 
 A new sentence has to be given its test (or be listed as one that promises nothing), and a test that is renamed has to
 be named anew. Python code in the README is run by test_docs.py.
@@ -19,7 +19,7 @@ from lightning_rl.config.sweeps import sweep_jobs
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
-# Words of a sentence → the tests that show what it says.
+# Words of a sentence → the tests that show it.
 CLAIMS = {
     # Your own
     "**An algorithm that replays** says so with `data`": [
@@ -43,7 +43,7 @@ CLAIMS = {
     ],
     "feed a sized **IterableDataset**": ["test_resume.py::test_processes_do_not_change_the_result"],
     "a DataModule owns all data and its state": [
-        "test_resume.py::test_replay_priorities_and_the_ratio_go_on_as_if_nothing_had_been"
+        "test_resume.py::test_a_resumed_run_continues_replay_priorities_and_the_ratio"
     ],
     "**Hydra** composes": ["test_contract.py::test_every_pair_composes_and_passes_the_check"],
     "every YAML key is a constructor's keyword": [
@@ -102,13 +102,13 @@ CLAIMS = {
     ],
     "off-policy: dqn": ["training/test_probes.py::test_the_action_that_matches_the_observation_is_learned"],
     "pip install -e '.[atari]'": ["test_contract.py::test_every_experiment_composes_and_passes_the_check"],
-    "two ranks, on GPUs": ["cli/test_ranks.py::test_two_devices_are_all_that_has_to_be_said"],
+    "two ranks, on GPUs": ["cli/test_ranks.py::test_trainer_devices_2_is_enough_to_train_on_two_ranks"],
     "or tensorboard, wandb, none": ["cli/test_verbs.py::test_a_logger_is_a_choice"],
     "mean ± deviation, confidence interval": [
         "cli/test_verbs.py::test_train_leaves_a_run_directory_that_evaluate_and_resume_take"
     ],
     "--best: the best checkpoint": [
-        "cli/test_outcome.py::test_the_end_of_a_run_reports_last_and_best_and_both_can_be_evaluated"
+        "cli/test_last_and_best.py::test_the_end_of_a_run_reports_last_and_best_and_both_can_be_evaluated"
     ],
     "goes on to more steps; tuned schedules with it": ["test_schedules.py::test_tuned_schedules_end_with_the_run"],
     "goals that pay seldom: hindsight experience replay": [
@@ -136,13 +136,19 @@ CLAIMS = {
     # Add your own
     "**An algorithm** is one file": ["test_docs.py::test_code_blocks_run"],
     "then needs `_target_": ["cli/test_config.py::test_the_users_conf_adds_to_the_groups"],
-    "Without a YAML": ["policies/test_build_policy.py::test_a_built_policy_trains_from_the_command_line_and_loads_from_its_checkpoint"],
+    "Without a YAML": [
+        "policies/test_build_policy.py::test_a_built_policy_trains_from_the_command_line_and_loads_from_its_checkpoint"
+    ],
     "`python train.py policy=my_pkg.reinforce:Reinforce`": [
         "policies/test_build_policy.py::test_a_built_policy_trains_from_the_command_line_and_loads_from_its_checkpoint"
     ],
-    "**An algorithm from functions** is a real class": ["policies/test_build_policy.py::test_build_policy_gives_an_importable_subclass_of_policy_with_its_mixins"],
+    "**An algorithm from functions** is a real class": [
+        "policies/test_build_policy.py::test_build_policy_gives_an_importable_subclass_of_policy_with_its_mixins"
+    ],
     "the functions are methods": ["policies/test_build_policy.py::test_every_hook_has_a_description_of_its_arguments"],
-    "**A policy from scratch** has neither": ["policies/test_scratch_policy.py::test_a_scratch_policy_has_no_model_parameters_or_optimizer"],
+    "**A policy from scratch** has neither": [
+        "policies/test_scratch_policy.py::test_a_scratch_policy_has_no_model_parameters_or_optimizer"
+    ],
     "`compute_actions` and `learn_on_batch` are its own": [
         "policies/test_scratch_policy.py::test_concat_samples_joins_the_transitions_of_several_workers"
     ],
@@ -159,9 +165,11 @@ CLAIMS = {
     ],
     "A name does as well, in worker processes too": [
         "test_registration.py::test_a_registered_environment_trains",
-        "test_registration.py::test_a_registered_environment_runs_in_processes_of_its_own",
+        "test_registration.py::test_a_registered_environment_runs_in_async_vector_processes",
     ],
-    "may take an `EnvContext`": ["test_registration.py::test_the_context_tells_which_environment_of_which_worker"],
+    "may take an `EnvContext`": [
+        "test_registration.py::test_the_context_has_the_index_of_the_worker_and_of_the_environment"
+    ],
     "`lightning_rl.rllib` has its names": ["rllib/test_trainers.py::test_classic_keys_reach_their_places"],
     "`PPOTrainer(env=": ["rllib/test_trainers.py::test_a_trainer_gives_classic_results_and_restores"],
     # What works with what
@@ -227,8 +235,8 @@ def functions_in(file: str) -> set[str]:
 
 
 def test_every_sentence_that_promises_something_has_a_test() -> None:
-    told = [sentence for sentence in sentences() if not sentence.startswith(NO_PROMISE)]
-    assert [sentence for sentence in told if not any(words in sentence for words in CLAIMS)] == []
+    promises = [sentence for sentence in sentences() if not sentence.startswith(NO_PROMISE)]
+    assert [sentence for sentence in promises if not any(words in sentence for words in CLAIMS)] == []
 
 
 def test_the_claims_are_in_the_readme_and_their_tests_are_there() -> None:

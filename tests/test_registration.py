@@ -35,7 +35,7 @@ SOON = [f"data.{key}" for key in ("learning_starts=100", "batch_size=4", "traini
 
 
 class Corridor(gym.Env[np.ndarray, int]):
-    """Its observation tells which environment it is."""
+    """Its observation is worker index, environment index, number of workers and length."""
 
     observation_space = spaces.Box(-100, 100, (4,), np.float32)
 
@@ -135,11 +135,11 @@ def algorithm(policy: Any, env: Any, path: Path, /, *overrides: str, **config: A
     "creator",
     [lambda: gym.make("CartPole-v1"), lambda config: gym.make("CartPole-v1", **config), CartPoleEnv],
 )
-def test_creators_take_a_context_keywords_or_nothing(creator: Any) -> None:
+def test_creators_take_a_context_keywords_or_no_argument(creator: Any) -> None:
     assert EnvCreator(creator).make_single().action_space == spaces.Discrete(2)
 
 
-def test_the_context_tells_which_environment_of_which_worker(tmp_path: Path) -> None:
+def test_the_context_has_the_index_of_the_worker_and_of_the_environment(tmp_path: Path) -> None:
     creator = EnvCreator("corridor", {"length": 3})
     policy = algorithm("ppo", "corridor", tmp_path).policy
     worker = RolloutWorker(creator, policy, num_envs=2, worker_index=4, logical_workers=6, fragment_length=4)
@@ -170,7 +170,7 @@ def test_a_registered_name_travels_with_its_creator(monkeypatch: pytest.MonkeyPa
     assert arrived.make_single().unwrapped.length == 3 and arrived.name == "corridor"
 
 
-def test_a_registered_environment_runs_in_processes_of_its_own(tmp_path: Path) -> None:
+def test_a_registered_environment_runs_in_async_vector_processes(tmp_path: Path) -> None:
     asynchronous = ("workers.vectorization=async", "workers.envs_per_worker=2", "evaluation.episodes=1")
     trained = algorithm("ppo", "corridor", tmp_path, *asynchronous)
     assert trained.train()["rollout/ep_len_mean"] == 5.0
@@ -220,16 +220,16 @@ def test_a_custom_preprocessor_feeds_the_built_in_model_of_every_algorithm(name:
     assert Policy.load(str(path)).model.preprocessor.size == 8
 
 
-def test_a_model_that_asks_for_the_model_config_gets_it(tmp_path: Path) -> None:
+def test_a_model_with_a_model_config_keyword_gets_it(tmp_path: Path) -> None:
     class Asks(Wide):
         def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, model_config: Any, name: str) -> None:
             super().__init__(obs_space, action_space, num_outputs, width=model_config["custom_model_config"]["size"])
-            self.asked = (name, model_config["max_seq_len"])
+            self.given = (name, model_config["max_seq_len"])
 
     ModelCatalog.register_custom_model("asks", Asks)
     model = {"custom_model": "asks", "custom_model_config": {"size": 7}, "max_seq_len": 9}
     found: Any = algorithm("ppo", "CartPole-v1", tmp_path, model=model).policy.model
-    assert found.width == 7 and found.asked == ("asks", 9)
+    assert found.width == 7 and found.given == ("asks", 9)
 
 
 def test_an_exploration_class_may_be_passed_directly(tmp_path: Path) -> None:

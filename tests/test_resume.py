@@ -20,7 +20,7 @@ from lightning.pytorch import Trainer
 from lightning_rl.callbacks import RLCallback
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.runs import run
-from tests.run_comparison import assert_equal, learned
+from tests.run_comparison import assert_equal, learned_state
 from tests.run_processes import Run
 
 SMALL = [
@@ -49,7 +49,7 @@ def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
     return composed
 
 
-def resumed(source: Path, checkpoint: str, run_dir: Path, total: int, workers: int) -> Path:
+def resume(source: Path, checkpoint: str, run_dir: Path, total: int, workers: int) -> Path:
     """Copy a run as it was when `checkpoint` was written, and let it go on to `total` env steps."""
     shutil.copytree(source, run_dir, ignore=shutil.ignore_patterns("status.json"))
     for later in (run_dir / "checkpoints").glob("*_*.ckpt"):
@@ -62,20 +62,20 @@ def resumed(source: Path, checkpoint: str, run_dir: Path, total: int, workers: i
     return run_dir
 
 
-def first_saved(run_dir: Path) -> str:
+def first_checkpoint(run_dir: Path) -> str:
     """The first of a run's checkpoints; the last one is its end."""
     files = sorted(path.name for path in (run_dir / "checkpoints").glob("step_*.ckpt"))
     assert len(files) > 1
     return files[0]
 
 
-TIMES = ("time/", "sys/rss_mb", "eval/share")  # metrics that say how long or how much it took
+TIMES = ("time/", "sys/rss_mb", "eval/share")  # metrics of time and memory
 
 
 def assert_same_run(first: Path, second: Path) -> None:
     """Two runs that ended alike: all that their last checkpoints and their curves hold."""
     assert_equal(everything(first), everything(second))
-    assert rows(first) == rows(second)  # one curve: nothing twice, nothing missing
+    assert rows(first) == rows(second)  # one curve, without a row twice or missing
 
 
 def everything(run_dir: Path) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def everything(run_dir: Path) -> dict[str, Any]:
 
 
 def rows(run_dir: Path) -> list[dict[str, str]]:
-    """All columns of metrics.csv but the times; cells that are empty for want of a column are left out."""
+    """All columns of metrics.csv but the times; empty cells are left out."""
     with (run_dir / "metrics.csv").open() as file:
         return [
             {name: value for name, value in row.items() if value and not name.startswith(TIMES)}
@@ -114,7 +114,7 @@ def rows(run_dir: Path) -> list[dict[str, str]]:
 def test_n_and_n_more_steps_are_2n(tmp_path: Path, workers: int, iterations: int, place: str, model: list[str]) -> None:
     half, whole = iterations * ITERATION, 2 * iterations * ITERATION
     run.train(config(tmp_path / "whole", f"total_env_steps={whole}", f"checkpoint.every_env_steps={half}", *model))
-    again = resumed(tmp_path / "whole", first_saved(tmp_path / "whole"), tmp_path / "again", whole, workers)
+    again = resume(tmp_path / "whole", first_checkpoint(tmp_path / "whole"), tmp_path / "again", whole, workers)
     assert_same_run(again, tmp_path / "whole")
 
 
@@ -150,7 +150,7 @@ OFF_POLICY = {
 
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize("name", OFF_POLICY)
-def test_replay_priorities_and_the_ratio_go_on_as_if_nothing_had_been(tmp_path: Path, name: str, workers: int) -> None:
+def test_a_resumed_run_continues_replay_priorities_and_the_ratio(tmp_path: Path, name: str, workers: int) -> None:
     """The ring has wrapped by then, and 0.3 gradient steps per env step leave a remainder at every iteration."""
     half, whole = 136, 264
 
@@ -160,7 +160,7 @@ def test_replay_priorities_and_the_ratio_go_on_as_if_nothing_had_been(tmp_path: 
         return composed
 
     run.train(replay_config(tmp_path / "whole", f"total_env_steps={whole}", f"checkpoint.every_env_steps={half}"))
-    again = resumed(tmp_path / "whole", first_saved(tmp_path / "whole"), tmp_path / "again", whole, workers)
+    again = resume(tmp_path / "whole", first_checkpoint(tmp_path / "whole"), tmp_path / "again", whole, workers)
     assert_same_run(again, tmp_path / "whole")
     (data,) = (value for key, value in everything(again).items() if key.endswith("DataModule"))
     assert data["ratio"]["taken"] > 50
@@ -191,13 +191,13 @@ EXPERIENCE = {
 
 
 @pytest.mark.parametrize("name", EXPERIENCE)
-def test_every_kind_of_experience_goes_on_as_if_nothing_had_been(tmp_path: Path, name: str) -> None:
-    """What each keeps of its own: requests, populations, gradients, sequences, a target, networks that explore."""
+def test_a_resumed_run_equals_an_uninterrupted_run_for_every_kind_of_experience(tmp_path: Path, name: str) -> None:
+    """With requests, populations, gradients, sequences, target networks, and networks that explore."""
     composed = compose_config([*SHORT_RUN, *EXPERIENCE[name], f"run_dir={tmp_path / 'whole'}", "total_env_steps=256"])
     composed["checkpoint"]["every_env_steps"] = 128
     check_config(composed)
     run.train(composed)
-    again = resumed(tmp_path / "whole", first_saved(tmp_path / "whole"), tmp_path / "again", 256, 0)
+    again = resume(tmp_path / "whole", first_checkpoint(tmp_path / "whole"), tmp_path / "again", 256, 0)
     assert_same_run(again, tmp_path / "whole")
 
 
@@ -219,8 +219,8 @@ def test_a_run_resumed_after_ctrl_c_equals_an_uninterrupted_run(tmp_path: Path, 
     interrupted = config(tmp_path / "interrupted", f"total_env_steps={whole}", f"workers.num_workers={workers}")
     interrupted["callbacks"] = [{"callback": f"{__name__}:Interrupt", "at": 5}]
     assert run.train(interrupted)["state"] == "interrupted"
-    assert learned(tmp_path / "interrupted")["counters"]["env_steps"] == stop
-    again = resumed(tmp_path / "interrupted", "last.ckpt", tmp_path / "again", whole, workers)
+    assert learned_state(tmp_path / "interrupted")["counters"]["env_steps"] == stop
+    again = resume(tmp_path / "interrupted", "last.ckpt", tmp_path / "again", whole, workers)
     run.train(config(tmp_path / "whole", f"total_env_steps={whole}", f"checkpoint.every_env_steps={stop}"))
     assert_same_run(again, tmp_path / "whole")
 
@@ -261,7 +261,9 @@ class Copies(RLCallback):
             shutil.copyfile(last, last.with_name("clock.ckpt"))
 
 
-def saved_all_the_time(monkeypatch: pytest.MonkeyPatch, overrides: list[str], run_dir: Path, *more: str) -> None:
+def run_with_saves_at_every_iteration(
+    monkeypatch: pytest.MonkeyPatch, overrides: list[str], run_dir: Path, *more: str
+) -> None:
     """A run with a save by the clock after every iteration, of which the fourth is kept."""
     monkeypatch.setattr("lightning_rl.callbacks.checkpoint.MOST_SAVING", 1e9)
     composed = compose_config([*overrides, *CLOCK, f"run_dir={run_dir}", *more])
@@ -274,13 +276,13 @@ def saved_all_the_time(monkeypatch: pytest.MonkeyPatch, overrides: list[str], ru
 def test_saves_by_the_clock_do_not_change_training(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two runs of one seed are equal, however fast the machine is."""
     total = "total_env_steps=600"
-    saved_all_the_time(monkeypatch, PIPELINES[name], tmp_path / "clock", total)
+    run_with_saves_at_every_iteration(monkeypatch, PIPELINES[name], tmp_path / "clock", total)
     composed = compose_config(
         [*PIPELINES[name], f"run_dir={tmp_path / 'none'}", "checkpoint.every_seconds=null", total]
     )
     run.train(composed)
     assert (tmp_path / "clock" / "checkpoints" / "clock.ckpt").is_file()
-    assert_equal(learned(tmp_path / "clock"), learned(tmp_path / "none"))
+    assert_equal(learned_state(tmp_path / "clock"), learned_state(tmp_path / "none"))
 
 
 @pytest.mark.parametrize("name", ["ppo, lstm", "dqn"])
@@ -288,7 +290,7 @@ def test_a_run_resumed_from_a_save_by_the_clock_is_the_one_from_a_save_that_cut(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a cut does, loading does it as well."""
-    saved_all_the_time(monkeypatch, PIPELINES[name], tmp_path / "clock", "total_env_steps=400")
+    run_with_saves_at_every_iteration(monkeypatch, PIPELINES[name], tmp_path / "clock", "total_env_steps=400")
     clock = torch.load(tmp_path / "clock" / "checkpoints" / "clock.ckpt", weights_only=True)
     half = clock["counters"]["env_steps"]
     grid = ("total_env_steps=400", f"checkpoint.every_env_steps={half}", "checkpoint.keep=20")
@@ -303,7 +305,7 @@ def test_a_run_resumed_from_a_save_by_the_clock_is_the_one_from_a_save_that_cut(
         taken["checkpoint"] |= {"every_seconds": None, "every_env_steps": None}
         taken["callbacks"] = []
         run.train(taken, ckpt_path=again / "checkpoints" / file)
-        ends.append(learned(again))
+        ends.append(learned_state(again))
     assert_equal(*ends)
 
 
@@ -326,4 +328,4 @@ def test_processes_do_not_change_the_result(tmp_path: Path) -> None:
     for workers in (0, 2, 1):
         run.train(config(tmp_path / str(workers), f"total_env_steps={4 * ITERATION}", f"workers.num_workers={workers}"))
     for workers in (2, 1):
-        assert_equal(learned(tmp_path / "0"), learned(tmp_path / str(workers)))
+        assert_equal(learned_state(tmp_path / "0"), learned_state(tmp_path / str(workers)))

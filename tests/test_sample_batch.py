@@ -1,4 +1,4 @@
-"""SampleBatch: the vocabulary that everything else speaks."""
+"""SampleBatch: fields, rows, sequences, minibatches and joining."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ OBS, ACTIONS, BOX = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2), gym.spa
 NAN, INF = math.nan, math.inf
 
 
-# -- values ------------------------------------------------------------------------------------------------------------
+# -- values -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("hint", "value", "found"),
     [
@@ -113,7 +113,7 @@ def test_a_hint_reads_as_words():
     assert spell_type(float | Literal["auto"] | None) == "number, auto or null"
 
 
-# -- constructors ------------------------------------------------------------------------------------------------------
+# -- constructors -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("construct", "message"),
     [
@@ -259,7 +259,7 @@ def test_arguments_by_place_are_not_matched_with_keywords() -> None:
         Mine(OBS, ACTIONS, passes=0)
 
 
-# -- one place ---------------------------------------------------------------------------------------------------------
+# -- one place --------------------------------------------------------------------------------------------------------
 def shipped_constructors() -> list[Any]:
     """Every class whose keywords are config keys."""
     import yaml

@@ -92,7 +92,7 @@ def test_difference_names_the_leaf(first, second, words):
     assert words in str(space_difference(first, second))
 
 
-# -- the border ------------------------------------------------------------------------------------------------------
+# -- the border -------------------------------------------------------------------------------------------------------
 def policy_actions(transform: ActionTransform, count: int, seed: int = 0) -> Any:
     """Random batch of `count` policy-space actions as nested tensors."""
     transform.policy_space.seed(seed)
@@ -180,7 +180,7 @@ def test_a_transform_can_be_pickled():
     assert len(transform.to_env((torch.zeros(1, 2), torch.zeros(1, dtype=torch.int64)))) == 2
 
 
-# -- any nesting -----------------------------------------------------------------------------------------------------
+# -- any nesting ------------------------------------------------------------------------------------------------------
 
 
 @given(NESTED)

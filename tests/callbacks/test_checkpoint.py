@@ -1,4 +1,4 @@
-"""When checkpoints come, which are kept, and that a resumed run neither repeats nor loses an iteration."""
+"""RLCheckpoint: when it saves, which files it keeps, and resumed runs that repeat or lose no iteration."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def test_saves_past_each_multiple_of_env_steps_whatever_else_was_saved(tmp_path:
     assert names(tmp_path / "run")[-2:] == ["step_000000800.ckpt", "step_000001000.ckpt"]
 
 
-def test_a_save_by_the_clock_is_last_ckpt_and_cuts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """One after each iteration; only the end cuts."""
+def test_a_save_by_the_clock_writes_last_ckpt_and_cuts_no_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A save after each iteration; only the last one cuts."""
     monkeypatch.setattr("lightning_rl.callbacks.checkpoint.MOST_SAVING", 1e9)
     saved: list[int] = []
     note = At(3, lambda trainer: saved.append(read(tmp_path / "run")), hook="on_train_batch_start")
@@ -302,8 +302,8 @@ class FullFor(AtomicCheckpointIO):
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Waits between attempts, which take no time."""
+def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The lengths of the waits between attempts, which are skipped."""
     waits: list[float] = []
     monkeypatch.setattr("lightning_rl.callbacks.checkpoint.time.sleep", waits.append)
     return waits
@@ -311,19 +311,19 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.parametrize("iterations", [4, 6, 7], ids=["epoch-end", "mid-epoch", "one more"])
 def test_the_last_checkpoint_is_tried_again_and_resumes_as_any_other(
-    tmp_path: Path, hasty: list[float], iterations: int
+    tmp_path: Path, sleeps: list[float], iterations: int
 ):
     """The disk is full for three attempts; the fourth one is in time."""
     checkpoint = RLCheckpoint(tmp_path / "run", every_env_steps=None, monitor=None)
     trainer = small_trainer(tmp_path, [StopCallback(iterations * STEPS), checkpoint], plugins=[FullFor(iterations, 3)])
     trainer.fit(SmallPolicy(), SmallData(evaluations=[1.0]))
-    assert hasty == [0.5, 1.0, 2.0]
+    assert sleeps == [0.5, 1.0, 2.0]
     resumed, _, _ = fit(tmp_path / "run", 9, resume="last.ckpt", data={"evaluations": [1.0]})
     assert [fragment for fragment, _ in resumed.seen] == list(range(iterations, 9))
 
 
 @pytest.mark.parametrize("rule", [StopCallback(6 * STEPS), At(6, stop)], ids=["steps", "signal"])
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("sleeps")
 def test_a_run_without_its_last_checkpoint_fails_and_names_the_newest_file(tmp_path: Path, rule: Any):
     checkpoint = RLCheckpoint(tmp_path / "run", every_env_steps=4 * STEPS)
     trainer = small_trainer(tmp_path, [rule, checkpoint], plugins=[FullFor(5, 99)])
@@ -336,16 +336,16 @@ def test_a_run_without_its_last_checkpoint_fails_and_names_the_newest_file(tmp_p
     )
 
 
-@pytest.mark.usefixtures("hasty")
-def test_a_run_that_could_write_no_checkpoint_at_all_says_so(tmp_path: Path):
+@pytest.mark.usefixtures("sleeps")
+def test_a_run_that_wrote_no_checkpoint_ends_with_a_save_error(tmp_path: Path):
     trainer = small_trainer(tmp_path, [RLCheckpoint(tmp_path / "run")], max_epochs=1, plugins=[FullFor(1, 99)])
     with pytest.raises(SaveError, match=r"the run has no checkpoint; free some space there, and start it again$"):
         trainer.fit(SmallPolicy(), SmallData())
 
 
-@pytest.mark.usefixtures("hasty")
+@pytest.mark.usefixtures("sleeps")
 def test_a_failed_save_at_an_interrupt_is_reported_to_the_caller(tmp_path: Path):
-    """Workers that hang end a run by an exception: Lightning knows only that, so the callback keeps why."""
+    """An interrupt ends a run by an exception; the callback keeps the SaveError."""
 
     def interrupt(trainer: object) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""A checkpoint file is whole or not there, whenever its writer dies, and a bad file is refused with a reason."""
+"""Checkpoint files: written whole or not at all, and damaged files refused with a reason."""
 
 from __future__ import annotations
 

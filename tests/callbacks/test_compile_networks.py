@@ -1,4 +1,4 @@
-"""`torch.compile`: the same numbers, or one error that says what is missing."""
+"""CompileNetworks: equal numbers with `torch.compile`, or one error that names what is missing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CASES = {
 }
 
 
-def trained(directory: Path, policy: str, compiled: bool) -> dict[str, torch.Tensor]:
+def train(directory: Path, policy: str, compiled: bool) -> dict[str, torch.Tensor]:
     config: dict[str, Any] = compose_config([f"policy={policy}", *SMALL, *CASES[policy], f"run_dir={directory}"])
     if compiled:
         config["callbacks"] = [{"callback": "lightning_rl.callbacks:CompileNetworks"}]
@@ -42,9 +42,9 @@ def trained(directory: Path, policy: str, compiled: bool) -> dict[str, torch.Ten
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler: install g++")
 @pytest.mark.parametrize("policy", CASES)
 def test_compiled_networks_learn_the_same(policy: str, tmp_path: Path) -> None:
-    """To rounding: a compiled program may add in another order."""
-    plain, compiled = (trained(tmp_path / str(how), policy, how) for how in (False, True))
-    assert list(plain) == list(compiled)  # a checkpoint does not know who compiled
+    """Up to rounding: compiled code may add in another order."""
+    plain, compiled = (train(tmp_path / str(how), policy, how) for how in (False, True))
+    assert list(plain) == list(compiled)  # checkpoints have the same keys with and without compiling
     for name, value in plain.items():
         torch.testing.assert_close(compiled[name], value, rtol=1e-3, atol=1e-4, msg=name)
 

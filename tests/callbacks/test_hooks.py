@@ -1,4 +1,4 @@
-"""Users' callbacks: only overridden hooks are called, and what goes to a worker's process is small."""
+"""Hooks of users' callbacks: only overridden ones are called, and little is sent to worker processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_overridden_hooks_are_found_on_any_object():
     assert overridden_hooks(RLCallback()) == overridden_hooks(Callback()) == []
 
 
-def test_workers_get_the_overridden_worker_hooks_and_nothing_else():
+def test_workers_get_the_overridden_worker_hooks_only():
     counts = Counts()
     hooks = worker_hooks([counts, RLCallback(), Unrelated()])
     assert [sorted(vars(entry)) for entry in hooks] == [["on_episode_end"], ["on_sample_end"]]

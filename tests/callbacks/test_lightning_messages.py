@@ -1,4 +1,4 @@
-"""A run and its resume in mid-epoch say nothing that is not theirs; nothing else of Lightning's is silenced."""
+"""filter_lightning_messages: which messages of Lightning a run and its resume do not show."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ PROGRAM = """
 """
 
 
-def test_a_run_and_its_resume_are_silent(tmp_path: Path):
+def test_a_run_and_its_resume_print_no_warning(tmp_path: Path):
     """With every warning shown, also the ones that Python hides by default."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-W", "default", "-c", textwrap.dedent(PROGRAM)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=True)
-    said = done.stdout + done.stderr
-    assert not [line for line in said.splitlines() if "lightning" in line.lower() or "Warning" in line], said
+    output = done.stdout + done.stderr
+    assert not [line for line in output.splitlines() if "lightning" in line.lower() or "Warning" in line], output
 
 
-def test_other_messages_are_shown(caplog):
+def test_messages_of_lightning_that_are_not_filtered_are_shown(caplog):
     with warnings.catch_warnings():
         filter_lightning_messages()
     logger = logging.getLogger("lightning.pytorch.utilities.rank_zero")

@@ -1,4 +1,4 @@
-"""metrics.csv and TensorBoard files, read back from disk: exact steps, all columns, and one curve after a resume."""
+"""CSVLogger and TensorBoardLogger, read back from disk: exact steps, all columns, one curve after a resume."""
 
 from __future__ import annotations
 

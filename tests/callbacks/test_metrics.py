@@ -1,4 +1,4 @@
-"""One row per iteration under the registry's names, at env_steps; evaluations beside the iteration they followed."""
+"""MetricsCallback: rows by env steps, under registered names, with evaluations beside the iteration before them."""
 
 from __future__ import annotations
 

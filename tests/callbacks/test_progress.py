@@ -1,4 +1,4 @@
-"""A bar in a terminal; elsewhere plain lines, few of them and without carriage returns."""
+"""ProgressBar: a bar in a terminal; elsewhere a few plain lines without carriage returns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def shown(tmp_path: Path, stream: io.StringIO, total: int = 6, **keywords: float) -> str:
+def bar_output(tmp_path: Path, stream: io.StringIO, total: int = 6, **keywords: float) -> str:
     metrics = MetricsCallback()
     bar = ProgressBar(metrics, total * STEPS, stream=stream)
     callbacks = [metrics, StopCallback(total * STEPS), bar]
@@ -35,7 +35,7 @@ def shown(tmp_path: Path, stream: io.StringIO, total: int = 6, **keywords: float
 
 def test_without_a_terminal_there_are_the_first_and_the_last_line_of_a_short_run(tmp_path: Path):
     """Six iterations take a few milliseconds: all between are throttled to one line a second."""
-    lines = shown(tmp_path, io.StringIO()).splitlines()
+    lines = bar_output(tmp_path, io.StringIO()).splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("100/600 env steps")
     assert lines[1].startswith("600/600 env steps")
@@ -43,12 +43,12 @@ def test_without_a_terminal_there_are_the_first_and_the_last_line_of_a_short_run
 
 
 def test_without_a_terminal_there_is_no_control_character(tmp_path: Path):
-    assert not re.search(r"[\r\x1b\b]", shown(tmp_path, io.StringIO()))
+    assert not re.search(r"[\r\x1b\b]", bar_output(tmp_path, io.StringIO()))
 
 
 def test_without_a_terminal_lines_come_as_iterations_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lightning_rl.callbacks.progress.LINE_SECONDS", 0.0)
-    lines = shown(tmp_path, io.StringIO(), total=4).splitlines()
+    lines = bar_output(tmp_path, io.StringIO(), total=4).splitlines()
     assert [line.split("/")[0] for line in lines] == [
         "100",
         "200",
@@ -59,7 +59,7 @@ def test_without_a_terminal_lines_come_as_iterations_last(tmp_path: Path, monkey
 
 
 def test_in_a_terminal_one_line_is_redrawn_and_ended(tmp_path: Path):
-    text = shown(tmp_path, Terminal())
+    text = bar_output(tmp_path, Terminal())
     assert text.count("\n") == 1 and text.endswith("done\n")
     last = text.split("\r")[-1]
     assert last.startswith("\x1b[2K████████ 100% 600/600 ")
@@ -68,7 +68,7 @@ def test_in_a_terminal_one_line_is_redrawn_and_ended(tmp_path: Path):
 
 def test_a_wide_terminal_shows_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "120")
-    last = shown(tmp_path, Terminal()).split("\r")[-1]
+    last = bar_output(tmp_path, Terminal()).split("\r")[-1]
     assert last.startswith("\x1b[2K████████████████████  100%  600/600 env steps  ")
     assert "return 6.0  eval 5.0  best eval 5.0  done" in last
 
@@ -115,7 +115,7 @@ def test_the_best_return_is_that_of_training_until_the_first_evaluation():
 
 
 class Clock:
-    """Seconds that pass only when told to."""
+    """A clock that tests set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -160,13 +160,13 @@ def test_the_time_left_counts_evaluations_and_forgets_an_old_pace(monkeypatch: p
 
 def test_in_a_terminal_the_phases_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lightning_rl.callbacks.progress.REDRAW_SECONDS", 0.0)
-    text = shown(tmp_path, Terminal())
+    text = bar_output(tmp_path, Terminal())
     assert {"collect", "learn", "evaluate", "done"} <= set(re.findall(r"[a-z]+", text))
 
 
 def test_a_line_is_never_wider_than_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "40")
-    frames = shown(tmp_path, Terminal()).replace("\n", "").split("\r\x1b[2K")
+    frames = bar_output(tmp_path, Terminal()).replace("\n", "").split("\r\x1b[2K")
     assert max(map(len, frames)) <= 39
 
 
@@ -182,7 +182,7 @@ def test_an_error_is_shown_below_the_bar(tmp_path: Path):
     assert stream.getvalue().endswith("stopped\n")
 
 
-def test_other_ranks_show_nothing(tmp_path: Path):
+def test_the_progress_bar_is_silent_on_other_ranks(tmp_path: Path):
     stream, metrics = io.StringIO(), MetricsCallback()
     bar = ProgressBar(metrics, 600, stream=stream)
     bar.disable()

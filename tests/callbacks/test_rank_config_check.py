@@ -1,4 +1,4 @@
-"""What is said of ranks with different configurations; that all of them refuse is in tests/cli/test_ranks.py."""
+"""The error for ranks with different configurations; tests/cli/test_ranks.py shows that every rank raises it."""
 
 from __future__ import annotations
 

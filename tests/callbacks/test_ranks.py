@@ -1,4 +1,4 @@
-"""Two ranks take the same decisions: when to stop, when to save, what to do when only the first one's disk is full."""
+"""Callbacks on two ranks: both stop and save at the same iteration, also when the first rank's disk is full."""
 
 from __future__ import annotations
 

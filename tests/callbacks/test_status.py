@@ -1,4 +1,4 @@
-"""status.json tells how the run is doing, however it ends, and is never half written."""
+"""status.json: states of running, finished, failed and interrupted runs, always written whole."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def test_the_status_is_renewed_while_an_iteration_lasts(tmp_path: Path, monkeypa
     assert file.stat().st_mtime_ns == written
 
 
-def test_an_interrupted_run_says_so(tmp_path: Path):
+def test_the_status_of_an_interrupted_run_is_interrupted(tmp_path: Path):
     assert run(tmp_path, reason="interrupted")["state"] == "interrupted"
 
 
-def test_a_run_says_running_from_the_start_and_after_each_epoch(tmp_path: Path):
+def test_the_status_is_running_from_the_start_and_after_each_epoch(tmp_path: Path):
     seen = []
     look = [At(k, lambda trainer: seen.append(json.loads((tmp_path / "status.json").read_text()))) for k in (1, 5)]
     run(tmp_path, *look)
@@ -78,7 +78,9 @@ def test_a_run_says_running_from_the_start_and_after_each_epoch(tmp_path: Path):
         (KeyboardInterrupt(), ("interrupted", None)),
     ],
 )
-def test_a_run_that_broke_has_the_first_line_of_the_error(tmp_path: Path, error: BaseException, expected: Any):
+def test_the_status_of_a_failed_run_has_the_first_line_of_the_error(
+    tmp_path: Path, error: BaseException, expected: Any
+):
     def breaks(trainer: object) -> None:
         raise error
 

@@ -1,4 +1,4 @@
-"""Training ends after the iteration in which a rule is met; signals end it between iterations, with a checkpoint."""
+"""StopCallback: training ends after the iteration that meets a rule, or after a signal, with a checkpoint."""
 
 from __future__ import annotations
 

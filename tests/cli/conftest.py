@@ -25,7 +25,7 @@ Command = Callable[..., Outcome]
 
 @pytest.fixture(autouse=True)
 def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test works in a directory of its own, whose modules can be imported."""
+    """Run each test in its own directory, from which modules can be imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("LIGHTNING_RL_SEARCH_PATH", "LIGHTNING_RL_TRACEBACK", "HYDRA_FULL_ERROR"):

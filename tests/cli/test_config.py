@@ -1,4 +1,4 @@
-"""Composition: the choices and their defaults, the tuned values of a pair, and a user's own groups."""
+"""Composed configs: choices and defaults, tuned values of a pair, and a user's own groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DATA = sorted(path.stem for path in (shipped_conf() / "data").glob("*.yaml"))
 EXPERIMENTS = sorted(path.stem for path in (shipped_conf() / "experiment").glob("*.yaml"))
 
 
-def written(name: str) -> dict[str, Any]:
+def yaml_content(name: str) -> dict[str, Any]:
     content = yaml.safe_load((shipped_conf() / f"{name}.yaml").read_text(encoding="utf-8"))
     content.pop("defaults", None)
     return content
@@ -49,21 +49,24 @@ def test_a_policys_yaml_is_its_constructors_signature(policy: str):
     expected = defaults(import_object(config.pop("_target_")), ("observation_space", "action_space", "config"))
     assert config.keys() == expected.keys()
     for name in expected.keys() - set(FROM_OTHER_GROUPS):
-        falling = [[0, expected[name]], ["100%", 0.0]]  # with the run, of which a constructor knows nothing
+        falling = [
+            [0, expected[name]],
+            ["100%", 0.0],
+        ]  # YAML may let a value fall with the run; a constructor has the first one
         assert config[name] in (expected[name], falling), name
 
 
 def test_the_other_sections_yaml_are_their_constructors_signatures():
-    assert written("model/default") == MODEL_DEFAULTS
-    assert written("checkpoint/default") == defaults(RLCheckpoint, ("dirpath",))
+    assert yaml_content("model/default") == MODEL_DEFAULTS
+    assert yaml_content("checkpoint/default") == defaults(RLCheckpoint, ("dirpath",))
     for name in DATA:
-        data = written(f"data/{name}")
+        data = yaml_content(f"data/{name}")
         if "_target_" not in data:  # a variant of another one
-            assert data.keys() <= written("data/replay").keys()
+            assert data.keys() <= yaml_content("data/replay").keys()
             continue
         target = import_object(data.pop("_target_"))
         if target in (HindsightDataModule,):  # over what conf/data/replay.yaml has
-            data = {**written("data/replay"), **data}
+            data = {**yaml_content("data/replay"), **data}
             del data["_target_"]
         expected = defaults(target, NOT_DATA)
         if "dataset" in expected:
@@ -78,8 +81,8 @@ def test_an_environments_yaml_names_every_keyword_of_the_creator(env: str):
 
 
 def test_sections_without_a_constructor_have_the_keys_that_are_checked():
-    assert written("workers/default").keys() == WORKERS.hints.keys()
-    evaluation = written("evaluation/default")
+    assert yaml_content("workers/default").keys() == WORKERS.hints.keys()
+    evaluation = yaml_content("evaluation/default")
     assert evaluation.keys() == EVALUATION.hints.keys()
     # By hand there is no limit to the time of evaluations.
     assert {key: evaluation[key] for key in EVALUATION_DEFAULTS} == {**EVALUATION_DEFAULTS, "max_share": 0.2}
@@ -117,7 +120,7 @@ def test_impossible_numbers_of_minibatches_or_directions_are_refused(overrides: 
     [
         ["policy=impala", "policy.minibatches=4", "data.fragments_per_batch=4"],
         ["policy=ppo", "data=async", "policy.minibatches=25"],
-        ["policy=ppo", "data=gradients", "policy.minibatches=40"],  # which gradients know nothing of
+        ["policy=ppo", "data=gradients", "policy.minibatches=40"],  # data=gradients has no minibatches
         ["policy=ars", "policy.top_directions=16", "workers=whole_episodes"],
     ],
     ids=str,
@@ -128,11 +131,11 @@ def test_possible_numbers_of_minibatches_are_accepted(overrides: list[str]):
 
 
 def test_tuned_values_of_a_pair_apply_by_default_and_overrides_win():
-    tuned = written("experiment/ppo_cartpole")
+    tuned = yaml_content("experiment/ppo_cartpole")
     assert compose_config()["workers"]["fragment_length"] == tuned["workers"]["fragment_length"]
     assert compose_config(["workers.fragment_length=7"])["workers"]["fragment_length"] == 7
     untuned = compose_config(["experiment=none"])
-    assert untuned["workers"]["fragment_length"] == written("workers/default")["fragment_length"]
+    assert untuned["workers"]["fragment_length"] == yaml_content("workers/default")["fragment_length"]
 
 
 def test_an_id_alone_does_not_get_the_default_environments_tuned_values():
@@ -245,5 +248,5 @@ IMPORTS = {
 
 @pytest.mark.parametrize("code", IMPORTS)
 def test_unneeded_packages_are_not_imported(code: str):
-    told = f"{code}; import sys; sys.exit(' '.join(n for n in {IMPORTS[code].split()} if n in sys.modules) or 0)"
-    assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True).returncode == 0
+    outcome = f"{code}; import sys; sys.exit(' '.join(n for n in {IMPORTS[code].split()} if n in sys.modules) or 0)"
+    assert subprocess.run([sys.executable, "-c", outcome], capture_output=True, text=True).returncode == 0

@@ -1,4 +1,4 @@
-"""Bad input: one line on stderr that names value, expectation and next step, exit code 2, and nothing half-started."""
+"""Bad input on the command line: one line with value, expectation and next step, exit code 2, and no files."""
 
 from __future__ import annotations
 
@@ -131,12 +131,12 @@ GOLDEN: list[tuple[str, str, tuple[str, ...]]] = [
 def test_a_user_s_mistake_is_reported_in_one_line_with_its_remedy(
     written: str, start: str, holds: tuple[str, ...], command: Command, tmp_path: Path
 ):
-    told = command("train", "run_dir=out", *written.split())
-    assert told.code == 2
-    assert told.err.startswith(f"error: {start}")
-    assert told.err.count("\n") == 1
-    assert [word for word in holds if word not in told.err] == []
-    assert re.fullmatch(r"(lightning_rl [\d.]+: .* → .*\n)?", told.out)  # what the run was to be
+    outcome = command("train", "run_dir=out", *written.split())
+    assert outcome.code == 2
+    assert outcome.err.startswith(f"error: {start}")
+    assert outcome.err.count("\n") == 1
+    assert [word for word in holds if word not in outcome.err] == []
+    assert re.fullmatch(r"(lightning_rl [\d.]+: .* → .*\n)?", outcome.out)  # what the run was to be
     assert list(tmp_path.iterdir()) == []
 
 
@@ -160,16 +160,16 @@ def test_a_user_s_mistake_is_reported_in_one_line_with_its_remedy(
     ],
 )
 def test_every_verb_refuses_in_the_same_way(arguments: tuple[str, ...], start: str, command: Command):
-    told = command(*arguments)
-    assert (told.code, told.out, told.err.count("\n")) == (2, "", 1)
-    assert told.err.startswith(f"error: {start}")
+    outcome = command(*arguments)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert outcome.err.startswith(f"error: {start}")
 
 
 def test_a_file_that_is_no_checkpoint_is_refused(command: Command, tmp_path: Path):
     (tmp_path / "broken.ckpt").write_bytes(b"PK\x03\x04 cut off")
-    told = command("evaluate", "broken.ckpt", "--env", "CartPole-v1")
-    assert (told.code, told.err.count("\n")) == (2, 1)
-    assert "broken.ckpt cannot be read" in told.err
+    outcome = command("evaluate", "broken.ckpt", "--env", "CartPole-v1")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "broken.ckpt cannot be read" in outcome.err
 
 
 def test_an_environment_variable_turns_tracebacks_on(command: Command, monkeypatch: pytest.MonkeyPatch):
@@ -180,17 +180,17 @@ def test_an_environment_variable_turns_tracebacks_on(command: Command, monkeypat
 
 def test_an_environment_that_breaks_the_api_is_refused_before_anything_starts(command: Command, tmp_path: Path):
     (tmp_path / "broken_env.py").write_text(BROKEN)
-    told = command("train", "env.id=broken_env:OutOfBounds", "run_dir=out")
-    assert (told.code, told.err.count("\n")) == (2, 1)
-    assert "outside its observation_space" in told.err
+    outcome = command("train", "env.id=broken_env:OutOfBounds", "run_dir=out")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "outside its observation_space" in outcome.err
     assert not (tmp_path / "out").exists()
 
 
 def test_an_environments_own_error_is_named(command: Command, tmp_path: Path):
     (tmp_path / "broken_import.py").write_text("import missing_package\n")
-    told = command("train", "env.id=broken_import:OutOfBounds", "run_dir=out")
-    assert told.code == 2
-    assert "missing_package" in told.err.splitlines()[-1]
+    outcome = command("train", "env.id=broken_import:OutOfBounds", "run_dir=out")
+    assert outcome.code == 2
+    assert "missing_package" in outcome.err.splitlines()[-1]
 
 
 BROKEN = """

@@ -1,4 +1,4 @@
-"""Every key of every policy's config, set to what it cannot be: refused in one line, or built; nothing else."""
+"""Every key of every policy's config with wrong values: refused in one line, or built."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lightning_rl.runs import run
 POLICIES = sorted(path.stem for path in (shipped_conf() / "policy").glob("*.yaml"))
 PENDULUM = ("td3", "ddpg", "tqc")
 SLOWEST_S = 2.0
-FAST_SHARE = 16  # one case of so many is in the default run
+FAST_SHARE = 16  # one case of 16 is in the default run
 
 MUTATIONS: dict[str, Any] = {
     "text": "abc",
@@ -86,8 +86,8 @@ def in_fast_sample(policy: str, key: str, mutation: str) -> bool:
     return number % FAST_SHARE == 0
 
 
-def mutated(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """As the command line sets it: in the policy's part, too, where this takes over a section."""
+def with_value(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """A copy with the key set as by the command line: in `policy` too if the policy takes over that section."""
     own = copy.deepcopy(config)
     for root in (own, own["policy"]) if key.split(".")[0] in ("model", "exploration", "seed") else (own,):
         *sections, name = key.split(".")
@@ -133,7 +133,7 @@ def failures_of(policy: str, chosen: Any) -> tuple[Counter[str], list[str]]:
         if not chosen(policy, key, mutation):
             continue
         try:
-            counts[outcome(mutated(config, key, MUTATIONS[mutation]), key)] += 1
+            counts[outcome(with_value(config, key, MUTATIONS[mutation]), key)] += 1
         except Exception as error:
             failures.append(f"{policy}: {key}={mutation}: {type(error).__name__}: {str(error)[:300]}")
     return counts, failures

@@ -1,4 +1,4 @@
-"""`train -m`: one directory per job, a failing job stops nobody, a table closes the sweep."""
+"""`train -m`: a directory per job, failing jobs, and the table at the end of the sweep."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Fragile(gym.Env):
 def test_a_failing_job_leaves_its_traceback_and_does_not_stop_the_others(command: Command, tmp_path: Path):
     (tmp_path / "fragile.py").write_text(FRAGILE)
     once = (*SHORT, "workers.max_env_restarts=0")  # a new environment would last as long again
-    told = command("train", "-m", "env.id=fragile:Fragile", "env.kwargs.lasts=25,1000", "run_dir=sweep", *once)
-    assert told.code == 1
+    outcome = command("train", "-m", "env.id=fragile:Fragile", "env.kwargs.lasts=25,1000", "run_dir=sweep", *once)
+    assert outcome.code == 1
     failed, done = tmp_path / "sweep" / "0_ppo_custom", tmp_path / "sweep" / "1_ppo_custom"
     states = [json.loads((job / "status.json").read_text())["state"] for job in (failed, done)]
     assert states == ["failed", "ok"]
@@ -52,7 +52,7 @@ def test_a_failing_job_leaves_its_traceback_and_does_not_stop_the_others(command
     assert not (done / "train.log").exists()
     assert yaml.safe_load((done / "config.yaml").read_text())["run_dir"] == str(done)
 
-    table = told.out[told.out.index("env.kwargs.lasts  runs") :].splitlines()
+    table = outcome.out[outcome.out.index("env.kwargs.lasts  runs") :].splitlines()
     assert table[0].split()[:4] == ["env.kwargs.lasts", "runs", "failed", "return"]
     assert [row.split()[:4] for row in table[1:3]] == [["25", "0", "1", "-"], ["1000", "1", "0", "5.0"]]
     assert table[3].startswith("job 0 failed (env.kwargs.lasts=25): EnvError: ") and "the gripper is stuck" in table[3]
@@ -95,26 +95,26 @@ def test_a_sweep_leaves_means_and_intervals_over_seeds(command: Command, tmp_pat
 
 
 def test_a_sweep_over_seeds_alone_is_one_row(command: Command, tmp_path: Path):
-    told = command("train", "-m", "policy=ppo", "env=cartpole", "seed=1,2", "run_dir=sweep", *SHORT)
-    assert told.code == 0
+    outcome = command("train", "-m", "policy=ppo", "env=cartpole", "seed=1,2", "run_dir=sweep", *SHORT)
+    assert outcome.code == 0
     (row,) = csv_rows(tmp_path / "sweep" / "sweep.csv")
     assert row["runs"] == "2" and float(row["return_ci95"]) > 0 and row["last_eval"] == ""
     header, _, line, *_ = (tmp_path / "sweep" / "sweep.md").read_text().splitlines()
     assert header == "| runs | return | best | env_steps | seconds |"
-    assert " ± " in line and " ± " in told.out
+    assert " ± " in line and " ± " in outcome.out
 
 
 def test_all_jobs_are_checked_before_the_first_one_starts(command: Command, tmp_path: Path):
-    told = command("train", "-m", "policy=ppo,a2c", "seed=1,x", "run_dir=sweep", *SHORT[:2])
-    assert (told.code, told.out) == (2, "")
-    assert told.err == "error: seed='x' is text; expected integer between 0 and 4294967295\n"
+    outcome = command("train", "-m", "policy=ppo,a2c", "seed=1,x", "run_dir=sweep", *SHORT[:2])
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == "error: seed='x' is text; expected integer between 0 and 4294967295\n"
     assert command("train", "-m", "policy=ppo,pppo").err.startswith("error: policy=pppo: no such policy.")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_jobs_of_different_policies_take_the_values_tuned_for_each(command: Command, tmp_path: Path):
-    told = command("train", "-m", "policy=ppo,a2c", "run_dir=sweep", *SHORT[:2], *SHORT[3:])
-    assert told.code == 0
+    outcome = command("train", "-m", "policy=ppo,a2c", "run_dir=sweep", *SHORT[:2], *SHORT[3:])
+    assert outcome.code == 0
     configs = {job.name: yaml.safe_load((job / "config.yaml").read_text()) for job in (tmp_path / "sweep").glob("?_*")}
     assert set(configs) == {"0_ppo_cartpole", "1_a2c_cartpole"}
     assert [configs[name]["policy"]["gae_lambda"] for name in sorted(configs)] == [0.9, 0.95]

@@ -1,4 +1,4 @@
-"""Several processes per run: started from the run's own config, also in a sweep, and gone afterwards."""
+"""Runs of several ranks from the command line: started from one config, also in a sweep, and ended together."""
 
 from __future__ import annotations
 
@@ -71,9 +71,11 @@ def test_several_nodes_need_a_launcher_that_starts_their_ranks(monkeypatch: pyte
 
 def test_ranks_need_the_same_number_of_workers(command: Command, tmp_path: Path):
     """Gradients of ranks are averaged: those of three workers would count as much as those of two."""
-    told = command("train", "trainer=ddp", "trainer.accelerator=cpu", "workers.logical_workers=5", "run_dir=out")
-    assert told.code == 2
-    assert told.err.startswith("error: workers.logical_workers=5 for 2 ranks: every rank needs as many as the others")
+    outcome = command("train", "trainer=ddp", "trainer.accelerator=cpu", "workers.logical_workers=5", "run_dir=out")
+    assert outcome.code == 2
+    assert outcome.err.startswith(
+        "error: workers.logical_workers=5 for 2 ranks: every rank needs as many as the others"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -85,10 +87,10 @@ def test_strategies_that_start_processes_themselves_are_refused(strategy: str):
 
 
 def test_fsdp_on_a_cpu_is_refused_before_anything_starts(command: Command, tmp_path: Path):
-    told = command("train", *TWO_RANKS, "trainer.strategy=fsdp", "run_dir=out")
-    assert told.code == 2
-    assert told.err.startswith("error: trainer.strategy=fsdp ")
-    assert "trainer.strategy=ddp" in told.err
+    outcome = command("train", *TWO_RANKS, "trainer.strategy=fsdp", "run_dir=out")
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: trainer.strategy=fsdp ")
+    assert "trainer.strategy=ddp" in outcome.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -103,7 +105,9 @@ def test_fsdp_on_a_cpu_is_refused_before_anything_starts(command: Command, tmp_p
         ("sac", "pendulum", ("data.learning_starts=128", "data.batch_size=32")),
     ],
 )
-def test_two_devices_are_all_that_has_to_be_said(policy: str, env: str, overrides: tuple[str, ...], tmp_path: Path):
+def test_trainer_devices_2_is_enough_to_train_on_two_ranks(
+    policy: str, env: str, overrides: tuple[str, ...], tmp_path: Path
+):
     """Every rank gets a worker; the run ends where `total_env_steps` of both together have been taken."""
     with Run(
         "train", f"policy={policy}", f"env={env}", *TWO_RANKS, "run_dir=out", *SHORT, *overrides, cwd=tmp_path
@@ -118,13 +122,13 @@ def test_two_devices_are_all_that_has_to_be_said(policy: str, env: str, override
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_sweep_of_two_ranks_trains_each_job_in_its_own_directory(command: Command, tmp_path: Path):
-    told = command("train", "-m", "seed=1,2", *TWO_RANKS, "run_dir=sweep", *SHORT)
-    assert told.code == 0
+    outcome = command("train", "-m", "seed=1,2", *TWO_RANKS, "run_dir=sweep", *SHORT)
+    assert outcome.code == 0
     states = [
         json.loads((job / "status.json").read_text())["state"] for job in sorted((tmp_path / "sweep").glob("?_*"))
     ]
     assert states == ["ok", "ok"]
-    assert {path.name for path in tmp_path.iterdir()} == {"sweep"}  # no rank composed a run of its own
+    assert {path.name for path in tmp_path.iterdir()} == {"sweep"}  # no rank made its own run directory
     meeting = ("MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE")
     assert not [name for name in meeting if name in os.environ]  # the next job would join ranks that are gone
 
@@ -160,8 +164,8 @@ def test_an_environment_that_fails_in_one_rank_ends_all_with_its_error(rank: int
     with Run("train", *env, *TWO_RANKS, *SHORT, "run_dir=out", cwd=tmp_path) as run:
         assert run.wait(200) == 2
         run.until_gone(30)
-        told = f"error: {'rank 1: ' * rank}environment 'fragile:Fragile' of worker {rank}"
-        assert run.text.splitlines()[-1].startswith(told)
+        outcome = f"error: {'rank 1: ' * rank}environment 'fragile:Fragile' of worker {rank}"
+        assert run.text.splitlines()[-1].startswith(outcome)
         assert "raised RuntimeError" in run.text
         assert "the gripper is stuck" in run.text
 
@@ -183,8 +187,8 @@ def test_ranks_that_were_started_with_different_configs_all_refuse(tmp_path: Pat
         ]  # fmt: skip
         assert [run.wait(200) for run in runs] == [2, 2]
         for run in runs:
-            told = "policy.lr is 0.001 (rank 0), 0.002 (rank 1); start all of them with the same one"
-            assert told in run.text.splitlines()[-1]
+            outcome = "policy.lr is 0.001 (rank 0), 0.002 (rank 1); start all of them with the same one"
+            assert outcome in run.text.splitlines()[-1]
             run.until_gone(30)
 
 
@@ -202,17 +206,17 @@ def test_all_ranks_end_when_one_rank_is_killed(rank: int, processes: int, tmp_pa
         os.kill(victim, 9)
         assert run.wait(15) != 0
         run.until_gone(15)
-        told = f"rank {rank} (process {victim}) {'was killed by SIGKILL' if rank else 'is gone'}"
-        assert told in run.text
+        outcome = f"rank {rank} (process {victim}) {'was killed by SIGKILL' if rank else 'is gone'}"
+        assert outcome in run.text
         status = json.loads((tmp_path / "out" / "status.json").read_text())
         assert status["state"] == "failed"
-        assert told in status["error"]
+        assert outcome in status["error"]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_ctrl_c_ends_all_ranks_with_one_checkpoint(tmp_path: Path):
-    """A terminal sends it to the first rank only: the others hear of it between two iterations."""
+    """The signal goes to the first rank only; the others stop with it between two iterations."""
     endless = ("total_env_steps=100_000_000", "evaluation.every_env_steps=0", "run_dir=out")
     with Run("train", *TWO_RANKS, *endless, cwd=tmp_path) as run:
         run.until(lambda: (tmp_path / "out" / "metrics.csv").is_file(), 200)

@@ -1,4 +1,4 @@
-"""Ray's own processes die, or the run is ended while Ray starts: the run says how it ended, and leaves no process."""
+"""Ray's own processes die, or the run ends while Ray starts: its status is right, and no process is left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENDLESS = (
 )
 
 
-def started(run: Run, name: str) -> psutil.Process | None:
+def process_named(run: Run, name: str) -> psutil.Process | None:
     """A process of the run by its program's name."""
     return next((each for each in run.all() if each.is_running() and each.name() == name), None)
 
@@ -29,7 +29,7 @@ def test_a_run_whose_ray_session_dies_has_failed_and_leaves_nothing(name: str, s
     with Run(*ENDLESS, "checkpoint.every_env_steps=320", cwd=tmp_path) as run:
         run.until((tmp_path / "out" / "checkpoints" / "last.ckpt").exists, 300)
         run.until(lambda: json.loads((tmp_path / "out" / "status.json").read_text())["env_steps"] > 0, 30)  # it beats
-        victim = started(run, name)
+        victim = process_named(run, name)
         assert victim is not None
         victim.kill()
         assert run.wait(seconds) == 1, run.text
@@ -44,7 +44,7 @@ def test_a_run_whose_ray_session_dies_has_failed_and_leaves_nothing(name: str, s
 
 def test_sigterm_while_ray_starts_is_an_interrupt(tmp_path: Path):
     with Run(*ENDLESS, cwd=tmp_path) as run:
-        run.until(lambda: started(run, "gcs_server"), 300)
+        run.until(lambda: process_named(run, "gcs_server"), 300)
         run.process.terminate()
         assert run.wait(100) == 130, run.text
         run.until_gone(30)

@@ -1,4 +1,4 @@
-"""`launcher=ray_train`: the same Trainer, config and numbers as on one machine. The nodes are processes here."""
+"""`launcher=ray_train`: the same config and results as on one machine. The nodes are processes here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Fragile(gym.Env):
 """
 
 
-def installed() -> bool:
+def has_ray_train() -> bool:
     try:
         import ray.train  # noqa: F401
     except ImportError:
@@ -48,7 +48,7 @@ def installed() -> bool:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """Two nodes of 2 CPUs beside a head without any; gives its address."""
-    if not installed():
+    if not has_ray_train():
         pytest.skip("Ray Train is not installed: pip install 'lightning_rl[cluster]'")
     from ray.cluster_utils import Cluster
 
@@ -92,7 +92,7 @@ def test_a_run_of_the_cluster_is_resumed_there_with_workers_on_the_nodes(cluster
     assert last(tmp_path / "nodes")["counters"]["env_steps"] == status["env_steps"] >= 1024
 
 
-def test_a_rank_that_fails_tells_why(cluster: str, tmp_path: Path) -> None:
+def test_the_error_of_a_failed_rank_is_reported(cluster: str, tmp_path: Path) -> None:
     (tmp_path / "fragile.py").write_text(FRAGILE)
     env = ("env.id=fragile:Fragile", "env.check=false", "policy.minibatches=1", "evaluation=none", *TWO_RANKS)
     with Run(*on_cluster(cluster, *env), f"run_dir={tmp_path}/nodes", cwd=tmp_path) as run:
@@ -103,7 +103,7 @@ def test_a_rank_that_fails_tells_why(cluster: str, tmp_path: Path) -> None:
     assert "the gripper is stuck" in status["error"]
 
 
-def test_no_room_for_the_ranks_is_said_before_anything_is_written(cluster: str, tmp_path: Path) -> None:
+def test_too_few_resources_for_the_ranks_are_reported_before_any_file_is_written(cluster: str, tmp_path: Path) -> None:
     many = ("trainer.devices=5", "trainer.accelerator=cpu", "launcher.timeout_s=3", f"run_dir={tmp_path}/nodes")
     with Run(*on_cluster(cluster, *SHORT, *many), cwd=tmp_path) as run:
         assert run.wait(300) == 2, run.text
@@ -113,9 +113,9 @@ def test_no_room_for_the_ranks_is_said_before_anything_is_written(cluster: str, 
 
 
 def test_without_the_extra_the_launcher_names_the_package_to_install(command: Command, tmp_path: Path) -> None:
-    if installed():
+    if has_ray_train():
         pytest.skip("Ray Train is installed")
-    told = command("train", "launcher=ray_train", "launcher.address=local", *TWO_RANKS, "run_dir=out")
-    assert told.code == 2
-    assert "pip install 'lightning_rl[cluster]'" in told.err
+    outcome = command("train", "launcher=ray_train", "launcher.address=local", *TWO_RANKS, "run_dir=out")
+    assert outcome.code == 2
+    assert "pip install 'lightning_rl[cluster]'" in outcome.err
     assert not (tmp_path / "out").exists()

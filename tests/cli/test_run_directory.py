@@ -1,4 +1,4 @@
-"""A run directory through the command line: who may write there, what damage is named, which runs there are."""
+"""Run directories through the command line: locks, damaged files, full disks, and the list of runs."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def test_a_run_that_lives_is_not_joined_by_another(verb: str, command: Command, 
     before = contents(out)
     asked = ("train", *SHORT, "run_dir=out") if verb == "train" else ("resume", "out", "total_env_steps=999")
     with RunLock(out):
-        told = command(*asked)
-    assert (told.code, told.err.count("\n")) == (2, 1)
-    assert f"out is in use: process {os.getpid()} on " in told.err
+        outcome = command(*asked)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert f"out is in use: process {os.getpid()} on " in outcome.err
     assert contents(out) == before
 
 
@@ -89,10 +89,12 @@ def test_resume_on_a_full_disk_does_not_change_the_run(
 ):
     before = contents(out)
     monkeypatch.setattr(os, "fsync", raise_full)
-    told = command("resume", "out", "total_env_steps=512")
+    outcome = command("resume", "out", "total_env_steps=512")
     monkeypatch.undo()
-    assert told.code == 1
-    assert told.err.splitlines()[-1].startswith(f"error: {out}/config.yaml could not be written (No space left on dev")
+    assert outcome.code == 1
+    assert outcome.err.splitlines()[-1].startswith(
+        f"error: {out}/config.yaml could not be written (No space left on dev"
+    )
     after = contents(out)
     assert "could not be written" in after.pop("train.log").decode()
     assert json.loads(after.pop("status.json"))["state"] == "failed"
@@ -106,13 +108,13 @@ def test_resume_on_a_full_disk_does_not_change_the_run(
 def test_a_damaged_file_is_one_line(file: str, part: float, command: Command, out: Path):
     content = (out / file).read_bytes()
     (out / file).write_bytes(content[: int(part * len(content))])
-    told = command("resume", "out", "total_env_steps=512")
-    assert (told.code, told.err.count("\n")) == (2, 1)
-    assert f"{file} is damaged" in told.err
+    outcome = command("resume", "out", "total_env_steps=512")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert f"{file} is damaged" in outcome.err
     if file == "config.yaml":
-        told = command("evaluate", "out", "--episodes", "1")
-        assert (told.code, told.err.count("\n")) == (2, 1)
-        assert f"{file} is damaged" in told.err
+        outcome = command("evaluate", "out", "--episodes", "1")
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+        assert f"{file} is damaged" in outcome.err
 
 
 def test_a_log_that_cannot_be_written_does_not_hide_why_the_run_failed(
@@ -125,10 +127,10 @@ def test_a_log_that_cannot_be_written_does_not_hide_why_the_run_failed(
         largest = max(archive.infolist(), key=lambda entry: entry.file_size if "/data/" in entry.filename else 0)
     content[largest.header_offset + largest.file_size] ^= 255  # in a tensor: noticed when all of the file is read
     last.write_bytes(content)
-    told = command("resume", "out", "total_env_steps=512")
-    assert told.code == 2
+    outcome = command("resume", "out", "total_env_steps=512")
+    assert outcome.code == 2
     assert "train.log could not be written" in caplog.text
-    assert told.err.splitlines()[-1].startswith(f"error: checkpoint {Path('out/checkpoints/last.ckpt')} is damaged")
+    assert outcome.err.splitlines()[-1].startswith(f"error: checkpoint {Path('out/checkpoints/last.ckpt')} is damaged")
     assert "is damaged" in json.loads((out / "status.json").read_text())["error"]
 
 
@@ -140,8 +142,8 @@ def test_the_error_of_a_resumed_run_replaces_its_previous_error(out: Path):
     assert json.loads((out / "status.json").read_text())["error"] == "ValueError: of today"
 
 
-def started(tmp_path: Path, *overrides: str, file_size: int) -> subprocess.Popen[str]:
-    """A run that can write no file larger than so many bytes."""
+def start_run(tmp_path: Path, *overrides: str, file_size: int) -> subprocess.Popen[str]:
+    """A run that can write no file larger than `file_size` bytes."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
@@ -156,7 +158,7 @@ def started(tmp_path: Path, *overrides: str, file_size: int) -> subprocess.Popen
 
 def test_a_run_whose_last_checkpoint_cannot_be_written_has_failed(tmp_path: Path):
     """A file of 6 kB is enough for the config, and not for a checkpoint."""
-    process = started(tmp_path, "total_env_steps=256", file_size=6000)
+    process = start_run(tmp_path, "total_env_steps=256", file_size=6000)
     out, err = process.communicate(timeout=200)
     assert process.returncode == 1, err
     line = err.splitlines()[-1]
@@ -169,7 +171,7 @@ def test_a_run_whose_last_checkpoint_cannot_be_written_has_failed(tmp_path: Path
 
 
 def test_ctrl_c_does_not_claim_a_checkpoint_that_could_not_be_written(tmp_path: Path):
-    process = started(tmp_path, "total_env_steps=100000000", file_size=6000)
+    process = start_run(tmp_path, "total_env_steps=100000000", file_size=6000)
     status_file = tmp_path / "out" / "status.json"
     deadline = time.monotonic() + 100
     while not status_file.exists():
@@ -187,9 +189,9 @@ def test_list_runs_shows_how_each_is_doing(command: Command, out: Path, tmp_path
     shutil.copytree(out, tmp_path / "runs" / "2025-01-01" / "done")
     status = json.loads((killed / "status.json").read_text())
     (killed / "status.json").write_text(json.dumps({**status, "state": "running", "pid": 2**30, "return": None}))
-    told = command("list", "runs")
-    assert told.code == 0
-    heading, first, second, _, note = told.out.splitlines()
+    outcome = command("list", "runs")
+    assert outcome.code == 0
+    heading, first, second, _, note = outcome.out.splitlines()
     assert heading.split() == ["state", "env", "steps", "return", "best", "age", "directory"]
     assert first.split()[0] == "dead" and first.endswith(f"{Path('runs/killed')}")
     assert second.split()[0] == "ok" and second.endswith(f"{Path('runs/2025-01-01/done')}")
@@ -202,34 +204,36 @@ def test_the_text_of_a_status_file_cannot_command_the_terminal(command: Command,
     hostile = shutil.copytree(out, tmp_path / "runs" / "red\x1b[31m")
     status = json.loads((hostile / "status.json").read_text())
     (hostile / "status.json").write_text(json.dumps({**status, "env_steps": "\x1b[2J", "return": "a\nb"}))
-    told = command("list", "runs")
-    assert (told.code, told.out.count("\n")) == (0, 2)
-    assert "\x1b" not in told.out
+    outcome = command("list", "runs")
+    assert (outcome.code, outcome.out.count("\n")) == (0, 2)
+    assert "\x1b" not in outcome.out
     (hostile / "status.json").write_text(json.dumps({**status, "state": "\x1b[31mok"}))
-    told = command("list", "runs")
-    assert told.out.splitlines()[1].split()[0] == "damaged"
-    assert "\x1b" not in told.out
+    outcome = command("list", "runs")
+    assert outcome.out.splitlines()[1].split()[0] == "damaged"
+    assert "\x1b" not in outcome.out
 
 
 @pytest.mark.parametrize("pid", ["1; rm -rf ~ #", True, None, -1])
 def test_a_lock_that_names_no_process_becomes_no_command(pid: object, command: Command, out: Path):
     (out / "run.lock").write_text(json.dumps({"pid": pid, "host": "there\x1b[31m", "since": "now"}))
-    told = command("resume", "out", "total_env_steps=512")
-    assert (told.code, told.err.count("\n")) == (2, 1)
-    assert told.err.startswith("error: out is in use: its run.lock is new and names no process; wait 120 seconds, or ")
+    outcome = command("resume", "out", "total_env_steps=512")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert outcome.err.startswith(
+        "error: out is in use: its run.lock is new and names no process; wait 120 seconds, or "
+    )
 
 
 def test_a_lock_of_another_machine_is_shown_without_control_characters(command: Command, out: Path):
     (out / "run.lock").write_text(json.dumps({"pid": 7, "host": "there\x1b[31m", "since": "now\n"}))
-    told = command("resume", "out", "total_env_steps=512")
-    assert told.err.startswith("error: out is in use: process 7 on there[31m trains there since now; wait until it")
+    outcome = command("resume", "out", "total_env_steps=512")
+    assert outcome.err.startswith("error: out is in use: process 7 on there[31m trains there since now; wait until it")
 
 
 @pytest.mark.parametrize("value", ["abc", "null", "50%", "1.5", "1,2"])
 def test_resume_checks_the_number_of_steps_before_comparing(value: str, command: Command, out: Path):
-    told = command("resume", "out", f"total_env_steps={value}")
-    assert (told.code, told.err.count("\n")) == (2, 1)
-    assert told.err.startswith("error: total_env_steps=")
+    outcome = command("resume", "out", f"total_env_steps={value}")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert outcome.err.startswith("error: total_env_steps=")
 
 
 @pytest.mark.parametrize(
@@ -242,25 +246,25 @@ def test_resume_checks_the_number_of_steps_before_comparing(value: str, command:
     ],
 )
 def test_resume_suggests_keys_for_names_of_other_libraries(override: str, start: str, command: Command, out: Path):
-    told = command("resume", "out", override)
-    assert (told.code, told.err.count("\n")) == (2, 1)
-    assert told.err.startswith(f"error: {start}")
+    outcome = command("resume", "out", override)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert outcome.err.startswith(f"error: {start}")
 
 
 def test_the_error_for_resuming_without_a_checkpoint_names_the_remedy(command: Command, out: Path):
     shutil.rmtree(out / "checkpoints")
     advice = ": delete the directory and train again, or give another run_dir\n"
-    told = command("resume", "out", "total_env_steps=512")
-    assert (told.code, told.err) == (2, f"error: out has no checkpoint to go on from{advice}")
-    told = command("train", *SHORT, "run_dir=out")
-    assert (told.code, told.err) == (2, f"error: run_dir={out} holds a run that has no checkpoint{advice}")
+    outcome = command("resume", "out", "total_env_steps=512")
+    assert (outcome.code, outcome.err) == (2, f"error: out has no checkpoint to go on from{advice}")
+    outcome = command("train", *SHORT, "run_dir=out")
+    assert (outcome.code, outcome.err) == (2, f"error: run_dir={out} holds a run that has no checkpoint{advice}")
 
 
 @pytest.mark.parametrize("written", [0, 1])
 def test_a_run_whose_last_status_cannot_be_written_is_still_ok(
     written: int, command: Command, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """The disk is full for status.json from the start, or after it has said that the run is going on."""
+    """The disk is full for status.json from the start, or after its first write."""
     write, calls = status_module.write_atomically, []
 
     def full(path: Path, content: bytes, *, durable: bool) -> None:
@@ -270,10 +274,10 @@ def test_a_run_whose_last_status_cannot_be_written_is_still_ok(
         write(path, content, durable=durable)
 
     monkeypatch.setattr(status_module, "write_atomically", full)
-    told = command("train", *SHORT, "total_env_steps=256", "run_dir=out")
+    outcome = command("train", *SHORT, "total_env_steps=256", "run_dir=out")
     assert len(calls) > written
-    assert told.code == 0
-    assert told.out.splitlines()[-2].startswith("ok: out ")
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[-2].startswith("ok: out ")
     file = tmp_path / "out" / "status.json"
     before = "still says 'running' at 0 env steps" if written else "is missing"
     first, last = [record.getMessage() for record in caplog.records if "status.json" in record.getMessage()]
@@ -281,18 +285,20 @@ def test_a_run_whose_last_status_cannot_be_written_is_still_ok(
     assert last == f"{file} could not be written at the end: the run is ok, the file {before}"
 
 
-def test_the_last_state_of_a_run_is_known_though_its_file_cannot_be_written(out: Path, monkeypatch: pytest.MonkeyPatch):
-    """Of this process, whatever the file says; of a rank on another node, which returned without an error."""
+def test_final_status_gives_the_last_state_though_its_file_cannot_be_written(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """For this process, whatever is in the file; for a rank on another node that returned without an error."""
     file = out / "status.json"
     run.write_status(file, "running", env_steps=5)
-    told = run.final_status(file)
-    assert (told["state"], told["env_steps"]) == ("ok", 5)
+    outcome = run.final_status(file)
+    assert (outcome["state"], outcome["env_steps"]) == ("ok", 5)
     run.write_status(file, "ok", env_steps=6)
     with monkeypatch.context() as patch:
         patch.setattr(status_module, "write_atomically", raise_full)
         run.write_status(file, "interrupted", env_steps=7)
-    told = run.final_status(file)
-    assert (told["state"], told["env_steps"]) == ("interrupted", 7)
+    outcome = run.final_status(file)
+    assert (outcome["state"], outcome["env_steps"]) == ("interrupted", 7)
 
 
 def test_a_run_that_fails_with_an_unreadable_status_reports_its_error(out: Path):

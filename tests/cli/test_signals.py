@@ -1,4 +1,4 @@
-"""A signal before or after training ends the command with 130 and a word, whatever it hits."""
+"""Signals before, during and after a command: exit code 130 and one word."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_a_signal_before_training_ends_with_130_and_a_word(
 
     before = signal.getsignal(signum)
     with verb(monkeypatch, composes):
-        told = command("train")
-    assert (told.code, told.err) == (130, f"interrupted: stopped by {signum.name}\n")
+        outcome = command("train")
+    assert (outcome.code, outcome.err) == (130, f"interrupted: stopped by {signum.name}\n")
     assert signal.getsignal(signum) is before
 
 
@@ -51,7 +51,7 @@ def test_an_interrupt_that_comes_out_as_another_error_is_an_interrupt(
     monkeypatch: pytest.MonkeyPatch,
     command: Command,
 ):
-    """As a parser's: it says that the text is wrong, and nothing else."""
+    """A parser may turn an interrupt into its own error about the text."""
 
     def composes(arguments: Sequence[str]) -> int:
         try:
@@ -61,8 +61,8 @@ def test_an_interrupt_that_comes_out_as_another_error_is_an_interrupt(
         return 0
 
     with verb(monkeypatch, composes):
-        told = command("train")
-    assert (told.code, told.err) == (130, "interrupted: ended at once, nothing was saved by this\n")
+        outcome = command("train")
+    assert (outcome.code, outcome.err) == (130, "interrupted: ended at once, nothing was saved by this\n")
 
 
 def test_a_signal_that_the_process_was_started_to_ignore_stays_ignored():

@@ -1,4 +1,4 @@
-"""On one machine nothing listens where others could reach it: neither Ray's processes nor the ranks' own meeting."""
+"""Runs on one machine open no port that other machines can reach, neither Ray's processes nor DDP's ranks."""
 
 from __future__ import annotations
 

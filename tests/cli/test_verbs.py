@@ -1,4 +1,4 @@
-"""train, evaluate, resume, list, describe, benchmark, as a user calls them."""
+"""The verbs train, evaluate, resume, list, describe and benchmark."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SHORT = ("total_env_steps=600", "evaluation.episodes=2", "workers.fragment_lengt
 
 
 def test_help_names_every_verb_and_its_arguments(command: Command, capfd: pytest.CaptureFixture[str]):
-    told = command("--help")
-    assert told.code == 0
-    assert all(f"  {verb}" in told.out for verb in VERBS)
+    outcome = command("--help")
+    assert outcome.code == 0
+    assert all(f"  {verb}" in outcome.out for verb in VERBS)
     with pytest.raises(SystemExit) as exit_:
         command("train", "--help")
     assert exit_.value.code == 0
@@ -37,10 +37,10 @@ def test_help_names_every_verb_and_its_arguments(command: Command, capfd: pytest
 
 
 def test_list_names_choices_with_a_line_about_each(command: Command):
-    told = command("list")
-    assert told.code == 0
+    outcome = command("list")
+    assert outcome.code == 0
     for heading in ("policies", "envs", "experiments", "models", "explorations", "data", "metrics"):
-        assert f"{heading}\n" in told.out
+        assert f"{heading}\n" in outcome.out
     found = json.loads(command("list", "envs", "--json").out)["envs"]
     assert found["lunarlander"] == "LunarLander-v3"
     ids = [line for name, line in found.items() if name not in ("atari", "custom") and not line.startswith("ALE/")]
@@ -48,13 +48,13 @@ def test_list_names_choices_with_a_line_about_each(command: Command):
 
 
 def test_describing_a_policy_shows_the_documentation_of_its_constructor(command: Command):
-    told = command("describe", "policy=ppo").out
-    assert told.startswith("lightning_rl.policies.ppo.PPO\nProximal policy optimisation")
-    assert "gae_lambda = 0.95 (number between 0 and 1)\n      λ of generalised advantage estimation" in told
+    outcome = command("describe", "policy=ppo").out
+    assert outcome.startswith("lightning_rl.policies.ppo.PPO\nProximal policy optimisation")
+    assert "gae_lambda = 0.95 (number between 0 and 1)\n      λ of generalised advantage estimation" in outcome
     assert (
-        "gamma = 0.99 (number between 0 and 1)\n      discount per environment step" in told
+        "gamma = 0.99 (number between 0 and 1)\n      discount per environment step" in outcome
     )  # documented by the base class
-    assert "observation_space" not in told
+    assert "observation_space" not in outcome
 
 
 @pytest.mark.parametrize(
@@ -79,20 +79,20 @@ def test_describing_a_policy_shows_the_documentation_of_its_constructor(command:
     ],
 )
 def test_describe_explains_groups_choices_and_keys(what: str, holds: str, command: Command):
-    told = command("describe", what)
-    assert told.code == 0
-    assert holds in told.out
+    outcome = command("describe", what)
+    assert outcome.code == 0
+    assert holds in outcome.out
 
 
 def test_cfg_prints_the_composed_config_and_trains_nothing(command: Command, tmp_path: Path):
-    told = command("train", "policy=a2c", "--cfg", "seed=3")
-    assert yaml.safe_load(told.out)["seed"] == 3
+    outcome = command("train", "policy=a2c", "--cfg", "seed=3")
+    assert yaml.safe_load(outcome.out)["seed"] == 3
     assert list(tmp_path.iterdir()) == []
 
 
 def test_train_leaves_a_run_directory_that_evaluate_and_resume_take(command: Command, tmp_path: Path):
-    told = command("train", "env=cartpole", "run_dir=out", *SHORT)
-    assert told.code == 0
+    outcome = command("train", "env=cartpole", "run_dir=out", *SHORT)
+    assert outcome.code == 0
     out = tmp_path / "out"
     status = json.loads((out / "status.json").read_text())
     assert (status["state"], status["error"]) == ("ok", None)
@@ -136,9 +136,9 @@ def test_train_leaves_a_run_directory_that_evaluate_and_resume_take(command: Com
 
 def test_an_error_of_the_users_code_ends_with_1_and_leaves_its_traceback(command: Command, tmp_path: Path):
     (tmp_path / "broken_losses.py").write_text("def broken(policy, batch):\n    raise LookupError('a bug of mine')\n")
-    told = command("train", "run_dir=out", "policy.custom_losses=[broken_losses:broken]", *SHORT)
-    assert told.code == 1
-    assert told.err.endswith("error: LookupError: a bug of mine\n")
+    outcome = command("train", "run_dir=out", "policy.custom_losses=[broken_losses:broken]", *SHORT)
+    assert outcome.code == 1
+    assert outcome.err.endswith("error: LookupError: a bug of mine\n")
     assert "in broken" in (tmp_path / "out" / "train.log").read_text()
     status = json.loads((tmp_path / "out" / "status.json").read_text())
     assert (status["state"], status["error"]) == ("failed", "LookupError: a bug of mine")
@@ -148,9 +148,9 @@ def test_a_loss_that_is_not_finite_stops_before_the_step(command: Command, tmp_p
     (tmp_path / "nan_losses.py").write_text(
         "def broken(policy, batch):\n    return batch.action_logp.mean() * float('nan')\n"
     )
-    told = command("train", "run_dir=out", "policy.custom_losses=[nan_losses:broken]", *SHORT)
-    assert told.code == 2
-    assert told.err.splitlines()[-1].startswith("error: loss is nan (broken nan) in gradient step 0")
+    outcome = command("train", "run_dir=out", "policy.custom_losses=[nan_losses:broken]", *SHORT)
+    assert outcome.code == 2
+    assert outcome.err.splitlines()[-1].startswith("error: loss is nan (broken nan) in gradient step 0")
     assert json.loads((tmp_path / "out" / "status.json").read_text())["state"] == "failed"
 
 
@@ -207,14 +207,14 @@ def test_ctrl_c_before_training_leaves_a_word(command: Command, monkeypatch: pyt
         raise KeyboardInterrupt
 
     monkeypatch.setattr("lightning_rl.cli.check_config", interrupted)
-    told = command("train", "policy=ppo", "env=cartpole")
-    assert (told.code, told.err) == (130, "interrupted: ended at once, nothing was saved by this\n")
+    outcome = command("train", "policy=ppo", "env=cartpole")
+    assert (outcome.code, outcome.err) == (130, "interrupted: ended at once, nothing was saved by this\n")
 
 
 @pytest.mark.parametrize(("choice", "left"), [("csv", {"metrics.csv"}), ("tensorboard", {"tb"}), ("none", set())])
 def test_a_logger_is_a_choice(choice: str, left: set[str], command: Command, tmp_path: Path):
-    told = command("train", "policy=ppo", "env=cartpole", f"logger={choice}", "run_dir=run", *SHORT)
-    assert told.code == 0, told.err
+    outcome = command("train", "policy=ppo", "env=cartpole", f"logger={choice}", "run_dir=run", *SHORT)
+    assert outcome.code == 0, outcome.err
     assert {path.name for path in (tmp_path / "run").iterdir()} & {"metrics.csv", "tb", "wandb"} == left
 
 
@@ -222,10 +222,10 @@ def test_the_error_for_a_missing_logger_package_names_the_package(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("lightning.pytorch.loggers.wandb._WANDB_AVAILABLE", RequirementCache("wandb>=99999"))
-    told = command("train", "policy=ppo", "env=cartpole", "logger=wandb", "run_dir=run", *SHORT)
-    assert told.code == 2 and list(tmp_path.iterdir()) == []
-    assert told.err.startswith("error: logger.wandb needs a package that is not installed:")
-    assert "pip install" in told.err and told.err.count("\n") == 1
+    outcome = command("train", "policy=ppo", "env=cartpole", "logger=wandb", "run_dir=run", *SHORT)
+    assert outcome.code == 2 and list(tmp_path.iterdir()) == []
+    assert outcome.err.startswith("error: logger.wandb needs a package that is not installed:")
+    assert "pip install" in outcome.err and outcome.err.count("\n") == 1
 
 
 OWN_ENV = """

@@ -238,7 +238,7 @@ def test_in_one_process_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, 
         assert torch.equal(*leaves)
 
 
-# -- staleness, with workers of given speed ---------------------------------------------------------------------
+# -- staleness, with workers of given speed ---------------------------------------------------------------------------
 class Lagging:
     """Two requests are always in flight; they are done in order, each with 8 steps."""
 
@@ -382,7 +382,7 @@ def test_no_process_is_left_behind(ending: str, tmp_path: Path) -> None:
 
 
 def wait_for(state: Callable[[], bool], seconds: float) -> bool:
-    """Wait for it, but not longer than so many seconds."""
+    """Wait until `state()` is true, at most `seconds`; gives the last state."""
     deadline = time.monotonic() + seconds
     while not state() and time.monotonic() < deadline:
         time.sleep(0.2)

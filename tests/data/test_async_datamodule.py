@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 
@@ -24,6 +23,7 @@ from lightning_rl.rollouts.worker_results import SampleReference
 from lightning_rl.runs import run
 from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
+from tests.run_comparison import assert_equal_weights
 
 SMALL = [
     "policy=impala",
@@ -67,10 +67,9 @@ def train(run_dir: Path, *overrides: str, resume: bool = False) -> tuple[Any, An
     return policy, datamodule, notes
 
 
-def assert_same_weights(one: Any, other: Any) -> None:
+def assert_equal_runs(one: Any, other: Any) -> None:
     assert one.gradient_steps == other.gradient_steps > 0 and one.env_steps == other.env_steps
-    for name, weights in one.get_weights().items():
-        assert np.array_equal(weights, other.get_weights()[name]), name
+    assert_equal_weights(one, other)
 
 
 # -- in one process ---------------------------------------------------------------------------------------------------
@@ -128,7 +127,7 @@ def test_scaled_intrinsic_rewards_are_refused(tmp_path: Path) -> None:
     train(tmp_path / "raw", "exploration=curiosity", "exploration.normalize=false", "total_env_steps=60")
 
 
-def test_a_batch_with_nothing_but_resets_is_not_learned_from(tmp_path: Path) -> None:
+def test_a_batch_of_resets_only_is_not_learned_from(tmp_path: Path) -> None:
     """One step of one environment: when an episode has ended, that is the reset."""
     tiny = ["workers.fragment_length=1", "workers.envs_per_worker=1", "total_env_steps=60"]
     policy, datamodule, trainer = run.build(compose_config([*SMALL, f"run_dir={tmp_path}", *tiny]))
@@ -160,7 +159,7 @@ def one_after_the_other(workers: Any, policy: Any, fragments: Any) -> Iterator[A
 def test_a_user_s_plan_gives_the_batches(tmp_path: Path) -> None:
     plans = [[], [f"data.plan={__name__}:one_after_the_other"]]
     (one, *_), (other, *_) = (train(tmp_path / str(len(plan)), "total_env_steps=150", *plan) for plan in plans)
-    assert_same_weights(one, other)
+    assert_equal_runs(one, other)
 
 
 # -- joining and replay -----------------------------------------------------------------------------------------------
@@ -204,7 +203,7 @@ def test_a_run_with_replay_counts_new_steps_only(tmp_path: Path) -> None:
     assert notes.batches[-1].valid.shape == (8, 4)
 
 
-# -- requests, with workers of given speed ----------------------------------------------------------------------
+# -- requests, with workers of given speed ----------------------------------------------------------------------------
 class Virtual:
     """Worker processes with a clock of their own: process `i` needs `durations[i]` for a fragment of 8 steps.
 
@@ -258,7 +257,7 @@ class Virtual:
 
 
 def learn(workers: Virtual, batches: int, learning: float = 1.0, **keywords: Any) -> tuple[AsyncDataModule, list[int]]:
-    """Learn so many batches, each of which takes `learning` of the clock; how old the weights of each were."""
+    """Learn from `batches` batches, each of which adds `learning` to the clock; gives the staleness of each."""
     policy = IMPALA(*CARTPOLE.spaces(), model={"fcnet_hiddens": [4]})
     datamodule = AsyncDataModule(CARTPOLE, **keywords)
     datamodule._policy = lambda: policy  # type: ignore[method-assign]
@@ -415,12 +414,12 @@ class Gate(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def make_gate(config: Any) -> Gate:
-    """For an `EnvContext`, which knows the worker."""
+    """A gate for an `EnvContext`, which has the worker's index."""
     return Gate(config["gate"], config.worker_index)
 
 
 class OpensTheGate(RLCallback):
-    """After 25 iterations."""
+    """Creates the gate's file after 25 iterations."""
 
     def __init__(self, gate: str) -> None:
         self.gate = Path(gate)
@@ -468,7 +467,7 @@ def test_in_fixed_order_two_runs_of_one_seed_are_equal(tmp_path: Path, session: 
                 *overrides,
             )
         )
-    assert_same_weights(runs[0][0], runs[1][0])
+    assert_equal_runs(runs[0][0], runs[1][0])
     ages = [[report["rollout/staleness"] for report in notes.reports] for _, _, notes in runs]
     assert ages[0] == ages[1] and max(ages[0]) >= 1
 
@@ -492,9 +491,13 @@ def test_n_steps_and_n_more_after_a_resume_equal_2n_steps(
     """With processes in fixed order only; samples in flight at the checkpoint are discarded in both runs."""
     if workers:
         request.getfixturevalue("session")
-    overrides = [*RESUMED[name], "policy.lr=5e-4", f"workers.num_workers={workers}"]  # a falling rate knows the run
+    overrides = [
+        *RESUMED[name],
+        "policy.lr=5e-4",
+        f"workers.num_workers={workers}",
+    ]  # the default rate falls with the run's length
     whole, its_data, _ = train(tmp_path / "whole", "total_env_steps=400", "checkpoint.every_env_steps=200", *overrides)
     train(tmp_path / "parts", "total_env_steps=200", *overrides)
     parts, their_data, _ = train(tmp_path / "parts", "total_env_steps=400", *overrides, resume=True)
-    assert_same_weights(whole, parts)
+    assert_equal_runs(whole, parts)
     assert its_data.dropped == their_data.dropped and its_data._batches == their_data._batches

@@ -1,4 +1,4 @@
-"""Batches on their way to the device that learns; a GPU is played by the calls that would be made for one."""
+"""Transfer of batches to the learner's device; a GPU is replaced by a record of the calls made for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GPU = torch.device("cuda", 0)
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """What a GPU would be asked for: memory to pin, and copies."""
+    """The calls that a GPU would need: pinned memory and copies."""
     made: list[tuple[str, Any]] = []
 
     def pin(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Epochs, and evaluations with them, come at multiples of environment steps, whatever an iteration is."""
+"""Epochs: evaluations at multiples of environment steps, whatever the length of an iteration."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_without_evaluation_a_run_ends_at_its_steps(tmp_path: Path) -> None:
 
 
 def test_a_hand_made_trainer_counts_epochs_the_same_way() -> None:
-    """5 % of the 100,000 that are assumed where no run is; here 100 env steps are asked for."""
+    """Without a run 5 % of an assumed 100,000 env steps; here 100 env steps are set."""
     env, diary = CARTPOLE, Diary()
     assert RolloutDataModule(env).epochs.every_env_steps == 5000
     workers = {"envs_per_worker": 2, "fragment_length": 16}

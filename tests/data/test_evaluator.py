@@ -1,4 +1,4 @@
-"""Evaluations: shared by ranks, in processes of their own, and beside training, which does not notice them."""
+"""Evaluations: shared by ranks, in their own processes, and beside training, which they do not change."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_parallel_episodes_are_returned_once_for_the_policy_that_played_them() -
     learner.env_steps = 300
     torch.nn.init.ones_(next(learner.parameters()))
     after = learner.get_weights()
-    evaluator.begin(learner)  # still playing: nothing
+    evaluator.begin(learner)  # still playing: no result
     assert len(evaluator.finish()) == 4
     assert evaluator.finish() == []
     assert evaluator.reported is not None

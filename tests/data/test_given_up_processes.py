@@ -1,4 +1,4 @@
-"""What learners do when processes are given up, or a run ends while something is asked of them: in virtual time."""
+"""Learners whose worker processes are given up, or whose run ends with requests in flight, in virtual time."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def test_a_population_is_smaller_without_given_up_processes() -> None:
 def test_an_interrupted_population_is_rolled_back() -> None:
     """Worker 0 has answered when the run is interrupted: a resumed run begins with its episodes again."""
     policy = ES(*CARTPOLE.spaces(), seed=1)
-    asked = iter(range(100))
+    calls = iter(range(100))
 
     def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-        return Fate("hangs" if method == "call_worker" and next(asked) == 3 else "done")
+        return Fate("hangs" if method == "call_worker" and next(calls) == 3 else "done")
 
     remote = fake_worker_set(policy, fate, [0, 1], **WHOLE)
     found = populations_of(remote, policy)
@@ -80,11 +80,11 @@ def test_an_evaluation_has_fewer_episodes_without_given_up_processes(policy: PPO
 
 # -- checkpoints of asynchronous learning -----------------------------------------------------------------------------
 def test_drain_ends_although_workers_hang_or_restarts_are_used_up(policy: PPO) -> None:
-    """In fixed order what is out is waited for: unless the run ends because nothing comes any more."""
-    asked = iter(range(1000))
+    """Requests in fixed order are waited for, unless the run ends because no process answers."""
+    calls = iter(range(1000))
 
     def hangs(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
-        return Fate("hangs" if method != "start" and next(asked) > 2 else "done")
+        return Fate("hangs" if method != "start" and next(calls) > 2 else "done")
 
     def dies(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
         return Fate("done" if method == "start" else "dies")

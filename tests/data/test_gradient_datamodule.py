@@ -1,4 +1,4 @@
-"""A3C: which worker gets which weights and when, and what becomes of late gradients."""
+"""GradientDataModule (A3C): which weights workers get, and what happens to late gradients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -19,6 +18,7 @@ from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.policies import A2C
 from lightning_rl.rollouts.worker_results import WorkerResult
 from lightning_rl.runs import run
+from tests.run_comparison import assert_equal_weights
 
 SMALL = [
     "env=cartpole",
@@ -45,14 +45,9 @@ def train(run_dir: Path, *overrides: str, resume: bool = False) -> Any:
     """The policy of a finished run."""
     policy, datamodule, trainer = run.build(config(run_dir, *overrides))
     run.fit(policy, datamodule, trainer, run_dir / "checkpoints" / "last.ckpt" if resume else None)
-    policy.told = latest_metrics(trainer)
+    policy.reported = latest_metrics(trainer)
     policy.lightning_steps = trainer.global_step
     return policy
-
-
-def assert_equal(first: Any, second: Any) -> None:
-    for name, value in first.get_weights().items():
-        assert np.array_equal(value, second.get_weights()[name]), name
 
 
 @pytest.mark.parametrize("more", [[], SCALED, LSTM], ids=["plain", "statistics", "lstm"])
@@ -62,14 +57,14 @@ def test_one_worker_in_this_process_learns_as_a2c_does(tmp_path: Path, more: lis
     first = train(tmp_path / "a3c", "data.gradients_per_iteration=1", *same)
     second = train(tmp_path / "a2c", "policy=a2c", "policy.max_grad_norm=40.0", "policy.lr=1e-3", *same)
     assert first.gradient_steps == second.gradient_steps > 5 and first.env_steps == second.env_steps
-    assert_equal(first, second)
+    assert_equal_weights(first, second)
 
 
 def test_workers_in_this_process_take_turns_with_the_newest_weights(tmp_path: Path) -> None:
     policy = train(tmp_path, "workers.logical_workers=3", "total_env_steps=300")
-    assert policy.told["rollout/staleness"] == 0 and policy.told["rollout/dropped"] == 0
+    assert policy.reported["rollout/staleness"] == 0 and policy.reported["rollout/dropped"] == 0
     assert policy.gradient_steps == policy.lightning_steps == 10 * policy.iterations
-    assert policy.told["train/grad_norm"] > 0 and policy.told["time/collect_s"] > 0
+    assert policy.reported["train/grad_norm"] > 0 and policy.reported["time/collect_s"] > 0
 
 
 @pytest.mark.parametrize("more", [[], FILTERED, LSTM], ids=["plain", "statistics", "lstm"])
@@ -80,7 +75,7 @@ def test_in_one_process_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, 
     train(tmp_path / "parts", "total_env_steps=90", *overrides)
     parts = train(tmp_path / "parts", "total_env_steps=180", *overrides, resume=True)
     assert whole.gradient_steps == parts.gradient_steps == 12
-    assert_equal(whole, parts)
+    assert_equal_weights(whole, parts)
 
 
 class Broken(A2C):
@@ -96,28 +91,28 @@ def test_a_loss_that_is_not_finite_names_its_worker(tmp_path: Path) -> None:
         train(tmp_path, f"policy._target_={__name__}:Broken", "data=gradients", "total_env_steps=300")
 
 
-# -- staleness, with workers of given speed ---------------------------------------------------------------------
+# -- staleness, with workers of given speed ---------------------------------------------------------------------------
 class Scripted:
     """Three workers that answer in a given order; records the weights that each call was sent with."""
 
     def __init__(self, order: list[int]) -> None:
-        self.order, self.asked = list(order), dict[int, int]()
+        self.order, self.requests = list(order), dict[int, int]()
         self.sent: list[tuple[int, int]] = []  # worker, gradient steps of the weights
 
     @property
     def idle_workers(self) -> list[int]:
-        return [index for index in range(3) if index not in self.asked]
+        return [index for index in range(3) if index not in self.requests]
 
     def sync_weights(self, policy: Any) -> None:
         self.weights = policy.gradient_steps
 
     def submit(self, worker_index: int, fn: Callable[[Any], Any]) -> None:
         self.sent.append((worker_index, self.weights))
-        self.asked[worker_index] = self.weights
+        self.requests[worker_index] = self.weights
 
     def next_result(self) -> WorkerResult:
         index = self.order.pop(0)
-        return WorkerResult(index, "contribution", self.asked.pop(index))
+        return WorkerResult(index, "contribution", self.requests.pop(index))
 
 
 def learn(order: list[int], **keywords: Any) -> tuple[Scripted, GradientDataModule, list[tuple[int, bool]]]:
@@ -178,7 +173,7 @@ def test_scaled_intrinsic_rewards_need_a_process_for_each_worker(tmp_path: Path)
         train(tmp_path, "exploration=rnd", "workers.logical_workers=2")
 
 
-def test_a_fragment_with_nothing_but_resets_is_not_contributed(tmp_path: Path) -> None:
+def test_a_fragment_of_resets_only_is_not_contributed(tmp_path: Path) -> None:
     """One step of one environment: when an episode has ended, that is the reset."""
     tiny = ["workers.fragment_length=1", "workers.envs_per_worker=1", "workers.logical_workers=1"]
     composed = compose_config(["policy=a3c", *SMALL, *tiny, f"run_dir={tmp_path}", "total_env_steps=100"])
@@ -211,8 +206,10 @@ def test_processes_compute_gradients_and_a_run_resumes_from_its_checkpoint(tmp_p
     policy = train(tmp_path, "total_env_steps=400", *overrides)
     assert not ray.is_initialized()
     assert int(policy.observation_filter.moments.count) == policy.env_steps >= 400
-    assert 1 <= policy.told["rollout/staleness"] <= 12 and policy.told["rollout/episodes"] > 5
-    assert policy.gradient_steps == policy.lightning_steps == 10 * policy.iterations - policy.told["rollout/dropped"]
+    assert 1 <= policy.reported["rollout/staleness"] <= 12 and policy.reported["rollout/episodes"] > 5
+    assert (
+        policy.gradient_steps == policy.lightning_steps == 10 * policy.iterations - policy.reported["rollout/dropped"]
+    )
     again = train(tmp_path, "total_env_steps=600", *overrides, resume=True)
     assert again.gradient_steps > policy.gradient_steps and again.env_steps >= 600
     assert int(again.observation_filter.moments.count) == again.env_steps
@@ -227,8 +224,8 @@ def test_a_gradient_that_is_not_finite_names_its_worker_across_processes(tmp_pat
 
 @pytest.mark.ray
 def test_one_process_with_one_worker_learns_synchronously(tmp_path: Path) -> None:
-    """A single worker waits for the step of its own gradient, so it learns what it would learn here."""
+    """A single worker waits for the step with its gradient, so both runs learn the same."""
     one = ["workers.logical_workers=1", "total_env_steps=300", *SCALED]
     here, there = train(tmp_path / "here", *one), train(tmp_path / "there", *one, "workers.num_workers=1")
-    assert there.told["rollout/staleness"] == 0
-    assert_equal(here, there)
+    assert there.reported["rollout/staleness"] == 0
+    assert_equal_weights(here, there)

@@ -1,4 +1,4 @@
-"""`data=hindsight`: which algorithms learn so, what is drawn, and what is refused before training."""
+"""`data=hindsight`: the algorithms that learn with it, its draws, and refusals before training."""
 
 from __future__ import annotations
 
@@ -160,9 +160,9 @@ def test_the_command_line_refuses_environments_without_goals_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = main(["train", "policy=sac", "env=pendulum", "experiment=none", "data=hindsight", f"run_dir={tmp_path}/run"])
-    told = capsys.readouterr().err.strip()
-    assert code == 2 and told.startswith("error: data=hindsight: environment 'Pendulum-v1'")
-    assert len(told.splitlines()) == 1
+    errors = capsys.readouterr().err.strip()
+    assert code == 2 and errors.startswith("error: data=hindsight: environment 'Pendulum-v1'")
+    assert len(errors.splitlines()) == 1
 
 
 def test_data_hindsight_is_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Rewards divided by the deviation of returns: each environment's return goes on wherever its fragments come from."""
+"""Intrinsic rewards divided by the deviation of returns need consecutive fragments of each environment."""
 
 from __future__ import annotations
 

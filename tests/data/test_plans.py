@@ -1,4 +1,4 @@
-"""The verbs of execution plans; the golden sequences are RLlib's."""
+"""Execution plans: the verbs of data/plans.py; the golden sequences are RLlib's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
 from lightning_rl.sample_batch import SampleBatch
 
 
-def test_round_robin_asks_in_turn() -> None:
+def test_concurrently_takes_items_round_robin() -> None:
     assert list(concurrently([[1, 2, 3], [4, 5, 6]])) == [1, 4, 2, 5, 3, 6]
 
 
@@ -71,7 +71,7 @@ def test_concat_batches_waits_for_enough_rows() -> None:
 
 
 def test_stored_rows_are_replayed_once_learning_starts() -> None:
-    """Batches of 4 rows, learning from 8 on: the first draw finds nothing, the second has rows of both."""
+    """Batches of 4 rows, learning_starts=8: the first replay gives no batch, the second one of rows of both."""
     buffer = LocalReplayBuffer(learning_starts=8, buffer_size=100, replay_batch_size=6, prioritized_replay_alpha=0.0)
     batches = [rows_from(start) for start in (0, 4, 8)]
     both = concurrently([store_to_replay_buffer(batches, buffer), replay(buffer)], round_robin_weights=[1, 1])

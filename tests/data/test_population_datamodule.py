@@ -1,4 +1,4 @@
-"""ES and ARS in a Trainer: which worker plays with which perturbation, and equal runs after a resume."""
+"""PopulationDataModule (ES and ARS): which worker evaluates which perturbation, and equal runs after a resume."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from lightning_rl.callbacks.metrics import latest_metrics
@@ -14,6 +13,7 @@ from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.population_datamodule import PopulationDataModule
 from lightning_rl.errors import ConfigError
 from lightning_rl.runs import run
+from tests.run_comparison import assert_equal_weights
 
 SMALL = [
     "env=cartpole",
@@ -40,25 +40,24 @@ def train(run_dir: Path, policy: str = "es", *overrides: str, resume: bool = Fal
     """The policy of a finished run, and the newest value of each metric."""
     learner, datamodule, trainer = run.build(config(run_dir, policy, *overrides))
     run.fit(learner, datamodule, trainer, run_dir / "checkpoints" / "last.ckpt" if resume else None)
-    learner.told = latest_metrics(trainer)
+    learner.reported = latest_metrics(trainer)
     return learner
 
 
-def assert_equal(first: Any, second: Any) -> None:
+def assert_equal_runs(first: Any, second: Any) -> None:
     assert first.env_steps == second.env_steps and first.gradient_steps == second.gradient_steps > 1
-    for name, value in first.get_weights().items():
-        assert np.array_equal(value, second.get_weights()[name]), name
+    assert_equal_weights(first, second)
 
 
 @POLICIES
 def test_an_iteration_is_one_step_on_one_population(tmp_path: Path, policy: str) -> None:
     """Five directions both ways are ten episodes of 9 to 20 steps; evaluation and metrics are as everywhere."""
     learner = train(tmp_path, policy, "total_env_steps=600")
-    told, iterations = learner.told, learner.iterations
+    metrics, iterations = learner.reported, learner.iterations
     assert learner.gradient_steps == iterations and 90 * iterations <= learner.env_steps <= 200 * iterations
-    assert told["rollout/episodes"] == 10 * iterations and told["rollout/staleness"] == 0
-    assert 8 <= told["rollout/ep_len_mean"] <= 20 and told["eval/ep_rew_mean"] >= 8
-    assert told["train/return_max"] >= told["train/return_mean"] > 5 and told["train/grad_norm"] > 0
+    assert metrics["rollout/episodes"] == 10 * iterations and metrics["rollout/staleness"] == 0
+    assert 8 <= metrics["rollout/ep_len_mean"] <= 20 and metrics["eval/ep_rew_mean"] >= 8
+    assert metrics["train/return_max"] >= metrics["train/return_mean"] > 5 and metrics["train/grad_norm"] > 0
     assert int(learner.observation_filter.moments.count) == learner.env_steps
 
 
@@ -69,7 +68,7 @@ def test_a_resumed_run_is_the_run_without_a_stop(tmp_path: Path, policy: str) ->
     whole = train(tmp_path / "whole", policy, "total_env_steps=900", *overrides)
     parts = train(tmp_path / "parts", policy, "total_env_steps=900", *overrides, resume=True)
     assert half.gradient_steps < parts.gradient_steps
-    assert_equal(whole, parts)
+    assert_equal_runs(whole, parts)
 
 
 def test_workers_share_the_directions_and_every_perturbation_has_its_own_seed() -> None:
@@ -92,8 +91,8 @@ def test_eval_prob_is_the_share_of_episodes_of_the_policy_itself(tmp_path: Path)
     ((_, own),) = data.shares([0]).values()
     assert 150 < len(own) < 250
     learner = train(tmp_path, "es", "total_env_steps=100", "data.eval_prob=1.0")
-    assert learner.told["rollout/episodes"] == 20 * learner.iterations
-    assert 5 < learner.told["train/own_return"] <= 20
+    assert learner.reported["rollout/episodes"] == 20 * learner.iterations
+    assert 5 < learner.reported["train/own_return"] <= 20
 
 
 @pytest.mark.parametrize(
@@ -140,6 +139,6 @@ def test_processes_do_not_change_the_result(tmp_path: Path, policy: str) -> None
         train(tmp_path / str(count), policy, "total_env_steps=400", f"workers.num_workers={count}")
         for count in (0, 2, 1)
     )
-    assert_equal(here, two)
-    assert_equal(here, one)
-    assert here.told["rollout/ep_rew_mean"] == two.told["rollout/ep_rew_mean"]
+    assert_equal_runs(here, two)
+    assert_equal_runs(here, one)
+    assert here.reported["rollout/ep_rew_mean"] == two.reported["rollout/ep_rew_mean"]

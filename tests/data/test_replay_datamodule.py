@@ -141,7 +141,7 @@ class ReadsPreviousStep(Model):
 
 
 def test_rows_hold_the_previous_step_for_a_model_without_state_that_reads_it() -> None:
-    """CartPole pays 1 a step, so what was paid before the next step is 1, and before the first one nothing."""
+    """CartPole's reward is 1: prev_rewards of the next step are 1, and 0 before the first step."""
     env = CARTPOLE
     policy = DQN(*env.spaces(), model={"custom_model": ReadsPreviousStep})
     buffer = ReplayDataModule(env, capacity=100, batch_size=8, learning_starts=8).make_buffer(policy)
@@ -243,9 +243,14 @@ def test_an_iteration_is_about_32_env_steps_and_the_same_gradient_steps(
 ) -> None:
     """What Lightning does for a batch is done once for all of them, whatever a fragment is."""
     policies = []
-    for asked in ("null", str(fragments)):
-        overrides = ["policy=dqn", "env=cartpole", "total_env_steps=96", f"data.fragments_per_iteration={asked}"]
-        policy, datamodule, trainer = run.build(config(tmp_path / asked, *overrides, *workers))
+    for number in ("null", str(fragments)):
+        overrides = [
+            "policy=dqn",
+            "env=cartpole",
+            "total_env_steps=96",
+            f"data.fragments_per_iteration={number}",
+        ]
+        policy, datamodule, trainer = run.build(config(tmp_path / number, *overrides, *workers))
         trainer.fit(policy, datamodule=datamodule)
         assert datamodule.fragments_per_iteration == fragments and policy.gradient_steps > 0
         policies.append(policy)

@@ -1,4 +1,4 @@
-"""A buffer in shards: which shard gets which fragment, draw and priority, and when the buffer waits for a shard."""
+"""ReplayShards: which shard gets which fragment, draw and priority, and when a draw waits for a shard."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_late_update_of_an_overwritten_row_is_dropped_and_counted() -> None:
     assert [buffer_of(replay, shard).tree.get(np.arange(20)).tolist() for shard in (0, 1)] == before
 
 
-def test_nothing_is_drawn_before_a_shard_has_a_batch() -> None:
+def test_shards_give_no_batch_before_one_has_enough_rows() -> None:
     replay, stream = shards(batch_size=20), Stream(2, seed=1, longest=1000)
     for fragments in range(1, 4):
         replay.add([stream.fragment(5)])
@@ -133,7 +133,7 @@ def test_a_shard_that_has_too_few_rows_is_passed_over() -> None:
 
 
 def test_draws_in_flight_use_the_priorities_at_their_submission() -> None:
-    """`ahead` of each shard: these do not know yet that one row has all the weight."""
+    """`ahead` draws of each shard were submitted before one row got nearly all the priority."""
     replay, _ = fill(ahead=2, alpha=1.0)
     first = replay.sample(0)
     assert first is not None
@@ -193,11 +193,11 @@ class Slow:
     """An object whose calls are done only when `result` is called; records the largest number of calls in flight."""
 
     def __init__(self) -> None:
-        self.open = self.most = self.asked = 0
+        self.open = self.most = self.requests = 0
 
     def submit(self, method: str, *arguments: Any) -> Slow:
         self.open += 1
-        self.asked += 1
+        self.requests += 1
         self.most = max(self.most, self.open)
         return self
 

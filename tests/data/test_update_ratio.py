@@ -1,4 +1,4 @@
-"""The ratio of gradient steps to environment steps is exact, whatever the fragments' sizes and wherever it resumes."""
+"""The ratio of gradient steps to environment steps: exact for any fragment size and after any resume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeepMind's preprocessing: both ways give the same transitions; a life ends for the learner, a game for statistics."""
+"""Atari preprocessing: equal transitions both ways; a lost life ends the learner's episode, a game the statistics'."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_points_are_the_game_s_own_and_frames_are_bytes() -> None:
         ({"framestack": 1, "zero_mean": True, "frame_skip": 1}, (1, 84, 84)),
     ],
 )
-def test_observations_have_the_size_asked_for_both_ways(kwargs: dict[str, Any], shape: tuple[int, ...]) -> None:
+def test_observations_have_the_configured_size_both_ways(kwargs: dict[str, Any], shape: tuple[int, ...]) -> None:
     creator = EnvCreator("ALE/Pong-v5", {**SAME_START, **kwargs})
     made = [creator.make(2, way) for way in ("native", "sync")]
     space = made[0].single_observation_space
@@ -241,7 +241,7 @@ ROWS = [(1.0, 3, False), (2.0, 2, False), (4.0, 2, False), (8.0, 2, False), (0.0
 
 
 def test_a_reset_within_a_game_presses_fire_and_adds_its_points_to_the_next_reward() -> None:
-    """A life is lost in row 1; row 2 serves (its 4 points are owed), row 3 gives 8 + 4; at 0 lives the game ends."""
+    """A life is lost in row 1; row 2 serves (4 points), row 3 gives 8 + 4; at 0 lives the game ends."""
     env = LifeEpisodes(Scripted(ROWS), serve=1)
     env.reset(seed=0)
     seen = [env.step(2)[1:3] for _ in range(2)]

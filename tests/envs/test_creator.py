@@ -1,4 +1,4 @@
-"""Environments by id, import path, class or function, and the first broken promise of an environment as the error."""
+"""EnvCreator: environments by id, import path, class or function, and one clear error for each broken API rule."""
 
 from __future__ import annotations
 

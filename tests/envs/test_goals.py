@@ -1,4 +1,4 @@
-"""Functions of the goal are asked about many goals at once where they can, and give what the environment says."""
+"""GoalFunctions: rewards and terminations of many goals at once, as the environment defines them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class OneByOne(Robot):
 GOALS = np.array([[0.0, 0.0], [0.3, 0.0], [0.3, 0.9]]), np.array([[0.01, 0.0], [0.3, 0.3], [-0.3, -0.9]])
 
 
-def test_many_goals_take_one_call_if_the_environment_accepts_rows() -> None:
+def test_goal_functions_take_one_call_for_many_goals_if_the_environment_accepts_rows() -> None:
     goals = GoalFunctions(EnvCreator(Robot, max_episode_steps=50))
     goals.env.unwrapped.calls.clear()
     assert (
@@ -89,45 +89,45 @@ def test_many_goals_take_one_call_if_the_environment_accepts_rows() -> None:
     assert goals.terminates and goals.compute_terminated(*GOALS).tolist() == [False] * 3
 
 
-def test_a_function_for_one_row_is_asked_row_by_row() -> None:
+def test_goal_functions_call_a_reward_for_one_goal_row_by_row() -> None:
     goals = GoalFunctions(EnvCreator(OneByOne, max_episode_steps=50))
     goals.env.unwrapped.calls.clear()
     assert goals.compute_rewards(*GOALS).tolist() == [0.0, -1.0, -1.0]
     assert goals.env.unwrapped.calls == [(2,)] * 3
 
 
-def test_an_end_that_means_all_rows_together_is_asked_row_by_row() -> None:
-    """The norm of the whole table of differences is 1.9: asked at once, no row would end an episode."""
+def test_goal_functions_call_a_termination_that_reduces_all_rows_row_by_row() -> None:
+    """The norm over all rows is 1.9, so one call for all would end no episode."""
     goals = GoalFunctions(EnvCreator(Maze, max_episode_steps=50))
     assert goals.compute_terminated(*GOALS).tolist() == [True, True, False]
 
 
 class Doubled(gym.Wrapper[Any, Any, Any, Any]):
-    """Pays twice as much, and says so."""
+    """Doubles rewards, and its compute_reward does too."""
 
     def step(self, action: Any) -> Any:
         obs, reward, *rest = self.env.step(action)
         return obs, 2 * float(reward), *rest
 
-    def compute_reward(self, *asked: Any) -> Any:
-        return 2 * self.env.get_wrapper_attr("compute_reward")(*asked)
+    def compute_reward(self, *arguments: Any) -> Any:
+        return 2 * self.env.get_wrapper_attr("compute_reward")(*arguments)
 
 
 class Silent(gym.RewardWrapper[Any, Any]):
-    """Pays 3 more, and does not say so."""
+    """Adds 3 to rewards, without a compute_reward."""
 
     def reward(self, reward: Any) -> float:
         return float(reward) + 3.0
 
 
-def test_the_outermost_wrapper_that_knows_a_function_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+def test_goal_functions_use_the_outermost_wrapper_that_defines_compute_reward(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         goals = GoalFunctions(EnvCreator(Robot, wrappers=[Doubled, gym.wrappers.RecordEpisodeStatistics]))
     assert goals.compute_rewards(*GOALS).tolist() == [0.0, -2.0, -2.0]
     assert not caplog.records
 
 
-def test_a_step_that_pays_something_else_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reward_that_differs_from_compute_reward_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         GoalFunctions(EnvCreator(Robot, wrappers=[Silent]))
     assert "'Robot' paid 2.0 for a step, and its compute_reward says -1.0" in caplog.text
@@ -140,7 +140,7 @@ def test_rewards_of_the_toy_tasks_equal_their_compute_reward(kind: Any, caplog: 
     assert not caplog.records and all(goals._at_once.values())
 
 
-def test_a_closed_goal_environment_opens_again() -> None:
+def test_closed_goal_functions_open_their_environment_again() -> None:
     goals = GoalFunctions(EnvCreator(Robot))
     goals.close()
     goals.close()
@@ -192,7 +192,7 @@ class TwoRewards(Robot):
     ],
     ids=["no-dict", "no-goal", "shapes", "nested", "no-reward", "info", "none", "vector"],
 )
-def test_an_environment_that_cannot_be_asked_is_refused_in_one_line(creator: EnvCreator, words: str) -> None:
+def test_an_environment_without_usable_goal_functions_is_refused_in_one_line(creator: EnvCreator, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as raised:
         GoalFunctions(creator)
     assert "\n" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""The quick synchronous vector environment against Gymnasium's."""
+"""SyncEnv compared with Gymnasium's SyncVectorEnv."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SPACES = {
 }
 
 
-class Told(gym.Env[Any, Any]):
-    """Observations are samples, rewards tell the action, and the info comes and goes; episodes of 3 to 5 steps."""
+class EncodedActions(gym.Env[Any, Any]):
+    """Random observations, rewards that encode the action, infos in some steps; episodes of 3 to 5 steps."""
 
     def __init__(self, kind: str, index: int = 0) -> None:
         self.observation_space, self.action_space = copy.deepcopy(SPACES[kind])  # each draws from its own
@@ -68,7 +68,7 @@ def same(one: Any, other: Any) -> None:
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_sync_env_equals_gymnasium_s_sync_vector_env(kind: str, num_envs: int, mode: AutoresetMode) -> None:
     def creators() -> list[Any]:
-        return [lambda index=index: Told(kind, index) for index in range(num_envs)]
+        return [lambda index=index: EncodedActions(kind, index) for index in range(num_envs)]
 
     quick, slow = SyncEnv(creators(), mode), SyncVectorEnv(creators(), autoreset_mode=mode)
     same(quick.reset(seed=3), slow.reset(seed=3))
@@ -84,7 +84,7 @@ def test_sync_env_equals_gymnasium_s_sync_vector_env(kind: str, num_envs: int, m
 )
 def test_an_observation_of_another_shape_is_refused(observation: Any, message: str) -> None:
     """Some of these would fit by being spread."""
-    env = Told("box")
+    env = EncodedActions("box")
     vector = SyncEnv([lambda: env], AutoresetMode.NEXT_STEP)
     vector.reset(seed=0)
     env.step = lambda action: (observation, 0.0, False, False, {})  # type: ignore[method-assign]
@@ -94,7 +94,7 @@ def test_an_observation_of_another_shape_is_refused(observation: Any, message: s
 
 def test_an_observation_of_another_kind_is_refused() -> None:
     """Floats in a space of bytes would lose what is behind the point."""
-    env = Told("image")
+    env = EncodedActions("image")
     vector = SyncEnv([lambda: env], AutoresetMode.NEXT_STEP)
     vector.reset(seed=0)
     env.step = lambda action: (np.full((4, 4, 1), 0.5), 0.0, False, False, {})  # type: ignore[method-assign]
@@ -103,7 +103,7 @@ def test_an_observation_of_another_kind_is_refused() -> None:
 
 
 def test_too_many_actions_are_refused() -> None:
-    vector = SyncEnv([lambda: Told("box")], AutoresetMode.NEXT_STEP)
+    vector = SyncEnv([lambda: EncodedActions("box")], AutoresetMode.NEXT_STEP)
     vector.reset(seed=0)
     with pytest.raises(ValueError, match="2 actions for 1 environments"):
         vector.step(np.zeros((2, 2), np.float32))

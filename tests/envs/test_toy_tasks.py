@@ -1,4 +1,4 @@
-"""The tasks are what they say: what they show, what they pay, and what cannot solve them."""
+"""The toy tasks: their observations, their rewards, and which policies can solve them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_stateless_cartpole_shows_cartpole_s_positions_and_no_velocities() -> No
 
 
 # -- RepeatAfterMe ----------------------------------------------------------------------------------------------------
-def played(env: gym.Env[Any, Any], choose: Any, seed: int = 0) -> tuple[list[float], bool, bool]:
+def play_episode(env: gym.Env[Any, Any], choose: Any, seed: int = 0) -> tuple[list[float], bool, bool]:
     """Rewards of one episode; `choose(observations so far, step)` gives the actions."""
     obs, _ = env.reset(seed=seed)
     shown, rewards, terminated, truncated = [obs], [], False, False
@@ -65,22 +65,22 @@ def played(env: gym.Env[Any, Any], choose: Any, seed: int = 0) -> tuple[list[flo
 
 @pytest.mark.parametrize("delay", [0, 1, 3])
 def test_repeat_after_me_pays_the_symbol_of_delay_steps_ago(delay: int) -> None:
-    """10 steps: nothing to repeat in the first `delay`, 1 in each of the others."""
+    """10 steps: reward 0 in the first `delay` steps, 1 in each of the others."""
     env = RepeatAfterMe(delay=delay, symbols=3, length=10)
-    rewards, terminated, truncated = played(env, lambda shown: shown[-1 - delay] if len(shown) > delay else 0)
+    rewards, terminated, truncated = play_episode(env, lambda shown: shown[-1 - delay] if len(shown) > delay else 0)
     assert rewards == [0.0] * delay + [1.0] * (10 - delay)
     assert terminated and not truncated
 
 
 def test_repeat_after_me_charges_for_another_symbol() -> None:
-    rewards, _, _ = played(RepeatAfterMe(delay=1, length=6), lambda shown: 1 - shown[-2] if len(shown) > 1 else 0)
+    rewards, _, _ = play_episode(RepeatAfterMe(delay=1, length=6), lambda shown: 1 - shown[-2] if len(shown) > 1 else 0)
     assert rewards == [0.0] + [-1.0] * 5
 
 
 def test_repeat_after_me_s_symbols_differ_between_seeds_and_not_between_equal_ones() -> None:
     def symbols(seed: int) -> list[int]:
         shown: list[int] = []
-        played(RepeatAfterMe(length=30), lambda seen: (shown.append(seen[-1]), 0)[1], seed)
+        play_episode(RepeatAfterMe(length=30), lambda seen: (shown.append(seen[-1]), 0)[1], seed)
         return shown
 
     assert symbols(1) == symbols(1) != symbols(2)
@@ -106,7 +106,7 @@ def test_independent_parts_cannot_exceed_0_53_in_hidden_coin() -> None:
 
 def mean_pay(choose: Any, episodes: int = 200) -> float:
     env, random = HiddenCoin(), np.random.default_rng(0)
-    return float(np.mean([sum(played(env, lambda _: choose(random), seed)[0]) for seed in range(episodes)]))
+    return float(np.mean([sum(play_episode(env, lambda _: choose(random), seed)[0]) for seed in range(episodes)]))
 
 
 @pytest.mark.parametrize("p", [0.5, 0.565, 0.8, 1.0])
@@ -152,12 +152,12 @@ def test_both_directions_are_always_legal_in_changing_slots(embeddings: bool) ->
     assert len(set(masks)) > 20
 
 
-def test_the_number_of_legal_slots_varies_when_asked_for() -> None:
+def test_the_number_of_legal_slots_varies_with_varying_true() -> None:
     counts = [int(obs["action_mask"].sum()) for obs, _ in observations(varying=True)]
     assert set(counts) == set(range(2, 11))
 
 
-def test_an_embedding_tells_the_direction_and_is_zero_where_illegal() -> None:
+def test_an_embedding_encodes_the_direction_and_is_zero_where_illegal() -> None:
     for obs, directions in observations(embeddings=True, varying=True, steps=50):
         legal = obs["action_mask"].astype(bool)
         np.testing.assert_array_equal(
@@ -170,7 +170,7 @@ def test_slots_keep_their_direction_without_embeddings() -> None:
     assert all(np.array_equal(directions, np.arange(10) % 2) for _, directions in observations(embeddings=False))
 
 
-def test_an_illegal_slot_pays_nothing_and_ends_the_episode() -> None:
+def test_an_illegal_slot_has_reward_0_and_ends_the_episode() -> None:
     env = ParametricActionsCartPole()
     env.reset(seed=0)
     _, reward, terminated, truncated, _ = env.step(int(np.flatnonzero(~env.legal)[0]))

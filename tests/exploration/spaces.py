@@ -45,7 +45,7 @@ PAIRS = [(name, space) for name, taken in TAKES.items() for space in taken]
 IDS = [f"{name}-{space}" for name, space in PAIRS]
 
 
-def made(name: str, space: Space[Any], **keywords: Any) -> Exploration:
+def build_strategy(name: str, space: Space[Any], **keywords: Any) -> Exploration:
     """A strategy that explores from the first step on."""
     if name in ("gaussian_noise", "per_worker_gaussian_noise", "ornstein_uhlenbeck_noise", "parameter_noise"):
         keywords.setdefault("random_timesteps", 0)
@@ -55,12 +55,12 @@ def made(name: str, space: Space[Any], **keywords: Any) -> Exploration:
 def distribution(
     space: Space[Any], rows: int = 64, mask: Tensor | None = None, seed: int = 0, **model: Any
 ) -> ActionDistribution:
-    """A policy that prefers some actions."""
+    """A random distribution over the actions of a space."""
     factory, size = ModelCatalog.get_action_dist(space, model)
     return factory(2 * torch.randn(rows, size, generator=torch.Generator().manual_seed(seed)), None, mask)
 
 
-def asked(
+def choose_actions(
     exploration: Exploration, dist: ActionDistribution, explore: bool = True, timestep: int = 0, seed: int = 0
 ) -> tuple[Any, Tensor]:
     return exploration.get_exploration_action(
@@ -68,6 +68,6 @@ def asked(
     )
 
 
-def flat(space: Space[Any], actions: Any) -> Tensor:
-    """All entries of all leaves, `[N, A]`."""
+def flat_actions(space: Space[Any], actions: Any) -> Tensor:
+    """The numbers of all leaves, `[N, A]`."""
     return torch.cat([leaf.reshape(len(leaf), -1).double() for leaf in leaf_values(space, actions)], dim=1)

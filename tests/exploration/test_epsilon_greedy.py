@@ -1,4 +1,4 @@
-"""ε-greedy and soft Q: how often, by which schedule, with which probability, and what a mask forbids."""
+"""ε-greedy and soft Q: schedules, probabilities and masks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from lightning_rl.exploration import Actor, EpsilonGreedy, PerWorkerEpsilonGreedy, SoftQ
 from lightning_rl.exploration.per_worker_epsilon_greedy import per_worker_scale
 from lightning_rl.spaces import ActionTransform
-from tests.exploration.spaces import DISCRETE, asked, distribution, flat, made
+from tests.exploration.spaces import DISCRETE, build_strategy, choose_actions, distribution, flat_actions
 
 FOUR = spaces.Discrete(4)
 
@@ -34,10 +34,10 @@ def test_any_schedule_can_be_epsilon() -> None:
 
 
 def test_a_fourth_of_the_random_actions_is_the_best_one() -> None:
-    """ε = 0.4 over 4 actions: the best with 0.6 + 0.1, the others with 0.1 each; the log-probabilities say so."""
+    """ε = 0.4 over 4 actions: the best with 0.6 + 0.1, the others with 0.1 each; the log-probabilities agree."""
     dist = distribution(FOUR, 1).inputs.expand(20_000, 4)
     factory = type(distribution(FOUR))
-    actions, logp = asked(EpsilonGreedy(FOUR, epsilon_schedule=0.4), factory(dist, None, None))
+    actions, logp = choose_actions(EpsilonGreedy(FOUR, epsilon_schedule=0.4), factory(dist, None, None))
     best = int(dist[0].argmax())
     shares = torch.bincount(actions, minlength=4) / len(actions)
     expected = torch.full((4,), 0.1)
@@ -52,20 +52,20 @@ def test_the_probabilities_are_those_of_the_draws(space: Space[Any]) -> None:
     dist = distribution(space, 1)
     many = type(dist.inputs)(dist.inputs.expand(20_000, -1))
     policy_space = ActionTransform(space).policy_space
-    exploration = made("epsilon_greedy", space, epsilon_schedule=0.7)
-    actions, logp = asked(exploration, _over(space, many))
-    drawn = len(torch.unique(flat(policy_space, actions), dim=0))
+    exploration = build_strategy("epsilon_greedy", space, epsilon_schedule=0.7)
+    actions, logp = choose_actions(exploration, _over(space, many))
+    drawn = len(torch.unique(flat_actions(policy_space, actions), dim=0))
     assert (-logp).exp().mean().item() == pytest.approx(drawn, rel=0.1)
 
 
 def test_the_probability_of_a_step_without_a_random_action_is_the_mixtures_too() -> None:
     """ε = 0.04 over 2 · 2 actions: the best one has 0.96 + 0.01, whether a random one was drawn beside it or not."""
     space = spaces.MultiDiscrete([2, 2])
-    exploration = made("epsilon_greedy", space, epsilon_schedule=0.04)
+    exploration = build_strategy("epsilon_greedy", space, epsilon_schedule=0.04)
     seen = set()
     for seed in range(40):
         dist = distribution(space, 4)
-        actions, logp = asked(exploration, dist, seed=seed)
+        actions, logp = choose_actions(exploration, dist, seed=seed)
         best = (actions == dist.deterministic_sample()).all(1)
         assert_close(logp.exp(), torch.where(best, 0.97, 0.01))
         seen.add(bool(best.all()))
@@ -85,8 +85,8 @@ def test_rllib_defect_nested_random_actions_ignored_the_mask(name: str) -> None:
     allowed = [False, True, False, True, True, False, True, False, True, False, False, False, True]
     mask = torch.tensor([allowed]).expand(1000, 13)
     keywords = {"epsilon_schedule": 0.9} if name == "epsilon_greedy" else {}
-    actions, logp = asked(made(name, space, **keywords), distribution(space, 1000, mask))
-    taken = flat(space, actions).long()
+    actions, logp = choose_actions(build_strategy(name, space, **keywords), distribution(space, 1000, mask))
+    taken = flat_actions(space, actions).long()
     assert {column: set(taken[:, column].tolist()) for column in range(4)} == {0: {1, 3}, 1: {0, 2}, 2: {1}, 3: {3}}
     assert bool(logp.isfinite().all())
 
@@ -94,7 +94,7 @@ def test_rllib_defect_nested_random_actions_ignored_the_mask(name: str) -> None:
 def test_rllib_defect_a_small_q_value_was_taken_for_a_masked_one() -> None:
     """Values of −1e30 are values: without a mask every action is drawn."""
     inputs = torch.full((1000, 4), -1e30)
-    actions, _ = asked(EpsilonGreedy(FOUR, epsilon_schedule=1.0), _over(FOUR, inputs))
+    actions, _ = choose_actions(EpsilonGreedy(FOUR, epsilon_schedule=1.0), _over(FOUR, inputs))
     assert set(actions.tolist()) == {0, 1, 2, 3}
 
 
@@ -103,7 +103,7 @@ def test_soft_q_divides_by_the_temperature() -> None:
     """Q = (0, ln 9 / 2) at temperature ½: softmax(0, ln 9) = (0.1, 0.9)."""
     inputs = torch.tensor([[0.0, torch.log(torch.tensor(9.0)).item() / 2]]).expand(10_000, 2)
     two = spaces.Discrete(2)
-    actions, logp = asked(SoftQ(two, temperature=0.5), _over(two, inputs))
+    actions, logp = choose_actions(SoftQ(two, temperature=0.5), _over(two, inputs))
     assert actions.float().mean().item() == pytest.approx(0.9, abs=0.01)
     assert_close(logp.exp(), torch.where(actions == 1, 0.9, 0.1))
 
@@ -123,7 +123,7 @@ def test_four_workers_explore_as_in_ape_x() -> None:
 def test_rllib_defect_noise_and_epsilon_had_two_formulas() -> None:
     """One took the worker's index, the other the index less one."""
     greedy = PerWorkerEpsilonGreedy(FOUR)
-    noise = made("per_worker_gaussian_noise", spaces.Box(-1.0, 1.0, (1,)))
+    noise = build_strategy("per_worker_gaussian_noise", spaces.Box(-1.0, 1.0, (1,)))
     for index in range(4):
         for exploration in (greedy, noise):
             exploration.begin_fragment(Actor(index, 4))
@@ -140,16 +140,16 @@ def test_few_rows_and_many_are_treated_alike(epsilon: float) -> None:
     exploration = EpsilonGreedy(FOUR, epsilon_schedule=epsilon)
     for seed in range(40):
         dist = distribution(FOUR, 8, seed=seed)
-        few = asked(exploration, dist, seed=seed)
+        few = choose_actions(exploration, dist, seed=seed)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr("lightning_rl.exploration.epsilon_greedy.FEW", 0)
-            many = asked(exploration, dist, seed=seed)
+            many = choose_actions(exploration, dist, seed=seed)
         assert torch.equal(few[0], many[0]) and few[0].dtype == many[0].dtype
         assert_close(*[logp for _, logp in (few, many)])
 
 
-def test_without_the_model_the_same_actions_come_out() -> None:
-    """Where all rows are random the model is not asked; what follows draws the same numbers as if it had been."""
+def test_blind_action_gives_the_actions_that_the_model_s_run_would_give() -> None:
+    """Where all rows are random the model does not run; later draws are the same as if it had."""
     exploration = EpsilonGreedy(FOUR, epsilon_schedule=0.6)
     blind = 0
     for seed in range(60):
@@ -158,7 +158,7 @@ def test_without_the_model_the_same_actions_come_out() -> None:
         actions = exploration.blind_action(2, **how)
         blind += actions is not None
         actions = exploration.get_action(dist, **how) if actions is None else actions
-        assert torch.equal(actions, asked(exploration, dist, seed=seed)[0])
+        assert torch.equal(actions, choose_actions(exploration, dist, seed=seed)[0])
     assert 10 < blind < 35  # 0.36 of them
 
 

@@ -1,4 +1,4 @@
-"""What holds for every strategy: greedy without exploring, actions inside the space, one source of randomness."""
+"""Every exploration strategy: greedy without exploring, actions inside the space, one source of randomness."""
 
 from __future__ import annotations
 
@@ -33,7 +33,18 @@ from lightning_rl.policies import PPO
 from lightning_rl.signatures import keywords_of
 from lightning_rl.spaces import ActionTransform
 from tests.envs.classic_control import CARTPOLE
-from tests.exploration.spaces import BOXES, IDS, MIXED, OBSERVATIONS, PAIRS, TAKES, asked, distribution, flat, made
+from tests.exploration.spaces import (
+    BOXES,
+    IDS,
+    MIXED,
+    OBSERVATIONS,
+    PAIRS,
+    TAKES,
+    build_strategy,
+    choose_actions,
+    distribution,
+    flat_actions,
+)
 
 REPLAYED = {"constant_noise": "td3", "random_start": "sac"}  # tuned values for these algorithms, not defaults
 YAMLS = [name for name in group_options("exploration") if name != "custom" and name not in REPLAYED]
@@ -48,8 +59,8 @@ def test_every_strategy_is_here() -> None:
 @every_pair
 def test_without_exploring_the_best_action_is_taken(name: str, space: Space[Any]) -> None:
     dist = distribution(space)
-    actions, logp = asked(made(name, space), dist, explore=False)
-    assert torch.equal(flat(space, actions), flat(space, dist.deterministic_sample()))
+    actions, logp = choose_actions(build_strategy(name, space), dist, explore=False)
+    assert torch.equal(flat_actions(space, actions), flat_actions(space, dist.deterministic_sample()))
     assert_close(logp, dist.logp(actions))
 
 
@@ -57,7 +68,7 @@ def test_without_exploring_the_best_action_is_taken(name: str, space: Space[Any]
 def test_without_exploring_deterministic_policies_are_not_disturbed(name: str) -> None:
     space = BOXES[0]
     dist = distribution(space, custom_action_dist="Deterministic")
-    actions, logp = asked(made(name, space), dist, explore=False)
+    actions, logp = choose_actions(build_strategy(name, space), dist, explore=False)
     assert torch.equal(actions, dist.inputs) and not logp.any()
 
 
@@ -67,12 +78,12 @@ def test_without_exploring_deterministic_policies_are_not_disturbed(name: str) -
 def test_actions_alone_are_those_that_come_with_a_probability(
     name: str, space: Space[Any], explore: bool, rows: int
 ) -> None:
-    both, alone = made(name, space), made(name, space)
+    both, alone = build_strategy(name, space), build_strategy(name, space)
     for seed in range(5):
         generator = torch.Generator().manual_seed(seed)
-        expected, _ = asked(both, distribution(space, rows, seed=seed), explore=explore, seed=seed)
+        expected, _ = choose_actions(both, distribution(space, rows, seed=seed), explore=explore, seed=seed)
         given = alone.get_action(distribution(space, rows, seed=seed), timestep=0, explore=explore, generator=generator)
-        assert torch.equal(flat(space, given), flat(space, expected))
+        assert torch.equal(flat_actions(space, given), flat_actions(space, expected))
 
 
 @pytest.mark.parametrize("parent", [EpsilonGreedy, StochasticSampling, GaussianNoise])
@@ -93,7 +104,7 @@ def test_a_subclass_that_overrides_the_choice_is_used_in_every_short_cut(parent:
 
 @every_pair
 def test_explored_actions_are_inside_the_space(name: str, space: Space[Any]) -> None:
-    actions, logp = asked(made(name, space), distribution(space))
+    actions, logp = choose_actions(build_strategy(name, space), distribution(space))
     single = iterate(batch_space(space, 64), ActionTransform(space).to_env(actions))
     assert all(space.contains(action) for action in single)
     assert logp.shape == (64,) and bool(logp.isfinite().all())
@@ -104,8 +115,8 @@ def test_exploring_is_not_greedy(name: str, space: Space[Any]) -> None:
     dist = distribution(space)
     if name == "parameter_noise":
         pytest.skip("its noise is in the network: test_parameter_noise.py")
-    actions, _ = asked(made(name, space), dist)
-    assert not torch.equal(flat(space, actions), flat(space, dist.deterministic_sample()))
+    actions, _ = choose_actions(build_strategy(name, space), dist)
+    assert not torch.equal(flat_actions(space, actions), flat_actions(space, dist.deterministic_sample()))
 
 
 @every_pair
@@ -113,17 +124,17 @@ def test_strategies_never_change_the_outputs_of_the_network(name: str, space: Sp
     """RLlib's soft Q divided the caller's logits in place."""
     dist = distribution(space)
     before = dist.inputs.clone()
-    asked(made(name, space), dist)
+    choose_actions(build_strategy(name, space), dist)
     assert torch.equal(dist.inputs, before)
 
 
 @every_pair
-def test_only_the_generator_decides(name: str, space: Space[Any]) -> None:
+def test_actions_depend_on_the_passed_generator_only(name: str, space: Space[Any]) -> None:
     dist, before = distribution(space), torch.get_rng_state()
-    strategies = [made(name, space) for _ in range(3)]
+    strategies = [build_strategy(name, space) for _ in range(3)]
     inside = torch.get_rng_state()  # networks of a strategy draw their first weights
     first, second, other = (
-        flat(space, asked(exploration, dist, seed=seed)[0])
+        flat_actions(space, choose_actions(exploration, dist, seed=seed)[0])
         for exploration, seed in zip(strategies, (1, 1, 2), strict=True)
     )
     assert torch.equal(inside, torch.get_rng_state())
@@ -135,14 +146,14 @@ def test_only_the_generator_decides(name: str, space: Space[Any]) -> None:
 # -- random actions ---------------------------------------------------------------------------------------------------
 def test_sampling_gives_the_log_probability_of_the_policy() -> None:
     dist = distribution(spaces.Discrete(4))
-    actions, logp = asked(StochasticSampling(spaces.Discrete(4)), dist)
+    actions, logp = choose_actions(StochasticSampling(spaces.Discrete(4)), dist)
     assert_close(logp, dist.logp(actions))
 
 
 def test_random_discrete_actions_are_uniform_over_the_mask() -> None:
     """Of 4 actions 2 are allowed: log ½ each, and never another one."""
     mask = torch.tensor([[True, False, False, True]]).expand(2000, 4)
-    actions, logp = asked(Random(spaces.Discrete(4)), distribution(spaces.Discrete(4), 2000, mask))
+    actions, logp = choose_actions(Random(spaces.Discrete(4)), distribution(spaces.Discrete(4), 2000, mask))
     assert set(actions.tolist()) == {0, 3}
     assert (actions == 0).float().mean() == pytest.approx(0.5, abs=0.05)
     assert_close(logp, torch.full((2000,), math.log(0.5)))
@@ -151,7 +162,7 @@ def test_random_discrete_actions_are_uniform_over_the_mask() -> None:
 def test_rllib_defect_random_actions_of_the_environments_space_saturate() -> None:
     """They were drawn in [−5, 20] and then taken for [−1, 1]. Here [−1, 1]² is filled evenly: density ¼."""
     space = spaces.Box(-5.0, 20.0, (2,))
-    actions, logp = asked(made("random", space), distribution(space, 2000))
+    actions, logp = choose_actions(build_strategy("random", space), distribution(space, 2000))
     assert actions.min() < -0.95 and actions.max() > 0.95 and actions.abs().max() <= 1
     assert actions.abs().mean() == pytest.approx(0.5, abs=0.02)
     assert_close(logp, torch.full((2000,), math.log(0.25)))
@@ -160,7 +171,7 @@ def test_rllib_defect_random_actions_of_the_environments_space_saturate() -> Non
 def test_random_actions_of_half_open_boxes_have_their_density() -> None:
     """[0, ∞): Exp(1), log density −x; (−∞, ∞): standard normal."""
     space = spaces.Box(np.array([0.0, -np.inf], np.float32), np.array([np.inf, np.inf], np.float32))
-    actions, logp = asked(Random(space), distribution(space, 3))
+    actions, logp = choose_actions(Random(space), distribution(space, 3))
     normal = torch.distributions.Normal(0.0, 1.0).log_prob(actions[:, 1])
     assert_close(logp, -actions[:, 0] + normal)
 
@@ -177,11 +188,11 @@ def test_random_actions_of_half_open_boxes_have_their_density() -> None:
 )
 def test_rllib_defect_random_steps_had_log_probability_0(name: str, space: Space[Any], logp: float) -> None:
     """…so that the first ratio π/1 of PPO was wrong. The random steps end at `random_timesteps`."""
-    exploration, dist = made(name, space, random_timesteps=100), distribution(space)
-    actions, early = asked(exploration, dist, timestep=99)
+    exploration, dist = build_strategy(name, space, random_timesteps=100), distribution(space)
+    actions, early = choose_actions(exploration, dist, timestep=99)
     assert_close(early, torch.full((64,), logp))
-    later, late = asked(exploration, dist, timestep=100)
-    assert not torch.equal(flat(space, actions), flat(space, later)) and not torch.equal(early, late)
+    later, late = choose_actions(exploration, dist, timestep=100)
+    assert not torch.equal(flat_actions(space, actions), flat_actions(space, later)) and not torch.equal(early, late)
 
 
 # -- making -----------------------------------------------------------------------------------------------------------
@@ -254,7 +265,7 @@ def test_the_random_phase_ends_where_learning_starts(name: str) -> None:
     assert config["exploration"]["random_timesteps"] == 777
 
 
-def test_another_type_drops_the_keys_of_the_previous_type() -> None:
+def test_another_exploration_type_drops_the_keys_of_the_default_type() -> None:
     config = compose_config(["exploration.type=epsilon_greedy", "exploration.final_epsilon=0.1"])
     check_config(config)
     assert config["exploration"] == {"type": "epsilon_greedy", "final_epsilon": 0.1}
@@ -281,7 +292,7 @@ def test_info_is_empty_without_a_schedule() -> None:
     assert Random(spaces.Discrete(2)).info(0) == {}
 
 
-def test_model_catalog_knows_the_distribution_of_every_tested_space() -> None:
+def test_model_catalog_has_a_distribution_for_every_tested_space() -> None:
     assert all(ModelCatalog.get_action_dist(space)[1] > 0 for _, space in PAIRS)
 
 

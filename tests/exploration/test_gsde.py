@@ -1,4 +1,4 @@
-"""gSDE: the noise is a function of the state, lasts as long as it should, and has the density that is learned from."""
+"""gSDE: noise as a function of the state, its duration, and its density."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ OBS, ACTIONS = spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Box(-2.0, 2.0, (2
 MEMORY = {"use_lstm": True, "lstm_cell_size": 8}
 
 
-def made(kind: type[Policy] = PPO, model: dict[str, Any] | None = None, space: Any = ACTIONS, **keywords: Any) -> Any:
+def gsde_policy(
+    kind: type[Policy] = PPO, model: dict[str, Any] | None = None, space: Any = ACTIONS, **keywords: Any
+) -> Any:
     return kind(
         OBS, space, model={"fcnet_hiddens": [5], **(model or {})}, exploration={"type": "gsde", **keywords}, seed=1
     )
@@ -38,7 +40,7 @@ def spread(policy: Any) -> None:
         log_std.copy_(torch.linspace(-1.5, 0.7, log_std.numel()).view_as(log_std))
 
 
-def looked(rows: int, seed: int = 0) -> torch.Tensor:
+def observations(rows: int, seed: int = 0) -> torch.Tensor:
     return torch.rand(rows, 3, generator=torch.Generator().manual_seed(seed)) * 2 - 1
 
 
@@ -47,9 +49,9 @@ def looked(rows: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("use_expln", [True, False])
 def test_variance_and_log_density_are_those_of_the_paper_entry_by_entry(full_std: bool, use_expln: bool) -> None:
     """σⱼ(s)² = Σᵢ zᵢ² σᵢⱼ² + 10⁻⁶; log N(a; μ, σ(s)²), by loops over rows, actions and features."""
-    policy = made(full_std=full_std, use_expln=use_expln)
+    policy = gsde_policy(full_std=full_std, use_expln=use_expln)
     spread(policy)
-    obs, head = looked(4), policy.model.head
+    obs, head = observations(4), policy.model.head
     outputs, _ = policy.model({"obs_flat": obs})
     z = policy.model.trunk(obs).tolist()
     actions = outputs[:, :2] + torch.tensor([[0.3, -0.2]])
@@ -71,9 +73,9 @@ def test_variance_and_log_density_are_those_of_the_paper_entry_by_entry(full_std
 
 def test_the_gradient_of_sigma_is_the_paper_s() -> None:
     """∂ log π / ∂ log σᵢⱼ = ((aⱼ − μⱼ)² / σⱼ(s)² − 1) · zᵢ² σᵢⱼ² / σⱼ(s)² (equation 5, with σ = exp x)."""
-    policy = made()
+    policy = gsde_policy()
     spread(policy)
-    obs, head = looked(1), policy.model.head
+    obs, head = observations(1), policy.model.head
     outputs, _ = policy.model({"obs_flat": obs})
     policy.distribution(outputs).logp(torch.tensor([[0.4, -0.9]])).sum().backward()
     z, mean, variance = policy.model.trunk(obs)[0], outputs[0, :2], (2 * outputs[0, 2:]).exp()
@@ -81,12 +83,14 @@ def test_the_gradient_of_sigma_is_the_paper_s() -> None:
     assert_close(head.log_std.grad, distance * z.square().unsqueeze(1) * head.log_std.exp().square() / variance)
 
 
-@pytest.mark.parametrize(("kind", "asked", "reaches"), [(PPO, None, False), (SAC, None, True), (PPO, True, True)])
-def test_the_gradient_of_the_deviation_reaches_the_features_where_that_is_asked_for(
-    kind: Any, asked: bool | None, reaches: bool
+@pytest.mark.parametrize(
+    ("kind", "learn_features", "reaches"), [(PPO, None, False), (SAC, None, True), (PPO, True, True)]
+)
+def test_the_gradient_of_the_deviation_reaches_the_features_with_learn_features_only(
+    kind: Any, learn_features: bool | None, reaches: bool
 ) -> None:
-    policy = made(kind, learn_features=asked)
-    policy.model({"obs_flat": looked(3)})[0][:, 2:].sum().backward()
+    policy = gsde_policy(kind, learn_features=learn_features)
+    policy.model({"obs_flat": observations(3)})[0][:, 2:].sum().backward()
     weight = policy.model.trunk.layers[0].weight
     assert (weight.grad is not None and bool(weight.grad.any())) == reaches
     assert bool(policy.model.head.log_std.grad.all())
@@ -94,7 +98,7 @@ def test_the_gradient_of_the_deviation_reaches_the_features_where_that_is_asked_
 
 def test_gsde_does_not_change_the_mean_actions() -> None:
     plain = PPO(OBS, ACTIONS, model={"fcnet_hiddens": [5]}, seed=1)
-    means = [policy.compute_actions(looked(6), explore=False)[0] for policy in (plain, made())]
+    means = [policy.compute_actions(observations(6), explore=False)[0] for policy in (plain, gsde_policy())]
     assert_close(*means)
 
 
@@ -106,7 +110,7 @@ def noise(policy: Any, obs: torch.Tensor, steps: int = 1) -> torch.Tensor:
 
 
 def test_noise_stays_for_sample_freq_steps_and_is_another_in_every_environment() -> None:
-    drawn = noise(made(sample_freq=3), looked(1).expand(4, 3), 7)
+    drawn = noise(gsde_policy(sample_freq=3), observations(1).expand(4, 3), 7)
     assert_close(drawn[:3], drawn[:1].expand(3, 4, 2))
     assert_close(drawn[3:6], drawn[3:4].expand(3, 4, 2))
     assert all((drawn[before] - drawn[before + 1]).abs().min() > 1e-4 for before in (2, 5))
@@ -115,9 +119,9 @@ def test_noise_stays_for_sample_freq_steps_and_is_another_in_every_environment()
 
 def test_an_episode_s_start_draws_noise_in_that_environment_only() -> None:
     """Environment 1 begins an episode after the second step, and counts its own steps from there."""
-    policy = made(sample_freq=3)
+    policy = gsde_policy(sample_freq=3)
     policy.exploration.begin_fragment(Actor(num_envs=2))
-    obs = looked(1).expand(2, 3)
+    obs = observations(1).expand(2, 3)
     first = noise(policy, obs, 2)
     policy.exploration.on_episode_start([1])
     after = noise(policy, obs, 4)
@@ -129,18 +133,18 @@ def test_an_episode_s_start_draws_noise_in_that_environment_only() -> None:
 
 
 def test_without_a_frequency_noise_lasts_until_the_episode_ends() -> None:
-    policy = made(sample_freq=None)
+    policy = gsde_policy(sample_freq=None)
     policy.exploration.begin_fragment(Actor(num_envs=1))
-    drawn = noise(policy, looked(1), 30)
+    drawn = noise(policy, observations(1), 30)
     assert_close(drawn, drawn[:1].expand(30, 1, 2))
     policy.exploration.on_episode_start([0])
-    assert (noise(policy, looked(1))[0] - drawn[0]).abs().min() > 1e-4
+    assert (noise(policy, observations(1))[0] - drawn[0]).abs().min() > 1e-4
 
 
 def test_noise_is_a_linear_function_of_the_features() -> None:
     """θ of five steps in five states predicts the noise in a sixth."""
-    policy = made(sample_freq=None, log_std_init=0.0)
-    obs = looked(6)
+    policy = gsde_policy(sample_freq=None, log_std_init=0.0)
+    obs = observations(6)
     added = torch.stack([noise(policy, each.unsqueeze(0))[0, 0] for each in obs])
     z = policy.model.trunk(obs).detach()
     theta = torch.linalg.solve(z[:5], added[:5])
@@ -149,17 +153,17 @@ def test_noise_is_a_linear_function_of_the_features() -> None:
 
 def test_noise_has_the_deviation_of_its_density() -> None:
     """20,000 matrices in one state: five standard errors of a deviation are 2.5 %."""
-    policy = made(sample_freq=1)
+    policy = gsde_policy(sample_freq=1)
     spread(policy)
-    obs = looked(1).expand(20_000, 3)
+    obs = observations(1).expand(20_000, 3)
     expected = policy.model({"obs_flat": obs[:1]})[0][0, 2:].exp()
     assert_close(noise(policy, obs)[0].std(0), expected, rtol=0.025, atol=0.0)
 
 
 def test_noise_has_the_deviation_of_a_distribution_that_bounds_it() -> None:
     """A squashed Gaussian's log σ is at most 2; 5,000 matrices in one state, and how many actions lie inside."""
-    policy = made(sample_freq=1, log_std_init=2.0, model={"custom_action_dist": "SquashedGaussian"})
-    obs = looked(1).expand(5000, 3)
+    policy = gsde_policy(sample_freq=1, log_std_init=2.0, model={"custom_action_dist": "SquashedGaussian"})
+    obs = observations(1).expand(5000, 3)
     outputs = policy.model({"obs_flat": obs[:1]})[0]
     deviation = policy.distribution(outputs).log_std.exp()[0]
     assert (outputs[0, 2:].exp() > 1.05 * deviation).any()
@@ -172,16 +176,16 @@ def test_noise_has_the_deviation_of_a_distribution_that_bounds_it() -> None:
 
 def test_a_learning_step_changes_the_noise_and_its_density_alike() -> None:
     """The matrix that is kept is of standard normal numbers: twice σ, twice the noise."""
-    policy = made(sample_freq=None)
-    first = noise(policy, looked(1))
+    policy = gsde_policy(sample_freq=None)
+    first = noise(policy, observations(1))
     with torch.no_grad():
         policy.model.head.log_std += math.log(2.0)
-    assert_close(noise(policy, looked(1)), 2 * first)
+    assert_close(noise(policy, observations(1)), 2 * first)
 
 
 def test_evaluation_takes_the_mean_and_uses_no_noise_up() -> None:
-    policy = made(sample_freq=2)
-    obs = looked(2)
+    policy = gsde_policy(sample_freq=2)
+    obs = observations(2)
     first = noise(policy, obs)  # takes the mean, then explores
     for _ in range(3):
         actions = policy.compute_actions(obs, explore=False)[0]
@@ -191,11 +195,11 @@ def test_evaluation_takes_the_mean_and_uses_no_noise_up() -> None:
 
 
 def test_random_steps_are_uniform_and_end() -> None:
-    policy = made(SAC, random_timesteps=10)
-    actions, _, extra = policy.compute_actions(looked(500), timestep=9)
+    policy = gsde_policy(SAC, random_timesteps=10)
+    actions, _, extra = policy.compute_actions(observations(500), timestep=9)
     assert actions.abs().mean().item() == pytest.approx(0.5, abs=0.05)
     assert_close(extra["action_logp"], torch.full((500,), -math.log(4)))
-    assert policy.compute_actions(looked(500), timestep=10)[0].abs().mean().item() < 0.4
+    assert policy.compute_actions(observations(500), timestep=10)[0].abs().mean().item() < 0.4
 
 
 # -- in workers -------------------------------------------------------------------------------------------------------
@@ -242,7 +246,7 @@ def test_noise_goes_on_from_fragment_to_fragment() -> None:
         def step(self, action: Any) -> Any:
             return np.full(3, 0.5, np.float32), 0.0, False, False, {}
 
-    worker = RolloutWorker(EnvCreator(Still), made(SAC, sample_freq=4), fragment_length=1)
+    worker = RolloutWorker(EnvCreator(Still), gsde_policy(SAC, sample_freq=4), fragment_length=1)
     actions = torch.cat([worker.sample().actions for _ in range(8)])[:, 0]
     assert_close(actions[:4], actions[:1].expand(4, 2))
     assert_close(actions[4:], actions[4:5].expand(4, 2))
@@ -250,14 +254,14 @@ def test_noise_goes_on_from_fragment_to_fragment() -> None:
 
 
 def test_a_copy_of_a_gsde_policy_with_equal_weights_acts_alike() -> None:
-    policy = made(SAC)
+    policy = gsde_policy(SAC)
     spread(policy)
     spaces, keywords = policy.constructor_arguments()
     twin = type(policy)(*spaces, **keywords)
     twin.set_weights(policy.get_weights())
     for each in (policy, twin):
         each.seed_exploration(3)
-    assert torch.equal(policy.compute_actions(looked(4))[0], twin.compute_actions(looked(4))[0])
+    assert torch.equal(policy.compute_actions(observations(4))[0], twin.compute_actions(observations(4))[0])
 
 
 # -- what it refuses --------------------------------------------------------------------------------------------------
@@ -288,9 +292,11 @@ class Headless(Model):
         ({"sample_freq": 0}, ConfigError, r"exploration\.sample_freq=0; expected at least 1"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line(arguments: dict[str, Any], error: type[Exception], words: str) -> None:
+def test_gsde_refuses_spaces_and_models_that_it_cannot_use_in_one_line(
+    arguments: dict[str, Any], error: type[Exception], words: str
+) -> None:
     with pytest.raises(error, match=words) as raised:
-        made(**arguments)
+        gsde_policy(**arguments)
     assert "\n" not in str(raised.value)
 
 
@@ -307,4 +313,4 @@ def test_gsde_works_under_intrinsic_rewards() -> None:
 
 
 def test_a_custom_model_with_a_head_of_this_package_is_taken() -> None:
-    assert isinstance(made(model={"custom_model": FullyConnectedNetwork}).model.head, StateDependentHead)
+    assert isinstance(gsde_policy(model={"custom_model": FullyConnectedNetwork}).model.head, StateDependentHead)

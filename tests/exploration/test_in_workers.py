@@ -1,4 +1,4 @@
-"""Exploration where it happens: in workers, across fragments, weights and checkpoints."""
+"""Exploration in workers: fragments, episodes, schedules, and checkpoints."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Short(gym.Env[np.ndarray, np.ndarray]):
 
 
 class Diary(Exploration):
-    """Writes down what the workers tell it."""
+    """Records the calls of workers."""
 
     def __init__(self, action_space: Any) -> None:
         super().__init__(action_space)
@@ -59,7 +59,7 @@ class Diary(Exploration):
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
-def test_the_strategy_hears_of_the_actor_and_of_every_episode(mode: AutoresetMode) -> None:
+def test_workers_call_begin_fragment_and_on_episode_start_of_the_strategy(mode: AutoresetMode) -> None:
     """3 steps, an end, (a reset row,) and the next episode, in both environments, across two fragments."""
     env = EnvCreator(Short)
     policy = PPO(*env.spaces(), exploration={"type": Diary})
@@ -70,7 +70,7 @@ def test_the_strategy_hears_of_the_actor_and_of_every_episode(mode: AutoresetMod
     worker.sample()
     actor = Actor(1, 3, 2, "rollout")
     diary: Any = policy.exploration
-    # An action on the reset row is asked for under NEXT_STEP only.
+    # Under NEXT_STEP only, an action is chosen in the reset row too.
     first = [actor, [0, 1], 0, 0, 0, *([0, [0, 1]] if mode == AutoresetMode.NEXT_STEP else [[0, 1], 0])]
     assert diary.entries[: len(first)] == first
     second = diary.entries[len(first) :]
@@ -78,7 +78,7 @@ def test_the_strategy_hears_of_the_actor_and_of_every_episode(mode: AutoresetMod
     assert second[1] == 7
 
 
-def test_ou_noise_starts_from_nothing_with_every_episode_of_a_worker() -> None:
+def test_ou_noise_starts_at_0_with_every_episode_of_a_worker() -> None:
     """With θ = 1 noise is what was drawn; with θ = 0 it is the sum since the episode began: within 3 steps, 3 draws."""
     env = EnvCreator(Short)
     settings = {"type": "ornstein_uhlenbeck_noise", "random_timesteps": 0, "scale_schedule": 0.01, "ou_base_noise": 0.5}
@@ -235,9 +235,9 @@ def test_without_probabilities_the_same_is_recorded(name: str, num_envs: int) ->
 
 
 def test_random_steps_skip_the_model_unless_the_model_may_forbid_actions() -> None:
-    """A subclass has to say for itself that it forbids nothing."""
+    """A model class counts as forbidding actions unless the class itself sets `forbids_actions = False`."""
     calls: list[int] = []
-    for model in ({}, {"custom_model": Heir}):
+    for model in ({}, {"custom_model": Subclass}):
         policy = DQN(*CARTPOLE.spaces(), model=model, exploration={"type": "epsilon_greedy", "epsilon_schedule": 1.0})
         policy.model.register_forward_hook(lambda *_: calls.append(1))
         worker = RolloutWorker(CARTPOLE, policy, fragment_length=20, record_logp=False)
@@ -262,8 +262,8 @@ class OwnOutputs(EpsilonGreedy):
         return outputs + torch.tensor([0.0, -torch.inf]), state
 
 
-class Heir(FullyConnectedNetwork):
-    """May forbid actions, for it does not say that it does not."""
+class Subclass(FullyConnectedNetwork):
+    """Does not set `forbids_actions` itself."""
 
 
 @pytest.mark.parametrize("way", ["mask", "distribution", "strategy", "swapped"])
@@ -272,7 +272,7 @@ def test_a_forbidden_action_is_never_taken_at_random(way: str) -> None:
     exploration: dict[str, Any] = {"type": OwnOutputs if way == "strategy" else "epsilon_greedy", "epsilon_schedule": 1}
     policy = kind(*CARTPOLE.spaces(), exploration=exploration)
     if way == "swapped":
-        policy.model.wrapped = Heir(*CARTPOLE.spaces(), 0)
+        policy.model.wrapped = Subclass(*CARTPOLE.spaces(), 0)
         assert policy.model.forbids_actions and not policy._can_skip_model(np.zeros((1, 4)))
         return
     worker = RolloutWorker(CARTPOLE, policy, fragment_length=30, record_logp=False)

@@ -1,4 +1,4 @@
-"""Intrinsic rewards: their equations, who is paid, what is learned, and what a checkpoint holds."""
+"""Curiosity and RND: equations, rewards in rollouts and replay, learning, and checkpoints."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, to_nested_batch
 from lightning_rl.spaces import ActionTransform, leaf_spaces, leaf_values
 from tests.envs.classic_control import CARTPOLE
-from tests.exploration.spaces import DISCRETE, MIXED, asked, distribution
-from tests.exploration.spaces import made as made_strategy
+from tests.exploration.spaces import DISCRETE, MIXED, build_strategy, choose_actions, distribution
 
 PICTURE = spaces.Box(0, 255, (16, 16, 3), np.uint8)
 NESTED = spaces.Dict(camera=PICTURE, parts=spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)]))
@@ -48,7 +47,7 @@ class Anything(gym.Env[Any, Any]):
         return self.observation_space.sample(), 0.0, self.steps == 5, False, {}
 
 
-def made(kind: str, policy_class: type[Policy] = PPO, env: Any = "CartPole-v1", **keywords: Any) -> Any:
+def policy_and_worker(kind: str, policy_class: type[Policy] = PPO, env: Any = "CartPole-v1", **keywords: Any) -> Any:
     creator = env if isinstance(env, EnvCreator) else EnvCreator(env)
     settings = {"type": kind, **keywords.pop("settings", {})}
     policy = policy_class(*creator.spaces(), exploration=settings, seed=1, **keywords)
@@ -90,10 +89,10 @@ def test_only_the_inverse_model_shapes_the_features() -> None:
 
 
 @pytest.mark.parametrize("space", [*DISCRETE, *MIXED], ids=str)
-def test_a_perfect_guess_of_any_action_costs_nothing(space: Space[Any]) -> None:
-    """±100 are certain logits, and numbers are their own guess; a guess of nothing but zeros costs something."""
+def test_the_inverse_loss_of_a_perfect_guess_is_0_for_any_action_space(space: Space[Any]) -> None:
+    """Logits of ±100 are certain, and numbers are guessed exactly; a guess of zeros has a loss."""
     policy_space, guess = ActionTransform(space).policy_space, ActionGuess(ActionTransform(space).policy_space)
-    actions, _ = asked(made_strategy("random", space), distribution(space, 8))
+    actions, _ = choose_actions(build_strategy("random", space), distribution(space, 8))
     leaves = zip(leaf_spaces(policy_space), leaf_values(policy_space, actions), strict=True)
     certain = torch.cat([_certain(leaf, taken) for (_, leaf), taken in leaves], dim=1)
     assert guess.loss(certain, to_nested_batch(actions)).item() == pytest.approx(0.0, abs=1e-5)
@@ -115,11 +114,11 @@ def test_rnd_is_the_distance_to_a_network_that_never_learns() -> None:
     assert bool((expected > 0).all()) and not any(p.requires_grad for p in exploration.target.parameters())
 
 
-# -- who is paid ------------------------------------------------------------------------------------------------------
+# -- rewards ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("reward_filter", ["none", "clip"])
 def test_rewards_are_paid_on_top_of_the_filtered_ones_and_only_for_experience(kind: str, reward_filter: str) -> None:
-    policy, worker = made(kind, reward_filter=reward_filter)
+    policy, worker = policy_and_worker(kind, reward_filter=reward_filter)
     fragment = worker.sample()
     raw = fragment.rewards.clone()
     paid = policy.learner.transform_rewards(fragment)
@@ -152,7 +151,7 @@ def test_replay_learns_from_the_same_rewards_as_rollouts_do() -> None:
 def test_every_algorithm_learns_from_intrinsic_rewards(kind: str, policy_class: type[Policy]) -> None:
     """In an environment without rewards all advantages of a critic that says 0 come from the intrinsic ones."""
     env = EnvCreator(Anything, {"observations": spaces.Discrete(5), "actions": spaces.Discrete(2)})
-    policy, worker = made(kind, policy_class, env)
+    policy, worker = policy_and_worker(kind, policy_class, env)
     fragment = worker.sample()
     rows = policy.learner.rows_of(fragment)
     unpaid = policy.postprocess_trajectory(fragment)
@@ -180,7 +179,7 @@ def test_rllib_defect_only_discrete_actions_and_only_one_process(
 ) -> None:
     """Any spaces; and the worker only records, so it may be anywhere."""
     env = EnvCreator(Anything, {"observations": observations, "actions": actions})
-    policy, worker = made(kind, env=env, passes=1, minibatches=2)
+    policy, worker = policy_and_worker(kind, env=env, passes=1, minibatches=2)
     fragment = worker.sample()
     assert "intrinsic_rewards" not in fragment and "next_obs" not in fragment
     metrics = policy.learn_on_batch(fragment)
@@ -189,14 +188,14 @@ def test_rllib_defect_only_discrete_actions_and_only_one_process(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_recurrent_policies_are_paid_too(kind: str) -> None:
-    policy, worker = made(kind, model={"use_lstm": True, "lstm_cell_size": 8}, minibatches=1)
+    policy, worker = policy_and_worker(kind, model={"use_lstm": True, "lstm_cell_size": 8}, minibatches=1)
     assert np.isfinite(policy.learn_on_batch(worker.sample())["loss"])
 
 
 # -- scale, checkpoints, metrics --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", KINDS)
 def test_rewards_are_normalised_by_the_deviation_of_their_discounted_sum(kind: str) -> None:
-    policy, worker = made(kind)
+    policy, worker = policy_and_worker(kind)
     exploration = policy.exploration
     fragment = worker.sample()
     paid = exploration.postprocess_trajectory(policy, fragment)
@@ -208,7 +207,7 @@ def test_rewards_are_normalised_by_the_deviation_of_their_discounted_sum(kind: s
 
 
 def test_the_coefficient_may_be_a_schedule() -> None:
-    policy, worker = made("rnd", settings={"intrinsic_reward_coeff": [[0, 1.0], [100, 0.0]]})
+    policy, worker = policy_and_worker("rnd", settings={"intrinsic_reward_coeff": [[0, 1.0], [100, 0.0]]})
     fragment = worker.sample()
     policy.env_steps = 100
     assert not policy.exploration.postprocess_trajectory(policy, fragment).intrinsic_rewards.any()
@@ -216,9 +215,9 @@ def test_the_coefficient_may_be_a_schedule() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_networks_and_statistics_are_in_the_state(kind: str) -> None:
-    policy, worker = made(kind)
+    policy, worker = policy_and_worker(kind)
     policy.learn_on_batch(worker.sample())
-    twin, _ = made(kind, gamma=0.98)
+    twin, _ = policy_and_worker(kind, gamma=0.98)
     worker.force_reset()  # as where a checkpoint is written: no running episode is part of it
     fragment = worker.sample()
     twin.set_state(policy.get_state())
@@ -227,7 +226,7 @@ def test_networks_and_statistics_are_in_the_state(kind: str) -> None:
 
 
 def test_novelty_falls_for_observations_that_repeat() -> None:
-    """100 updates on one observation: RND's error there falls to a tenth, and stays higher where nobody was."""
+    """100 updates on one observation: RND's error there falls to a tenth, and stays higher for other observations."""
     policy = PPO(
         spaces.Discrete(4), spaces.Discrete(2), exploration={"type": "rnd", "observation_filter": "none"}, lr=1e-3
     )
@@ -273,21 +272,23 @@ def bonuses(n_step: int, iterations: int) -> list[float]:
     return paid
 
 
-def test_known_consequences_are_not_paid_for_whatever_n_steps_lead_to() -> None:
-    """Where two random steps more lead cannot be predicted: a model of that would be surprised for ever."""
+def test_curiosity_falls_for_known_transitions_with_n_step_replay_too() -> None:
+    """The state after two more random steps cannot be predicted; a model of it would keep its error."""
     paid = bonuses(n_step=3, iterations=12)
     assert paid[-1] < 0.1 * paid[0]
     assert paid[:4] == bonuses(n_step=1, iterations=4)
 
 
 def test_the_other_strategy_chooses_the_actions() -> None:
-    policy, _ = made("curiosity", settings={"sub_exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.0}})
+    policy, _ = policy_and_worker(
+        "curiosity", settings={"sub_exploration": {"type": "epsilon_greedy", "epsilon_schedule": 0.0}}
+    )
     obs = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
     assert torch.equal(policy.compute_actions(obs)[0], policy.compute_actions(obs, explore=False)[0])
     assert policy.exploration.info(0)["epsilon"] == 0.0
 
 
 def test_rows_that_were_not_postprocessed_are_refused() -> None:
-    policy, _ = made("rnd")
+    policy, _ = policy_and_worker("rnd")
     with pytest.raises(ConfigError, match=r"learns from rows with 'next_obs'.*these have obs"):
         policy.exploration.loss(policy, SampleBatch(obs=torch.zeros(2, 4)))

@@ -1,4 +1,4 @@
-"""Noise on continuous actions: how much, in which units, and from when to when."""
+"""Gaussian and Ornstein-Uhlenbeck noise: size, units and schedule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from lightning_rl.exploration import Actor, GaussianNoise, OrnsteinUhlenbeckNoise, PerWorkerGaussianNoise
 from lightning_rl.models.distributions import Deterministic
 from lightning_rl.spaces import ActionTransform
-from tests.exploration.spaces import asked
+from tests.exploration.spaces import choose_actions
 
 WIDE = spaces.Box(-100.0, 300.0, (2,), np.float32)
 UNIT = ActionTransform(WIDE).policy_space
@@ -25,10 +25,10 @@ def centre(rows: int, size: int = 2, at: float = 0.0) -> Deterministic:
     return Deterministic(torch.full((rows, size), at))
 
 
-def test_gaussian_noise_has_the_deviation_that_was_asked_for() -> None:
+def test_gaussian_noise_has_the_configured_deviation() -> None:
     """stddev 0.1 at scale ½: 0.05, in units of [−1, 1], with the density of that normal distribution."""
     exploration = GaussianNoise(UNIT, random_timesteps=0, stddev=0.1, scale_schedule=0.5)
-    actions, logp = asked(exploration, centre(20_000))
+    actions, logp = choose_actions(exploration, centre(20_000))
     assert actions.std().item() == pytest.approx(0.05, rel=0.02) and actions.mean().item() == pytest.approx(0, abs=2e-3)
     assert_close(logp, torch.distributions.Normal(0.0, 0.05).log_prob(actions).sum(1))
 
@@ -42,14 +42,14 @@ def test_the_scale_falls_with_env_steps(timestep: int, scale: float) -> None:
 def test_rllib_defect_noise_was_clipped_to_the_environments_bounds(kind: type[GaussianNoise]) -> None:
     """The environment's box is [−100, 300], the policy's [−1, 1]: noise reaches the latter's ends."""
     exploration = kind(UNIT, random_timesteps=0, scale_schedule=50.0)
-    actions, logp = asked(exploration, centre(256, at=0.5))
+    actions, logp = choose_actions(exploration, centre(256, at=0.5))
     assert actions.max().item() == 1.0 and actions.min().item() == -1.0
     assert bool(logp.isfinite().all())
 
 
 @pytest.mark.parametrize("kind", [GaussianNoise, OrnsteinUhlenbeckNoise])
 def test_no_scale_is_no_noise(kind: type[GaussianNoise]) -> None:
-    actions, logp = asked(kind(UNIT, random_timesteps=0, scale_schedule=0.0), centre(8, at=0.25))
+    actions, logp = choose_actions(kind(UNIT, random_timesteps=0, scale_schedule=0.0), centre(8, at=0.25))
     assert bool((actions == 0.25).all()) and not logp.any()
 
 
@@ -58,7 +58,7 @@ def test_every_worker_has_its_own_amount_of_noise() -> None:
     deviations = []
     for index in range(3):
         exploration.begin_fragment(Actor(index, 3))
-        deviations.append(asked(exploration, centre(20_000, 1))[0].std().item())
+        deviations.append(choose_actions(exploration, centre(20_000, 1))[0].std().item())
     assert deviations == pytest.approx([0.4, 0.4**4.5, 0.4**8], rel=0.03)
 
 
@@ -102,8 +102,8 @@ def test_noise_continues_over_fragments() -> None:
 
 def test_the_density_is_conditional_on_the_noise_of_the_step_before() -> None:
     exploration = OrnsteinUhlenbeckNoise(FREE, 0, THETA, SIGMA, 0.5, scale_schedule=1.0)
-    before, _ = asked(exploration, centre(6, 1), seed=1)
-    after, logp = asked(exploration, centre(6, 1), seed=2)
+    before, _ = choose_actions(exploration, centre(6, 1), seed=1)
+    after, logp = choose_actions(exploration, centre(6, 1), seed=2)
     expected = torch.distributions.Normal((1 - THETA) * before, 0.5 * SIGMA).log_prob(after).sum(1)
     assert_close(logp, expected)
 

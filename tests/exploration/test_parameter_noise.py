@@ -1,4 +1,4 @@
-"""Noise in the weights: one draw an episode and environment, adapted, and never where it does not belong."""
+"""Parameter noise: one draw per episode and environment, adapted deviation, and no noise in evaluation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.envs.classic_control import CARTPOLE, PENDULUM
 OBS = np.zeros((4, 4), np.float32) + 0.1
 
 
-def noisy(env: EnvCreator = CARTPOLE, **keywords: Any) -> Policy:
+def noisy_policy(env: EnvCreator = CARTPOLE, **keywords: Any) -> Policy:
     settings = {"type": "parameter_noise", "random_timesteps": 0, "initial_stddev": 0.5, **keywords.pop("noise", {})}
     return PPO(*env.spaces(), exploration=settings, seed=1, **keywords)
 
@@ -37,7 +37,7 @@ def weights(policy: Policy) -> dict[str, torch.Tensor]:
 
 
 def test_every_environment_has_its_own_noise_and_keeps_it_for_an_episode() -> None:
-    policy = noisy()
+    policy = noisy_policy()
     first = outputs(policy)  # four equal observations
     assert len(torch.unique(first, dim=0)) == 4
     assert_close(outputs(policy), first)
@@ -47,9 +47,9 @@ def test_every_environment_has_its_own_noise_and_keeps_it_for_an_episode() -> No
     assert not torch.equal(again[2], first[2])
 
 
-def test_the_noise_is_normal_with_the_deviation_that_is_asked_for() -> None:
+def test_parameter_noise_is_normal_with_the_configured_deviation() -> None:
     """One linear layer: its disturbed outputs for e₁ less the clean ones are N(0, σ² + σ²) (weight and bias)."""
-    policy = noisy(model={"fcnet_hiddens": []}, noise={"initial_stddev": 0.3})
+    policy = noisy_policy(model={"fcnet_hiddens": []}, noise={"initial_stddev": 0.3})
     obs = np.zeros((4000, 4), np.float32)
     obs[:, 0] = 1.0
     apart = outputs(policy, obs) - outputs(policy, obs, explore=False)
@@ -58,7 +58,7 @@ def test_the_noise_is_normal_with_the_deviation_that_is_asked_for() -> None:
 
 
 def test_normalising_layers_are_left_alone() -> None:
-    policy = noisy(model={"fcnet_hiddens": [8], "layer_norm": True}, noise={"initial_stddev": 0.1})
+    policy = noisy_policy(model={"fcnet_hiddens": [8], "layer_norm": True}, noise={"initial_stddev": 0.1})
     exploration = policy.exploration
     outputs(policy)
     assert isinstance(exploration, ParameterNoise)
@@ -67,14 +67,14 @@ def test_normalising_layers_are_left_alone() -> None:
 
 
 def test_the_log_probability_is_that_of_the_disturbed_policy() -> None:
-    policy = noisy()
+    policy = noisy_policy()
     actions, _, extra = policy.compute_actions(OBS)
     disturbed = policy.distribution(extra["action_dist_inputs"])
     assert_close(extra["action_logp"], disturbed.logp(actions))
 
 
 def test_recurrent_models_keep_a_state_for_each_environment() -> None:
-    policy = noisy(model={"use_lstm": True, "lstm_cell_size": 8})
+    policy = noisy_policy(model={"use_lstm": True, "lstm_cell_size": 8})
     state = policy.get_initial_state(4)
     first, after, _ = policy.compute_actions(OBS, state)
     assert [part.shape for part in after] == [part.shape for part in state] and first.shape == (4,)
@@ -105,7 +105,7 @@ def test_rllib_defect_noisy_weights_in_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_learning_and_evaluation_are_not_disturbed() -> None:
-    policy, twin = noisy(), PPO(*CARTPOLE.spaces(), seed=1)
+    policy, twin = noisy_policy(), PPO(*CARTPOLE.spaces(), seed=1)
     outputs(policy)
     assert_close(outputs(policy, explore=False), twin.distribution_of(_batch()).inputs)
     assert_close(policy.distribution_of(_batch()).inputs, twin.distribution_of(_batch()).inputs)
@@ -118,10 +118,10 @@ def _batch() -> Any:
     return SampleBatch(obs=torch.from_numpy(OBS))
 
 
-def test_an_evaluation_between_two_fragments_changes_nothing() -> None:
+def test_an_evaluation_between_two_fragments_does_not_change_the_noise() -> None:
     fragments = []
     for evaluated in (False, True):
-        policy = noisy()
+        policy = noisy_policy()
         worker = RolloutWorker(CARTPOLE, policy, num_envs=2, fragment_length=8, seed=1)
         worker.sample()
         if evaluated:
@@ -135,15 +135,15 @@ def test_an_evaluation_between_two_fragments_changes_nothing() -> None:
 @pytest.mark.parametrize(("distance", "factor"), [(1e-9, 1 / 1.01), (1e9, 1.01)])
 def test_the_deviation_is_steered_by_the_distance(env: EnvCreator, distance: float, factor: float) -> None:
     """Too far from the undisturbed policy: σ shrinks by 1 %; near enough: it grows by 1 %."""
-    policy = noisy(env, noise={"distance": distance})
+    policy = noisy_policy(env, noise={"distance": distance})
     metrics = policy.learn_on_batch(RolloutWorker(env, policy, num_envs=2, fragment_length=32).sample())
     assert metrics["exploration/stddev"] == pytest.approx(0.5 * factor)
     assert not policy.exploration.measured.any()
 
 
-def test_short_fragments_are_measured_together_and_resets_tell_nothing() -> None:
+def test_parameter_noise_measures_short_fragments_together_and_leaves_out_resets() -> None:
     """24 fragments of one step in two environments are 48 rows; the next one makes 50, at which σ is adapted once."""
-    policy = noisy()
+    policy = noisy_policy()
     policy.env_steps = 1
     exploration: Any = policy.exploration
     fragment = RolloutWorker(CARTPOLE, policy, num_envs=2, fragment_length=1).sample()
@@ -161,7 +161,7 @@ def test_short_fragments_are_measured_together_and_resets_tell_nothing() -> None
 def test_short_fragments_adapt_sigma_by_the_mean_of_their_distances() -> None:
     """One row of two is 3 away: √(9/2) = 2.12 over both, which is beyond a distance of 2, though one row is not."""
     for distance, factor in ((2.2, 1.01), (2.0, 1 / 1.01)):
-        policy = noisy(PENDULUM, noise={"distance": distance})
+        policy = noisy_policy(PENDULUM, noise={"distance": distance})
         policy.env_steps = 1
         exploration: Any = policy.exploration
         fragment = RolloutWorker(PENDULUM, policy, num_envs=1, fragment_length=1).sample()
@@ -184,7 +184,7 @@ def test_distances_of_policies() -> None:
 
 def test_learning_with_parameter_noise_starts_on_policy() -> None:
     """The first ratio compares the undisturbed policy with the disturbed one that acted: not 1, but the true one."""
-    policy = noisy(noise={"initial_stddev": 0.1}, minibatches=1, passes=1)
+    policy = noisy_policy(noise={"initial_stddev": 0.1}, minibatches=1, passes=1)
     fragment = RolloutWorker(CARTPOLE, policy, num_envs=2, fragment_length=8).sample()
     disturbed = policy.distribution(fragment.action_dist_inputs.flatten(0, 1))
     assert_close(fragment.action_logp.flatten(), disturbed.logp(fragment.actions.flatten()))

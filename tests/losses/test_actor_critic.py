@@ -1,4 +1,4 @@
-"""What actors learn from critics, against numbers worked by hand and against finite differences."""
+"""Actor losses that use critics, compared with numbers worked by hand and with finite differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights of perturbations, worked by hand, and what holds for all of them."""
+"""Weights of perturbations (ES, ARS), worked by hand, and their invariants."""
 
 from __future__ import annotations
 

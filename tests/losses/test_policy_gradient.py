@@ -1,4 +1,4 @@
-"""Policy losses against numbers worked by hand, and the facts that make them what they are."""
+"""Policy-gradient losses, compared with numbers worked by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Returns and advantages against slow float64 sums that follow the definitions, on random fragments."""
+"""Returns, advantages and V-trace on random fragments, compared with slow float64 sums of their definitions."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def every_row(f: Fragment) -> list[tuple[int, int]]:
     return [(row, env) for env in range(envs) for row in range(length)]
 
 
-# -- GAE ------------------------------------------------------------------------------------------------------------
+# -- GAE --------------------------------------------------------------------------------------------------------------
 @checked
 @given(fragments(), UNIT, UNIT)
 def test_gae_is_the_sum_of_its_definition(f: Fragment, gamma: float, lam: float) -> None:
@@ -134,7 +134,7 @@ def test_a_fragment_cut_anywhere_bootstraps_from_the_value_at_the_cut(
     close(gae(f["rewards"][:cut], f["values"][: cut + 1], **first, gamma=gamma, lam=1.0), cut_by_hand[:cut], f)
 
 
-# -- sums of rewards ------------------------------------------------------------------------------------------------
+# -- sums of rewards --------------------------------------------------------------------------------------------------
 @checked
 @given(fragments(), UNIT)
 def test_discounted_returns_are_the_sum_of_their_definition(f: Fragment, gamma: float) -> None:
@@ -158,7 +158,7 @@ def test_n_step_returns_are_the_sum_over_the_next_n_rows(f: Fragment, gamma: flo
     close(n_step_returns(f["rewards"], f["values"], **flags(f), gamma=gamma, n=n), expected, f)
 
 
-# -- V-trace --------------------------------------------------------------------------------------------------------
+# -- V-trace ----------------------------------------------------------------------------------------------------------
 @checked
 @given(fragments(), UNIT, UNIT, st.floats(0.1, 3), st.floats(0.1, 3))
 def test_vtrace_is_the_sum_of_its_definition(
@@ -201,7 +201,7 @@ def test_vtrace_of_the_acting_policy_itself_is_the_lambda_return(f: Fragment, ga
 
 @checked
 @given(fragments(), UNIT)
-def test_a_trace_clipped_to_0_looks_one_step_ahead(f: Fragment, gamma: float) -> None:
+def test_a_trace_clipped_to_0_is_the_one_step_error(f: Fragment, gamma: float) -> None:
     targets, _ = vtrace(torch.zeros_like(f["rewards"]), f["rewards"], f["values"], **flags(f), gamma=gamma, clip_c=0.0)
     one_step = n_step_returns(f["rewards"], f["values"], **flags(f), gamma=gamma, n=1)
     close(targets[f["valid"]], one_step[f["valid"]], f)
@@ -209,7 +209,7 @@ def test_a_trace_clipped_to_0_looks_one_step_ahead(f: Fragment, gamma: float) ->
 
 @checked
 @given(fragments(), st.floats(0, 50))
-def test_ratios_beyond_the_clip_change_nothing(f: Fragment, further: float) -> None:
+def test_ratios_beyond_the_clip_equal_the_clip(f: Fragment, further: float) -> None:
     beyond = torch.where(f["log_rhos"] > 0, f["log_rhos"] + further, f["log_rhos"])
     once = vtrace(f["log_rhos"], f["rewards"], f["values"], **flags(f), gamma=0.9)
     again = vtrace(beyond, f["rewards"], f["values"], **flags(f), gamma=0.9)
@@ -217,7 +217,7 @@ def test_ratios_beyond_the_clip_change_nothing(f: Fragment, further: float) -> N
     assert torch.equal(once[1], again[1])
 
 
-# -- all of them ----------------------------------------------------------------------------------------------------
+# -- all of them ------------------------------------------------------------------------------------------------------
 def all_results(f: Fragment) -> list[Tensor]:
     rewards, values, ends = f["rewards"], f["values"], flags(f)
     return [
@@ -231,7 +231,7 @@ def all_results(f: Fragment) -> list[Tensor]:
 
 @checked
 @given(fragments())
-def test_rows_that_are_not_valid_lend_nothing(f: Fragment) -> None:
+def test_rows_that_are_not_valid_have_no_effect(f: Fragment) -> None:
     """Their rewards and ratios are NaN, and so is every value that no valid row has or bootstraps from."""
     absent, nan = ~f["valid"], float("nan")
     needed = torch.zeros_like(f["values"], dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""Returns and advantages against numbers worked by hand, and at the edges of float32."""
+"""Returns and advantages, compared with numbers worked by hand, and at the limits of float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Value targets and losses against numbers worked by hand."""
+"""Value targets and losses, compared with numbers worked by hand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_explained_variance_of_the_golden_batch() -> None:
     assert explained_variance(torch.tensor([3.0, 2, 1]), torch.tensor([1.0, 2, 3])).item() < 0
 
 
-def test_the_clipped_square_error_teaches_nothing_beyond_its_limit() -> None:
+def test_the_clipped_square_error_has_no_gradient_beyond_its_limit() -> None:
     """V = 0 1 5 −4 against ½ 1 1 0, limit 10: ¼, 0, 10, 10 → 5.0625; rows 2 and 3 are off by 4 > √10."""
     values = torch.tensor([0.0, 1, 5, -4], requires_grad=True)
     loss = clipped_square_error(values, torch.tensor([0.5, 1, 1, 0]), 10.0)
@@ -46,7 +46,7 @@ def test_the_clipped_square_error_teaches_nothing_beyond_its_limit() -> None:
     assert values.grad[2:].tolist() == [0.0, 0.0] and values.grad[0] != 0
 
 
-def test_a_value_change_beyond_the_clip_teaches_nothing_more() -> None:
+def test_a_value_change_beyond_the_clip_has_no_gradient() -> None:
     """Old value 7, clip ½. Target 9: V = 8 has max(1, 1.5²) without gradient, V = 7.4 has 1.6² and V = 6 has 3² with
     one. Target 4: V = 6 has max(2², 2.5²) without."""
     values = torch.tensor([8.0, 7.4, 6.0, 6.0], requires_grad=True)

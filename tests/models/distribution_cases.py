@@ -51,7 +51,7 @@ CASES: dict[str, tuple[Space[Any], str | None, bool]] = {
 
 
 def parts(case: str) -> tuple[ActionTransform, DistFactory, int, Any]:
-    """Action transform, what makes the distribution, inputs per row, and a model that it can ask."""
+    """Action transform, distribution factory, inputs per row, and a model for the distribution."""
     space, named, normalize = CASES[case]
     transform = ActionTransform(space, normalize=normalize)
     factory, size = ModelCatalog.get_action_dist(space, {"custom_action_dist": named}, transform.policy_space)
@@ -65,18 +65,20 @@ def parts(case: str) -> tuple[ActionTransform, DistFactory, int, Any]:
     return transform, factory, size, model
 
 
-def made(case: str, rows: int = 6, seed: int = 0, scale: float = 1.0, mask: torch.Tensor | None = None) -> Any:
+def random_distribution(
+    case: str, rows: int = 6, seed: int = 0, scale: float = 1.0, mask: torch.Tensor | None = None
+) -> Any:
     """The distribution with random inputs `[rows, K]`."""
     _, factory, size, model = parts(case)
     return factory(scale * torch.randn(rows, size, generator=generator(seed)), model, mask)
 
 
-def of_one(case: str, rows: int, seed: int = 0) -> Any:
+def repeated_distribution(case: str, rows: int, seed: int = 0) -> Any:
     """The same random distribution in every row."""
     _, factory, size, model = parts(case)
     return factory(torch.randn(1, size, generator=generator(seed)).expand(rows, size), model, None)
 
 
 def generator(seed: int = 0) -> torch.Generator:
-    """A generator of its own for every draw."""
+    """A seeded generator."""
     return torch.Generator().manual_seed(seed)

@@ -11,7 +11,7 @@ from gymnasium import Space
 from lightning_rl.spaces import leaf_values, pack_leaves
 
 
-def sampled(space: Space[Any], count: int) -> tuple[list[Any], Any]:
+def sample_space(space: Space[Any], count: int) -> tuple[list[Any], Any]:
     """`count` single observations and the same ones as nested tensors `[count, *]`."""
     singles = [space.sample() for _ in range(count)]
     rows = [leaf_values(space, single) for single in singles]

@@ -1,4 +1,4 @@
-"""GTrXL: what a step may read, and that a unit starts as nearly nothing."""
+"""GTrXL: which steps attention may read, masks of memory, and gates that start near the identity."""
 
 from __future__ import annotations
 

@@ -23,17 +23,17 @@ OBS, ACTION = spaces.Box(-1, 1, (4,)), spaces.Discrete(2)
 
 
 class Normed(Model):
-    """Batch norm of the observation and of a hidden layer; notes the mode it is told."""
+    """Batch norm of the observation and of a hidden layer; records `is_training` of its inputs."""
 
     def __init__(self, obs_space, action_space, num_outputs):
         super().__init__(obs_space, action_space, num_outputs)
         self.norm = nn.BatchNorm1d(self.preprocessor.size)
         self.body = nn.Sequential(nn.Linear(self.preprocessor.size, 16), nn.BatchNorm1d(16), nn.Tanh())
         self.head, self.value = nn.Linear(16, num_outputs), nn.Linear(16, 1)
-        self.told: list[bool] = []
+        self.modes: list[bool] = []
 
     def forward(self, input_dict, state=(), seq_lens=None):
-        self.told.append(input_dict["is_training"])
+        self.modes.append(input_dict["is_training"])
         self.features = self.body(self.norm(input_dict["obs_flat"]))
         return self.head(self.features), list(state)
 
@@ -41,7 +41,7 @@ class Normed(Model):
         return self.value(self.features).squeeze(1)
 
 
-def made(policy_class: type[Policy] = PPO, **keywords: Any) -> tuple[Policy, RolloutWorker]:
+def policy_and_worker(policy_class: type[Policy] = PPO, **keywords: Any) -> tuple[Policy, RolloutWorker]:
     policy = policy_class(*CARTPOLE.spaces(), model={"custom_model": Normed}, seed=1, **keywords)
     return policy, RolloutWorker(CARTPOLE, policy, num_envs=4, fragment_length=16, vectorization="sync", seed=1)
 
@@ -54,7 +54,7 @@ def obs(count: int = 8) -> np.ndarray:
     return np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32)
 
 
-ASKED = {
+WAYS_TO_ACT = {
     "compute_actions": lambda policy: policy.compute_actions(obs()),
     "compute_single_action": lambda policy: policy.compute_single_action(obs()[0]),
     "compute_log_likelihoods": lambda policy: policy.compute_log_likelihoods(torch.zeros(8), obs()),
@@ -63,33 +63,33 @@ ASKED = {
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
-def test_acting_changes_no_statistic_whatever_the_mode_and_keeps_the_mode(asked, training):
-    policy, worker = made()
+@pytest.mark.parametrize("act", WAYS_TO_ACT.values(), ids=WAYS_TO_ACT)
+def test_acting_changes_no_statistic_whatever_the_mode_and_keeps_the_mode(act, training):
+    policy, worker = policy_and_worker()
     policy.learn_on_batch(worker.sample())
     policy.train(training)
     before = statistics(policy)
-    policy.model.told.clear()
-    asked(policy)
+    policy.model.modes.clear()
+    act(policy)
     assert_close(statistics(policy), before, rtol=0, atol=0)
-    assert policy.training == training and policy.model.told == [False]
+    assert policy.training == training and policy.model.modes == [False]
 
 
 @pytest.mark.parametrize("collect", [RolloutWorker.sample, lambda worker: worker.run_episodes(1)])
 def test_collecting_changes_no_statistic_after_learning(collect):
-    policy, worker = made()
+    policy, worker = policy_and_worker()
     policy.learn_on_batch(worker.sample())
     assert policy.training
     before = statistics(policy)
-    policy.model.told.clear()
+    policy.model.modes.clear()
     collect(worker)
     assert_close(statistics(policy), before, rtol=0, atol=0)
-    assert policy.model.told and not any(policy.model.told)
+    assert policy.model.modes and not any(policy.model.modes)
 
 
 def test_acting_reads_the_running_statistics():
     """In train mode a row would be normalised by its own batch, and another batch would change its action."""
-    policy, worker = made()
+    policy, worker = policy_and_worker()
     policy.learn_on_batch(worker.sample())
     policy.train()
     alone = policy.compute_log_likelihoods(torch.zeros(1), obs()[:1])
@@ -100,23 +100,23 @@ def test_acting_reads_the_running_statistics():
 @pytest.mark.parametrize(("policy_class", "steps"), [(PPO, 3 * 2), (A2C, 1)])
 def test_statistics_learn_from_each_gradient_step_once(policy_class, steps):
     """The value estimates of the rollout are another forward, which must not count."""
-    policy, worker = made(policy_class, **({"passes": 3, "minibatches": 2} if policy_class is PPO else {}))
+    policy, worker = policy_and_worker(policy_class, **({"passes": 3, "minibatches": 2} if policy_class is PPO else {}))
     policy.learn_on_batch(worker.sample())
     assert policy.gradient_steps == steps == int(policy.model.norm.num_batches_tracked)
 
 
 def test_the_running_mean_is_that_of_the_rows_learned_from():
     """Momentum 0.1 from 0: a tenth of the batch's mean."""
-    policy, worker = made(passes=1, minibatches=1)
+    policy, worker = policy_and_worker(passes=1, minibatches=1)
     fragment = worker.sample()
     policy.learn_on_batch(fragment)
     assert_close(policy.model.norm.running_mean, 0.1 * fragment.obs[:-1][fragment.valid].mean(0))
 
 
 def test_statistics_travel_with_the_weights():
-    policy, worker = made()
+    policy, worker = policy_and_worker()
     policy.learn_on_batch(worker.sample())
-    twin, _ = made()
+    twin, _ = policy_and_worker()
     twin.set_weights(policy.get_weights())
     assert_close(statistics(twin), statistics(policy), rtol=0, atol=0)
     assert_close(statistics(policy.copy_for_acting()), statistics(policy), rtol=0, atol=0)

@@ -1,4 +1,4 @@
-"""What users plug in: by class, by registered name, by import path; a broken contract is one clear error."""
+"""ModelCatalog: custom classes by class, registered name and import path; one clear error for a broken contract."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_defaults_are_not_shared_between_configs():
     assert ActionTransform(ACTION).policy_space == ACTION
 
 
-# -- every key does something ----------------------------------------------------------------------------------------
+# -- every key does something -----------------------------------------------------------------------------------------
 CAMERA = spaces.Box(0, 255, (36, 36, 1), dtype="uint8")
 CHANGES = {  # key → (observations, action space, other keys, a value)
     "fcnet_hiddens": (OBS, ACTION, {}, [7]),

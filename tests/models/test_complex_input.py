@@ -1,4 +1,4 @@
-"""Dict and Tuple observations with images: every part through its own encoder, all of them used."""
+"""Dict and Tuple observations with images: each part has its own encoder, and all parts are used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lightning_rl.models.vision import ImageEncoder
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import to_nested_batch
-from tests.models.space_samples import sampled
+from tests.models.space_samples import sample_space
 
 ACTION = spaces.Box(-1, 1, (2,))
 CAMERA = spaces.Box(0, 255, (12, 12, 3), dtype=np.uint8)
@@ -45,20 +45,20 @@ NESTINGS = {
 }
 
 
-def made(space: spaces.Space[Any] = ROBOT, num_outputs: int = 4, **config: Any) -> Model:
+def complex_input_model(space: spaces.Space[Any] = ROBOT, num_outputs: int = 4, **config: Any) -> Model:
     return ModelCatalog.get_model(space, ACTION, num_outputs, config)
 
 
 def inputs(model: Model, count: int = 5) -> dict[str, Any]:
     model.obs_space.seed(0)
-    _, obs = sampled(model.obs_space, count)
+    _, obs = sample_space(model.obs_space, count)
     return {"obs": obs, "obs_flat": model.preprocessor.transform_batch(obs)}
 
 
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("space", NESTINGS.values(), ids=NESTINGS)
 def test_any_nesting_with_an_image_reaches_outputs_and_values(space, share):
-    model = made(space, vf_share_layers=share)
+    model = complex_input_model(space, vf_share_layers=share)
     assert isinstance(model, ComplexInputNetwork)
     read = inputs(model)
     outputs, state = model(read)
@@ -68,12 +68,14 @@ def test_any_nesting_with_an_image_reaches_outputs_and_values(space, share):
 
 
 def test_without_an_image_the_flat_vector_goes_through_one_network():
-    assert isinstance(made(spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(3)})), FullyConnectedNetwork)
+    assert isinstance(
+        complex_input_model(spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(3)})), FullyConnectedNetwork
+    )
 
 
 def test_each_part_has_the_encoder_of_its_kind():
     """One-hot widths: gear 3, lamps 2 (bits as they are), switches 2 + 3."""
-    parts = dict(zip(ROBOT.spaces, made(fcnet_hiddens=[8, 6]).encoder.parts, strict=True))
+    parts = dict(zip(ROBOT.spaces, complex_input_model(fcnet_hiddens=[8, 6]).encoder.parts, strict=True))
     assert isinstance(parts["camera"], ImageEncoder)
     widths = {name: part.layers[0].in_features for name, part in parts.items() if isinstance(part, MLP)}
     assert widths == {"gear": 3, "lamps": 2, "speed": 2, "switches": 5}
@@ -82,7 +84,7 @@ def test_each_part_has_the_encoder_of_its_kind():
 
 @pytest.mark.parametrize("share", [True, False])
 def test_outputs_and_values_send_gradients_to_every_encoder(share):
-    model = made(vf_share_layers=share)
+    model = complex_input_model(vf_share_layers=share)
     outputs, _ = model(inputs(model))
     (outputs.sum() + model.value_function().sum()).backward()
     for name, parameter in model.named_parameters():
@@ -91,13 +93,13 @@ def test_outputs_and_values_send_gradients_to_every_encoder(share):
 
 def test_without_layers_behind_the_parts_their_features_stand_side_by_side():
     """12 × 12 pixels have a layer of 128 behind their convolutions."""
-    assert made(num_outputs=0, post_fcnet_hiddens=[], fcnet_hiddens=[6]).num_outputs == 128 + 4 * 6
+    assert complex_input_model(num_outputs=0, post_fcnet_hiddens=[], fcnet_hiddens=[6]).num_outputs == 128 + 4 * 6
 
 
 @pytest.mark.parametrize("post", [None, [7], [9, 5]])
 def test_num_outputs_is_the_width_of_the_features(post):
     """RLlib's network gives the width of the concatenation even with layers behind it."""
-    model = made(num_outputs=0, post_fcnet_hiddens=post, fcnet_hiddens=[6])
+    model = complex_input_model(num_outputs=0, post_fcnet_hiddens=post, fcnet_hiddens=[6])
     outputs, _ = model(inputs(model))
     assert model.num_outputs == outputs.shape[1] == (post[-1] if post else 256)
     with pytest.raises(ConfigError, match="value_function"):
@@ -105,26 +107,28 @@ def test_num_outputs_is_the_width_of_the_features(post):
 
 
 def test_layers_behind_the_parts_have_their_own_activation():
-    model = made(num_outputs=0, post_fcnet_hiddens=[50], fcnet_activation="tanh", post_fcnet_activation="relu")
+    model = complex_input_model(
+        num_outputs=0, post_fcnet_hiddens=[50], fcnet_activation="tanh", post_fcnet_activation="relu"
+    )
     features, _ = model(inputs(model))
     assert bool((features >= 0).all()) and bool((features > 1).any())
 
 
 def test_no_final_linear_makes_the_last_layer_behind_the_parts_the_output():
-    model = made(post_fcnet_hiddens=[16, 16], post_fcnet_activation="tanh", no_final_linear=True)
+    model = complex_input_model(post_fcnet_hiddens=[16, 16], post_fcnet_activation="tanh", no_final_linear=True)
     outputs, _ = model(inputs(model))
     assert outputs.shape == (5, 4) and bool((outputs.abs() <= 1).all()) and model.head.linear is None
     with pytest.raises(ConfigError, match=r"set model\.post_fcnet_hiddens"):
-        made(no_final_linear=True, post_fcnet_hiddens=[])
+        complex_input_model(no_final_linear=True, post_fcnet_hiddens=[])
 
 
 def test_free_log_std_is_one_vector_for_all_observations():
-    model = made(free_log_std=True, log_std_init=-0.5)
+    model = complex_input_model(free_log_std=True, log_std_init=-0.5)
     assert torch.equal(model(inputs(model))[0][:, 2:], torch.full((5, 2), -0.5))
 
 
 def test_pixels_are_scaled_and_stay_bytes_until_the_network():
-    model = made()
+    model = complex_input_model()
     read = inputs(model)
     parts = model.encoder_inputs(read)
     assert parts[0].dtype == torch.uint8 and parts[0] is read["obs"]["camera"]
@@ -136,7 +140,7 @@ def test_channels_first_and_last_see_the_same_picture():
     torch.manual_seed(0)
     first = spaces.Dict({"camera": spaces.Box(0, 255, (3, 12, 12), dtype=np.uint8), "x": ACTION})
     last = spaces.Dict({"camera": CAMERA, "x": ACTION})
-    one, other = made(first), made(last)
+    one, other = complex_input_model(first), complex_input_model(last)
     other.load_state_dict(one.state_dict())
     read = inputs(one)
     turned = {**read, "obs": {**read["obs"], "camera": read["obs"]["camera"].permute(0, 2, 3, 1)}}
@@ -146,29 +150,29 @@ def test_channels_first_and_last_see_the_same_picture():
 def test_small_pictures_are_numbers_unless_convolutions_are_given():
     """A MiniGrid view has 7 × 7 cells."""
     space = spaces.Dict({"image": spaces.Box(0, 10, (7, 7, 3), dtype=np.uint8), "direction": spaces.Discrete(4)})
-    assert isinstance(made(space), FullyConnectedNetwork)
+    assert isinstance(complex_input_model(space), FullyConnectedNetwork)
     for config in ({"conv_filters": [[8, 3, 1]]}, {"conv_residual_channels": [8]}):
-        model = made(space, **config)
+        model = complex_input_model(space, **config)
         assert isinstance(model, ComplexInputNetwork)
         assert model(inputs(model))[0].shape == (5, 4)
 
 
 def test_given_filters_go_to_the_camera_not_to_small_matrices():
     space = spaces.Dict({"camera": CAMERA, "grid": spaces.Box(-1, 1, (2, 3, 4))})
-    model = made(space, conv_filters=[[8, 8, 4]])
+    model = complex_input_model(space, conv_filters=[[8, 8, 4]])
     assert isinstance(model.encoder.parts[0], ImageEncoder) and isinstance(model.encoder.parts[1], MLP)
 
 
 @pytest.mark.parametrize("share", [True, False])
 def test_models_can_be_copied_and_pickled_in_the_middle_of_training(share):
-    model = made(vf_share_layers=share)
+    model = complex_input_model(vf_share_layers=share)
     read = inputs(model)
     outputs, _ = model(read)
     for again in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(again(read)[0], outputs)
 
 
-# -- the observation filter ------------------------------------------------------------------------------------------
+# -- the observation filter -------------------------------------------------------------------------------------------
 def test_the_filter_normalises_vectors_and_never_meets_a_pixel():
     """speed is 3 ± 1 in row order: normalised to −1 and 1; one image row is 12 · 12 · 3 numbers, none of them here."""
     space = spaces.Dict({"camera": CAMERA, "speed": spaces.Box(-9, 9, (1,))})
@@ -201,7 +205,7 @@ def test_the_filter_error_for_a_custom_model_with_pixels_explains_the_remedy():
     assert policy.preprocessor.size == 3 + 2 + 2 + 5
 
 
-def test_nothing_but_images_cannot_be_filtered():
+def test_an_observation_of_images_only_is_refused_with_an_observation_filter():
     with pytest.raises(UnsupportedSpaceError, match="does not reach images"):
         PPO(NESTINGS["only images"], ACTION, observation_filter="mean_std")
 
@@ -217,7 +221,7 @@ def test_features_that_a_preprocessor_makes_of_an_image_are_filtered():
     assert isinstance(make_observation_filter("mean_std", CAMERA, Brightness(CAMERA)), MeanStdFilter)
 
 
-# -- learning --------------------------------------------------------------------------------------------------------
+# -- learning ---------------------------------------------------------------------------------------------------------
 class ThreeSigns(gym.Env[Any, Any]):
     """One step: each of three choices must match what one part of the observation shows; each match pays a third.
 

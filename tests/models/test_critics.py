@@ -1,4 +1,4 @@
-"""Several critics at once are what they would be one by one."""
+"""Several critics computed at once equal the critics one by one."""
 
 from __future__ import annotations
 

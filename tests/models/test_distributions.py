@@ -1,4 +1,4 @@
-"""Action distributions against torch.distributions, hand-worked numbers, and masks that equal absence."""
+"""Action distributions compared with torch.distributions, with hand-worked numbers, and with masks."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ NESTED_SPACE = spaces.Dict(
 )
 
 
-def made(space: Space[Any], seed: int = 0, mask: torch.Tensor | None = None) -> Any:
+def random_distribution(space: Space[Any], seed: int = 0, mask: torch.Tensor | None = None) -> Any:
     """The catalog's distribution with random inputs `[ROWS, K]`."""
     factory, size = ModelCatalog.get_action_dist(space)
     inputs = torch.randn(ROWS, size, generator=torch.Generator().manual_seed(seed))
     return factory(inputs, None, mask)
 
 
-# -- numbers ---------------------------------------------------------------------------------------------------------
+# -- numbers ----------------------------------------------------------------------------------------------------------
 def test_categorical_golden_numbers():
     """Logits [1,2,3] against [0,0,1]: KL .0538082, H .8323956, logp(2) = −.4076060."""
     p, q = Categorical(torch.tensor([[1.0, 2.0, 3.0]])), Categorical(torch.tensor([[0.0, 0.0, 1.0]]))
@@ -69,7 +69,7 @@ def test_gaussian_with_given_numbers_is_the_density():
     assert_close(DiagGaussian(torch.zeros(1, 2)).logp(torch.ones(1, 1)), torch.tensor([-1.418939]), atol=1e-6, rtol=0)
 
 
-# -- against torch.distributions -------------------------------------------------------------------------------------
+# -- against torch.distributions --------------------------------------------------------------------------------------
 def twin(dist: Any) -> Any:
     """The torch.distributions form of one of ours."""
     if isinstance(dist, DiagGaussian):
@@ -82,7 +82,7 @@ def twin(dist: Any) -> Any:
 
 @pytest.mark.parametrize("space", [spaces.Discrete(5), spaces.Box(-1, 1, (3,)), spaces.MultiBinary(4)], ids=str)
 def test_logp_entropy_and_kl_are_those_of_torch(space):
-    p, q = made(space, 1), made(space, 2)
+    p, q = random_distribution(space, 1), random_distribution(space, 2)
     actions = p.sample(torch.Generator().manual_seed(0))
     assert_close(p.logp(actions), twin(p).log_prob(actions.float()))
     assert_close(p.entropy(), twin(p).entropy())
@@ -92,7 +92,7 @@ def test_logp_entropy_and_kl_are_those_of_torch(space):
 @pytest.mark.parametrize("choices", [[3, 3], [4, 1, 2]])
 def test_multi_categorical_is_the_product_of_categoricals(choices):
     space = spaces.MultiDiscrete(choices)
-    p, q = made(space, 1), made(space, 2)
+    p, q = random_distribution(space, 1), random_distribution(space, 2)
     actions = p.sample(torch.Generator().manual_seed(0))
     parts = [[reference.Categorical(logits=piece) for piece in dist.inputs.split(choices, 1)] for dist in (p, q)]
     assert_close(p.logp(actions), sum(part.log_prob(actions[:, i]) for i, part in enumerate(parts[0])))
@@ -101,7 +101,7 @@ def test_multi_categorical_is_the_product_of_categoricals(choices):
 
 
 def test_multi_action_is_the_sum_of_its_leaves():
-    p, q = made(NESTED_SPACE, 1), made(NESTED_SPACE, 2)
+    p, q = random_distribution(NESTED_SPACE, 1), random_distribution(NESTED_SPACE, 2)
     actions = p.sample(torch.Generator().manual_seed(0))
     leaves = leaf_values(NESTED_SPACE, actions)
     assert_close(p.logp(actions), sum(child.logp(leaf) for child, leaf in zip(p.children, leaves, strict=True)))
@@ -129,11 +129,11 @@ def test_moments_of_gaussian_samples():
     assert_close(actions.std(0), torch.tensor([1.0, np.exp(-1.0)], dtype=torch.float32), atol=0.02, rtol=0)
 
 
-# -- every action space ----------------------------------------------------------------------------------------------
+# -- every action space -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("space", [*ACTIONS, NESTED_SPACE], ids=str)
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_every_action_space_is_sampled_inside_with_its_own_logp(space, deterministic):
-    transform, dist = ActionTransform(space), made(space)
+    transform, dist = ActionTransform(space), random_distribution(space)
     actions = dist.deterministic_sample() if deterministic else dist.sample(torch.Generator().manual_seed(0))
     assert all(space.contains(single) for single in iterate(batch_space(space, ROWS), transform.to_env(actions)))
     assert dist.sampled_action_logp().shape == dist.entropy().shape == dist.kl(dist).shape == (ROWS,)
@@ -143,10 +143,10 @@ def test_every_action_space_is_sampled_inside_with_its_own_logp(space, determini
 
 @pytest.mark.parametrize("space", [*ACTIONS, NESTED_SPACE], ids=str)
 def test_inputs_are_never_changed_and_the_generator_decides(space):
-    dist, kept = made(space), made(space).inputs.clone()
+    dist, kept = random_distribution(space), random_distribution(space).inputs.clone()
     first = leaf_values(space, dist.sample(torch.Generator().manual_seed(5)))
-    second = leaf_values(space, made(space).sample(torch.Generator().manual_seed(5)))
-    dist.entropy(), dist.kl(made(space, 9)), dist.deterministic_sample()
+    second = leaf_values(space, random_distribution(space).sample(torch.Generator().manual_seed(5)))
+    dist.entropy(), dist.kl(random_distribution(space, 9)), dist.deterministic_sample()
     assert torch.equal(dist.inputs, kept)
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
@@ -164,14 +164,14 @@ def test_gradients_are_finite(space):
 
 
 @pytest.mark.parametrize("space", ACTIONS, ids=str)
-def test_what_makes_a_distribution_can_be_pickled_and_copied(space):
+def test_the_catalog_s_distribution_factory_can_be_pickled_and_copied(space):
     factory, size = ModelCatalog.get_action_dist(space)
     inputs = torch.randn(2, size)
     for again in (pickle.loads(pickle.dumps(factory)), copy.deepcopy(factory)):
         assert torch.equal(again(inputs).entropy(), factory(inputs).entropy())
 
 
-# -- masks -----------------------------------------------------------------------------------------------------------
+# -- masks ------------------------------------------------------------------------------------------------------------
 def test_masked_equals_absent():
     """Logits [1, 9, 2, 3] without the second are the distribution [1, 2, 3]."""
     mask = torch.tensor([[True, False, True, True]])
@@ -226,8 +226,8 @@ def test_a_mask_for_real_numbers_is_refused():
         DiagGaussian(torch.zeros(1, 2), mask=torch.ones(1, 1, dtype=torch.bool))
 
 
-# -- details ---------------------------------------------------------------------------------------------------------
-def test_log_std_is_clipped_where_the_model_says():
+# -- details ----------------------------------------------------------------------------------------------------------
+def test_log_std_is_clipped_at_the_model_s_log_std_clip():
     dist = DiagGaussian(torch.tensor([[0.0, 50.0]]), SimpleNamespace(log_std_clip=2.0))
     assert float(dist.log_std) == 2.0
 
@@ -243,7 +243,7 @@ def test_deterministic_gives_its_inputs_and_refuses_densities():
         Deterministic.required_model_output_shape(spaces.Discrete(2))
 
 
-def test_logp_of_a_sample_that_was_not_drawn_says_so():
+def test_sampled_action_logp_before_any_sample_is_refused():
     with pytest.raises(RuntimeError, match="sample"):
         Categorical(torch.zeros(1, 2)).sampled_action_logp()
 
@@ -257,14 +257,14 @@ def test_evaluation_in_inference_mode_does_not_spoil_training():
     """Index tensors made there could not be saved for a later backward."""
     space = spaces.MultiDiscrete([5, 7, 2])
     with torch.inference_mode():
-        made(space).entropy()
+        random_distribution(space).entropy()
     factory, size = ModelCatalog.get_action_dist(space)
     factory(torch.randn(2, size).requires_grad_()).entropy().sum().backward()
 
 
 def test_the_catalog_picks_by_space():
     picks = [
-        made(space)
+        random_distribution(space)
         for space in (spaces.Discrete(2), spaces.MultiDiscrete([2]), BOX, spaces.MultiBinary(2), NESTED_SPACE)
     ]
     assert [type(pick) for pick in picks] == [

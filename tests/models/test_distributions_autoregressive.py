@@ -1,4 +1,4 @@
-"""P(a₁) P(a₂|a₁) …: exact where it can be enumerated, and the contract of a model's `action_model`."""
+"""Autoregressive distributions P(a₁) P(a₂|a₁): exact by enumeration, and the contract of `action_model`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.models import Model, ModelCatalog
 from lightning_rl.models.distributions import AutoregressiveDistribution, AutoregressiveHeads, MultiActionDistribution
-from tests.models.distribution_cases import generator, made
+from tests.models.distribution_cases import generator, random_distribution
 
 SPACE = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3), spaces.Discrete(2)])
 OBS = spaces.Box(-1, 1, (3,))
@@ -24,7 +24,7 @@ ROWS = 5
 
 
 class Counting(nn.Module):
-    """An action model that counts how often it is asked."""
+    """An action model that counts its forwards."""
 
     def __init__(self, heads: nn.Module) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ def every_action(rows: int) -> list[tuple[Tensor, ...]]:
     return [tuple(torch.full((rows,), value) for value in action) for action in itertools.product(*ranges)]
 
 
-def enumerated(dist: Any) -> Tensor:
+def all_logp(dist: Any) -> Tensor:
     """Log π of all 12 actions, `[12, N]`."""
     return torch.stack([dist.logp(action) for action in every_action(len(dist.inputs))])
 
@@ -63,9 +63,9 @@ def context(seed: int = 1, rows: int = ROWS) -> Tensor:
     return torch.randn(rows, 4, generator=generator(seed))
 
 
-# -- probabilities ---------------------------------------------------------------------------------------------------
+# -- probabilities ----------------------------------------------------------------------------------------------------
 def test_the_probabilities_of_all_actions_sum_to_one() -> None:
-    assert_close(enumerated(dist_of(heads(), context())).exp().sum(0), torch.ones(ROWS))
+    assert_close(all_logp(dist_of(heads(), context())).exp().sum(0), torch.ones(ROWS))
 
 
 def test_the_second_part_depends_on_the_first() -> None:
@@ -86,7 +86,7 @@ def test_frequencies_of_samples_are_the_probabilities() -> None:
     dist = dist_of(heads(), context(rows=1).expand(40_000, 4))
     first, second, third = dist.sample(generator())
     counts = torch.bincount(first * 6 + second * 2 + third, minlength=12) / 40_000
-    assert_close(counts, enumerated(dist_of(heads(), context(rows=1)))[:, 0].exp(), atol=0.01, rtol=0)
+    assert_close(counts, all_logp(dist_of(heads(), context(rows=1)))[:, 0].exp(), atol=0.01, rtol=0)
 
 
 def test_the_best_of_each_part_follows_from_the_best_before() -> None:
@@ -108,15 +108,15 @@ def test_sampling_takes_one_pass_per_part_and_scoring_one_pass(question: Callabl
     assert counting.calls == passes
 
 
-# -- entropy and KL --------------------------------------------------------------------------------------------------
+# -- entropy and KL ---------------------------------------------------------------------------------------------------
 def exact_entropy(dist: Any) -> Tensor:
-    logp = enumerated(dist)
+    logp = all_logp(dist)
     return -(logp.exp() * logp).sum(0)
 
 
 def exact_kl(p: Any, q: Any) -> Tensor:
-    logp = enumerated(p)
-    return (logp.exp() * (logp - enumerated(q))).sum(0)
+    logp = all_logp(p)
+    return (logp.exp() * (logp - all_logp(q))).sum(0)
 
 
 @pytest.mark.parametrize("question", ["entropy", "kl"])
@@ -140,7 +140,7 @@ def test_estimates_and_their_gradients_are_unbiased(question: str) -> None:
 
 
 def test_without_the_score_function_the_gradient_would_be_wrong() -> None:
-    """The first head decides which second head is asked: entropies 0 and log 3. Its gradient is log 3 · dP(a₁)."""
+    """The first action selects the second head: entropies 0 and log 3. Its gradient is log 3 · dP(a₁)."""
 
     def fork(given: Tensor, chosen: Tensor) -> Tensor:
         spread = torch.tensor([1.0, 0.0, 0.0]) * 100.0 * chosen[:, :1]  # after action 0 the second is certain
@@ -162,7 +162,7 @@ def test_asking_for_the_entropy_leaves_the_last_sample() -> None:
         assert torch.equal(dist.sampled_action_logp(), before)
 
 
-# -- masks -----------------------------------------------------------------------------------------------------------
+# -- masks ------------------------------------------------------------------------------------------------------------
 def test_masked_parts_are_never_chosen_and_the_rest_sums_to_one() -> None:
     allowed = [[True, True], [False, True, True], [True, False]]
     mask = torch.tensor([value for part in allowed for value in part]).expand(500, 7)
@@ -170,11 +170,11 @@ def test_masked_parts_are_never_chosen_and_the_rest_sums_to_one() -> None:
     actions = dist.sample(generator())
     for part, taken in zip(allowed, actions, strict=True):
         assert bool(torch.tensor(part)[taken].all())
-    assert_close(enumerated(dist).exp().sum(0), torch.ones(500))
+    assert_close(all_logp(dist).exp().sum(0), torch.ones(500))
     assert dist.entropy(generator()).isfinite().all()
 
 
-# -- with models -----------------------------------------------------------------------------------------------------
+# -- with models ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("config", [{}, {"use_lstm": True, "lstm_cell_size": 8}], ids=["plain", "lstm"])
 def test_a_built_in_model_gets_heads_that_learn(config: dict[str, Any]) -> None:
     config = {"custom_action_dist": "Autoregressive", "fcnet_hiddens": [16], **config}
@@ -187,7 +187,7 @@ def test_a_built_in_model_gets_heads_that_learn(config: dict[str, Any]) -> None:
 
 
 class Custom(Model):
-    """A user's model with an `action_model` of its own, given as a function."""
+    """A user's model whose `action_model` is a function."""
 
     def __init__(
         self, obs_space: Any, action_space: Any, num_outputs: int, *, how: Any = None, **keywords: Any
@@ -247,7 +247,7 @@ def test_heads_that_ignore_earlier_parts_give_the_independent_distribution() -> 
 
 def test_entries_of_a_multi_discrete_table_keep_their_places() -> None:
     """[[3, 2], [4, 2]]: four parts, actions of shape [N, 2, 2]."""
-    dist = made("Autoregressive MultiDiscrete", rows=300)
+    dist = random_distribution("Autoregressive MultiDiscrete", rows=300)
     actions = dist.sample(generator())
     assert actions.shape == (300, 2, 2)
     assert actions.amax(0).tolist() == [[2, 1], [3, 1]]

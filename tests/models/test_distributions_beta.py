@@ -1,4 +1,4 @@
-"""Beta and Dirichlet against torch.distributions, and the rules for their spaces."""
+"""Beta and Dirichlet compared with torch.distributions, and the spaces that they take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.models.catalog import ModelCatalog
 from lightning_rl.models.distributions import Beta, Dirichlet
-from tests.models.distribution_cases import generator, made, parts
+from tests.models.distribution_cases import generator, parts, random_distribution
 
 EXTREME = torch.tensor([[0.3, 9.0], [-6.0, 9.0], [2.0, -9.0], [0.0, 100.0], [-100.0, 100.0]])
 
@@ -23,7 +23,7 @@ def beta_twin(dist: Beta) -> reference.Beta:
     return reference.Beta(dist.alpha.double(), dist.beta.double())
 
 
-# -- Beta ------------------------------------------------------------------------------------------------------------
+# -- Beta -------------------------------------------------------------------------------------------------------------
 def test_a_beta_worked_by_hand() -> None:
     """Mode ¾, κ = 4: α = 4, β = 2, density 20 x³ (1 − x) = 1.25 at x = ½, half of that on [−1, 1], at 0."""
     dist = Beta(torch.tensor([[math.log(3.0), math.log(4.0)]]))
@@ -62,7 +62,7 @@ def test_moments_of_beta_samples() -> None:
 @pytest.mark.parametrize("kind", ["Beta", "Dirichlet"])
 def test_the_best_action_is_the_mode(kind: str) -> None:
     """No other action of many is likelier."""
-    best = made(kind, rows=1)
+    best = random_distribution(kind, rows=1)
     at_best = best.logp(best.deterministic_sample())
     factory = parts(kind)[1]
     many = factory(best.inputs.expand(5000, -1), None, None)
@@ -74,7 +74,7 @@ def test_the_width_does_not_move_a_betas_best_action() -> None:
     assert torch.equal(narrow, wide)
 
 
-# -- Dirichlet -------------------------------------------------------------------------------------------------------
+# -- Dirichlet --------------------------------------------------------------------------------------------------------
 def dirichlet_twin(dist: Dirichlet) -> reference.Dirichlet:
     return reference.Dirichlet(dist.alpha.double())
 
@@ -93,7 +93,7 @@ def test_dirichlet_is_that_of_torch(low: float, high: float) -> None:
 @pytest.mark.parametrize("case", ["Dirichlet", "Dirichlet on bounds"])
 @pytest.mark.parametrize("scale", [1.0, 100.0])
 def test_the_environment_gets_shares_that_sum_to_one(case: str, scale: float) -> None:
-    transform, dist = parts(case)[0], made(case, rows=500, scale=scale)
+    transform, dist = parts(case)[0], random_distribution(case, rows=500, scale=scale)
     for actions in (dist.sample(generator()), dist.deterministic_sample(), dist.uniform_sample(generator())[0]):
         sent = transform.to_env(actions)
         assert sent.min() >= 0.0
@@ -102,7 +102,7 @@ def test_the_environment_gets_shares_that_sum_to_one(case: str, scale: float) ->
 
 def test_uniform_shares_have_the_density_of_a_flat_dirichlet() -> None:
     """Of 4 shares: 3! on [0, 1], and each is ¼ on average."""
-    actions, logp = made("Dirichlet on bounds", rows=20_000).uniform_sample(generator())
+    actions, logp = random_distribution("Dirichlet on bounds", rows=20_000).uniform_sample(generator())
     assert_close(logp, torch.full((20_000,), math.log(6.0)))
     assert_close(actions.mean(0), torch.full((4,), 0.25), atol=0.01, rtol=0)
 

@@ -1,4 +1,4 @@
-"""A user's own action distribution: by class, by import path, by registered name, in RLlib's form; each learns."""
+"""Custom action distributions by class, import path and registered name, and in RLlib's form."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Classic(Categorical):
 
     def __init__(self, inputs: Tensor, model: Any) -> None:
         super().__init__(inputs, model)
-        self.told = model.num_outputs
+        self.model_outputs = model.num_outputs
 
     def sample(self) -> Tensor:  # type: ignore[override]
         self._last = torch.distributions.Categorical(logits=self.inputs).sample()
@@ -89,8 +89,8 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("named", [Laplace, f"{HERE}:Laplace", f"{HERE}.Laplace", "mine"])
-def test_ppo_learns_two_iterations_with_a_distribution_of_ones_own(registry: None, named: Any) -> None:
-    """It is told the model, and decides how many outputs that has."""
+def test_ppo_learns_two_iterations_with_a_custom_distribution(registry: None, named: Any) -> None:
+    """It gets the model, and determines its number of outputs."""
     ModelCatalog.register_custom_action_dist("mine", Laplace)
     policy, worker = policy_of(probes.MatchedBox, named)
     before = policy.get_weights()
@@ -117,7 +117,7 @@ def test_a_distribution_in_rllibs_form_learns_and_acts_reproducibly() -> None:
     assert metrics["first_kl"] == pytest.approx(0.0, abs=1e-6)
 
 
-def test_a_distribution_in_rllibs_form_says_that_it_takes_no_mask() -> None:
+def test_a_distribution_in_rllibs_form_is_refused_with_a_mask() -> None:
     factory, _ = ModelCatalog.get_action_dist(spaces.Discrete(3), {"custom_action_dist": Classic})
     with pytest.raises(UnsupportedSpaceError, match=r"action_mask.*\(inputs, model, mask\)"):
         factory(torch.zeros(2, 3), None, torch.ones(2, 3, dtype=torch.bool))
@@ -158,7 +158,7 @@ def test_a_distribution_for_leaves_takes_its_place_inside_nested_actions() -> No
     ids=str,
 )
 def test_every_named_distribution_goes_with_every_algorithm(algorithm: Any, name: str, space: spaces.Space) -> None:
-    """Two iterations of what `model.custom_action_dist=…` asks for; actions are always the environment's."""
+    """Two iterations with `model.custom_action_dist=…`; all actions are in the environment's space."""
 
     class Acting(probes.Probe):
         def __init__(self) -> None:

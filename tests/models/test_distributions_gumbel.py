@@ -1,4 +1,4 @@
-"""Samples of a categorical that a gradient can go through."""
+"""Gumbel-softmax: differentiable samples of a categorical distribution."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.models.distributions import Categorical, GumbelSoftmax
-from tests.models.distribution_cases import generator, made
+from tests.models.distribution_cases import generator, random_distribution
 
 
 class Relaxed(GumbelSoftmax):
@@ -64,4 +64,4 @@ def test_masked_actions_are_exactly_zero_and_get_no_gradient(kind: type[GumbelSo
 @pytest.mark.parametrize("case", ["Categorical", "nested", "Autoregressive"])
 def test_an_error_for_rsample_names_distributions_that_have_it(case: str) -> None:
     with pytest.raises(UnsupportedSpaceError, match=r"no reparametrised sample.*GumbelSoftmax"):
-        made(case).rsample(generator())
+        random_distribution(case).rsample(generator())

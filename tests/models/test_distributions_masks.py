@@ -1,4 +1,4 @@
-"""Action masks: what is masked might as well not exist."""
+"""Action masks: a masked action is as an absent one."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from lightning_rl.models.distributions import Categorical, MultiCategorical, par
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.spaces import leaf_values
-from tests.models.distribution_cases import CASES, generator, made, parts
+from tests.models.distribution_cases import CASES, generator, parts, random_distribution
 
 LOGITS = st.floats(-20, 20, width=32)
-DISCRETE = [case for case in CASES if made(case).maskable]
+DISCRETE = [case for case in CASES if random_distribution(case).maskable]
 
 
 def logits_and_mask(data: st.DataObject, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -100,7 +100,7 @@ def test_parts_of_a_nested_action_are_masked_each_on_its_own() -> None:
     """Entropy and KL are those of the parts with their parts of the mask; the Box has none."""
     bits, mode, pair = [True, True, False, True], [True, False, True], [True, False, False, True, True, False]
     mask = torch.tensor([bits + mode + pair]).expand(6, -1)
-    p, q = made("nested", seed=1, mask=mask), made("nested", seed=2, mask=mask)
+    p, q = random_distribution("nested", seed=1, mask=mask), random_distribution("nested", seed=2, mask=mask)
     widths = [child.mask.shape[1] if child.mask is not None else 0 for child in p.children]
     assert widths == [4, 3, 6, 0]
     assert_close(p.entropy(), torch.stack([child.entropy() for child in p.children]).sum(0))
@@ -110,7 +110,7 @@ def test_parts_of_a_nested_action_are_masked_each_on_its_own() -> None:
 @pytest.mark.parametrize("case", DISCRETE)
 def test_a_mask_that_allows_everything_changes_nothing(case: str) -> None:
     width = mask_width(case)
-    masked, free = made(case, mask=torch.ones(6, width, dtype=torch.bool)), made(case)
+    masked, free = random_distribution(case, mask=torch.ones(6, width, dtype=torch.bool)), random_distribution(case)
     actions = free.sample(generator())
     assert_close(masked.logp(actions), free.logp(actions))
     torch.manual_seed(0)
@@ -123,7 +123,7 @@ def test_a_mask_that_allows_everything_changes_nothing(case: str) -> None:
 def test_a_mask_that_allows_nothing_is_ignored(case: str) -> None:
     """Rows after an episode's end have no mask; an entry of few choices may not get one of another's then."""
     nothing = torch.zeros(200, mask_width(case), dtype=torch.bool)
-    masked, free = made(case, rows=200, mask=nothing), made(case, rows=200)
+    masked, free = random_distribution(case, rows=200, mask=nothing), random_distribution(case, rows=200)
     actions = masked.sample(generator())
     assert_close(masked.sampled_action_logp(), free.logp(actions))
 
@@ -132,7 +132,7 @@ def test_a_mask_that_allows_nothing_is_ignored(case: str) -> None:
 def test_a_mask_of_another_width_is_refused_with_the_right_one(case: str) -> None:
     """[N, 1] would be spread over all actions without a word."""
     with pytest.raises(ValueError, match=rf"action_mask has shape \[6, 1\]; expected \[6, {mask_width(case)}\]"):
-        made(case, mask=torch.ones(6, 1, dtype=torch.bool)).sample(generator())
+        random_distribution(case, mask=torch.ones(6, 1, dtype=torch.bool)).sample(generator())
 
 
 def test_logits_of_minus_infinity_from_a_model_are_masks_too() -> None:
@@ -225,6 +225,6 @@ def test_leaf_order_of_a_nested_mask_is_that_of_the_actions() -> None:
     """Only the last value of each discrete entry is allowed: bits 1, mode 2, (1, 3)."""
     last = [[False, True]] * 2 + [[False, False, True], [False, True], [False, False, False, True]]
     mask = torch.tensor([[value for entry in last for value in entry]]).expand(6, -1)
-    dist = made("nested", mask=mask)
+    dist = random_distribution("nested", mask=mask)
     sampled = leaf_values(CASES["nested"][0], dist.sample(generator()))
     assert [leaf.tolist()[0] for leaf in sampled if not leaf.is_floating_point()] == [[1, 1], 2, [1, 3]]

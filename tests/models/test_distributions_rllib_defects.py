@@ -1,4 +1,4 @@
-"""What goes wrong with actions and their distributions in RLlib, and does not here: one test for each, by its name."""
+"""RLlib's known defects of actions and distributions: one test for each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lightning_rl.models.distributions import (
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.spaces import ActionTransform
-from tests.models.distribution_cases import generator, made, parts
+from tests.models.distribution_cases import generator, parts, random_distribution
 from tests.training import probes
 
 OBS = spaces.Box(-1, 1, (3,))
@@ -67,7 +67,7 @@ def test_random_warm_up_actions_are_drawn_where_the_policy_acts() -> None:
 
 def test_the_offset_of_an_integer_box_does_not_change_the_log_probability() -> None:
     """Box(−3, 4) of integers: the policy counts from 0, and −3 is its first action, not its fourth from the end."""
-    transform, dist = parts("int Box")[0], made("int Box")
+    transform, dist = parts("int Box")[0], random_distribution("int Box")
     policys = torch.zeros(6, 2, dtype=torch.int64)
     assert transform.to_env(policys).tolist() == [[-3, -3]] * 6
     assert_close(dist.logp(transform.from_env(np.full((6, 2), -3))), dist.logp(policys))
@@ -79,7 +79,7 @@ def test_random_actions_of_nested_spaces_obey_masks() -> None:
     widths, first = [2, 2, 3, 2, 4], []
     for width in widths:
         first += [True] + [False] * (width - 1)
-    dist = made("nested", rows=200, mask=torch.tensor([first]).expand(200, -1))
+    dist = random_distribution("nested", rows=200, mask=torch.tensor([first]).expand(200, -1))
     actions, _ = Random(parts("nested")[0].policy_space).get_exploration_action(
         dist, timestep=0, explore=True, generator=generator()
     )
@@ -156,7 +156,7 @@ def test_kl_of_a_tuple_with_gaussians_has_one_number_per_row() -> None:
     assert_close(p.kl(q), gaussians[0].kl(gaussians[1]) + categoricals[0].kl(categoricals[1]))
 
 
-# -- elsewhere --------------------------------------------------------------------------------------------
+# -- elsewhere --------------------------------------------------------------------------------------------------------
 def test_boxes_of_two_dimensions_have_a_distribution() -> None:
     """RLlib refuses them."""
     policy = policy_for(spaces.Box(-1, 1, (2, 3)), model={"custom_action_dist": "SquashedGaussian"})

@@ -1,4 +1,4 @@
-"""The tanh-squashed Gaussian against hand-worked numbers, torch.distributions and quadrature's own claims."""
+"""The tanh-squashed Gaussian compared with hand-worked numbers, torch.distributions and quadrature."""
 
 from __future__ import annotations
 

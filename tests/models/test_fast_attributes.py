@@ -1,4 +1,4 @@
-"""Submodules as ordinary attributes: whatever is done to them, both ways of finding one find the same."""
+"""Submodules as ordinary attributes: attribute and `_modules` stay the same object after any change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running statistics: exact, mergeable, frozen, and the same on every rank."""
+"""Running statistics: exact, mergeable, frozen in evaluation, and equal on all ranks."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_observation_filter_names():
         make_observation_filter("mean_std", image, make_preprocessor(image))
 
 
-# -- rewards ---------------------------------------------------------------------------------------------------------
+# -- rewards ----------------------------------------------------------------------------------------------------------
 def sb3_returns(rewards, valid, t, gamma):
     """Stable-Baselines3's VecNormalize, one environment at a time: returns = returns·γ + r, zeroed at a start."""
     found = []
@@ -173,7 +173,7 @@ def test_unknown_reward_filter_names_the_nearest():
         RewardFilter("returns_std", gamma=0.99)
 
 
-def merged_on(rank: int, meeting_file: str, results) -> None:
+def merge_filters(rank: int, meeting_file: str, results) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{meeting_file}", rank=rank, world_size=2)
     filter = MeanStdFilter(1)
     filter.update(torch.tensor([[0.0], [1.0]]) if rank == 0 else torch.tensor([[5.0]]))
@@ -185,5 +185,5 @@ def test_two_ranks_hold_the_statistics_of_all_rows(tmp_path):
     """Rows 0, 1 | 5: count 3, mean 2, Σ(x − 2)² = 4 + 1 + 9 = 14."""
     with multiprocessing.Manager() as manager:
         results = manager.dict()
-        multiprocessing.spawn(merged_on, (str(tmp_path / "meeting"), results), nprocs=2)
+        multiprocessing.spawn(merge_filters, (str(tmp_path / "meeting"), results), nprocs=2)
         assert results[0] == results[1] == pytest.approx([3.0, 2.0, 14.0])

@@ -15,7 +15,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.models import FullyConnectedNetwork, ModelCatalog, VisionNetwork
 from lightning_rl.models.layers import ACTIVATIONS, MLP
 from lightning_rl.models.vision import ImageEncoder, filters_for
-from tests.models.space_samples import sampled
+from tests.models.space_samples import sample_space
 from tests.space_cases import SUPPORTED
 
 OBS, ACTION = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,))
@@ -33,7 +33,7 @@ def rows(count=5):
 @pytest.mark.parametrize("space", SUPPORTED, ids=str)
 def test_every_supported_observation_reaches_outputs_and_values(space):
     model = ModelCatalog.get_model(space, ACTION, 4, {"fcnet_hiddens": [8]})
-    _, obs = sampled(space, 3)
+    _, obs = sample_space(space, 3)
     outputs, state = model({"obs": obs, "obs_flat": model.preprocessor.transform_batch(obs)})
     assert outputs.shape == (3, 4) and model.value_function().shape == (3,) and state == []
     (outputs.sum() + model.value_function().sum()).backward()
@@ -145,7 +145,7 @@ def test_errors_for_wrong_keys_and_names_suggest_the_nearest_name(config, words)
         fc(**config)
 
 
-def test_values_before_any_forward_say_so():
+def test_value_function_before_any_forward_is_refused():
     with pytest.raises(RuntimeError, match="last forward"):
         fc().value_function()
 
@@ -158,7 +158,7 @@ def test_models_can_be_copied_and_pickled_in_the_middle_of_training(share):
         assert torch.equal(again(rows())[0], outputs)
 
 
-# -- images ----------------------------------------------------------------------------------------------------------
+# -- images -----------------------------------------------------------------------------------------------------------
 def test_the_default_for_atari_is_the_nature_network():
     """84 → 20 → 9 → 7: 64·7·7 = 3136 into 512."""
     model = ModelCatalog.get_model(IMAGE, spaces.Discrete(6), 6, {"vf_share_layers": True})
@@ -241,10 +241,10 @@ def test_post_layers_behind_convolutions_work_with_either_value_branch(share):
     assert bool((model.encoder(torch.randint(0, 256, (2, 84, 84, 4), dtype=torch.uint8)) >= 0).all())
 
 
-def test_vision_models_never_ask_for_the_flat_vector():
+def test_vision_models_do_not_read_the_flat_vector():
     class OnlyObs(dict):
         def __missing__(self, key):
-            pytest.fail(f"asked for {key}")
+            pytest.fail(f"read {key}")
 
     ModelCatalog.get_model(IMAGE, ACTION, 4)(OnlyObs(obs=torch.zeros(1, 84, 84, 4, dtype=torch.uint8)))
 

@@ -1,4 +1,4 @@
-"""Noisy layers: the paper's equations, noise that only `resample` changes, and none of it in greedy acting."""
+"""Noisy layers: the paper's equations, noise that only `resample` changes, and no noise in greedy acting."""
 
 from __future__ import annotations
 

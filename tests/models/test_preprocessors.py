@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.sample_batch import to_nested_batch
-from tests.models.space_samples import sampled
+from tests.models.space_samples import sample_space
 from tests.space_cases import NESTED, SUPPORTED
 
 
@@ -38,7 +38,7 @@ def test_pixels_keep_their_values():
     assert preprocessor.transform_batch(torch.full((1, 2, 2, 1), 255, dtype=torch.uint8)).tolist() == [[255.0] * 4]
 
 
-def test_dict_parts_are_looked_up_by_name_in_the_order_of_the_space():
+def test_dict_parts_are_read_by_name_in_the_order_of_the_space():
     space = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(-9, 9, (2,))})
     obs = {"b": torch.tensor([[3.0, 4.0]]), "a": torch.tensor([1])}
     preprocessor = make_preprocessor(space)
@@ -49,7 +49,7 @@ def test_dict_parts_are_looked_up_by_name_in_the_order_of_the_space():
 @pytest.mark.parametrize("space", SUPPORTED, ids=str)
 def test_agrees_with_gymnasium_and_single_equals_batch(space):
     preprocessor = make_preprocessor(space)
-    singles, batch = sampled(space, 3)
+    singles, batch = sample_space(space, 3)
     vectors = preprocessor.transform_batch(batch)
     assert vectors.dtype == torch.float32 and vectors.shape == (3, preprocessor.size)
     expected = np.stack([spaces.flatten(space, single) for single in singles]).astype(np.float32)
@@ -60,7 +60,7 @@ def test_agrees_with_gymnasium_and_single_equals_batch(space):
 @given(NESTED)
 def test_size_is_the_width_of_the_output_for_any_nesting(space):
     preprocessor = make_preprocessor(space)
-    _, batch = sampled(space, 2)
+    _, batch = sample_space(space, 2)
     vectors = preprocessor.transform_batch(to_nested_batch(batch))
     assert vectors.shape == (2, preprocessor.size)
     assert preprocessor.observation_space.shape == preprocessor.shape

@@ -1,4 +1,4 @@
-"""Q-values in every form of the DQN family."""
+"""QModel: Q-values in every form of the DQN family."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lightning_rl.models.q_model import QModel
 OBS, ACTIONS = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(4)
 
 
-def made(**keywords: object) -> QModel:
+def q_model(**keywords: object) -> QModel:
     torch.manual_seed(0)
     wrapped = ModelCatalog.get_model(OBS, ACTIONS, 0, {"fcnet_hiddens": [8]})
     return QModel(wrapped, 4, **keywords)  # type: ignore[arg-type]
@@ -26,7 +26,7 @@ def q_values(model: QModel, rows: int = 5) -> torch.Tensor:
 
 
 def test_a_dueling_network_is_value_plus_centred_advantages() -> None:
-    model = made(dueling=True, hiddens=[6])
+    model = q_model(dueling=True, hiddens=[6])
     q = q_values(model)
     features = model.wrapped({"obs_flat": torch.linspace(-1, 1, 15).view(5, 3)})[0]
     assert model.state_value is not None
@@ -36,7 +36,7 @@ def test_a_dueling_network_is_value_plus_centred_advantages() -> None:
 
 def test_c51_gives_the_mean_of_its_distribution() -> None:
     support = torch.linspace(-2.0, 2.0, 5)
-    model = made(atoms=5, support=support, dueling=True)
+    model = q_model(atoms=5, support=support, dueling=True)
     q = q_values(model)
     logits = model.head_outputs()
     assert logits.shape == (5, 4, 5)
@@ -44,14 +44,14 @@ def test_c51_gives_the_mean_of_its_distribution() -> None:
 
 
 def test_quantiles_give_their_mean() -> None:
-    model = made(atoms=7)
+    model = q_model(atoms=7)
     q = q_values(model)
     assert_close(q, model.head_outputs().mean(-1))
     assert_close(model.value_function(), q.amax(1))
 
 
 def test_noise_changes_values_while_training_and_not_in_evaluation() -> None:
-    model = made(sigma=0.5, hiddens=[6])
+    model = q_model(sigma=0.5, hiddens=[6])
     first = q_values(model)
     assert torch.equal(first, q_values(model))  # until the noise is drawn again
     resample_noise(model)
@@ -64,6 +64,6 @@ def test_noise_changes_values_while_training_and_not_in_evaluation() -> None:
 
 @pytest.mark.parametrize("keywords", [{"dueling": True}, {"atoms": 3}, {"sigma": 0.5}])
 def test_every_part_learns(keywords: dict[str, object]) -> None:
-    model = made(hiddens=[6], **keywords)
+    model = q_model(hiddens=[6], **keywords)
     q_values(model).square().sum().backward()
     assert all(p.grad is not None and bool(p.grad.abs().sum() > 0) for p in model.parameters())

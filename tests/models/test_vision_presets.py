@@ -1,4 +1,4 @@
-"""The two networks for images that papers name, and what every vision model must do with its settings."""
+"""The image networks of two papers, and the settings of every vision model."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pixels(*shape: int, seed: int = 0) -> Tensor:
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
 
 
-def made(name: str, space: spaces.Space[Any], num_outputs: int = 6, **changes: Any) -> Model:
+def vision_model(name: str, space: spaces.Space[Any], num_outputs: int = 6, **changes: Any) -> Model:
     return ModelCatalog.get_model(space, ACTION, num_outputs, preset(name, **changes))
 
 
@@ -59,7 +59,7 @@ def made(name: str, space: spaces.Space[Any], num_outputs: int = 6, **changes: A
     ],
 )
 def test_on_atari_frames_the_presets_are_the_papers_networks(name, parameters):
-    model = made(name, image(84, 84, 4))
+    model = vision_model(name, image(84, 84, 4))
     assert isinstance(model, VisionNetwork)
     assert sum(p.numel() for p in model.encoder.parameters()) == parameters
     assert model.value_encoder is None  # one network with two heads
@@ -69,7 +69,7 @@ def test_the_default_for_atari_frames_is_the_nature_preset():
     torch.manual_seed(0)
     default = ModelCatalog.get_model(image(84, 84, 4), ACTION, 6, {"vf_share_layers": True})
     torch.manual_seed(0)
-    named = made("nature_cnn", image(84, 84, 4))
+    named = vision_model("nature_cnn", image(84, 84, 4))
     assert_close(dict(named.state_dict()), dict(default.state_dict()))
 
 
@@ -122,14 +122,14 @@ def test_residual_stacks_take_any_size(size):
 def test_first_residual_features_are_neither_dead_nor_exploding():
     """Six blocks that each doubled the variance would make it 64 times as large."""
     torch.manual_seed(0)
-    features = made("impala_resnet", image(64, 64, 3)).encoder(pixels(16, 64, 64, 3))
+    features = vision_model("impala_resnet", image(64, 64, 3)).encoder(pixels(16, 64, 64, 3))
     assert 0.1 < features.std().item() < 2.0
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_serves_images_inside_a_dict_too(name):
     space = spaces.Dict({"camera": image(40, 44, 3), "speed": spaces.Box(-1, 1, (2,))})
-    model = made(name, space)
+    model = vision_model(name, space)
     assert isinstance(model, ComplexInputNetwork)
     speed = torch.randn(2, 2)
     outputs, _ = model({"obs": {"camera": pixels(2, 40, 44, 3), "speed": speed}, "obs_flat": speed})
@@ -138,19 +138,19 @@ def test_a_preset_serves_images_inside_a_dict_too(name):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_leaves_vectors_to_the_fully_connected_model(name):
-    assert type(made(name, spaces.Box(-1, 1, (3,)))).__name__ == "FullyConnectedNetwork"
+    assert type(vision_model(name, spaces.Box(-1, 1, (3,)))).__name__ == "FullyConnectedNetwork"
 
 
-def test_an_image_that_no_filters_fit_is_told_of_the_residual_network():
+def test_the_error_for_an_image_without_default_filters_names_the_residual_network():
     with pytest.raises(ConfigError, match=r"210×160.*conv_filters.*impala_resnet"):
         ModelCatalog.get_model(image(210, 160, 3), ACTION, 6)
     with pytest.raises(ConfigError, match="kernel 8 meets a side of 7"):
-        made("nature_cnn", image(7, 7, 3))
+        vision_model("nature_cnn", image(7, 7, 3))
 
 
 def test_filters_and_residual_stacks_exclude_each_other():
     with pytest.raises(ConfigError, match="exclude each other"):
-        made("impala_resnet", image(84, 84, 4), conv_filters=[[4, 3, 1]])
+        vision_model("impala_resnet", image(84, 84, 4), conv_filters=[[4, 3, 1]])
 
 
 @pytest.mark.parametrize("key", ["conv_filters", "conv_residual_channels"])
@@ -159,13 +159,13 @@ def test_an_empty_list_of_convolutions_is_refused(key):
         ModelCatalog.get_model(image(84, 84, 4), ACTION, 6, {key: []})
 
 
-# -- settings of every vision model ----------------------------------------------------------------------------------
+# -- settings of every vision model -----------------------------------------------------------------------------------
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("post", [[], [9], [12, 7]])
 @pytest.mark.parametrize("name", PRESETS)
 def test_any_layers_behind_convolutions_work_with_either_value_branch(name, post, share):
     """RLlib's VisionNetwork fails with an IndexError for post layers under shared values."""
-    model = made(name, image(40, 40, 1), post_fcnet_hiddens=post, vf_share_layers=share)
+    model = vision_model(name, image(40, 40, 1), post_fcnet_hiddens=post, vf_share_layers=share)
     model({"obs": pixels(3, 40, 40, 1)})
     assert model.value_function().shape == (3,)
 
@@ -173,21 +173,21 @@ def test_any_layers_behind_convolutions_work_with_either_value_branch(name, post
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_last_layer_behind_convolutions_has_its_activation(name):
     """RLlib's VisionNetwork leaves it linear."""
-    model = made(name, image(40, 40, 1), 0, post_fcnet_hiddens=[12, 30], post_fcnet_activation="sigmoid")
+    model = vision_model(name, image(40, 40, 1), 0, post_fcnet_hiddens=[12, 30], post_fcnet_activation="sigmoid")
     features, _ = model({"obs": pixels(3, 40, 40, 1)})
     assert model.num_outputs == 30 and bool(((features > 0) & (features < 1)).all())
 
 
 def test_no_final_linear_makes_the_last_layer_behind_convolutions_the_output():
-    model = made("nature_cnn", image(36, 36, 1), no_final_linear=True, post_fcnet_activation="tanh")
+    model = vision_model("nature_cnn", image(36, 36, 1), no_final_linear=True, post_fcnet_activation="tanh")
     outputs, _ = model({"obs": pixels(3, 36, 36, 1)})
     assert outputs.shape == (3, 6) and bool((outputs.abs() <= 1).all()) and model.head.linear is None
     with pytest.raises(ConfigError, match=r"set model\.post_fcnet_hiddens"):
-        made("nature_cnn", image(36, 36, 1), no_final_linear=True, post_fcnet_hiddens=[])
+        vision_model("nature_cnn", image(36, 36, 1), no_final_linear=True, post_fcnet_hiddens=[])
 
 
 def test_a_feature_extractor_has_no_parameters_for_values():
-    model = made("impala_resnet", image(16, 16, 1), 0, vf_share_layers=False)
+    model = vision_model("impala_resnet", image(16, 16, 1), 0, vf_share_layers=False)
     features, _ = model({"obs": pixels(2, 16, 16, 1)})
     features.square().sum().backward()
     assert all(p.grad is not None for p in model.parameters())
@@ -216,9 +216,9 @@ def test_layer_norm_reaches_every_fully_connected_layer(space):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_which_half_is_bright_is_learned_from_pixels(name):
+def test_vision_presets_learn_from_pixels_which_half_is_bright(name):
     torch.manual_seed(0)
-    encoder = made(name, image(36, 36, 1), 2)
+    encoder = vision_model(name, image(36, 36, 1), 2)
     right = torch.arange(32) % 2
     images = pixels(32, 36, 36, 1) // 2
     for row, half in enumerate(right.tolist()):

@@ -1,4 +1,4 @@
-"""Made-up environments whose steps can be told apart, and the plain list of steps that a ring is held against."""
+"""Streams of synthetic steps that are all different, and a plain list of steps to compare a ring with."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def reward_of(action: int) -> float:
 class Stream:
     """`num_envs` environments as a worker would record them (NEXT_STEP form). Each action is a number used once.
 
-    Observations are `[episode, t]`, but all first ones are zero: a cut environment may look as if it had gone on.
+    Observations are `[episode, t]`, but all first ones are zero: a cut may not show in the observations.
 
     Args:
         longest: episode.
         masked: record masks of 3 actions, which differ from step to step.
-        frames: observations are stacks of so many 2 × 4 images instead; `padding` "zero", "repeat" or "carry" (an
+        frames: observations are stacks of `frames` 2 × 4 images instead; `padding` "zero", "repeat" or "carry" (an
             episode's first stack still shows the end of the one before, as after a lost life).
         with_t: record the step within the episode.
-        still: observations are all zero, so that only `t` tells a cut.
+        still: observations are all zero, so that only `t` shows a cut.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a replay buffer stores of real and made-up fragments, and what it gives back."""
+"""ReplayBuffer: rows stored from real and synthetic fragments, and rows given back."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def in_order(buffer: ReplayBuffer) -> SampleBatch:
     return buffer.rows(ids[np.lexsort((ids, env))])
 
 
-def filled(rewards: list[float], ends: dict[int, str] | None = None, **keywords: Any) -> SampleBatch:
+def rows_of(rewards: list[float], ends: dict[int, str] | None = None, **keywords: Any) -> SampleBatch:
     buffer = ReplayBuffer(keywords.pop("capacity", 100), **keywords)
     buffer.add(fragment_of(rewards, ends))
     return in_order(buffer)
@@ -67,8 +67,7 @@ def filled(rewards: list[float], ends: dict[int, str] | None = None, **keywords:
 def test_no_n_step_sum_crosses_a_discontinuity(cut: bool) -> None:
     """Rewards 1 to 4 in two fragments, all observations equal, no `t`: three steps are summed, γ = 1.
 
-    A buffer that is told of the cut ends the sums at reward 2; one that is not takes the second fragment for more of
-    the same episode.
+    After `cut` the sums end at reward 2; without it the second fragment continues the episode.
     """
     buffer = ReplayBuffer(100, n_step=3, gamma=1.0)
     for rewards in ([1.0, 2.0], [3.0, 4.0]):
@@ -84,7 +83,7 @@ def test_no_n_step_sum_crosses_a_discontinuity(cut: bool) -> None:
 # -- n-step golden numbers --------------------------------------------------------------------------------------------
 def test_n_step_sums_and_discounts_shorten_at_the_newest_row() -> None:
     """1 + .9·2 + .81·3 = 5.23; the last rows sum two rewards and one."""
-    rows = filled([1, 2, 3, 4], n_step=3, gamma=0.9)
+    rows = rows_of([1, 2, 3, 4], n_step=3, gamma=0.9)
     assert_close(rows.rewards, torch.tensor([5.23, 7.94, 6.6, 4.0]))
     assert_close(rows.discounts, torch.tensor([0.729, 0.729, 0.81, 0.9]))
     assert rows.next_obs[:, 0].tolist() == [4, -1, -1, -1] and not rows.terminated.any()
@@ -92,7 +91,7 @@ def test_n_step_sums_and_discounts_shorten_at_the_newest_row() -> None:
 
 def test_n_step_sums_of_an_episode_that_terminates() -> None:
     """RLlib's test_postprocessing.py: γ .9, n 3."""
-    rows = filled([10, 0, 100, 100, 100, 100, 100], {6: "terminated"}, n_step=3, gamma=0.9)
+    rows = rows_of([10, 0, 100, 100, 100, 100, 100], {6: "terminated"}, n_step=3, gamma=0.9)
     assert_close(rows.rewards, torch.tensor([91.0, 171, 271, 271, 271, 190, 100]))
     assert rows.terminated.tolist() == [False] * 4 + [True] * 3
     assert_close(rows.discounts, 0.9 ** torch.tensor([3.0, 3, 3, 3, 3, 2, 1]))
@@ -100,7 +99,7 @@ def test_n_step_sums_of_an_episode_that_terminates() -> None:
 
 def test_n_step_sums_of_two_rows_that_go_on() -> None:
     """RLlib's test_postprocessing.py: γ 1, n 3."""
-    rows = filled([10, 100], n_step=3, gamma=1.0)
+    rows = rows_of([10, 100], n_step=3, gamma=1.0)
     assert rows.rewards.tolist() == [110, 100] and not rows.terminated.any()
     assert rows.next_obs[:, 0].tolist() == [-1, -1]
 
@@ -110,7 +109,7 @@ def test_n_step_sums_of_two_rows_that_go_on() -> None:
 @pytest.mark.parametrize("n_step", [3, 5])
 def test_an_end_stops_the_sum_and_only_termination_stops_the_value(n_step: int, last: int, end: str) -> None:
     """Stable-Baselines3's test_n_step_replay.py: every reward 1, an end at row 1 or 2."""
-    rows = filled([1] * 10, {last: end}, n_step=n_step, gamma=0.99)
+    rows = rows_of([1] * 10, {last: end}, n_step=n_step, gamma=0.99)
     assert_close(rows.rewards[0].item(), sum(0.99**i for i in range(last + 1)), rtol=1e-6, atol=0)
     assert_close(rows.discounts[0].item(), 0.99 ** (last + 1), rtol=1e-6, atol=0)
     assert rows.terminated[0].item() == (end == "terminated")
@@ -118,7 +117,7 @@ def test_an_end_stops_the_sum_and_only_termination_stops_the_value(n_step: int, 
 
 def test_no_window_crosses_the_newest_row_of_a_ring_that_has_wrapped() -> None:
     """Ten slots for twelve rows: the row before the newest one sums two, though a third, ten steps older, is beside."""
-    rows = filled([1] * 12, n_step=3, gamma=0.99, capacity=10)
+    rows = rows_of([1] * 12, n_step=3, gamma=0.99, capacity=10)
     assert len(rows) == 10
     assert_close(rows.discounts[-2].item(), 0.99**2, rtol=1e-6, atol=0)
 
@@ -136,7 +135,7 @@ def test_no_window_crosses_the_newest_row_of_a_ring_that_has_wrapped() -> None:
 def test_n_step_targets_with_the_next_reward_as_a_cost_to_come(n_step: int, third: str, expected: list[float]) -> None:
     """Tianshou's test_returns.py: rewards 1 … 12, ends at 4, 8 and 12, γ .1, value −(reward that follows)."""
     ends = {3: third, 7: "terminated", 11: "terminated"}
-    rows = filled([float(i) for i in range(1, 13)], ends, n_step=n_step, gamma=0.1)
+    rows = rows_of([float(i) for i in range(1, 13)], ends, n_step=n_step, gamma=0.1)
     targets = rows.rewards - rows.discounts * ~rows.terminated * rows.next_obs[:, 0]
     assert_close(targets[2:], torch.tensor(expected))
 
@@ -168,7 +167,7 @@ def leaves(value: Any) -> list[np.ndarray]:
     return [value.numpy()]
 
 
-def recorded(fragments: list[SampleBatch]) -> list[list[tuple[Any, ...]]]:
+def transitions_of(fragments: list[SampleBatch]) -> list[list[tuple[Any, ...]]]:
     """(obs, action, reward, terminated, next obs) of each step, by environment, straight out of the fragments."""
     envs: list[list[tuple[Any, ...]]] = [[] for _ in range(fragments[0].valid.shape[1])]
     for fragment in fragments:
@@ -183,14 +182,14 @@ def recorded(fragments: list[SampleBatch]) -> list[list[tuple[Any, ...]]]:
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("env", ["CartPole", "Pendulum", "Dict"])
 def test_the_transitions_of_real_workers_come_back_whole(env: str, mode: AutoresetMode) -> None:
-    """Environments are cut in between; nothing is lost, doubled or mixed up."""
+    """With cuts in between, no transition is lost, doubled or mixed with another."""
     source, fragments, buffer = worker_of(env, mode), [], ReplayBuffer(1000)
     for index in range(12):
         if index in (4, 5, 9):
             source.force_reset()
         fragments.append(source.sample())
         buffer.add(fragments[-1])
-    expected = [row for rows in recorded(fragments) for row in rows]
+    expected = [row for rows in transitions_of(fragments) for row in rows]
     rows = in_order(buffer)
     obs, after = leaves(rows.obs), leaves(rows.next_obs)
     found = [
@@ -225,7 +224,7 @@ def test_the_ring_is_the_same_whatever_the_autoreset_mode(env: str) -> None:
 
 
 # -- drawing ----------------------------------------------------------------------------------------------------------
-def stocked(capacity: int = 60, fragments: int = 30, **keywords: Any) -> ReplayBuffer:
+def buffer_of_a_stream(capacity: int = 60, fragments: int = 30, **keywords: Any) -> ReplayBuffer:
     stream, buffer = Stream(2, seed=3, longest=4), ReplayBuffer(capacity, **keywords)
     for _ in range(fragments):
         buffer.add(stream.fragment(5))
@@ -234,7 +233,7 @@ def stocked(capacity: int = 60, fragments: int = 30, **keywords: Any) -> ReplayB
 
 def test_draws_are_uniform_over_the_rows_that_can_be_drawn() -> None:
     """χ² of 200 draws a row, of a ring a third of whose slots are none; α = 10⁻⁶."""
-    buffer = stocked()
+    buffer = buffer_of_a_stream()
     assert len(buffer) < 0.9 * buffer.slots
     generator = np.random.default_rng(0)
     drawn = np.concatenate([buffer.sample(len(buffer), generator).actions.numpy() for _ in range(200)])
@@ -253,7 +252,7 @@ def test_few_rows_among_many_slots_are_drawn_uniformly() -> None:
 
 
 def test_the_same_generator_draws_the_same_rows() -> None:
-    buffer = stocked()
+    buffer = buffer_of_a_stream()
     first, second = (buffer.sample(40, np.random.default_rng(9)).actions for _ in range(2))
     assert torch.equal(first, second)
     assert not torch.equal(first, buffer.sample(40, np.random.default_rng(10)).actions)
@@ -308,11 +307,11 @@ def test_columns_keep_their_dtypes_and_sizes() -> None:
 
 
 def test_a_buffer_in_files_samples_the_same_rows_as_one_in_memory(tmp_path: Any) -> None:
-    in_memory, in_files = stocked(n_step=3), stocked(n_step=3, storage=str(tmp_path / "replay"))
+    in_memory, in_files = buffer_of_a_stream(n_step=3), buffer_of_a_stream(n_step=3, storage=str(tmp_path / "replay"))
     first, second = (buffer.sample(40, np.random.default_rng(4)) for buffer in (in_memory, in_files))
     for name in first:
         assert torch.equal(first[name], second[name])
-    assert list((tmp_path / "replay").iterdir()) == []  # the files have no names: nothing is left behind
+    assert list((tmp_path / "replay").iterdir()) == []  # the files have no names, so none is left behind
 
 
 def test_a_loaded_buffer_goes_on_bit_by_bit() -> None:
@@ -344,7 +343,7 @@ def test_more_rows_than_there_are_cannot_be_drawn() -> None:
     with pytest.raises(ConfigError, match=r"cannot draw 1 from a replay buffer that has 0.*learning_starts"):
         ReplayBuffer(10).sample(1)
     with pytest.raises(ConfigError, match="cannot draw 61 "):
-        stocked(fragments=3).sample(61)
+        buffer_of_a_stream(fragments=3).sample(61)
 
 
 def test_a_batch_that_is_no_fragment_is_refused() -> None:
@@ -372,7 +371,7 @@ def test_a_fragment_of_something_else_is_refused(change: str) -> None:
 
 
 def test_a_state_of_another_capacity_or_of_other_spaces_is_refused() -> None:
-    state = stocked().state_dict()
+    state = buffer_of_a_stream().state_dict()
     with pytest.raises(CheckpointError, match="capacity=60, this one 61"):
         ReplayBuffer(61).load_state_dict(state)
     other = ReplayBuffer(60)
@@ -385,7 +384,7 @@ def test_a_state_of_another_capacity_or_of_other_spaces_is_refused() -> None:
 
 def test_a_fresh_buffer_takes_the_columns_of_the_checkpoint_and_refuses_other_fragments() -> None:
     fresh = ReplayBuffer(60)
-    fresh.load_state_dict(stocked().state_dict())
+    fresh.load_state_dict(buffer_of_a_stream().state_dict())
     fragment = Stream(2).fragment(4)
     fragment["obs"] = fragment.obs.double()
     with pytest.raises(ConfigError, match="this fragment has"):

@@ -1,4 +1,4 @@
-"""Stacked images are stored once a frame, and come back as the stacks that went in."""
+"""Frame stacks: each frame is stored once, and stacks come back as they were."""
 
 from __future__ import annotations
 

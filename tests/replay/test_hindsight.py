@@ -1,4 +1,4 @@
-"""Hindsight: goals are replaced by what was reached later in the same episode, and rewards are theirs."""
+"""HindsightReplayBuffer: goals achieved later in the same episode, with their rewards."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Line(gym.Env[Any, int]):
         return self._obs(), -1.0, False, self.place == 10, {}
 
 
-def walked(
+def buffer_of_walks(
     mode: AutoresetMode = AutoresetMode.NEXT_STEP, fragments: int = 20, **keywords: Any
 ) -> HindsightReplayBuffer:
     worker = RolloutWorker(EnvCreator(Line), Cycling(2), num_envs=3, fragment_length=7, mode=mode, vectorization="sync")
@@ -67,7 +67,7 @@ def walked(
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
 def test_goals_are_achieved_in_the_same_episode_and_rewards_follow(strategy: str, mode: AutoresetMode) -> None:
     """Places count steps: a goal of the future is no earlier than the place after the row, the final one is at 10."""
-    buffer = walked(mode, strategy=strategy, relabelled=0.75)
+    buffer = buffer_of_walks(mode, strategy=strategy, relabelled=0.75)
     batch = buffer.sample(200, np.random.default_rng(0))
     goals, after = batch.obs.desired_goal, batch.next_obs.achieved_goal
     assert torch.equal(goals, batch.next_obs.desired_goal)
@@ -90,7 +90,7 @@ def test_goals_are_achieved_in_the_same_episode_and_rewards_follow(strategy: str
 
 def test_future_goals_are_uniform_over_the_rest_of_the_episode() -> None:
     """From the first row of an episode of ten, each place from 1 to 10; five standard deviations of 4000 draws."""
-    buffer = walked(fragments=2, relabelled=1.0)
+    buffer = buffer_of_walks(fragments=2, relabelled=1.0)
     assert buffer._episodes is not None and buffer.ring is not None
     first = buffer.ring.slot(np.zeros(4000, np.int64), np.zeros(4000, np.int64))
     drawn = buffer._episodes.draw_goals(first, "future", np.random.default_rng(0))
@@ -100,7 +100,7 @@ def test_future_goals_are_uniform_over_the_rest_of_the_episode() -> None:
 
 def test_n_step_rewards_are_summed_for_the_new_goal() -> None:
     """γ .9, two steps, the goal is the place after the second one: −1 + .9 · 0, or after the first: 0 − .9."""
-    batch = walked(n_step=2, relabelled=1.0).sample(200, np.random.default_rng(0))
+    batch = buffer_of_walks(n_step=2, relabelled=1.0).sample(200, np.random.default_rng(0))
     steps = (batch.discounts.log() / np.log(0.9)).round()
     reached = batch.obs.achieved_goal[:, 1]
     goals = batch.obs.desired_goal[:, 1]
@@ -109,15 +109,15 @@ def test_n_step_rewards_are_summed_for_the_new_goal() -> None:
     assert len(batch.rewards.unique()) >= 3
 
 
-def test_nothing_is_relabelled_where_that_is_asked_for() -> None:
-    batch = walked(relabelled=0.0).sample(100, np.random.default_rng(0))
+def test_relabelling_a_share_of_0_leaves_all_goals_as_recorded() -> None:
+    batch = buffer_of_walks(relabelled=0.0).sample(100, np.random.default_rng(0))
     assert (batch.obs.desired_goal == -5).all() and (batch.rewards == -1).all()
 
 
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
 def test_a_loaded_buffer_draws_the_same_goals(strategy: str) -> None:
     """Environments were cut in the middle of episodes that are still stored."""
-    buffer = walked(capacity=350, strategy=strategy)
+    buffer = buffer_of_walks(capacity=350, strategy=strategy)
     other = HindsightReplayBuffer(350, compute_reward=compute_reward, gamma=0.9, strategy=strategy)
     other.load_state_dict(buffer.state_dict())
     first, second = (each.sample(300, np.random.default_rng(3)) for each in (buffer, other))
@@ -125,7 +125,7 @@ def test_a_loaded_buffer_draws_the_same_goals(strategy: str) -> None:
 
 
 def test_relabelling_does_not_change_the_stored_goals() -> None:
-    buffer = walked()
+    buffer = buffer_of_walks()
     batch = buffer.sample(100, np.random.default_rng(0))
     assert (buffer.rows(batch.batch_indexes).obs.desired_goal == -5).all()
 
@@ -138,7 +138,7 @@ def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match="needs a Dict observation of observation, achieved_goal, desired_goal"):
         HindsightReplayBuffer(10, compute_reward=compute_reward).add(Stream(1).fragment(3))
     with pytest.raises(ConfigError, match=r"compute_reward gave \[\] for 8 rows"):
-        walked(compute_reward=lambda achieved, desired, info: 0.0).sample(10)
+        buffer_of_walks(compute_reward=lambda achieved, desired, info: 0.0).sample(10)
 
 
 def test_the_reward_function_can_be_an_import_path() -> None:
@@ -153,7 +153,9 @@ def test_rows_end_where_the_other_goal_does(n_step: int) -> None:
     def over(achieved: np.ndarray, desired: np.ndarray, info: Any) -> np.ndarray:
         return compute_reward(achieved, desired, info) == 0
 
-    batch = walked(n_step=n_step, relabelled=0.5, compute_terminated=over).sample(200, np.random.default_rng(0))
+    batch = buffer_of_walks(n_step=n_step, relabelled=0.5, compute_terminated=over).sample(
+        200, np.random.default_rng(0)
+    )
     other = (batch.obs.desired_goal != -5).any(1)
     recorded, batch = batch[~other], batch[other]
     assert len(batch.rewards) == 100
@@ -190,14 +192,14 @@ def test_recorded_terminations_do_not_apply_to_relabelled_rows() -> None:
 
 @pytest.mark.parametrize(("share", "batch_size"), [(0.8, 20), (0.5, 8), (0.75, 16)])
 def test_each_batch_of_a_draw_of_several_has_its_share(share: float, batch_size: int) -> None:
-    batch = walked(relabelled=share).sample(4 * batch_size, np.random.default_rng(0))
+    batch = buffer_of_walks(relabelled=share).sample(4 * batch_size, np.random.default_rng(0))
     other = (batch.obs.desired_goal != -5).any(1).view(4, batch_size)
     assert other.sum(1).tolist() == [round(share * batch_size)] * 4
 
 
 def test_the_steps_that_a_sum_is_made_of_have_the_other_goal_too() -> None:
     """What normalised rewards read instead of the sum: `step_rewards [N, n]`, and each step's following observation."""
-    buffer = walked(n_step=3, relabelled=1.0, columns=(*REPLAY_COLUMNS, *OF_STEPS))
+    buffer = buffer_of_walks(n_step=3, relabelled=1.0, columns=(*REPLAY_COLUMNS, *OF_STEPS))
     batch = buffer.sample(200, np.random.default_rng(0))
     assert_close(batch["step_rewards"] @ torch.tensor([1, 0.9, 0.81]), batch.rewards)
     assert (batch["step_rewards"] == 0).any()
@@ -222,7 +224,7 @@ class Uneven(Line):
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
 def test_a_long_episode_beside_many_short_ones_keeps_its_own_goals(strategy: str, monkeypatch: Any) -> None:
     """More episodes begin while it is stored than the buffer has rows."""
-    monkeypatch.setattr(Uneven, "made", 3)  # the environment that is asked for its spaces is the fourth
+    monkeypatch.setattr(Uneven, "made", 3)  # the environment that gives the spaces is the fourth
     worker = RolloutWorker(EnvCreator(Uneven), Cycling(2), num_envs=4, fragment_length=8, vectorization="sync")
     buffer = HindsightReplayBuffer(200, compute_reward=compute_reward, strategy=strategy, relabelled=1.0)
     generator, long = np.random.default_rng(0), 0
@@ -237,7 +239,7 @@ def test_a_long_episode_beside_many_short_ones_keeps_its_own_goals(strategy: str
 
 def test_a_function_of_ends_that_gives_no_flag_for_each_row_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"compute_terminated gave \[\] for 8 rows; expected one flag"):
-        walked(compute_terminated=lambda achieved, desired, info: False).sample(10)
+        buffer_of_walks(compute_terminated=lambda achieved, desired, info: False).sample(10)
 
 
 class Endless(Line):

@@ -1,4 +1,4 @@
-"""Prioritised replay: who is drawn how often, what the weights are, and what updates do."""
+"""Prioritised replay: frequencies of draws, importance weights, and updates of priorities."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fragment(count: int, start: int = 0, priorities: Sequence[float] | None = No
     return batch
 
 
-def filled(count: int, capacity: int = 100, **keywords: Any) -> PrioritizedReplayBuffer:
+def prioritized_buffer(count: int, capacity: int = 100, **keywords: Any) -> PrioritizedReplayBuffer:
     buffer = PrioritizedReplayBuffer(capacity, **keywords)
     buffer.add(fragment(count))
     return buffer
@@ -53,7 +53,7 @@ def ids_of(buffer: PrioritizedReplayBuffer) -> torch.Tensor:
 
 def with_errors(errors: Sequence[float], **keywords: Any) -> PrioritizedReplayBuffer:
     """One row for each error."""
-    buffer = filled(len(errors), capacity=len(errors), **keywords)
+    buffer = prioritized_buffer(len(errors), capacity=len(errors), **keywords)
     buffer.update_priorities(ids_of(buffer), torch.tensor(errors))
     return buffer
 
@@ -177,7 +177,7 @@ def test_many_new_rows_share_the_first_ranks_instead_of_all_being_first() -> Non
 
 def test_ranks_after_any_changes_and_a_sort_are_exact() -> None:
     rng = np.random.default_rng(0)
-    buffer = filled(60, capacity=60, alpha=1.0, ranked=True)
+    buffer = prioritized_buffer(60, capacity=60, alpha=1.0, ranked=True)
     errors: dict[int, float] = {}
     for start in range(60, 200, 7):
         buffer.add(fragment(7, start))
@@ -198,7 +198,7 @@ def test_ranks_after_any_changes_and_a_sort_are_exact() -> None:
 # -- new rows ---------------------------------------------------------------------------------------------------------
 def test_a_new_row_has_the_priority_of_a_row_with_the_largest_error_so_far() -> None:
     """Bit by bit: ε and α are applied to both alike."""
-    buffer = filled(4, alpha=0.6, eps=0.5)
+    buffer = prioritized_buffer(4, alpha=0.6, eps=0.5)
     buffer.update_priorities(ids_of(buffer), torch.tensor([1.0, 7.0, 2.0, 3.0]))
     buffer.add(fragment(1, start=4))
     leaves = buffer.tree.leaves[buffer.tree.leaves > 0]
@@ -236,7 +236,7 @@ def test_only_rows_that_can_be_drawn_have_a_priority() -> None:
 
 # -- updates ----------------------------------------------------------------------------------------------------------
 def test_priorities_can_be_updated_for_an_earlier_sample() -> None:
-    buffer = filled(50)
+    buffer = prioritized_buffer(50)
     one, two = buffer.sample(1), buffer.sample(1)
     while int(two.batch_indexes) == int(one.batch_indexes):
         two = buffer.sample(1)
@@ -247,7 +247,7 @@ def test_priorities_can_be_updated_for_an_earlier_sample() -> None:
 
 
 def test_the_last_error_of_a_repeated_row_counts() -> None:
-    buffer = filled(5)
+    buffer = prioritized_buffer(5)
     index = buffer.sample(1).batch_indexes
     buffer.update_priorities(index.repeat(3), torch.tensor([9.0, 5.0, 2.0]))
     assert buffer.tree.leaves[int(index) % buffer.slots] == pytest.approx(2**0.6)
@@ -260,7 +260,7 @@ def test_the_sign_of_an_error_does_not_matter() -> None:
 
 @pytest.mark.parametrize("ranked", [False, True])
 def test_a_late_update_of_an_overwritten_row_is_dropped_and_counted(ranked: bool) -> None:
-    buffer = filled(10, capacity=10, ranked=ranked)
+    buffer = prioritized_buffer(10, capacity=10, ranked=ranked)
     ids = ids_of(buffer)
     buffer.add(fragment(4, start=10))  # rows 0 to 3 are gone
     before = buffer.tree.leaves.copy()
@@ -274,7 +274,7 @@ def test_a_late_update_of_an_overwritten_row_is_dropped_and_counted(ranked: bool
 
 
 def test_an_update_right_after_its_draw_and_one_by_copied_indexes_do_the_same() -> None:
-    one, other = filled(50), filled(50)
+    one, other = prioritized_buffer(50), prioritized_buffer(50)
     errors = torch.arange(8.0)
     for buffer, copied in ((one, False), (other, True)):
         indexes = buffer.sample(8, np.random.default_rng(0)).batch_indexes
@@ -283,7 +283,7 @@ def test_an_update_right_after_its_draw_and_one_by_copied_indexes_do_the_same() 
 
 
 def test_an_update_of_the_latest_draw_after_rows_were_added_is_checked_like_any_other() -> None:
-    buffer = filled(10, capacity=10)
+    buffer = prioritized_buffer(10, capacity=10)
     batch = buffer.sample(10)
     buffer.add(fragment(10, start=10))
     assert buffer.update_priorities(batch.batch_indexes, torch.full((10,), 9.0)) == 10
@@ -291,8 +291,8 @@ def test_an_update_of_the_latest_draw_after_rows_were_added_is_checked_like_any_
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
-def test_an_error_that_is_not_finite_is_refused_and_nothing_changes(wrong: float) -> None:
-    buffer = filled(5)
+def test_update_priorities_refuses_errors_that_are_not_finite_and_changes_no_priority(wrong: float) -> None:
+    buffer = prioritized_buffer(5)
     batch, before = buffer.sample(3), buffer.tree.leaves.copy()
     with pytest.raises(NonFiniteError, match=r"TD error 1 of 3 is (nan|inf); expected a finite number"):
         buffer.update_priorities(batch.batch_indexes, torch.tensor([1.0, wrong, 1.0]))
@@ -302,13 +302,13 @@ def test_an_error_that_is_not_finite_is_refused_and_nothing_changes(wrong: float
 @pytest.mark.parametrize("shape", [(2,), (3, 1)])
 def test_errors_of_another_shape_than_the_rows_are_refused(shape: tuple[int, ...]) -> None:
     """[N, 1] would broadcast."""
-    buffer = filled(5)
+    buffer = prioritized_buffer(5)
     with pytest.raises(ValueError, match=r"TD errors for \[3\] rows"):
         buffer.update_priorities(buffer.sample(3).batch_indexes, torch.ones(shape))
 
 
 def test_errors_may_carry_a_gradient() -> None:
-    buffer = filled(5)
+    buffer = prioritized_buffer(5)
     buffer.update_priorities(buffer.sample(3).batch_indexes, torch.ones(3, requires_grad=True) * 2)
     assert buffer.tree.leaves.max() == pytest.approx(2**0.6, rel=1e-5)
 
@@ -369,7 +369,7 @@ def test_an_empty_buffer_can_be_saved() -> None:
 @pytest.mark.parametrize(("name", "value"), [("alpha", 0.7), ("ranked", True)])
 def test_a_state_of_other_priorities_is_refused(name: str, value: Any) -> None:
     with pytest.raises(CheckpointError, match=f"has {name}=.*this one {value}: set data.priority_{name}"):
-        PrioritizedReplayBuffer(10, **{name: value}).load_state_dict(filled(5, capacity=10).state_dict())
+        PrioritizedReplayBuffer(10, **{name: value}).load_state_dict(prioritized_buffer(5, capacity=10).state_dict())
 
 
 def test_a_state_of_a_uniform_buffer_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The ring against a plain list of steps, through any order of adding, cutting, saving and loading."""
+"""The replay ring compared with a plain list of steps, through random adding, cutting, saving and loading."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.replay.streams import Model, Stream
 
 
 class Watched(ReplayBuffer):
-    """Keeps the set of drawable slots by what the hooks say."""
+    """Keeps the set of drawable slots from the calls of the hooks."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__(*args, **keywords)
@@ -33,7 +33,7 @@ class Watched(ReplayBuffer):
         self.present -= set(slots.tolist())
 
 
-def saved_and_loaded(buffer: Watched, **keywords: Any) -> Watched:
+def save_and_load(buffer: Watched, **keywords: Any) -> Watched:
     file = io.BytesIO()
     torch.save(buffer.state_dict(), file)
     file.seek(0)
@@ -90,7 +90,7 @@ def test_a_ring_holds_the_newest_steps_of_a_plain_list(
         if operation == "cut":
             stream.cut()
         elif operation == "save":
-            buffer = saved_and_loaded(buffer)
+            buffer = save_and_load(buffer)
         else:
             fragment = stream.fragment(operation)
             buffer.add(fragment)
@@ -119,7 +119,7 @@ def test_frames_stored_once_give_the_stacks_of_whole_storage(
         if operation == "cut":
             stream.cut()
         elif operation == "save":
-            buffer = saved_and_loaded(buffer, obs_frames=frames)
+            buffer = save_and_load(buffer, obs_frames=frames)
         else:
             fragment = stream.fragment(operation)
             buffer.add(fragment)

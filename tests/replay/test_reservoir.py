@@ -1,4 +1,4 @@
-"""A reservoir keeps every row of the stream with the same probability, whole."""
+"""ReservoirReplayBuffer: every row of the stream is kept with the same probability."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_kept_rows_are_the_transitions_that_a_ring_would_give(n_step: int) -> No
         assert_close(kept[name], every[name][order])
 
 
-def test_draws_are_uniform_over_kept_rows_and_can_be_asked_for_again() -> None:
+def test_draws_are_uniform_over_kept_rows_and_rows_can_be_read_again() -> None:
     stream, buffer = Stream(1, seed=0, longest=9), ReservoirReplayBuffer(16, seed=1)
     for _ in range(20):
         buffer.add(stream.fragment(20))

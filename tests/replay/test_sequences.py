@@ -1,4 +1,4 @@
-"""Sequences for models with state: what they are made of, and what they never mix."""
+"""Replay of sequences for models with state: starts, burn-in, padding and priorities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.rollouts.counting import Counter
 
 
 def with_state(fragment: SampleBatch) -> SampleBatch:
-    """States that say before which row they are: [observation, 1]."""
+    """States that encode the row that they precede: [observation, 1]."""
     obs = fragment.obs
     fragment["state_in"] = SampleBatch({"0": torch.cat([obs, torch.ones_like(obs[..., :1])], dim=-1)})
     return fragment

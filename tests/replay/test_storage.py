@@ -1,4 +1,4 @@
-"""What a buffer will cost is known, and refused, before it is filled."""
+"""Estimates of a buffer's memory, and refusals before the buffer is filled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sum tree against a plain array, as bits where bits can be asked for."""
+"""The sum tree compared with a plain array, bitwise where sums are exact."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_leaf_that_is_not_there_is_refused(index: int) -> None:
     assert tree.total == 6
 
 
-def test_a_tree_of_zeros_says_that_there_is_nothing_to_find() -> None:
+def test_a_tree_of_zeros_refuses_to_find_a_leaf() -> None:
     with pytest.raises(ValueError, match="every leaf of the tree is 0"):
         SumTree(4).find(np.zeros(1))
 

@@ -25,7 +25,7 @@ def config(name: str, **given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["IMPALA", "Impala", "APPO"])
-def test_there_are_trainers_and_policies_by_their_names(name: str) -> None:
+def test_rllib_has_trainers_and_policies_of_each_name(name: str) -> None:
     trainer = getattr(rllib, f"{name}Trainer")(env="CartPole-v1", config={"num_workers": 0, "train_batch_size": 100})
     assert isinstance(trainer.datamodule, AsyncDataModule)
     assert trainer.train()["timesteps_total"] >= 90  # resets are no steps
@@ -78,6 +78,6 @@ def test_without_keys_the_defaults_are_this_package_s() -> None:
     ("key", "value", "message"),
     [("vtrace", False, "can only be True"), ("lambda", 0.9, "can only be 1.0"), ("broadcast_interval", 5, "only be 1")],
 )
-def test_what_has_no_counterpart_is_refused(key: str, value: Any, message: str) -> None:
+def test_keys_without_a_counterpart_are_refused(key: str, value: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config("IMPALA", **{key: value})

@@ -1,6 +1,6 @@
 """RLlib's known defects in batches, sequences, filters, preprocessing and models, each as the test that RLlib fails.
 
-Those of distributions and exploration stand beside the code that they are about.
+Defects of distributions and exploration are in tests/models and tests/exploration.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def test_mean_std_filter_takes_nested_observations() -> None:
     assert float(policy.flat_observations(obs)[:, 3:5].abs().max()) < 5
 
 
-def test_the_first_observation_is_not_divided_by_nearly_nothing() -> None:
+def test_the_first_observation_is_not_divided_by_a_deviation_near_0() -> None:
     """RLlib divides by 1e-8 after one row: values of 1e8, and NaN soon after."""
     filter_ = MeanStdFilter(2)
     filter_.update(torch.tensor([[1.0, -3.0]]))
@@ -200,8 +200,8 @@ def test_layers_behind_convolutions_go_with_a_shared_value_branch(share: bool) -
     assert features.shape == (3, 8) and bool((features >= 0).all())
 
 
-def test_the_catalog_is_asked_once_and_never_per_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Acting and learning look nothing up."""
+def test_the_catalog_is_called_once_per_policy_and_not_per_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acting and learning do not call the catalog."""
     env = gym.make("CartPole-v1")
     policy = PPO(env.observation_space, env.action_space)
     worker = RolloutWorker("CartPole-v1", policy, num_envs=2, fragment_length=32)

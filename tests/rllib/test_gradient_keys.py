@@ -27,7 +27,7 @@ def config(name: str, **given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "policy"), [("A3C", A3C), ("DDPPO", PPO), ("ES", ES), ("ARS", ARS)])
-def test_there_are_a_trainer_and_a_policy_of_that_name(name: str, policy: type[Any]) -> None:
+def test_rllib_has_a_trainer_and_a_policy_of_each_name(name: str, policy: type[Any]) -> None:
     assert getattr(rllib, f"{name}TorchPolicy") is policy
     assert getattr(rllib, f"{name}Trainer").default_policy == name.lower()
 
@@ -79,7 +79,7 @@ def test_the_keys_of_ddppo_reach_their_places() -> None:
 
 @pytest.mark.parametrize("name", ["ES", "ARS"])
 @pytest.mark.parametrize("key", ["train_batch_size", "noise_size", "report_length"])
-def test_what_has_no_counterpart_is_said(name: str, key: str) -> None:
+def test_keys_without_a_counterpart_are_named(name: str, key: str) -> None:
     with pytest.warns(UserWarning, match=f"'{key}' has no counterpart and no effect"):
         made = config(name, **{key: 100})
     assert made["workers"]["fragment_length"] == 1
@@ -95,7 +95,7 @@ def test_what_has_no_counterpart_is_said(name: str, key: str) -> None:
         ("PPO", "noise_stdev", 0.02),
     ],
 )
-def test_what_means_something_else_is_refused(name: str, key: str, value: Any) -> None:
+def test_keys_with_another_meaning_are_refused(name: str, key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"{key}|sigma"):
         config(name, **{key: value})
 

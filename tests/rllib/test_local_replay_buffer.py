@@ -33,7 +33,7 @@ def rows(count: int, start: int = 0, episode: int = 5) -> dict[str, np.ndarray]:
     }
 
 
-def filled(count: int = 50, **keywords: Any) -> LocalReplayBuffer:
+def local_buffer(count: int = 50, **keywords: Any) -> LocalReplayBuffer:
     buffer = LocalReplayBuffer(**{**NONE, **keywords})
     buffer.add_batch(rows(count))
     return buffer
@@ -41,7 +41,7 @@ def filled(count: int = 50, **keywords: Any) -> LocalReplayBuffer:
 
 # -- flat rows --------------------------------------------------------------------------------------------------------
 def test_rows_of_rllib_come_back_as_they_went_in() -> None:
-    buffer, seen = filled(), set()
+    buffer, seen = local_buffer(), set()
     for _ in range(60):
         batch = buffer.replay()
         steps = batch.rewards.long()
@@ -76,7 +76,7 @@ def test_a_row_that_does_not_follow_keeps_its_next_observation() -> None:
         assert_close(batch.rewards, batch.obs[:, 0])
 
 
-def test_mixed_episodes_are_told_apart_by_their_ids() -> None:
+def test_mixed_episodes_are_separated_by_their_ids() -> None:
     """Two environments in turn; with ids, an n-step sum stays in its own."""
     one, two = rows(10, episode=100), rows(10, start=50, episode=100)
     mixed = {name: np.stack([one[name], two[name]], 1).reshape(20, *one[name].shape[1:]) for name in one}
@@ -143,7 +143,7 @@ def test_fragments_of_a_worker_are_taken_as_they_are() -> None:
 
 
 # -- when learning starts ---------------------------------------------------------------------------------------------
-def test_there_is_nothing_to_replay_until_learning_starts() -> None:
+def test_replay_gives_none_until_learning_starts() -> None:
     """It counts steps that were added, not those that a small buffer still holds."""
     buffer = LocalReplayBuffer(learning_starts=40, buffer_size=20, replay_batch_size=8)
     for start in range(0, 30, 10):
@@ -199,13 +199,13 @@ def test_lockstep_refuses_rows_of_different_steps() -> None:
 
 def test_a_policy_without_rows_is_named() -> None:
     with pytest.raises(ConfigError, match=r"no rows of policy 'defalt_policy'. Did you mean 'default_policy'"):
-        filled().replay("defalt_policy")
+        local_buffer().replay("defalt_policy")
 
 
 # -- priorities -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("by_policy", [False, True])
 def test_updated_rows_are_drawn_more_often(by_policy: bool) -> None:
-    buffer = filled(prioritized_replay_alpha=1.0, replay_batch_size=50)
+    buffer = local_buffer(prioritized_replay_alpha=1.0, replay_batch_size=50)
     for _ in range(20):
         batch = buffer.replay()
         errors = torch.where(batch.rewards == 7, 1000.0, 1e-3)
@@ -218,7 +218,7 @@ def test_updated_rows_are_drawn_more_often(by_policy: bool) -> None:
 
 def test_rllibs_dummy_weights_are_no_priorities() -> None:
     """Its buffer took a column of ones for the priority of new rows, so that data after the first errors starved."""
-    buffer = filled(prioritized_replay_alpha=1.0)
+    buffer = local_buffer(prioritized_replay_alpha=1.0)
     batch = buffer.replay()
     buffer.update_priorities(batch.batch_indexes, torch.full((8,), 500.0))
     buffer.add_batch({**rows(1, 50), "weights": np.ones(1, np.float32)})
@@ -238,14 +238,14 @@ def test_initial_priorities_are_those_of_each_row() -> None:
 
 @pytest.mark.parametrize("keywords", [{"prioritized_replay_alpha": 0.0}, {"replay_mode": "lockstep"}])
 def test_without_priorities_an_update_has_no_effect(keywords: dict[str, Any]) -> None:
-    buffer = filled(**keywords)
+    buffer = local_buffer(**keywords)
     batch = buffer.replay()
     assert "weights" not in batch
     buffer.update_priorities(batch.batch_indexes, torch.ones(8))
 
 
 def test_an_error_that_is_not_finite_is_refused() -> None:
-    buffer = filled()
+    buffer = local_buffer()
     with pytest.raises(NonFiniteError, match="TD error 0 of 8 is nan"):
         buffer.update_priorities(buffer.replay().batch_indexes, torch.full((8,), float("nan")))
 
@@ -276,7 +276,7 @@ def test_sequences_are_stretches_of_one_episode(alpha: float) -> None:
 
 # -- bookkeeping ------------------------------------------------------------------------------------------------------
 def test_a_restored_buffer_replays_the_same() -> None:
-    one = filled()
+    one = local_buffer()
     other = LocalReplayBuffer(**NONE).set_state(one.get_state())
     for _ in range(3):
         first, second = one.replay(), other.replay()

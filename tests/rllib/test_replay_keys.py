@@ -1,4 +1,4 @@
-"""RLlib's keys of algorithms that replay: what each means here, and what is refused."""
+"""RLlib's keys of off-policy algorithms: what each means here, and what is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def config(name: str, **given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["SimpleQ", "DQN", "Rainbow", "R2D2", "Apex", "SAC", "TD3", "DDPG", "TQC"])
-def test_there_is_a_trainer_for_every_algorithm_that_replays(name: str) -> None:
+def test_rllib_has_a_trainer_for_every_off_policy_algorithm(name: str) -> None:
     made = getattr(rllib, f"{name}Trainer")
     assert made.__name__ == f"{name}Trainer" and made.default_policy.replace("_", "") == name.lower()
     assert made.default_policy in group_options("policy")
@@ -143,12 +143,12 @@ def test_r2d2_counts_sequences_and_ape_x_shards() -> None:
         ("PPO", {"training_intensity": 2}, "'training_intensity' is for algorithms that replay"),
     ],
 )
-def test_what_means_nothing_here_is_refused(name: str, given: dict[str, Any], message: str) -> None:
+def test_keys_without_a_meaning_are_refused(name: str, given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         config(name, **given)
 
 
-def test_classic_keys_train_at_the_rate_they_say(tmp_path: Path) -> None:
+def test_classic_keys_train_at_the_configured_rate(tmp_path: Path) -> None:
     """A gradient step for every 4 env steps after the first 40."""
     keys = {"rollout_fragment_length": 4, "learning_starts": 40, "train_batch_size": 16, "timesteps_per_iteration": 60}
     trainer = rllib.__getattr__("DQNTrainer")(env="CartPole-v1", config=keys)
@@ -157,7 +157,7 @@ def test_classic_keys_train_at_the_rate_they_say(tmp_path: Path) -> None:
     trainer.stop()
 
 
-def planned(workers: Any, config: Any) -> Any:
+def small_plan(workers: Any, config: Any) -> Any:
     """The least plan that stores and learns."""
     buffer = rllib.LocalReplayBuffer(learning_starts=config["learning_starts"], replay_batch_size=8)
     store = rllib.ParallelRollouts(workers).for_each(rllib.StoreToReplayBuffer(local_buffer=buffer))
@@ -169,7 +169,7 @@ def planned(workers: Any, config: Any) -> Any:
 def test_a_trainer_with_a_plan_saves_restores_and_evaluates(tmp_path: Path, name: str, env: str) -> None:
     """Its buffer is the plan's: the restored run fills one again before it learns on."""
     keys = {"learning_starts": 20, "timesteps_per_iteration": 40, "evaluation_interval": 2, "evaluation_duration": 2}
-    made = getattr(rllib, f"{name}Trainer").with_updates("Planned", execution_plan=planned)
+    made = getattr(rllib, f"{name}Trainer").with_updates("Planned", execution_plan=small_plan)
     first = made(env=env, config=keys)
     results = [first.train() for _ in range(2)]
     assert "evaluation" not in results[0] and "eval/ep_rew_mean" in results[1]["evaluation"]

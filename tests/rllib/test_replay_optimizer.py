@@ -1,4 +1,4 @@
-"""A loop with replay in an object: what it counts, when it learns, and that its draws follow the TD errors."""
+"""RLlib's SyncReplayOptimizer: counts, start of learning, and draws by TD error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def worker(policy: Any = DQN, env: str = "CartPole-v1", **config: Any) -> Rollou
     return RolloutWorker(env, policy, fragment_length=8, policy_config={"model": {"fcnet_hiddens": [8]}, **config})
 
 
-def test_it_learns_once_a_step_after_learning_starts() -> None:
+def test_sync_replay_optimizer_learns_once_per_step_after_learning_starts() -> None:
     """8 env steps a step (fewer where an episode was reset); learning from 40 on, 16 rows a gradient step."""
     local = worker()
     optimizer = SyncReplayOptimizer(local, learning_starts=40, buffer_size=200, train_batch_size=16)
@@ -44,7 +44,7 @@ def test_uniform_draws_and_continuous_actions() -> None:
     assert result["alpha"] > 0 and "total_priority" not in optimizer.stats()["replay_buffer"]["default_policy"]
 
 
-def test_what_cannot_work_is_refused() -> None:
+def test_sync_replay_optimizer_refuses_on_policy_algorithms_and_gradient_steps_of_0() -> None:
     with pytest.raises(ConfigError, match="PPO learns from its own rollouts: use SyncSamplesOptimizer"):
         SyncReplayOptimizer(worker(PPO))
     with pytest.raises(ConfigError, match="gradient_steps=0"):

@@ -1,4 +1,4 @@
-"""Training loops in objects: all have the same constructor, `step` and `stats`, here and with workers in processes."""
+"""RLlib's policy optimizers: constructor, `step` and `stats`, with workers here and in processes."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ def worker(policy: Any, **more: Any) -> RolloutWorker:
     return RolloutWorker("CartPole-v1", policy, fragment_length=12, policy_config=SMALL, **more)
 
 
-def stepped(optimizer: PolicyOptimizer) -> None:
+def take_three_steps(optimizer: PolicyOptimizer) -> None:
     """Three steps: they learn, count, and time."""
     policy = optimizer.local_worker.policy
     before = torch.cat([p.detach().flatten() for p in policy.parameters()])
     results = [optimizer.step() for _ in range(3)]
-    told = optimizer.stats()
+    stats = optimizer.stats()
     assert all("loss" in result for result in results) and policy.gradient_steps >= 3
     assert not torch.equal(before, torch.cat([p.detach().flatten() for p in policy.parameters()]))
-    assert told["num_steps_sampled"] == policy.env_steps > 20 and told["num_steps_trained"] > 20
-    assert told["sample_time_ms"] > 0 and told["learn_time_ms"] > 0
+    assert stats["num_steps_sampled"] == policy.env_steps > 20 and stats["num_steps_trained"] > 20
+    assert stats["sample_time_ms"] > 0 and stats["learn_time_ms"] > 0
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_they_have_one_form(name: str) -> None:
-    """(local_worker, remote_workers, then what is its own), as classic RLlib has; found where RLlib's names are."""
+def test_policy_optimizers_take_local_and_remote_workers_first(name: str) -> None:
+    """As in classic RLlib; each class is a name of `lightning_rl.rllib`."""
     found = getattr(rllib, name)
     assert issubclass(found, PolicyOptimizer)
     assert list(inspect.signature(found).parameters)[:2] == ["local_worker", "remote_workers"]
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_they_learn_without_remote_workers(name: str) -> None:
+def test_policy_optimizers_learn_without_remote_workers(name: str) -> None:
     policy, keywords = OPTIMIZERS[name]
-    stepped(getattr(rllib, name)(worker(policy), **keywords))
+    take_three_steps(getattr(rllib, name)(worker(policy), **keywords))
 
 
 @pytest.mark.ray
-def test_they_learn_with_workers_in_processes() -> None:
+def test_policy_optimizers_learn_with_remote_workers() -> None:
     import ray
 
     from lightning_rl.rollouts.ray.session import start_ray
@@ -67,7 +67,7 @@ def test_they_learn_with_workers_in_processes() -> None:
             if policy not in actors:
                 options = {"fragment_length": 12, "policy_config": SMALL}
                 actors[policy] = [remote.remote("CartPole-v1", policy, worker_index=i, **options) for i in range(2)]
-            stepped(getattr(rllib, name)(worker(policy), actors[policy], **keywords))
+            take_three_steps(getattr(rllib, name)(worker(policy), actors[policy], **keywords))
     finally:
         ray.shutdown()
 

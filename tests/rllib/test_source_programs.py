@@ -493,7 +493,7 @@ def test_document_3_a_custom_model_trains_with_ray_started() -> None:
         ray.shutdown()
 
 
-def test_document_3_batch_norm_learns_in_training_and_rests_in_acting() -> None:
+def test_document_3_batch_norm_updates_statistics_in_training_and_not_in_acting() -> None:
     """`tf.layers.batch_normalization(x, training=input_dict["is_training"])` there."""
 
     class Normed(FullyConnectedNetwork):

@@ -1,4 +1,4 @@
-"""RLlib's names, constructors and config keys mean what they say; unknown ones are refused with the nearest."""
+"""RLlib's trainer classes and config keys have RLlib's meaning; unknown keys are refused with the nearest."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_plan_that_joins_fragments_keeps_their_length() -> None:
         ({"batch_mode": "whole"}, "workers.batch_mode='whole'"),
     ],
 )
-def test_what_means_nothing_here_is_refused(config: dict[str, Any], message: str) -> None:
+def test_keys_without_a_meaning_are_refused(config: dict[str, Any], message: str) -> None:
     import re
 
     with pytest.raises(ConfigError, match=re.escape(message)):
@@ -113,7 +113,7 @@ def test_keys_of_failing_workers_go_to_the_limits() -> None:
     assert workers["max_restarts"] == 7 and workers["max_env_restarts"] == 0 and workers["restart_backoff_s"] == 2.5
 
 
-def test_a_key_without_effect_says_so() -> None:
+def test_a_key_without_effect_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="'log_level' has no counterpart"):
         trainer(log_level="WARN")
 
@@ -134,7 +134,7 @@ def test_exploration_of_another_type_drops_the_keys_of_the_first() -> None:
 
 
 # -- trainers ---------------------------------------------------------------------------------------------------------
-def test_there_is_a_trainer_for_every_policy_and_no_other() -> None:
+def test_rllib_has_a_trainer_for_every_policy_and_no_other() -> None:
     for name in ("PPO", "A2C", "PG"):
         made = getattr(rllib, f"{name}Trainer")
         assert issubclass(made, Algorithm) and made.__name__ == f"{name}Trainer"

@@ -1,4 +1,4 @@
-"""A small environment and policies whose every number is known."""
+"""A counting environment, and a policy that acts by the parity of its count."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Counter(gym.Env[np.ndarray, int]):
 
 
 class Alternating:
-    """Acts by the parity of what it sees, so that equal observations give equal actions."""
+    """Acts by the parity of the observation, so that equal observations give equal actions."""
 
     env_steps = 0
 

@@ -1,4 +1,4 @@
-"""Real processes that die, raise, hang, leak or run out of memory; one Ray session for all tests of the file."""
+"""Worker processes that die, raise, hang, leak or run out of memory; one Ray session for all tests of the file."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from lightning_rl.policies import PPO
 from lightning_rl.process_memory import resident_mb
 from lightning_rl.rollouts import WorkerSet, make_worker_set
 from tests.envs.classic_control import CARTPOLE
+from tests.rollouts.fragment_equality import assert_equal_fragments
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
 
@@ -73,12 +74,6 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-def assert_equal(first: Any, second: Any) -> None:
-    assert first.columns == second.columns
-    for name in first:
-        assert torch.equal(first[name], second[name]), name
-
-
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSEGV], ids=["killed", "crashed"])
 def test_killing_a_process_while_it_samples_changes_no_fragment(policy: PPO, make_workers: Any, sign: int) -> None:
     """Whole episodes; the signal comes 50 ms after the request, in the second of four rounds."""
@@ -89,7 +84,7 @@ def test_killing_a_process_while_it_samples_changes_no_fragment(policy: PPO, mak
     for round in range(4):
         if round == 1:
             threading.Timer(0.05, os.kill, (victim, sign)).start()
-        assert_equal(local.sample(), remote.sample())
+        assert_equal_fragments(local.sample(), remote.sample())
         assert local.get_metrics() == remote.get_metrics()
     assert local.state_dict() == remote.state_dict()
     assert remote.get_health() == {"sys/worker_restarts": 1.0, "sys/env_restarts": 0.0}
@@ -183,7 +178,7 @@ def test_replacing_a_process_that_leaks_changes_no_whole_episode(policy: PPO, ma
     probe.stop()
     remote = make_workers(1, (0,), crash={"leak_mb": 1.0}, max_memory_mb=memory + 500.0, **options)
     for _ in range(12):
-        assert_equal(local.sample(), remote.sample())
+        assert_equal_fragments(local.sample(), remote.sample())
     assert remote.get_health()["sys/worker_restarts"] >= 1
 
 

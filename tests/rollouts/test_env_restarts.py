@@ -1,4 +1,4 @@
-"""Environments that fail in the process that trains: made anew, their fragment begun again, nothing spliced."""
+"""Environments that fail in the training process are replaced, and their fragment is sampled again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def once(tmp_path: Path, how: str, at: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("how", ["raise", "nan"])
 def test_a_fragment_with_a_failing_environment_is_begun_again_with_a_reset(how: str, tmp_path: Path) -> None:
-    """The second fragment fails in row 36 (step 100 of 64 + 64); the third follows as if nothing had been."""
+    """The second fragment fails in row 36 (step 100 of 64 + 64); the third follows as without a failure."""
     failing, calm = worker(once(tmp_path, how, 100)), worker()
     assert torch.equal(failing.sample().obs, calm.sample().obs)
     again, other = failing.sample(), calm.sample()

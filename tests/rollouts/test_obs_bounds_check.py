@@ -1,4 +1,4 @@
-"""An environment that leaves its observation space after the check before the run is noticed, once, and runs on."""
+"""An environment that leaves its observation space during a run is warned of once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Leaves(gym.Env[np.ndarray, int]):
 def test_an_environment_that_leaves_its_space_after_step_50_is_warned_about_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    check_env(Leaves(), "leaves")  # 20 steps: nothing to see yet
+    check_env(Leaves(), "leaves")  # 20 steps are too few for a warning
     creator = EnvCreator(Leaves)
     worker = RolloutWorker(creator, PPO(*creator.spaces()), num_envs=2, fragment_length=64)
     with caplog.at_level(logging.WARNING):

@@ -1,4 +1,4 @@
-"""What a worker records, whatever the environment's autoreset mode is."""
+"""RolloutWorker: what it records under every autoreset mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fragments that are told of before they are here: the same in this process and from others."""
+"""References to fragments, with their sizes before they are fetched: equal from this process and from others."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_processes_give_the_fragments_that_one_process_gives(policy: PPO, remote
 
 
 @pytest.mark.ray
-def test_submit_samples_keeps_the_given_number_in_flight_and_the_oldest_weights_are_known(
+def test_submit_samples_keeps_the_given_number_in_flight_with_the_steps_of_their_weights(
     policy: PPO, remote: Any
 ) -> None:
     remote.sync_weights(policy)

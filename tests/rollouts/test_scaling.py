@@ -1,4 +1,4 @@
-"""What the bookkeeping of workers costs does not depend on how many there are; counted, not timed."""
+"""The cost of worker bookkeeping does not depend on the number of workers; calls are counted, not timed."""
 
 from __future__ import annotations
 

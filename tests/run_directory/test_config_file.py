@@ -1,4 +1,4 @@
-"""config.yaml is whole at any time, rewritten only where something changed, and a damaged one is named."""
+"""config.yaml: always whole, rewritten only where it changed, and named when damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `list runs` says of a run: from its files, and from whether its process lives."""
+"""The states that `list runs` shows, from a run's files and whether its process lives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SILENT = (datetime.now(UTC) - timedelta(seconds=SILENT_SECONDS + 60)).isoformat(
 
 
 def run(directory: Path, state: str | None = "running", **fields: Any) -> Path:
-    """A run directory whose status was written by this process, unless `fields` say otherwise."""
+    """A run directory whose status was written by this process, with the changes in `fields`."""
     directory.mkdir(parents=True)
     (directory / "config.yaml").touch()
     if state is not None:
@@ -40,8 +40,8 @@ def state(directory: Path) -> str:
 
 
 def test_the_state_of_a_run_is_the_last_in_its_status_file(tmp_path: Path):
-    for told in ("ok", "failed", "interrupted"):
-        assert state(run(tmp_path / told, told)) == told
+    for status in ("ok", "failed", "interrupted"):
+        assert state(run(tmp_path / status, status)) == status
 
 
 def test_a_run_that_runs_holds_the_lock_and_gives_signs_of_life(tmp_path: Path):
@@ -54,9 +54,9 @@ def test_a_run_whose_process_is_there_but_gives_no_sign_of_life_is_silent(tmp_pa
         assert state(tmp_path) == "silent"
 
 
-@pytest.mark.parametrize("told", ["ok", "failed", "interrupted", None])
-def test_a_run_that_is_being_started_or_resumed_is_starting(tmp_path: Path, told: str | None):
-    with RunLock(run(tmp_path / "run", told)):
+@pytest.mark.parametrize("status", ["ok", "failed", "interrupted", None])
+def test_a_run_that_is_being_started_or_resumed_is_starting(tmp_path: Path, status: str | None):
+    with RunLock(run(tmp_path / "run", status)):
         assert state(tmp_path) == "starting"
 
 
@@ -77,7 +77,7 @@ def test_a_damaged_status_is_called_so(tmp_path: Path):
     assert state(tmp_path) == "damaged"
 
 
-def test_runs_come_newest_first_from_any_depth_and_nothing_inside_them_is_a_run(tmp_path: Path):
+def test_runs_are_listed_newest_first_from_any_depth_without_directories_inside_runs(tmp_path: Path):
     for age, name in ((300, "a/old"), (10, "b/c/new"), (100, "middle")):
         directory = run(tmp_path / name, "ok")
         (directory / "ray_train").mkdir()

@@ -1,4 +1,4 @@
-"""One process at a time trains in a run directory; a lock that a dead one left does not keep others out."""
+"""RunLock: one process at a time trains in a run directory; the lock of a dead process does not count."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_process_of_another_container_lives_as_long_as_it_renews_its_lock(
         assert (live_owner(tmp_path) is not None) == alive
 
 
-def test_a_lock_of_the_time_before_namespaces_is_judged_by_its_process(tmp_path: Path):
+def test_a_lock_without_a_namespace_is_checked_by_its_process(tmp_path: Path):
     for pid, alive in ((os.getpid(), True), (2**22 - 1, False)):
         process = {name: this_process()[name] for name in ("host", "born")}
         owner = {**process, "pid": pid, "since": "2025-01-01T00:00:00+00:00"}

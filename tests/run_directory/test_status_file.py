@@ -1,4 +1,4 @@
-"""status.json names the process that wrote it, and a damaged one is named."""
+"""status.json: names the process that wrote it; a damaged file is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launcher asks a cluster for; there is none here."""
+"""The resources that launchers request of a cluster, which is faked."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from lightning_rl.rollouts.ray import train as ray_train
 from lightning_rl.runs.launchers import RayTrainLauncher
 
 
-class AskedError(Exception):
-    """Room was asked for; holds what for."""
+class RequestError(Exception):
+    """Resources that the launcher requested."""
 
 
 def bundle(monkeypatch: pytest.MonkeyPatch, gpus: int, accelerator: str, **launcher: Any) -> dict[str, float]:
-    """What each rank takes of a cluster with so many GPUs."""
+    """The resources of each rank on a cluster with these GPUs."""
 
     def room(count: int, placement: str, resources: dict[str, float], *_: Any, **__: Any) -> None:
-        raise AskedError(resources)
+        raise RequestError(resources)
 
     monkeypatch.setattr(ray_train, "_ray_train", lambda: (None, None, None))
     monkeypatch.setattr(ray_train, "start_ray", lambda *_, **__: False)
     monkeypatch.setattr(ray_train.ray, "cluster_resources", lambda: {"CPU": 8.0, **({"GPU": gpus} if gpus else {})})
     monkeypatch.setattr(ray_train, "Reservation", room)
     config = compose_config(["launcher=ray_train", f"trainer.accelerator={accelerator}", "run_dir=out"])
-    with pytest.raises(AskedError) as asked:
+    with pytest.raises(RequestError) as raised:
         RayTrainLauncher(**launcher).launch(config, Path("last.ckpt"))
-    return asked.value.args[0]
+    return raised.value.args[0]
 
 
 def test_the_accelerator_auto_is_a_gpu_where_the_cluster_has_any(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Half precision in the networks only: what acts, what is recorded and what a loss computes with stays float32."""
+"""Half precision in networks only: acting, recorded columns and losses stay float32."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ ON_POLICY = ("workers.fragment_length=16", "policy.minibatches=2", "policy.passe
 REPLAYED = ("data.learning_starts=64", "data.batch_size=16", "total_env_steps=96")
 
 
-def built(tmp_path: Path, *overrides: str) -> tuple[Any, Any, Trainer]:
+def build(tmp_path: Path, *overrides: str) -> tuple[Any, Any, Trainer]:
     config = compose_config([*SMALL, f"run_dir={tmp_path}", *overrides])
     check_config(config)
     return run.build(config)
 
 
-def trained(tmp_path: Path, *overrides: str) -> Any:
-    policy, data, trainer = built(tmp_path, *overrides)
+def train(tmp_path: Path, *overrides: str) -> Any:
+    policy, data, trainer = build(tmp_path, *overrides)
     run.fit(policy, data, trainer)
     assert policy.gradient_steps > 0
     return policy
@@ -53,7 +53,7 @@ def trained(tmp_path: Path, *overrides: str) -> Any:
     ],
 )
 def test_policies_learn_in_half_precision(policy: str, overrides: tuple[str, ...], precision: str, tmp_path: Path):
-    learned = trained(tmp_path, f"policy={policy}", f"trainer.precision={precision}", *overrides)
+    learned = train(tmp_path, f"policy={policy}", f"trainer.precision={precision}", *overrides)
     kinds = {parameter.dtype for parameter in learned.parameters()}
     assert kinds == {torch.float32 if precision == "bf16-mixed" else torch.bfloat16}
     assert {buffer.dtype for buffer in learned.buffers()} & {torch.bfloat16} == set()
@@ -75,7 +75,7 @@ def test_the_network_computes_in_half_precision_and_the_loss_in_float32(
 
     surrogate = ppo.clipped_surrogate
     monkeypatch.setattr(ppo, "clipped_surrogate", spy)
-    policy, data, trainer = built(tmp_path, "policy=ppo", "env=cartpole", *ON_POLICY, f"trainer.precision={precision}")
+    policy, data, trainer = build(tmp_path, "policy=ppo", "env=cartpole", *ON_POLICY, f"trainer.precision={precision}")
 
     class Watched(TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
@@ -97,7 +97,7 @@ def test_acting_and_recording_is_as_in_full_precision(policy: str, tmp_path: Pat
 
     def fragments(precision: str) -> list[Any]:
         seen: list[Any] = []
-        chosen, data, trainer = built(tmp_path / precision, f"policy={policy}", *env, f"trainer.precision={precision}")
+        chosen, data, trainer = build(tmp_path / precision, f"policy={policy}", *env, f"trainer.precision={precision}")
         owner, name = (chosen.learner, "take_experience") if policy == "sac" else (chosen, "postprocess_trajectory")
         taken = getattr(owner, name)
 
@@ -118,7 +118,7 @@ def test_acting_and_recording_is_as_in_full_precision(policy: str, tmp_path: Pat
 
 def test_float16_gradients_that_overflow_are_scaled_down_and_no_reason_to_stop(tmp_path: Path):
     """A scale of 2^40 overflows float16 at once: steps are left out and the scale is halved until they fit."""
-    policy, data, trainer = built(tmp_path, "policy=ppo", "env=cartpole", *ON_POLICY, "policy.passes=20")
+    policy, data, trainer = build(tmp_path, "policy=ppo", "env=cartpole", *ON_POLICY, "policy.passes=20")
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)  # pyright: ignore[reportPrivateImportUsage]
     trainer.strategy.precision_plugin = LowPrecisionLoss("16-mixed", "cpu", scaler)
     before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
@@ -129,7 +129,7 @@ def test_float16_gradients_that_overflow_are_scaled_down_and_no_reason_to_stop(t
 
 
 def test_a_checkpoint_of_half_precision_weights_loads_as_float32(tmp_path: Path):
-    trained(tmp_path, "policy=ppo", "env=cartpole", *ON_POLICY, "trainer.precision=bf16-true")
+    train(tmp_path, "policy=ppo", "env=cartpole", *ON_POLICY, "trainer.precision=bf16-true")
     loaded = Policy.load(str(tmp_path / "checkpoints" / "last.ckpt"))
     assert {parameter.dtype for parameter in loaded.parameters()} == {torch.float32}
     loaded.compute_single_action(loaded.observation_space.sample())

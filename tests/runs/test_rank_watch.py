@@ -1,4 +1,4 @@
-"""A process whose run has lost a rank is woken, and ended if it cannot be."""
+"""RankWatch: a process whose run has lost a rank is interrupted, and killed if that fails."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def test_a_process_that_waits_for_something_else_is_woken_with_the_reason() -> N
     assert time.monotonic() - started < 20
 
 
-def test_nothing_happens_while_all_are_there() -> None:
-    asked: list[int] = []
-    with RankWatch(lambda: asked.append(1)) as watch:
-        while len(asked) < 3:
+def test_the_rank_watch_does_not_act_while_all_ranks_live() -> None:
+    calls: list[int] = []
+    with RankWatch(lambda: calls.append(1)) as watch:
+        while len(calls) < 3:
             time.sleep(0.01)
     assert watch.failure is None
 
@@ -57,6 +57,6 @@ def test_a_process_that_no_signal_reaches_is_ended_with_its_last_words() -> None
     assert (done.returncode, done.stdout, done.stderr) == (1, "noted: rank 1 is gone\n", "error: rank 1 is gone\n")
 
 
-def test_how_a_rank_ended_is_said_in_words() -> None:
+def test_the_rank_watch_describes_how_a_rank_ended() -> None:
     assert describe_exit(2, 77, -9) == "rank 2 (process 77) was killed by SIGKILL"
     assert describe_exit(2, 77, 3) == "rank 2 (process 77) ended with exit code 3"

@@ -1,4 +1,4 @@
-"""Intrinsic rewards find what PPO alone does not, with other seeds than the one of docs/examples."""
+"""PPO solves a task with intrinsic rewards that it does not solve alone, with other seeds than docs/examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "curiosity_frozen_la
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [2, 3])
-def test_only_the_curious_reach_the_far_corner(seed: int) -> None:
+def test_ppo_reaches_the_far_corner_with_intrinsic_rewards_only(seed: int) -> None:
     spec = importlib.util.spec_from_file_location("curiosity_frozen_lake", EXAMPLE)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""The tuned values reach their scores."""
+"""The tuned values of conf/experiment reach their scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
         (["policy=ppo", "env=cartpole"], 475.0),
         (["policy=a2c", "env=cartpole"], 400.0),
         (["policy=a3c", "env=cartpole"], 450.0),
-        (["policy=a3c", "env=cartpole", "workers.num_workers=2"], 150.0),  # who is ready first decides: 168 to 500
+        (
+            ["policy=a3c", "env=cartpole", "workers.num_workers=2"],
+            150.0,
+        ),  # depends on which worker is ready first: 168 to 500
         (["policy=ddppo", "env=cartpole", "trainer=ddp", "trainer.accelerator=cpu"], 450.0),
         (["policy=es", "env=cartpole"], 450.0),
         (["policy=ars", "env=cartpole"], 450.0),

@@ -1,4 +1,4 @@
-"""Environments that fail in every way, all the time, are still learned from."""
+"""Algorithms learn from environments that fail in every way all the time."""
 
 from __future__ import annotations
 

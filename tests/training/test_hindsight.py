@@ -1,4 +1,4 @@
-"""Goals that chance does not reach are learned with hindsight, and not without."""
+"""Goals that random actions do not reach are learned with hindsight, and not without."""
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ TASKS = {"bit_flipping": ("dqn", -16.0), "point_reach": ("sac", -50.0)}  # and t
 def success_rate(env: str, goals: int, seed: int, run_dir: Path) -> float:
     """Share of 50 episodes with the best actions that reach the goal."""
     policy, failure = TASKS[env]
-    asked = [f"policy={policy}", f"env={env}", f"data.hindsight_goals={goals}", f"seed={seed}", f"run_dir={run_dir}"]
-    run.train(compose_config([*asked, "evaluation=none", "logger=none"]))
+    overrides = [
+        f"policy={policy}",
+        f"env={env}",
+        f"data.hindsight_goals={goals}",
+        f"seed={seed}",
+        f"run_dir={run_dir}",
+    ]
+    run.train(compose_config([*overrides, "evaluation=none", "logger=none"]))
     returns = evaluate(run_dir, episodes=50)["returns"]
     return sum(each > failure for each in returns) / len(returns)
 

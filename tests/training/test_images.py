@@ -1,4 +1,4 @@
-"""Algorithms that replay learn from images: a network of its own for Q-values, an encoder that the critics share."""
+"""Off-policy algorithms learn from images, with a Q-network and with an encoder that the critics share."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LitSide(gym.Env[np.ndarray, Any]):
         ("dqn", False, 900, {"dueling": True, "target_update_interval": 50}),
         ("sac", False, 900, {"target_entropy": 0.1, "initial_alpha": 0.1}),
         ("sac", True, 900, {"initial_alpha": 0.1}),
-        ("td3", True, 1800, {}),  # its actor saturates before the critics tell the sides apart, and has to come back
+        ("td3", True, 1800, {}),  # its actor saturates before the critics separate the sides, and has to recover
     ],
 )
 def test_the_lit_side_is_found(policy: str, continuous: bool, steps: int, changes: dict[str, Any]) -> None:

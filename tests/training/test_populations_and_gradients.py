@@ -1,4 +1,4 @@
-"""What learns without a batch of its own learns the probes too: from gradients of other copies, and from returns."""
+"""Learning the probes from gradients of other copies, and from returns of perturbed policies."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ KINDS: dict[str, tuple[type[EvolutionStrategy], dict[str, Any]]] = {
 }
 
 
-def by_gradients(probe: type[probes.Probe], rounds: int) -> Policy:
-    """Three workers with copies of their own; each steps the learner once a round, then gets its weights."""
+def train_by_gradients(probe: type[probes.Probe], rounds: int) -> Policy:
+    """Three workers with copies of the policy; each steps the learner once a round, then gets its weights."""
     env = EnvCreator(probe)
     how: dict[str, Any] = {"model": {"fcnet_hiddens": [32]}, "lr": 5e-3, "optimizer": "adam", "gamma": 0.5}
     learner = A3C(*env.spaces(), seed=1, entropy_coef=0.0, **how)
@@ -39,8 +39,8 @@ def by_gradients(probe: type[probes.Probe], rounds: int) -> Policy:
     return learner
 
 
-def by_returns(name: str, probe: type[probes.Probe], iterations: int) -> Policy:
-    """Eight directions an iteration, each judged by the mean of sixteen episodes of one step."""
+def train_by_returns(name: str, probe: type[probes.Probe], iterations: int) -> Policy:
+    """Eight directions an iteration, each with the mean return of sixteen episodes of one step."""
     kind, keywords = KINDS[name]
     env = EnvCreator(probe)
     policy = kind(*env.spaces(), model={"fcnet_hiddens": []}, observation_filter="none", seed=1, **keywords)
@@ -57,23 +57,23 @@ def matched(policy: Policy) -> list[Any]:
 
 
 def test_old_gradients_of_other_copies_learn_the_action_that_pays() -> None:
-    assert matched(by_gradients(probes.MatchedReward, rounds=25)) == [0, 1]
+    assert matched(train_by_gradients(probes.MatchedReward, rounds=25)) == [0, 1]
 
 
-def test_old_gradients_of_other_copies_learn_the_known_values() -> None:
+def test_a3c_learns_the_known_values_from_old_gradients_of_copies() -> None:
     """V(0) = 1 + ½ + ¼ + ⅛ + 1/16, V(4) = 1."""
-    policy = by_gradients(probes.Terminating, rounds=100)
+    policy = train_by_gradients(probes.Terminating, rounds=100)
     found = policy.values(torch.tensor([0.0, 4.0]).view(1, -1, 1))[0].tolist()
     np.testing.assert_allclose(found, [1.9375, 1.0], atol=0.12)
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_returns_alone_tell_the_action_that_matches_the_observation(name: str) -> None:
-    assert matched(by_returns(name, probes.MatchedReward, iterations=30)) == [0, 1]
+def test_es_and_ars_learn_the_action_that_matches_the_observation(name: str) -> None:
+    assert matched(train_by_returns(name, probes.MatchedReward, iterations=30)) == [0, 1]
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_returns_alone_move_a_continuous_action_to_where_it_pays(name: str) -> None:
     """The best actions are 0 and 4 in an action space of [−2, 6]."""
-    best = [action.item() for action in matched(by_returns(name, probes.MatchedBox, iterations=60))]
+    best = [action.item() for action in matched(train_by_returns(name, probes.MatchedBox, iterations=60))]
     np.testing.assert_allclose(best, [0.0, 4.0], atol=0.6)

@@ -1,4 +1,4 @@
-"""Every algorithm learns the known values of the probes, alone and in seconds."""
+"""On-policy algorithms learn the known values of the probes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CRITICS = {
 ACTORS = {**CRITICS, "pg": (PG, {"lr": 1e-2})}
 
 
-def trained(
+def train_by_hand(
     entry: tuple[type[Policy], dict[str, Any]], probe: type[probes.Probe], iterations: int, gamma: float = 0.5
 ) -> Policy:
     """Learn by hand: sample, learn, repeat; the worker acts with the learner's own weights."""
@@ -52,14 +52,16 @@ def values(policy: Policy, *observations: float) -> list[float]:
         (probes.Terminating, {0.0: 1.9375, 4.0: 1.0}),  # 1 + ½ + ¼ + ⅛ + 1/16, and the last step alone
     ],
 )
-def test_values_become_the_known_ones(name: str, probe: type[probes.Probe], known: dict[float, float]) -> None:
-    policy = trained(CRITICS[name], probe, iterations=200 if probe is probes.Terminating else 100)
+def test_on_policy_algorithms_learn_the_known_values(
+    name: str, probe: type[probes.Probe], known: dict[float, float]
+) -> None:
+    policy = train_by_hand(CRITICS[name], probe, iterations=200 if probe is probes.Terminating else 100)
     np.testing.assert_allclose(values(policy, *known), list(known.values()), atol=0.12)
 
 
 @pytest.mark.parametrize("name", ACTORS)
 def test_the_paying_action_is_learned(name: str) -> None:
-    policy = trained(ACTORS[name], probes.ChosenReward, iterations=60)
+    policy = train_by_hand(ACTORS[name], probes.ChosenReward, iterations=60)
     assert policy.compute_single_action(np.zeros(1, np.float32)) == 1
     logp = policy.compute_log_likelihoods(torch.tensor([1]), np.zeros((1, 1), np.float32))
     assert logp.exp().item() > 0.9
@@ -67,7 +69,7 @@ def test_the_paying_action_is_learned(name: str) -> None:
 
 @pytest.mark.parametrize("name", ACTORS)
 def test_the_action_that_matches_the_observation_is_learned(name: str) -> None:
-    policy = trained(ACTORS[name], probes.MatchedReward, iterations=40)
+    policy = train_by_hand(ACTORS[name], probes.MatchedReward, iterations=40)
     assert [policy.compute_single_action(np.array([sign], np.float32)) for sign in (-1, 1)] == [0, 1]
 
 
@@ -82,6 +84,6 @@ def test_a_continuous_action_lands_where_it_pays(name: str) -> None:
         "impala": (IMPALA, once),
     }
     entry = {**ACTORS, **smaller}[name]
-    policy = trained(entry, probes.MatchedBox, iterations=120)
+    policy = train_by_hand(entry, probes.MatchedBox, iterations=120)
     best = [policy.compute_single_action(np.array([sign], np.float32)).item() for sign in (-1, 1)]
     np.testing.assert_allclose(best, [0.0, 4.0], atol=0.6)

@@ -1,4 +1,4 @@
-"""Every algorithm that replays learns the known values of the probes, from random actions and in seconds."""
+"""Off-policy algorithms learn the known values of the probes from random actions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONTINUOUS: dict[str, tuple[type[Policy], dict[str, Any]]] = {
 }
 
 
-def trained(name: str, probe: type[probes.Probe], iterations: int, gamma: float = 0.5) -> Policy:
+def train_on_replay(name: str, probe: type[probes.Probe], iterations: int, gamma: float = 0.5) -> Policy:
     """Act at random, store, take eight gradient steps of 64 rows; repeat."""
     policy_class, keywords = {**DISCRETE, **CONTINUOUS}[name]
     env = EnvCreator(probe)
@@ -58,8 +58,8 @@ def best_values(policy: Any, observations: list[float]) -> np.ndarray:
         inputs, actions = policy.inputs_of(rows), policy.compute_actions(obs, explore=False)[0]
         if getattr(policy, "discrete", False):
             return policy.critic(inputs).amin(0).amax(1).numpy()
-        judged = policy.critic(inputs, actions.flatten(1))
-        return (judged.mean(2) if isinstance(policy, TQC) else judged).mean(0).numpy()
+        q_values = policy.critic(inputs, actions.flatten(1))
+        return (q_values.mean(2) if isinstance(policy, TQC) else q_values).mean(0).numpy()
 
 
 VALUES: list[tuple[type[probes.Probe], dict[float, float]]] = [
@@ -70,14 +70,16 @@ VALUES: list[tuple[type[probes.Probe], dict[float, float]]] = [
 
 @pytest.mark.parametrize("name", [name for name in DISCRETE if name != "c51"])  # whose atoms would take much longer
 @pytest.mark.parametrize(("probe", "known"), VALUES)
-def test_values_become_the_known_ones(name: str, probe: type[probes.Probe], known: dict[float, float]) -> None:
-    found = best_values(trained(name, probe, iterations=30), list(known))
+def test_off_policy_algorithms_learn_the_known_values(
+    name: str, probe: type[probes.Probe], known: dict[float, float]
+) -> None:
+    found = best_values(train_on_replay(name, probe, iterations=30), list(known))
     np.testing.assert_allclose(found, list(known.values()), atol=0.15)
 
 
 @pytest.mark.parametrize("name", DISCRETE)
 def test_the_action_that_matches_the_observation_is_learned(name: str) -> None:
-    policy = trained(name, probes.MatchedReward, iterations=20)
+    policy = train_on_replay(name, probes.MatchedReward, iterations=20)
     assert [policy.compute_single_action(np.array([sign], np.float32)) for sign in (-1, 1)] == [0, 1]
     np.testing.assert_allclose(best_values(policy, [-1.0, 1.0]), [1.0, 1.0], atol=0.15)
 
@@ -99,7 +101,7 @@ class DelayedBox(probes.DelayedReward):
 
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_continuous_actions_go_where_they_pay(name: str) -> None:
-    policy = trained(name, PulledBox, iterations=30)
+    policy = train_on_replay(name, PulledBox, iterations=30)
     best = [policy.compute_single_action(np.array([sign], np.float32)).item() for sign in (-1, 1)]
     np.testing.assert_allclose(best, [-2.0, 6.0], atol=0.5)
 
@@ -107,5 +109,5 @@ def test_continuous_actions_go_where_they_pay(name: str) -> None:
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_values_of_continuous_actions_are_discounted_and_end(name: str) -> None:
     """γ = ½: V(first) = ½, V(second) = 1."""
-    found = best_values(trained(name, DelayedBox, iterations=20), [0.0, 1.0])
+    found = best_values(train_on_replay(name, DelayedBox, iterations=20), [0.0, 1.0])
     np.testing.assert_allclose(found, [0.5, 1.0], atol=0.15)

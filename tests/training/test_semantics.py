@@ -1,4 +1,4 @@
-"""Gates that fail for a reason and not for luck: a time limit taken for an end, a value in the wrong place."""
+"""Time limits and values: gates that fail if a time limit is taken for a termination or a value is misplaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deaths of processes change nothing in what is collected; with a transport that needs no processes."""
+"""ProcessWorkerSet with a fake transport: deaths of processes do not change the fragments."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lightning_rl.errors import EnvError
 from lightning_rl.policies import DQN, PPO
 from lightning_rl.rollouts import WorkerSet
 from lightning_rl.rollouts.processes.limits import Limits
-from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
+from tests.rollouts.fragment_equality import assert_equal_fragments
 from tests.rollouts.processes.fake_transport import FakeProcess, Fate
 from tests.rollouts.processes.fake_worker_set import (
     OPTIONS,
@@ -30,12 +30,6 @@ def policy() -> PPO:
     return PPO(*CARTPOLE.spaces(), seed=1, passes=1, observation_filter="mean_std")
 
 
-def assert_equal(first: SampleBatch, second: SampleBatch) -> None:
-    assert first.columns == second.columns
-    for name in first:
-        assert torch.equal(first[name], second[name]), name
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_deaths_of_processes_leave_whole_episodes_bit_equal(policy: PPO, seed: int) -> None:
     """A tenth of all requests ends its process; the policy and its observation filter learn between the rounds."""
@@ -47,7 +41,7 @@ def test_deaths_of_processes_leave_whole_episodes_bit_equal(policy: PPO, seed: i
             if round % 7 == 6:
                 workers.force_reset()
         here, there = local.sample(), remote.sample()
-        assert_equal(here, there)
+        assert_equal_fragments(here, there)
         assert local.get_metrics() == remote.get_metrics()
         policy.learn_on_batch(here)
     assert local.state_dict() == remote.state_dict()
@@ -70,11 +64,11 @@ def test_after_a_death_the_next_fragment_begins_with_a_reset(policy: PPO) -> Non
     for workers in (twin, remote):
         workers.sync_weights(policy)
     for _ in range(4):
-        assert_equal(twin.sample(), remote.sample())
+        assert_equal_fragments(twin.sample(), remote.sample())
     after = remote.sample()
     assert not after.t[0].any()
     twin.force_reset()
-    assert_equal(twin.sample(), after)
+    assert_equal_fragments(twin.sample(), after)
     assert remote.state_dict() == twin.state_dict()
     remote.stop()
 
@@ -94,7 +88,7 @@ def test_in_order_deaths_change_no_fragment_although_weights_are_synced_meanwhil
             samples.append(workers.next_sample(in_order=True))
         pair = [workers.fetch(sample) for workers, sample in zip(sets, samples, strict=True)]
         for first, second in zip(*pair, strict=True):
-            assert_equal(first, second)
+            assert_equal_fragments(first, second)
         policy.learn_on_batch(pair[0][0])
         for workers in sets:
             workers.sync_weights(policy)
@@ -104,7 +98,7 @@ def test_in_order_deaths_change_no_fragment_although_weights_are_synced_meanwhil
 
 
 def test_deaths_neither_lose_nor_duplicate_fragments(policy: PPO) -> None:
-    """Every fragment of every worker, told apart by what is in it."""
+    """Every fragment of every worker, identified by its content."""
     remote = fake_worker_set(policy, random_deaths(1, 0.15), batch_mode="complete_episodes")
     remote.sync_weights(policy)
     seen: list[bytes] = []
@@ -138,7 +132,7 @@ def test_a_call_of_a_worker_has_a_result_although_its_process_dies(policy: PPO) 
 
 
 def test_a_restarted_process_has_the_newest_weights_before_it_samples() -> None:
-    """Also where nothing is sampled: a function is applied to a worker whose process died."""
+    """Outside sampling too: a function is applied to a worker whose process died."""
     policy = DQN(*CARTPOLE.spaces(), seed=1)
     dies = iter([False, True, False, False, False])  # start, sample, start, sample, call
     remote = fake_worker_set(policy, lambda *_: Fate("dies" if next(dies) else "done"), [0], num_workers=1)
@@ -156,7 +150,7 @@ def test_a_restarted_process_has_the_newest_weights_before_it_samples() -> None:
 
 
 def test_state_dict_waits_for_no_process(policy: PPO) -> None:
-    """What is known here is enough, so that a run can be saved while all workers hang."""
+    """It needs no answer of a worker, so a run can be saved while all workers hang."""
     hangs = iter([False] * 3 + [True] * 10)
     remote = fake_worker_set(policy, lambda *_: Fate("hangs" if next(hangs) else "done"), [0], num_workers=1)
     remote.sync_weights(policy)
@@ -192,15 +186,15 @@ def test_in_order_a_request_to_a_dead_process_keeps_the_weights_at_submission(po
     """A successor needs 5 s to start; meanwhile the learner goes on with what process 1 has done before."""
 
     def ages(mortal: bool) -> list[int]:
-        asked = {0: 0, 1: 0}
+        requests = {0: 0, 1: 0}
 
         def fate(process: FakeProcess, method: str, arguments: Sequence[Any]) -> Fate:
             if method == "start":
                 return Fate(seconds=5.0 if process.number > 1 else 0.1)
-            asked[place := min(arguments[0])] += 1
+            requests[place := min(arguments[0])] += 1
             if place == 1:
-                return Fate(seconds=6.0 if asked[1] == 1 else 0.1)
-            return Fate("dies" if mortal and asked[0] == 3 else "done")
+                return Fate(seconds=6.0 if requests[1] == 1 else 0.1)
+            return Fate("dies" if mortal and requests[0] == 3 else "done")
 
         policy.gradient_steps = 0
         remote = fake_worker_set(policy, fate, [0, 1], batch_mode="complete_episodes")
@@ -253,4 +247,4 @@ def test_a_failed_sample_of_workers_in_this_process_is_rolled_back(
         patch.setattr(workers.workers[1], "sample", raises)
         workers.sample()
     assert workers.state_dict() == before
-    assert_equal(workers.sample(), first)
+    assert_equal_fragments(workers.sample(), first)

@@ -211,7 +211,7 @@ def test_a_process_that_hangs_is_noticed_while_others_answer() -> None:
 
 
 def test_a_failure_of_the_first_request_is_raised_at_once() -> None:
-    """The environment has never worked: its author wants to see the error, and no restarts."""
+    """An environment that never worked is reported at once, without restarts."""
     workers = start(1)
     error = EnvError("wheels came off")
     workers.supervisor.submit(Request(0, "raises", lambda _: (error,)))
@@ -282,7 +282,7 @@ def test_a_finished_request_ends_a_row_of_failures() -> None:
 
 
 def test_reports_that_overtake_each_other_leave_the_newest_state() -> None:
-    """Large results may come later than small ones that were asked for after them."""
+    """Large results may come later than small ones that were requested after them."""
     workers = FakeWorkerSet(1, one_by_one(Fate(seconds=0.0), Fate(seconds=0.0), Fate("dies")))
     wait = workers.transport.wait
     workers.transport.wait = lambda timeout: wait(timeout)[::-1]  # type: ignore[method-assign]
@@ -334,7 +334,7 @@ def test_a_process_above_max_memory_mb_is_replaced_between_two_requests() -> Non
         numbers.append(workers.receive()[1])
     assert numbers == list(range(12))
     assert workers.supervisor.replacements == 3  # 20, 30, 40, 50 MiB
-    assert workers.supervisor.restarts == 0  # that it grows is no failure, and takes nothing from the budget of those
+    assert workers.supervisor.restarts == 0  # replacements for growing memory do not count as restarts
     with pytest.raises(ConfigError, match=r"max_memory_mb=15.0: process 0 occupies 20 MiB after one request"):
         too_small = start(1, limits=Limits(max_memory_mb=15.0), cls=Leaking)
         too_small.requests.fill(1)
@@ -342,7 +342,7 @@ def test_a_process_above_max_memory_mb_is_replaced_between_two_requests() -> Non
         too_small.receive()
 
 
-# -- the oldest weights ------------------------------------------------------------------------------------------------
+# -- the oldest weights -----------------------------------------------------------------------------------------------
 def test_the_oldest_weights_leave_out_a_process_that_waits_for_its_restart() -> None:
     workers = start(2, one_by_one(Fate("dies", seconds=1.0), Fate(seconds=3.0)))
     workers.weights = 5
@@ -401,7 +401,7 @@ def test_drain_waits_for_requests_in_flight_and_submits_none_for_a_lost_process(
     workers.requests.fill(2)
     workers.requests.drain()
     assert workers.next == {0: 2, 1: 0} and len(workers.requests) == 0
-    workers.requests.drain()  # nothing is out: there is nothing to wait for
+    workers.requests.drain()  # no request is in flight, so it returns at once
     workers.requests.fill(1)
     assert workers.receive()[:2] == (0, 2)
 

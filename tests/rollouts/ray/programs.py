@@ -1,4 +1,4 @@
-"""A training program for a process of its own, and the processes that it starts."""
+"""A training program to run as a process, and the processes that it starts."""
 
 from __future__ import annotations
 

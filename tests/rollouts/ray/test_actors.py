@@ -1,4 +1,4 @@
-"""What a set of actors sends to them; the actors are objects in this process, and there is no Ray session."""
+"""Calls of a worker set to its actors, which are objects in this process without a Ray session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Here:
 
 
 def test_exploration_follows_the_steps_of_the_learner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ε of a worker that knows of no steps stays at 1."""
+    """Without env steps a worker's ε would stay at 1."""
     monkeypatch.setattr(ray_actors.ray, "put", lambda value: value)
     monkeypatch.setattr(ray_actors, "get_worker_results", lambda references: references)
     config = {"seed": 1, "exploration": {"type": "epsilon_greedy"}}
@@ -36,5 +36,5 @@ def test_exploration_follows_the_steps_of_the_learner(monkeypatch: pytest.Monkey
     epsilons = [worker.policy.exploration.info(worker.policy.env_steps)["epsilon"] for worker in (local, remote)]
     assert epsilons[0] == epsilons[1] < 0.1
     remote.set_weights(local.get_weights())
-    assert remote.policy.env_steps == 1_000_000  # weights alone say nothing of it
+    assert remote.policy.env_steps == 1_000_000  # weights alone do not set env_steps
     assert actors.next_result() is None

@@ -1,4 +1,4 @@
-"""Workers on a cluster: where they are put, and what is said when there is no room. The nodes are processes here."""
+"""Placement of workers on the nodes of a cluster, which are processes here, and errors for too few resources."""
 
 from __future__ import annotations
 
@@ -87,15 +87,15 @@ def test_a_full_cluster_is_reported_in_time_with_requested_and_free_resources(cl
     with pytest.raises(ConfigError) as raised:
         place_workers(cluster, 5, resources={"CPU": 1, "rollout": 1}, placement_timeout_s=3)
     assert time.monotonic() - started < 60
-    told = str(raised.value)
-    assert told.startswith("no room in the Ray cluster within 3 s for 5 rollout processes with CPU 1, rollout 1 each")
-    assert "Lower workers.num_workers or workers.ray.resources" in told
-    assert "free are CPU 7" in told
-    assert "rollout 4" in told
-    assert told.count("has CPU 2") == 2
-    assert (
-        len(nodes(place_workers(cluster, 4, resources={"CPU": 1, "rollout": 1}))) == 4
-    )  # what was asked for is forgotten
+    message = str(raised.value)
+    assert message.startswith(
+        "no room in the Ray cluster within 3 s for 5 rollout processes with CPU 1, rollout 1 each"
+    )
+    assert "Lower workers.num_workers or workers.ray.resources" in message
+    assert "free are CPU 7" in message
+    assert "rollout 4" in message
+    assert message.count("has CPU 2") == 2
+    assert len(nodes(place_workers(cluster, 4, resources={"CPU": 1, "rollout": 1}))) == 4  # the request is withdrawn
 
 
 def test_auto_joins_the_cluster_that_the_environment_names(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Workers in Ray processes: the same data, the environment's own traceback, and nothing left behind."""
+"""Workers in Ray processes: equal data, the environment's own traceback, and no process left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers say of their new rows: the TD errors that learning would find, computed here row by row."""
+"""Initial priorities that workers compute: the TD errors of learning, computed here row by row."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_initial_priorities_scale_rewards_as_learning_does() -> None:
 
 
 class WithoutErrors(SimpleQ):
-    """Says nothing of single rows."""
+    """Its loss gives no TD errors."""
 
     def loss(self, batch: SampleBatch) -> Any:
         loss, metrics = super().loss(batch)

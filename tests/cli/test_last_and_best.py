@@ -1,4 +1,4 @@
-"""How good the last and the best policy of a run are, and which checkpoint a command means."""
+"""The returns of the last and the best policy that a run reports, and which checkpoint a command takes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ WHOLE = ("evaluation.every_env_steps=200", "evaluation.max_share=null", "model.f
 
 
 def test_the_end_of_a_run_reports_last_and_best_and_both_can_be_evaluated(command: Command, tmp_path: Path):
-    told = command("train", "run_dir=out", *SHORT, *WHOLE)
+    report = command("train", "run_dir=out", *SHORT, *WHOLE)
     status = json.loads((tmp_path / "out" / "status.json").read_text())
     best, checkpoints = status["best_checkpoint"], tmp_path / "out" / "checkpoints"
     assert status["evaluated_at"] == status["env_steps"]
-    last, count = told.out.splitlines()[-2:]
+    last, count = report.out.splitlines()[-2:]
     assert last == (
         f"  evaluated return of the last policy: {status['evaluation']:.1f}; "
         f"best: {best['value']:.1f}, {best['file']} (lightning-rl evaluate out --best)"
@@ -58,9 +58,9 @@ def test_the_end_of_a_run_reports_last_and_best_and_both_can_be_evaluated(comman
 
 
 def test_a_run_without_evaluation_reports_its_training_episodes(command: Command, tmp_path: Path):
-    told = command("train", "run_dir=out", *SHORT, "evaluation=none")
+    report = command("train", "run_dir=out", *SHORT, "evaluation=none")
     status = json.loads((tmp_path / "out" / "status.json").read_text())
-    assert told.out.splitlines()[-1] == (
+    assert report.out.splitlines()[-1] == (
         f"  mean return of the last 100 training episodes: {status['return']:.1f}, at best {status['best_return']:.1f};"
         " nothing was evaluated"
     )
@@ -68,9 +68,9 @@ def test_a_run_without_evaluation_reports_its_training_episodes(command: Command
 
 
 def test_an_evaluation_of_an_earlier_policy_names_its_env_steps():
-    told = {**FIELDS, "env_steps": 2000, "evaluation": 7.0, "evaluated_at": 1500, "seconds": 10.0}
-    told["evaluations"] = {"done": 3, "put_off": 2, "share_of_time": 0.19}
-    assert outcome(told, "out") == (
+    report = {**FIELDS, "env_steps": 2000, "evaluation": 7.0, "evaluated_at": 1500, "seconds": 10.0}
+    report["evaluations"] = {"done": 3, "put_off": 2, "share_of_time": 0.19}
+    assert outcome(report, "out") == (
         "  evaluated return of the policy at 1,500 env steps: 7.0\n"
         "  3 evaluations took 19% of 10.0 s; 2 put off (evaluation.max_share)"
     )

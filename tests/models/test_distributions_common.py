@@ -1,4 +1,4 @@
-"""What holds for every built-in distribution, whatever it is given."""
+"""What holds for every built-in distribution."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lightning_rl.exploration import Random
 from lightning_rl.models.distributions import AutoregressiveDistribution, Beta, DiagGaussian, Dirichlet
 from lightning_rl.sample_batch import to_nested_batch
 from lightning_rl.spaces import leaf_values
-from tests.models.distribution_cases import CASES, generator, made, of_one, parts
+from tests.models.distribution_cases import CASES, generator, parts, random_distribution, repeated_distribution
 
 EVERY = pytest.mark.parametrize("case", CASES)
 REPARAMETRISED = ["DiagGaussian", "SquashedGaussian", "SquashedGaussian on bounds", "Beta", "Dirichlet"]
@@ -58,7 +58,7 @@ def test_samples_are_inside_and_numbers_finite_for_extreme_inputs(case: str, dat
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_the_log_probability_of_a_sample_is_that_of_the_action(case: str, deterministic: bool) -> None:
     """Also of the action that was recorded and nested: a worker and a loss get the same number."""
-    dist = made(case, rows=200)
+    dist = random_distribution(case, rows=200)
     actions = dist.deterministic_sample() if deterministic else dist.sample(generator())
     assert dist.sampled_action_logp().shape == (200,)
     assert_close(dist.logp(actions), dist.sampled_action_logp(), rtol=1e-4, atol=1e-3)
@@ -68,7 +68,7 @@ def test_the_log_probability_of_a_sample_is_that_of_the_action(case: str, determ
 @pytest.mark.parametrize("case", [case for case in CASES if not has_gaussian(case)])
 def test_actions_of_the_environment_have_the_log_probability_of_the_policys(case: str) -> None:
     """There and back through the action transform: offsets of integers and stretched bounds are undone."""
-    transform, dist = parts(case)[0], made(case, scale=0.3)
+    transform, dist = parts(case)[0], random_distribution(case, scale=0.3)
     actions = dist.sample(generator())
     again = transform.from_env(transform.to_env(actions))
     assert_close(dist.logp(again), dist.logp(actions), rtol=1e-3, atol=2e-3)
@@ -76,7 +76,7 @@ def test_actions_of_the_environment_have_the_log_probability_of_the_policys(case
 
 @EVERY
 def test_inputs_and_masks_are_never_changed(case: str) -> None:
-    dist, other = made(case), made(case, seed=9)
+    dist, other = random_distribution(case), random_distribution(case, seed=9)
     kept = dist.inputs.clone()
     dist.logp(dist.sample(generator())), dist.entropy(), dist.kl(other), dist.deterministic_sample()
     dist.sampled_action_logp(), dist.uniform_sample(generator())
@@ -87,11 +87,11 @@ def test_inputs_and_masks_are_never_changed(case: str) -> None:
 def test_the_generator_alone_decides_a_sample(case: str) -> None:
     """Acting may not touch torch's global generator, nor depend on it."""
     before = torch.get_rng_state()
-    first = leaves(case, made(case, rows=50).sample(generator(1)))
+    first = leaves(case, random_distribution(case, rows=50).sample(generator(1)))
     torch.rand(3)
-    again, other = (leaves(case, made(case, rows=50).sample(generator(seed))) for seed in (1, 2))
+    again, other = (leaves(case, random_distribution(case, rows=50).sample(generator(seed))) for seed in (1, 2))
     torch.set_rng_state(before)
-    made(case).sample(generator(1))
+    random_distribution(case).sample(generator(1))
     assert torch.equal(before, torch.get_rng_state())
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert any(not torch.equal(a, b) for a, b in zip(first, other, strict=True))
@@ -100,7 +100,7 @@ def test_the_generator_alone_decides_a_sample(case: str) -> None:
 @EVERY
 def test_entropy_is_minus_the_mean_log_probability(case: str) -> None:
     """Monte Carlo over 40 000 samples, within five standard errors."""
-    dist = of_one(case, 40_000)
+    dist = repeated_distribution(case, 40_000)
     logp = dist.logp(dist.sample(generator())).detach()
     error = 5.0 * float(logp.std()) / 200.0 + 1e-4
     torch.manual_seed(0)
@@ -110,7 +110,7 @@ def test_entropy_is_minus_the_mean_log_probability(case: str) -> None:
 @EVERY
 def test_kl_is_the_mean_log_ratio(case: str) -> None:
     """Monte Carlo over 40 000 samples, within five standard errors; and it is not symmetric by accident."""
-    p, q = of_one(case, 40_000, seed=1), of_one(case, 40_000, seed=2)
+    p, q = repeated_distribution(case, 40_000, seed=1), repeated_distribution(case, 40_000, seed=2)
     actions = p.sample(generator())
     ratio = (p.logp(actions) - q.logp(actions)).detach()
     error = 5.0 * float(ratio.std()) / 200.0 + 1e-4
@@ -160,7 +160,7 @@ def test_reparametrised_samples_carry_the_gradient_of_the_mean(case: str) -> Non
 @EVERY
 def test_random_actions_of_a_warm_up_are_possible_ones(case: str) -> None:
     """Inside the space, and with a finite density under the policy (shares of a whole sum to it)."""
-    dist = made(case, rows=100)
+    dist = random_distribution(case, rows=100)
     exploration = Random(parts(case)[0].policy_space)
     actions, logp = exploration.get_exploration_action(dist, timestep=0, explore=True, generator=generator())
     assert is_inside(case, actions)
@@ -168,8 +168,8 @@ def test_random_actions_of_a_warm_up_are_possible_ones(case: str) -> None:
 
 
 @EVERY
-def test_what_makes_a_distribution_can_be_pickled_and_copied(case: str) -> None:
-    """Policies travel to workers with it."""
+def test_a_distribution_factory_can_be_pickled_and_copied(case: str) -> None:
+    """Policies are pickled with their factory for workers."""
     _, factory, size, model = parts(case)
     inputs = torch.randn(3, size)
     for again in (pickle.loads(pickle.dumps(factory)), copy.deepcopy(factory)):
@@ -179,7 +179,7 @@ def test_what_makes_a_distribution_can_be_pickled_and_copied(case: str) -> None:
 
 @EVERY
 def test_evaluation_in_inference_mode_does_not_spoil_training(case: str) -> None:
-    """Tensors kept from there could not be saved for a later backward."""
+    """Inference tensors cannot be saved for a later backward."""
     _, factory, size, model = parts(case)
     inputs = torch.randn(3, size)
     with torch.inference_mode():
@@ -192,5 +192,5 @@ def test_evaluation_in_inference_mode_does_not_spoil_training(case: str) -> None
 
 
 def test_every_kind_of_distribution_is_among_the_cases() -> None:
-    kinds = {type(made(case)) for case in CASES}
+    kinds = {type(random_distribution(case)) for case in CASES}
     assert {DiagGaussian, Beta, Dirichlet, AutoregressiveDistribution} <= kinds and len(kinds) == 10

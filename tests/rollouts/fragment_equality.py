@@ -1,0 +1,14 @@
+"""Compares fragments column by column."""
+
+from __future__ import annotations
+
+import torch
+
+from lightning_rl.sample_batch import SampleBatch
+
+
+def assert_equal_fragments(first: SampleBatch, second: SampleBatch) -> None:
+    """Raise unless both have the same columns with bitwise equal tensors."""
+    assert first.columns == second.columns
+    for name in first:
+        assert torch.equal(first[name], second[name]), name

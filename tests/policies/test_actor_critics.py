@@ -30,6 +30,7 @@ from tests.policies.off_policy_algorithms import (
 )
 
 
+# -- actors and critics -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["sac", "td3", "tqc", "sac, discrete"])
 def test_td_errors_average_the_absolute_errors_of_the_critics(name: str) -> None:
     """Two critics give t + 3 and t − 1, the target is t: the TD error is (3 + 1) / 2, not 1; `q_mean` is t + 1."""
@@ -102,6 +103,7 @@ def test_sac_reports_alpha_and_entropy_only_with_log_extra() -> None:
     assert set(policy.loss(transitions("sac"))[1]) == {"value_loss", "policy_loss"}
 
 
+# -- TD3 and target networks ------------------------------------------------------------------------------------------
 def test_td3_updates_actor_and_targets_every_policy_delay_steps_only() -> None:
     policy = small_policy("td3", policy_delay=3, tau=0.5)
     parts = {part: getattr(policy, part) for part in ("model", "critic", "target_model", "target_critic")}
@@ -272,6 +274,7 @@ def test_td3_s_target_noise_has_mean_0_and_deviation_target_noise() -> None:
     assert abs(float(found.mean())) < 0.01 and float(found.std()) == pytest.approx(0.1, rel=0.1)
 
 
+# -- SAC --------------------------------------------------------------------------------------------------------------
 def test_discrete_sac_takes_the_better_of_two_actions_nine_times_in_ten_by_default() -> None:
     """A bandit with rewards 0 and 1: an entropy of ½ log 2 is p = 0.89; the paper's 0.98 log 2 would be p = 0.58."""
     policy = SAC(OBS, TWO, model={"fcnet_hiddens": [16]}, lr=1e-2, initial_alpha=0.1, tau=0.1)
@@ -396,6 +399,7 @@ def test_redq_s_target_is_the_lowest_of_a_random_subset_and_its_actor_climbs_the
     assert_close(plain.actor_q_values(q_values), torch.ones(5))
 
 
+# -- TQC --------------------------------------------------------------------------------------------------------------
 def test_tqc_s_targets_use_a_random_subset_of_target_critics() -> None:
     """The quantiles of critic k are all k = 1, 2, 3; one quantile per critic is dropped."""
     for target_critics, expected in ((1, {1.0, 2.0, 3.0}), (None, {1.0, 2.0})):

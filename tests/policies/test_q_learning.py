@@ -32,6 +32,7 @@ from tests.policies.off_policy_algorithms import (
 )
 
 
+# -- targets ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("double", "following"), [(False, 10.0), (True, 3.0)])
 def test_double_dqn_takes_the_target_network_s_value_of_the_online_choice(double: bool, following: float) -> None:
     """Online Q(s') = (1, 2), target Q(s') = (10, 3): the target's value of action 1 is 3, its own maximum 10."""
@@ -166,6 +167,7 @@ def test_dqn_scales_the_rewards_of_replayed_rows_outside_a_trainer_too() -> None
     np.testing.assert_allclose(*gradients, rtol=1e-5)
 
 
+# -- intrinsic rewards ------------------------------------------------------------------------------------------------
 class HalfReward(Exploration):
     """Pays an intrinsic reward of ½ for every step."""
 
@@ -221,6 +223,7 @@ def test_n_step_rewards_are_scaled_and_clipped_one_by_one() -> None:
     assert "step_rewards" not in policy.learner.scale_rewards(rows)
 
 
+# -- target networks --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("interval", [1, 3])
 def test_dqn_copies_its_target_network_every_target_update_interval_steps(interval: int) -> None:
     policy: Any = DQN(OBS, TWO, target_update_interval=interval, tau=1.0, **SMALL)
@@ -238,6 +241,7 @@ def test_tau_is_1_by_default_where_target_update_interval_is_given() -> None:
     assert taus == [0.005, 1.0, 0.5]
 
 
+# -- heads and their losses -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("custom", "hiddens", "dueling", "widths"),
     [

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
         SimpleQ,
         build_policy,
     )
-    from lightning_rl.rollouts.rollout_worker import RolloutWorker
-    from lightning_rl.rollouts.worker_set import WorkerSet
+    from lightning_rl.rollouts.worker_set import RolloutWorker, WorkerSet
     from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, concat_samples
 
 __all__ = [
@@ -114,7 +113,7 @@ _HOMES = {
     "Rainbow": "policies",
     "ReplayDataModule": "data.replay_datamodule",
     "RolloutDataModule": "data.datamodule",
-    "RolloutWorker": "rollouts.rollout_worker",
+    "RolloutWorker": "rollouts.worker_set",
     "SAC": "policies",
     "SampleBatch": "sample_batch",
     "ScratchPolicy": "policies",

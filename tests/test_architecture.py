@@ -56,8 +56,10 @@ def room(module: str) -> str:
 
 
 def imports(file: Path) -> Iterator[str]:
-    """Modules that a file imports: at the top, inside functions, and for type checkers."""
+    """Modules that a file imports: at the top, inside functions, for type checkers, and by `import_module("name")`."""
     for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from (name.value for name in node.args[:1] if isinstance(name, ast.Constant))
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -85,7 +84,9 @@ class LocalReplayBuffer:
     @classmethod
     def as_remote(cls, **options: Any) -> Any:
         """The Ray actor class: `as_remote(num_cpus=1).remote(num_shards=4, …)`; `options` are Ray's."""
-        return importlib.import_module("lightning_rl.rollouts.ray.worker_set").as_remote(cls, **options)
+        from lightning_rl.rollouts.ray.actors import as_remote
+
+        return as_remote(cls, **options)
 
     # -- the three verbs ----------------------------------------------------------------------------------------------
     def add_batch(self, batch: SampleBatch | MultiAgentBatch | Mapping[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -119,5 +118,6 @@ class AsyncGradientsOptimizer(PolicyOptimizer):
 
 
 def _actors(remote_workers: Sequence[Any]) -> Any:
-    # By name: Ray is imported by nobody who does not ask for it.
-    return importlib.import_module("lightning_rl.rollouts.ray.worker_set").ActorSet(remote_workers)
+    from lightning_rl.rollouts.ray.actors import ActorSet
+
+    return ActorSet(remote_workers)

@@ -23,7 +23,7 @@ for _name, _value in {
 __all__ = ["RolloutWorker", "WorkerSet", "make_worker_set"]
 
 _HOMES = {
-    "RolloutWorker": "rollout_worker",
+    "RolloutWorker": "worker_set",
     "WorkerSet": "worker_set",
     "make_worker_set": "worker_set",
 }

@@ -6,11 +6,10 @@ a fragment that starts with a reset can be computed again anywhere.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -78,6 +77,8 @@ class RolloutWorker:
         EnvError: an environment cannot be made.
     """
 
+    as_remote: ClassVar[Callable[..., Any]]  # `worker_set.py` defines it, because its Ray actors import this file
+
     def __init__(
         self,
         env: EnvCreator | Any,
@@ -129,12 +130,6 @@ class RolloutWorker:
         self._memory = PolicyMemory(policy, num_envs)
         scales = getattr(getattr(policy, "reward_filter", None), "normaliser", None)
         self._returns = None if scales is None else RunningReturns(scales.gamma)
-
-    @classmethod
-    def as_remote(cls, **options: Any) -> Any:
-        """The Ray actor class of this worker: `as_remote(num_cpus=1).remote(env, policy, …)`; `options` are Ray's."""
-        # By name: Ray is imported only on demand, and ray/worker_set.py imports this file.
-        return importlib.import_module("lightning_rl.rollouts.ray.worker_set").as_remote(cls, **options)
 
     # -- sampling -----------------------------------------------------------------------------------------------------
     def sample(self) -> SampleBatch:

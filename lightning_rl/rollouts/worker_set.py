@@ -16,7 +16,7 @@ from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.rollouts.worker_results import SampleReference, WorkerResult
 from lightning_rl.sample_batch import SampleBatch, concat_samples, env_steps
 
-__all__ = ["WorkerSet", "make_worker_set"]
+__all__ = ["RolloutWorker", "WorkerSet", "make_worker_set"]
 
 
 class WorkerSet:
@@ -188,6 +188,21 @@ class WorkerSet:
         """Close all environments."""
         self.foreach_worker(lambda worker: worker.stop())
         self.workers = []
+
+
+def as_remote(cls: type[RolloutWorker], **options: Any) -> Any:
+    """The Ray actor class of a worker: `RolloutWorker.as_remote(num_cpus=1).remote(env, policy, …)`.
+
+    Args:
+        cls: `RolloutWorker`, or a subclass.
+        options: Ray's.
+    """
+    from lightning_rl.rollouts.ray import actors
+
+    return actors.as_remote(cls, **options)
+
+
+RolloutWorker.as_remote = classmethod(as_remote)  # type: ignore[assignment]
 
 
 def make_worker_set(

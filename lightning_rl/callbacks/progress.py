@@ -1,4 +1,4 @@
-"""Shows the progress of a run in environment steps: a bar in a terminal, a line now and then anywhere else."""
+"""Shows the progress of a run in environment steps: a bar in a terminal, one line a second at most elsewhere."""
 
 from __future__ import annotations
 

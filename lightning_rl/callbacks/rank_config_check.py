@@ -1,4 +1,4 @@
-"""Checks that all ranks have the same configuration, as gradients of different runs must not be averaged."""
+"""Checks that all ranks have the same configuration, because gradients of different runs must not be averaged."""
 
 from __future__ import annotations
 

@@ -73,17 +73,17 @@ class StopCallback(Callback):
             self._decide(trainer, pl_module, evaluated=True)
 
     def on_fit_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Let signals act at once again, after the last checkpoint."""
+        """After the last checkpoint: from now on, a signal stops the run at once."""
         self._stop_deferring(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Let signals act at once again."""
+        """From now on, a signal stops the run at once."""
         if isinstance(exception, KeyboardInterrupt):
             self.reason = "interrupted"
         self._stop_deferring(trainer)
 
     def _limit_waiting(self, trainer: Trainer, signals: StopSignals) -> None:
-        """Let a signal end waits for workers that hang; not with several ranks, where the others would wait instead."""
+        """Make a signal end waits for hanging workers; not with several ranks, where the others would wait instead."""
         stop_when = getattr(getattr(trainer, "datamodule", None), "stop_when", None)
         if stop_when is not None and trainer.world_size == 1:
             stop_when(lambda: signals.received is not None)

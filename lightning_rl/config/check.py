@@ -23,7 +23,6 @@ from lightning_rl.config.schema import (
     StopSection,
     TrainerSection,
 )
-from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import WORKERS
@@ -137,6 +136,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
 
     from lightning_rl.callbacks import RLCheckpoint, StopCallback
     from lightning_rl.data.evaluator import EVALUATION, EVALUATION_DEFAULTS
+    from lightning_rl.data.kinds_of_data import check_kind_of_data
     from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.learning.optimiser import check_optimizer
     from lightning_rl.models.catalog import ModelOptions

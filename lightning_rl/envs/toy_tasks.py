@@ -81,9 +81,8 @@ class HiddenCoin(gym.Env[Any, Any]):
     the mean pay. The opponent guesses the hand that held the coin more often so far in the episode.
 
     Independent parts cannot do it. Without memory they hide with a fixed probability p in one hand and point with a
-    fixed
-    probability q to it: right with pq + (1 − p)(1 − q) ≤ max(p, 1 − p). The opponent is right with max(p, 1 − p) as
-    soon as its count shows which hand that is. Its losses until then are all that the parts can gain above ½: at 100
+    fixed probability q to it: right with pq + (1 − p)(1 − q) ≤ max(p, 1 − p). The opponent is right with max(p, 1 − p)
+    as soon as its count shows which hand that is. Its losses until then are all that the parts can gain above ½: at 100
     steps never more than 0.027, whatever p and q. A second part that depends on the first hides at random and points to
     the coin: 1 − ½ + ½ = 1, the maximum without memory. (With memory, alternating hands beats the opponent.)
 

@@ -1,4 +1,4 @@
-"""The adaptive KL penalty of PPO and APPO: the divergence that an iteration caused, and the coefficient it leads to."""
+"""The adaptive KL penalty of PPO and APPO: the KL that an iteration caused, and the penalty's next coefficient."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def mean_kl(policy: Any, rows: SampleBatch, before: Callable[[SampleBatch], Acti
 
 
 def adapt_kl_coef(policy: Any, kl: float) -> None:
-    """Multiply `policy.kl_coef` by 1.5, ½ or 1, as the KL of an iteration, the mean over all ranks, asks for.
+    """Multiply `policy.kl_coef` by `penalty_factor` of an iteration's KL, the mean over all ranks: 1.5, ½ or 1.
 
     Args:
         policy: has the buffer `kl_coef` and the number `kl_target`, nats.

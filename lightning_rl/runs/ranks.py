@@ -59,8 +59,7 @@ def start_ranks(ranks: int, run_dir: Path) -> Iterator[Launch]:
 
     Yields:
         `launch(config, ckpt_path)` starts the others, once the config is checked and written. When the context ends,
-        they
-            have ended: by themselves after success, killed after an error.
+        they have ended: by themselves after success, killed after an error.
 
     Raises:
         RankError: a rank died, or failed with an error that the user cannot fix.

@@ -286,7 +286,7 @@ def restoring(trainer: Trainer, ckpt_path: Path | None) -> Iterator[None]:
 
 @contextmanager
 def record_outcome(run_dir: str | Path) -> Iterator[None]:
-    """Context that writes to RUN_DIR how a run ended that could not write it itself.
+    """Context that writes to RUN_DIR that a run failed or was interrupted.
 
     After an error, the traceback is added to train.log, and status.json says "failed"; after an interrupt before
     training, status.json says "interrupted". A directory without a run gets neither.

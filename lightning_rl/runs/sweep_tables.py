@@ -48,7 +48,7 @@ def job_of(folder: Path) -> Job:
 
 
 def differing(jobs: Sequence[Job]) -> list[str]:
-    """The keys whose values differ between jobs, except the seed, over which is averaged."""
+    """The keys whose values differ between jobs, except the seed: tables hold means over seeds."""
     keys = dict.fromkeys(key for job in jobs for key in job["overrides"])
     return [key for key in keys if key != SEED and len({job["overrides"].get(key) for job in jobs}) > 1]
 

@@ -207,7 +207,7 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str,
 
     Returns:
         Content of status.json: state ("ok" or "interrupted"), and the fields of `write_status`. If the file could not
-            be written at the end, one line says so; the run has not failed if its checkpoint was written.
+        be written at the end, one line says so; the run has not failed if its checkpoint was written.
 
     Raises:
         ConfigError: `run_dir` holds a run already, or another process trains there.

@@ -49,10 +49,13 @@ def _fragments(config: Config) -> tuple[int, str]:
     workers, data = config["workers"], config["data"]
     if "gradients_per_iteration" in data:
         return 1, "fragment"
-    if isinstance(fragments := data.get("fragments_per_batch"), int):
-        return max(1, fragments), "fragments"
+    fragments = data.get("fragments_per_batch", 1)
+    fragments = max(1, fragments) if isinstance(fragments, int) else 1
+    if "requests_per_worker" in data:  # fragments of any workers, as they come
+        return fragments, "fragments"
     ranks = ranks_of(config)
-    return logical_workers(workers.get("logical_workers"), workers["num_workers"], ranks) // ranks, "workers"
+    count = logical_workers(workers.get("logical_workers"), workers["num_workers"], ranks) // ranks
+    return fragments * count, "workers" if fragments == 1 else "fragments"
 
 
 def check_population(config: Config) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ from lightning_rl.data.plans import parallel_rollouts, record_times
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, count_in_file, import_object, number_in_file
-from lightning_rl.ranges import Seed
+from lightning_rl.ranges import Count, Seed
 from lightning_rl.replay.storage import available_bytes, estimated_bytes
 from lightning_rl.rollouts.logical_workers import logical_workers
 from lightning_rl.rollouts.worker_options import WorkerOptions
@@ -98,6 +99,8 @@ class RolloutDataModule(LightningDataModule):
             evaluation, explore, env (keywords of another `EnvCreator`; `None`: as in training), num_workers (Ray
             processes for evaluation only; 0: in this process), parallel (whether training goes on meanwhile).
         dataset: import path or class of the training dataset, called with (datamodule, policy).
+        fragments_per_batch: fragments that each environment gives to a training batch, one after the other; a batch is
+            then `fragments_per_batch` × workers × environments columns `[T, B, …]`.
         plan: import path or generator function `plan(workers, policy)` of an execution plan of your own, which gives
             training batches; `None`: `parallel_rollouts`.
         seed: the seeds of all workers are derived from it.
@@ -125,6 +128,7 @@ class RolloutDataModule(LightningDataModule):
         evaluation: EvaluationOptions | None = None,
         *,
         dataset: ImportPath = PlanDataset,
+        fragments_per_batch: Count = 1,
         plan: ImportPath | None = None,
         seed: Seed = 0,
         callbacks: Sequence[Any] = (),
@@ -153,8 +157,16 @@ class RolloutDataModule(LightningDataModule):
         every = to_env_steps(self.evaluation["every_env_steps"]) or UNEVALUATED_EPOCH
         self.epochs = Epochs(every, self.evaluation["max_share"], self.expected_evaluation_seconds)
         self.dataset = import_object(dataset) if isinstance(dataset, str) else dataset
+        self.fragments_per_batch = fragments_per_batch
         chosen = self.default_plan if plan is None else plan
         self.plan: Any = import_object(chosen) if isinstance(chosen, str) else chosen
+        if fragments_per_batch > 1:
+            if plan is not None:
+                raise ConfigError(
+                    f"data.fragments_per_batch={fragments_per_batch} with data.plan: the plan decides what a batch is; "
+                    "leave one of them out"
+                )
+            self.plan = partial(parallel_rollouts, fragments_per_batch=fragments_per_batch)
         self.workers: Any = None
         self.evaluator: Evaluator | None = None
         self.episode_window = EpisodeWindow()
@@ -327,7 +339,8 @@ class RolloutDataModule(LightningDataModule):
     def _check_memory(self, policy: Any, workers: int) -> None:
         """Refuse fragments that do not fit into this machine's memory."""
         steps, envs = self.worker_options.get("fragment_length", 128), self.worker_options["num_envs"]
-        needed = estimated_bytes(policy.observation_space, policy.action_space, workers * envs * (steps + 1))
+        rows = self.fragments_per_batch * workers * envs * (steps + 1)
+        needed = estimated_bytes(policy.observation_space, policy.action_space, rows)
         if needed > max(ENOUGH, free := available_bytes()):
             raise ConfigError(
                 f"workers.fragment_length={steps} × workers.envs_per_worker={envs} × {workers} workers need "

@@ -34,7 +34,9 @@ __all__ = [
 NOT_READY: Any = object()  # an operator yields it when it has no item yet (a replay buffer before learning starts)
 
 
-def parallel_rollouts(workers: Any, policy: Any, mode: str = "bulk_sync") -> Iterator[SampleBatch]:
+def parallel_rollouts(
+    workers: Any, policy: Any, mode: str = "bulk_sync", fragments_per_batch: int = 1
+) -> Iterator[SampleBatch]:
     """Fragments, collected with the newest weights, without end.
 
     Args:
@@ -42,19 +44,25 @@ def parallel_rollouts(workers: Any, policy: Any, mode: str = "bulk_sync") -> Ite
         policy: whose weights act; synchronised at the start of each collection.
         mode: "bulk_sync" waits for every worker and puts the fragments side by side in worker order; "async" gives
             each as it is ready.
+        fragments_per_batch: with "bulk_sync", how many fragments in a row each environment gives to a batch.
 
     Raises:
         ConfigError: `mode` is unknown.
     """
     if mode not in ("bulk_sync", "async"):
         raise ConfigError(f"parallel_rollouts mode={mode!r} is unknown; choose bulk_sync or async")
-    return _bulk_sync(workers, policy) if mode == "bulk_sync" else _async(workers, policy)
+    return _bulk_sync(workers, policy, fragments_per_batch) if mode == "bulk_sync" else _async(workers, policy)
 
 
-def _bulk_sync(workers: Any, policy: Any) -> Iterator[SampleBatch]:
+def _bulk_sync(workers: Any, policy: Any, fragments_per_batch: int) -> Iterator[SampleBatch]:
     while True:
         workers.sync_weights(policy)
-        yield workers.sample()
+        if fragments_per_batch == 1:
+            yield workers.sample()
+        else:
+            with workers.rollback_on_error():
+                batch = concat_samples([workers.sample() for _ in range(fragments_per_batch)])
+            yield batch
 
 
 def _async(workers: Any, policy: Any) -> Iterator[SampleBatch]:

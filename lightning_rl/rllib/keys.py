@@ -101,7 +101,7 @@ def translate_keys(
             raise ConfigError(
                 f"no config key {key!r}.{did_you_mean(key, known := [*KEYS, *SPECIAL, *ONLY])} Keys: {', '.join(known)}"
             )
-    pipelines = {"batch_size": write_replay_keys, "fragments_per_batch": write_async_keys}
+    pipelines = {"batch_size": write_replay_keys, "requests_per_worker": write_async_keys}
     write = next((write for key, write in pipelines.items() if key in defaults["data"]), None)
     if write is None:
         _sizes(out, given, defaults, joins_fragments)
@@ -123,8 +123,8 @@ def translate_keys(
 def _sizes(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any], joins_fragments: bool) -> None:
     """RLlib counts rows of a batch and of a minibatch; here it is steps per environment, and minibatches.
 
-    RLlib joins fragments to batches of at least `train_batch_size` rows. Here a batch is one fragment of each
-    environment, so a shorter fragment is lengthened, unless a plan joins fragments.
+    RLlib joins fragments to batches of at least `train_batch_size` rows, as `data.fragments_per_batch` or a plan does
+    here; without a `rollout_fragment_length`, a batch is one fragment of each environment.
     """
     for key in REPLAY_SPECIAL:
         if key in given:
@@ -138,14 +138,9 @@ def _sizes(out: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str,
     elif rows is not None and rows > 0:  # DDPPO's −1: as many as the fragments have
         environments = workers.setdefault("envs_per_worker", 1) * max(1, workers.get("num_workers", 0))
         steps = math.ceil(rows / environments)
-        asked = workers.get("fragment_length", steps)
-        if asked < steps and not joins_fragments:
-            warnings.warn(
-                f"config key 'rollout_fragment_length'={asked} has no effect beside 'train_batch_size'={rows}: a batch "
-                f"is one fragment of each environment here, so workers.fragment_length={steps}",
-                stacklevel=4,
-            )
-        workers["fragment_length"] = asked if joins_fragments else max(asked, steps)
+        length = workers.setdefault("fragment_length", steps)
+        if length < steps and not joins_fragments:
+            put(out, "data.fragments_per_batch", math.ceil(steps / length))
     for key, parts in (("sgd_minibatch_size", "policy.minibatches"), ("microbatch_size", "policy.microbatches")):
         if given.get(key) is not None:
             sizes = {**defaults["workers"], **workers}

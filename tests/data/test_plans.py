@@ -7,18 +7,23 @@ import itertools
 import pytest
 import torch
 
+from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.plans import (
     NOT_READY,
     concat_batches,
     concurrently,
     for_each,
+    parallel_rollouts,
     replay,
     store_to_replay_buffer,
     take,
 )
 from lightning_rl.errors import ConfigError
+from lightning_rl.policies import PPO
 from lightning_rl.rllib.local_replay_buffer import LocalReplayBuffer
+from lightning_rl.rollouts import WorkerSet
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE
 
 
 def test_concurrently_takes_items_round_robin() -> None:
@@ -91,3 +96,20 @@ def rows_from(start: int) -> SampleBatch:
         rewards=torch.ones(4),
         terminated=torch.zeros(4, dtype=torch.bool),
     )
+
+
+def test_parallel_rollouts_put_the_fragments_of_a_batch_side_by_side() -> None:
+    """3 fragments of 5 steps in 2 environments: the episodes go on from one fragment to the next."""
+    policy = PPO(*CARTPOLE.spaces())
+    joined, single = (WorkerSet(CARTPOLE, policy, num_envs=2, fragment_length=5) for _ in range(2))
+    batch = next(parallel_rollouts(joined, policy, fragments_per_batch=3))
+    assert batch.rewards.shape == (5, 6) and batch.obs.shape == (6, 6, 4)
+    for place in range(3):
+        fragment = single.sample()
+        assert torch.equal(batch.obs[:, 2 * place : 2 * place + 2], fragment.obs)
+        assert torch.equal(batch.actions[:, 2 * place : 2 * place + 2], fragment.actions)
+
+
+def test_a_plan_of_the_user_decides_what_a_batch_is() -> None:
+    with pytest.raises(ConfigError, match=r"data\.fragments_per_batch=2 with data\.plan"):
+        RolloutDataModule(CARTPOLE, plan=parallel_rollouts, fragments_per_batch=2)

@@ -110,7 +110,7 @@ class GoalFunctions:
             except Exception as error:
                 raise ConfigError(
                     f"data=hindsight: {name} of environment {self.name!r} raised {type(error).__name__}: {error}; "
-                    "it is called with goals of other steps and an empty info"
+                    "it is called with goals of other steps and with an empty info"
                 ) from error
             if np.size(value) != 1 or np.asarray(value).dtype.kind not in "fiub":
                 gave = f"an array {np.shape(value)}" if np.size(value) > 1 else short_repr(value)

@@ -10,8 +10,8 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError
+from lightning_rl.fast_torch import lean_linear
 from lightning_rl.models.catalog import ModelCatalog, ModelConfig, model_config
-from lightning_rl.models.layers import lean_linear
 from lightning_rl.signatures import Section
 
 __all__ = ["Features", "NetworkOptions"]

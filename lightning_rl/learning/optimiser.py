@@ -18,7 +18,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError, NonFiniteError, did_you_mean, first_line, import_object, short_repr
-from lightning_rl.learning.fast_steps import ENABLED, is_plain_adam, step_optimizer
+from lightning_rl.fast_torch import ENABLED, is_plain_adam, step_optimizer
 from lightning_rl.learning.flat_parameters import (
     FlatParameters,
     is_small,

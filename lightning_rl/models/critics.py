@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from gymnasium import Space
 from torch import Tensor, nn
 
+from lightning_rl.fast_torch import FastAttributes
 from lightning_rl.models.catalog import ModelCatalog, model_config
-from lightning_rl.models.fast_attributes import FastAttributes
 from lightning_rl.models.layers import ACTIVATIONS, activation_name, initialise
 from lightning_rl.models.model import Model
 from lightning_rl.models.vision import image_paths

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from lightning_rl.models.layers import ActionHead, lean_linear
+from lightning_rl.fast_torch import lean_linear
+from lightning_rl.models.layers import ActionHead
 from lightning_rl.models.model import LastForward
 
 __all__ = ["StateDependentHead"]

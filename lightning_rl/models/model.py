@@ -9,7 +9,7 @@ from gymnasium import Space
 from torch import Tensor
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.models.fast_attributes import FastAttributes
+from lightning_rl.fast_torch import FastAttributes
 from lightning_rl.models.preprocessors import Preprocessor, make_preprocessor
 from lightning_rl.sample_batch import SampleBatch
 

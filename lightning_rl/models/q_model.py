@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from lightning_rl.fast_torch import lean_linear
 from lightning_rl.losses.value import dueling_q_values
-from lightning_rl.models.layers import ACTIVATIONS, MLP, initialise, lean_linear
+from lightning_rl.models.layers import ACTIVATIONS, MLP, initialise
 from lightning_rl.models.model import LastForward, Model
 from lightning_rl.models.model_wrapper import ModelWrapper
 from lightning_rl.models.noisy import NoisyLinear

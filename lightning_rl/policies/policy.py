@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from lightning_rl.checkpoint_files import migrate_checkpoint, version_entry
 from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError
 from lightning_rl.exploration import Exploration, make_exploration, require_noisy_layers
+from lightning_rl.fast_torch import FastAttributes, set_mode
 from lightning_rl.learning.custom_losses import CustomLosses, LossEntries
-from lightning_rl.learning.fast_steps import set_mode
 from lightning_rl.learning.gradients import GradientUpdate
 from lightning_rl.learning.learner import Learner
 from lightning_rl.learning.metrics import Metrics
@@ -31,7 +31,6 @@ from lightning_rl.learning.optimiser import Optimiser
 from lightning_rl.models.catalog import ModelCatalog, ModelOptions, model_config
 from lightning_rl.models.distributions import ActionDistribution, Categorical
 from lightning_rl.models.distributions.base import DistFactory
-from lightning_rl.models.fast_attributes import FastAttributes
 from lightning_rl.models.filters import MeanStdFilter, RewardFilter, RewardFilterName, make_observation_filter
 from lightning_rl.models.model import InputDict, Model
 from lightning_rl.models.noisy import NoisyLinear

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.exploration import Exploration
+from lightning_rl.fast_torch import FastAttributes
 from lightning_rl.learning.learner import Learner
-from lightning_rl.models.fast_attributes import FastAttributes
 from lightning_rl.models.filters import NoFilter, RewardFilter
 from lightning_rl.policies.checkpoints import counters, plain_weights
 from lightning_rl.policies.policy import Policy

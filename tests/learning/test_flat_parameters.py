@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lightning_rl.learning.fast_steps import adam_step, is_plain_adam
+from lightning_rl.fast_torch import adam_step, is_plain_adam
 from lightning_rl.learning.flat_parameters import (
     FlatParameters,
     is_small,

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from lightning_rl.models.layers import lean_linear
+from lightning_rl.fast_torch import lean_linear
 from lightning_rl.models.noisy import NoisyLinear, resample_noise, with_noise
 
 

@@ -22,6 +22,7 @@ from lightning_rl.trust import FileTrust, trust_names
 
 __all__ = ["Algorithm", "policy_choice"]
 
+DEFAULT_POLICY = "default_policy"  # the id of the policy of a single agent
 SHARED = ("model", "exploration", "seed")  # config sections that a policy's YAML refers to
 
 
@@ -81,13 +82,35 @@ class Algorithm:
         (result,) = self.trainer.validate(self.policy, datamodule=self.datamodule, verbose=False)
         return {name: float(value) for name, value in result.items()}
 
-    def compute_single_action(self, obs: Any, *, explore: bool = False) -> Any:
-        """The action for one observation, ready for `env.step`."""
-        return self.policy.compute_single_action(obs, explore=explore)
+    def compute_single_action(self, obs: Any, *, explore: bool = False, policy_id: str | None = None) -> Any:
+        """The action for one observation, ready for `env.step`; with several agents, of the policy of that id."""
+        return self.get_policy(policy_id).compute_single_action(obs, explore=explore)
 
-    def get_policy(self) -> Any:
-        """The policy."""
-        return self.policy
+    def get_policy(self, policy_id: str | None = None) -> Any:
+        """The policy; with several agents, the one of that id (`None`: the one that holds all).
+
+        Raises:
+            ConfigError: there is no policy of that id.
+        """
+        if policy_id in (None, DEFAULT_POLICY) and not hasattr(self.policy, "policies"):
+            return self.policy
+        held = getattr(self.policy, "policies", {})
+        if policy_id is None:
+            return self.policy
+        if policy_id not in held:
+            raise ConfigError(f"no policy {policy_id!r}.{did_you_mean(policy_id, held)} There are: {', '.join(held)}")
+        return held[policy_id]
+
+    def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Any]:
+        """Weights by policy id, of all policies or of these; one agent's are those of "default_policy"."""
+        if not hasattr(self.policy, "policies"):
+            return {DEFAULT_POLICY: self.policy.get_weights()}
+        return {name: self.get_policy(name).get_weights() for name in policies or self.policy.policies}
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Act and learn with these weights by policy id from now on; other policies keep theirs."""
+        for name, values in weights.items():
+            self.get_policy(name).set_weights(values)
 
     def save(self, path: str | Path | None = None) -> Path:
         """Write a checkpoint that `restore` and `Policy.load` read.

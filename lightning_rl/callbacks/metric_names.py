@@ -90,7 +90,13 @@ def check_metric(key: str, name: str, also: Iterable[str] = ()) -> None:
         ConfigError: the metric is not known.
     """
     known = [*METRICS, *also]
-    if name in known or str(name).startswith(OPEN_PREFIXES):
+    group, _, rest = str(name).partition("/")
+    of_one_policy = f"{group}/{rest.partition('/')[2]}"  # of several agents: train/<policy>/loss
+    if (
+        name in known
+        or of_one_policy in METRICS
+        or any(n.startswith(OPEN_PREFIXES) for n in (str(name), of_one_policy))
+    ):
         return
     raise ConfigError(
         f"{key}={short_repr(name)}: no such metric.{did_you_mean(name, known)} Metrics: {', '.join(known)}"

@@ -14,12 +14,15 @@ from typing import Any
 from lightning_rl.config.batch_sizes import check_minibatches, check_population
 from lightning_rl.config.devices import check_devices
 from lightning_rl.config.keys import dotted_keys, value_at
+from lightning_rl.config.policies import complete_policies
 from lightning_rl.config.policy_option import space_arguments, takes_config
 from lightning_rl.config.ranks import ranks_of
 from lightning_rl.config.run_fractions import section_to_env_steps
 from lightning_rl.config.schema import (
+    SEVERAL_AGENTS,
     TRAINER_KEYS_WITH_A_HOME,
     RunKeys,
+    SeveralAgents,
     StopSection,
     TrainerSection,
 )
@@ -52,8 +55,11 @@ def check_config(config: dict[str, Any]) -> None:
     Raises:
         ConfigError: names the key, its value, what is expected and what to write instead.
     """
-    _check_complete("", config, hints_of(RunKeys))
-    config |= coerce_keywords("", config, hints_of(RunKeys))
+    for key, default in SEVERAL_AGENTS.items():  # a config of an older version has none
+        config.setdefault(key, default)
+    hints = {**hints_of(RunKeys), **hints_of(SeveralAgents)}
+    _check_complete("", config, hints)
+    config |= coerce_keywords("", config, hints)
     _coerce_section(config, "workers", WORKERS.hints)
     _check_complete("workers", config["workers"], NEEDED_OF_WORKERS)
     limits_of(config["workers"])
@@ -138,17 +144,10 @@ def _check_constructors(config: dict[str, Any]) -> None:
     from lightning_rl.data.evaluator import EVALUATION, EVALUATION_DEFAULTS
     from lightning_rl.data.kinds_of_data import check_kind_of_data
     from lightning_rl.envs.creator import EnvCreator
-    from lightning_rl.learning.optimiser import check_optimizer
     from lightning_rl.models.catalog import ModelOptions
 
-    target = config["policy"].get("_target_")
-    if not isinstance(target, str | type):
-        raise ConfigError(
-            f"policy._target_={short_repr(target)}; expected an import path, such as lightning_rl.policies.PPO"
-        )
-    policy_class = _target_class("policy", target)
-    _check_policy(target, policy_class)
-    data_class = _data_class(config["data"].get("_target_"))
+    policy_class = _policy_class("policy", config["policy"])
+    data_class = _data_class("data", config["data"].get("_target_"))
     if config["data"].get("plan") is None:  # a plan of the user's own may give anything
         check_kind_of_data(policy_class, data_class)
 
@@ -157,29 +156,25 @@ def _check_constructors(config: dict[str, Any]) -> None:
     _check_evaluation(config)
     config["model"] = coerce("model", config["model"], ModelOptions)
     config["exploration"] = _coerce_exploration("exploration", config["exploration"], config)
-    not_policy = (*space_arguments(policy_class), *([] if takes_config(policy_class) else ["config"]))
-    _coerce_to_constructor(config, "policy", policy_class, not_policy)
-    if config["policy"].get("exploration"):
-        config["policy"]["exploration"] = _coerce_exploration("exploration", config["policy"]["exploration"], config)
-    if policy_class.has_model:
-        default = keywords_of(policy_class)["optimizer"].default if "optimizer" in keywords_of(policy_class) else None
-        optimizer, keywords = config["policy"].get("optimizer", default), config["policy"].get("optimizer_kwargs")
-        _check_meant_for(optimizer, keywords or {})
-        check_optimizer(optimizer, keywords)
+    config["policy"] = _coerce_policy("policy", config["policy"], config)
+    config["policies"] = complete_policies(config)
+    for name, entry in config["policies"].items():
+        config["policies"][name] = _coerce_entry(f"policies.{name}", entry, config)
     config["env"] = _coerce_values("env", config["env"], hints_of(EnvCreator), config)
     _check_complete("env", config["env"], ("id",))
     if config["evaluation"]["env"] is not None:
         section = "evaluation.env"
         config["evaluation"]["env"] = _coerce_values(section, config["evaluation"]["env"], hints_of(EnvCreator), config)
         _check_complete(section, config["evaluation"]["env"], ("id",))
-    _coerce_to_constructor(config, "data", data_class, NOT_DATA)
+    config["data"] = _coerce_to_constructor("data", config["data"], data_class, config, NOT_DATA)
     _coerce_section(config, "checkpoint", hints_of(RLCheckpoint, without=("dirpath",)))
     stop = hints_of(StopCallback, StopSection, without=NOT_STOP)
     _coerce_section(config, "stop", stop)
     _check_complete("stop", config["stop"], ("return",))
     _check_metrics(config)
     _check_trainer(config, Trainer)
-    _coerce_to_constructor(config, "launcher", _launcher_class(config["launcher"].get("_target_", LOCAL_LAUNCHER)))
+    launcher = _launcher_class(config["launcher"].get("_target_", LOCAL_LAUNCHER))
+    config["launcher"] = _coerce_to_constructor("launcher", config["launcher"], launcher, config)
     _check_callbacks(config["callbacks"])
     config["logger"] = {name: _coerce_logger(f"logger.{name}", entry) for name, entry in config["logger"].items()}
 
@@ -193,27 +188,83 @@ def _check_constructors(config: dict[str, Any]) -> None:
         )
 
 
-def _check_meant_for(optimizer: str, keywords: Config) -> None:
+def _policy_class(key: str, values: Config) -> Any:
+    """The class of a policy's section, which is a policy with the methods that it needs."""
+    target = values.get("_target_")
+    if not isinstance(target, str | type):
+        raise ConfigError(
+            f"{key}._target_={short_repr(target)}; expected an import path, such as lightning_rl.policies.PPO"
+        )
+    found = _target_class(key, target)
+    _check_policy(key, target, found)
+    return found
+
+
+def _coerce_policy(key: str, values: Config, config: Config) -> dict[str, Any]:
+    """Coerce a policy's section to the constructor of its class, its exploration and its optimizer included."""
+    from lightning_rl.learning.optimiser import check_optimizer
+
+    policy_class = _policy_class(key, values)
+    without = (*space_arguments(policy_class), *([] if takes_config(policy_class) else ["config"]))
+    found = _coerce_to_constructor(key, values, policy_class, config, without)
+    if found.get("exploration"):
+        place = "exploration" if key == "policy" else f"{key}.exploration"
+        found["exploration"] = _coerce_exploration(place, found["exploration"], config)
+    if policy_class.has_model:
+        default = keywords_of(policy_class)["optimizer"].default if "optimizer" in keywords_of(policy_class) else None
+        optimizer, keywords = found.get("optimizer", default), found.get("optimizer_kwargs")
+        _check_meant_for(key, optimizer, keywords or {})
+        check_optimizer(optimizer, keywords)
+    return found
+
+
+def _coerce_entry(key: str, entry: Config, config: Config) -> dict[str, Any]:
+    """Coerce one of the policies of several agents, with its `data` if it learns from replay."""
+    from lightning_rl.data.kinds_of_data import kind_of_data
+    from lightning_rl.data.replay_datamodule import ReplayDataModule
+
+    if "checkpoint" in entry:
+        return coerce_keywords(key, entry, {"checkpoint": str, "policy_id": str | None})
+    values = {name: value for name, value in entry.items() if name != "data"}
+    policy_class, data = _policy_class(key, values), entry.get("data")
+    found = _coerce_policy(key, values, config)
+    kind = kind_of_data(policy_class)
+    if kind == "populations":
+        raise ConfigError(f"{key}: {policy_class.__name__} learns from whole runs of one agent; take another policy")
+    if kind != "transitions":
+        return found
+    target = (data or {}).get("_target_")
+    if _data_class(f"{key}.data", target) is not ReplayDataModule:
+        raise ConfigError(
+            f"{key}.data._target_={short_repr(target)}; several agents learn from a replay buffer each: expected "
+            "lightning_rl.data.replay_datamodule:ReplayDataModule"
+        )
+    return {**found, "data": _coerce_to_constructor(f"{key}.data", data, ReplayDataModule, config, NOT_DATA)}
+
+
+def _check_meant_for(key: str, optimizer: str, keywords: Config) -> None:
     """Refuse keywords of another optimizer, such as those for Adam in a policy's own file."""
     from lightning_rl.learning.optimiser import OPTIMIZERS
 
     taken = {name: hints_of(each, without=("params", "lr")) for name, each in OPTIMIZERS.items()}
-    for key in keywords:
-        others = [name for name, hints in taken.items() if key in hints]
+    for name in keywords:
+        others = [each for each, hints in taken.items() if name in hints]
         if optimizer in taken and others and optimizer not in others:
             raise ConfigError(
-                f"policy.optimizer={optimizer} takes no {key} "
-                f"(policy.optimizer_kwargs.{key}={short_repr(keywords[key])} is "
-                f"for {', '.join(others)}): set policy.optimizer_kwargs=null, or to keywords of {optimizer}: "
+                f"{key}.optimizer={optimizer} takes no {name} "
+                f"({key}.optimizer_kwargs.{name}={short_repr(keywords[name])} is "
+                f"for {', '.join(others)}): set {key}.optimizer_kwargs=null, or to keywords of {optimizer}: "
                 f"{', '.join(taken[optimizer])}"
             )
 
 
-def _coerce_to_constructor(config: dict[str, Any], section: str, target: Any, without: Iterable[str] = ()) -> None:
-    """Coerce a section with `_target_` to the signature of that class."""
-    values = {key: value for key, value in config[section].items() if key != "_target_"}
-    found = _coerce_values(section, values, hints_of(target, without=without), config)
-    config[section] = {key: found.get(key, value) for key, value in config[section].items()}
+def _coerce_to_constructor(
+    key: str, section: Config, target: Any, config: Config, without: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The values of a section with `_target_`, coerced to the signature of that class."""
+    values = {name: value for name, value in section.items() if name != "_target_"}
+    found = _coerce_values(key, values, hints_of(target, without=without), config)
+    return {name: found.get(name, value) for name, value in section.items()}
 
 
 def _check_trainer(config: dict[str, Any], trainer_class: Any) -> None:
@@ -301,14 +352,14 @@ def _launcher_class(target: Any) -> Any:
     return found
 
 
-def _data_class(target: Any) -> Any:
-    """The DataModule class of `data._target_`."""
+def _data_class(key: str, target: Any) -> Any:
+    """The DataModule class of a section's `_target_`."""
     from lightning_rl.data.datamodule import RolloutDataModule
 
-    found = _target_class("data", target)
+    found = _target_class(key, target)
     if not (isinstance(found, type) and issubclass(found, RolloutDataModule)):
         raise ConfigError(
-            f"data._target_={short_repr(target)}; expected the import path of a RolloutDataModule, such as "
+            f"{key}._target_={short_repr(target)}; expected the import path of a RolloutDataModule, such as "
             "lightning_rl.data.datamodule:RolloutDataModule"
         )
     return found
@@ -328,15 +379,16 @@ def _coerce_exploration(key: str, exploration: Any, config: Config) -> dict[str,
     return {name: found.get(name, value) for name, value in given.items()}
 
 
-def _check_policy(named: Any, found: Any) -> None:
+def _check_policy(key: str, named: Any, found: Any) -> None:
     """Check that a class is a policy with the required methods."""
     from lightning_rl.policies import Policy
 
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise ConfigError(
-            f"policy._target_={short_repr(named)} is {short_repr(found)}; expected a subclass of lightning_rl.Policy"
+            f"{key}._target_={short_repr(named)} is {short_repr(found)}; expected a subclass of lightning_rl.Policy"
         )
-    if found.loss is Policy.loss and found.learn_on_batch is Policy.learn_on_batch:
+    learns = key == "policy" or not found.never_learns
+    if learns and found.loss is Policy.loss and found.learn_on_batch is Policy.learn_on_batch:
         raise ConfigError(
             f"policy {found.__name__} defines neither loss(batch) -> (scalar, metrics) nor, written from scratch, "
             "compute_actions and learn_on_batch"

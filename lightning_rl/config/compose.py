@@ -31,7 +31,9 @@ OPEN = (
     "launcher.resources",
     "model.custom_model_config",
     "policy.config",
+    "policies",
     "policy.optimizer_kwargs",
+    "policy_mapping",
     "trainer",
     "workers.ray",
 )

@@ -29,15 +29,29 @@ def fractions_to_env_steps(config: Mapping[str, Any]) -> dict[str, Any]:
     from lightning_rl.data.evaluator import EVALUATION
 
     total, own = config["total_env_steps"], dict(config)
-    for section in ("policy", "data"):
-        target = own[section]["_target_"]
-        hints = hints_of(import_object(target) if isinstance(target, str) else target)
-        own[section] = section_to_env_steps(own[section], hints, total)
-    if isinstance(own["policy"].get("exploration"), Mapping):
-        own["policy"]["exploration"] = _exploration_to_env_steps(own["policy"]["exploration"], total)
+    own["policy"], own["data"] = _policy_to_env_steps(own["policy"], total), _to_env_steps(own["data"], total)
+    own["policies"] = {name: _policy_to_env_steps(each, total) for name, each in own.get("policies", {}).items()}
     own["checkpoint"] = section_to_env_steps(own["checkpoint"], hints_of(RLCheckpoint), total)
     own["evaluation"] = section_to_env_steps(own["evaluation"], EVALUATION.hints, total)
     own["report_every_env_steps"] = to_env_steps(own["report_every_env_steps"], total)
+    return own
+
+
+def _to_env_steps(section: Mapping[str, Any], total: int) -> dict[str, Any]:
+    """A section with `_target_`."""
+    target = section["_target_"]
+    hints = hints_of(import_object(target) if isinstance(target, str) else target)
+    return section_to_env_steps(section, hints, total)
+
+
+def _policy_to_env_steps(policy: Mapping[str, Any], total: int) -> dict[str, Any]:
+    if "_target_" not in policy:  # from a checkpoint
+        return dict(policy)
+    own = _to_env_steps(policy, total)
+    if isinstance(own.get("exploration"), Mapping):
+        own["exploration"] = _exploration_to_env_steps(own["exploration"], total)
+    if isinstance(own.get("data"), Mapping):
+        own["data"] = _to_env_steps(own["data"], total)
     return own
 
 

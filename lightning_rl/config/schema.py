@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.ranges import Count, CountEnvSteps, Range, Seed
 
-__all__ = ["TRAINER_KEYS_WITH_A_HOME", "RunKeys", "StopSection", "TrainerSection"]
+__all__ = ["SEVERAL_AGENTS", "TRAINER_KEYS_WITH_A_HOME", "RunKeys", "SeveralAgents", "StopSection", "TrainerSection"]
 
 
 class RunKeys(TypedDict):
@@ -33,6 +33,23 @@ class RunKeys(TypedDict):
     launcher: Mapping[str, Any]
     logger: Mapping[str, Any]
     callbacks: list[Any]
+
+
+class SeveralAgents(TypedDict):
+    """The keys of the whole config that environments with several agents need; a config may lack them."""
+
+    policies: Mapping[str, Any]
+    policy_mapping: Mapping[str, Any] | str | None
+    policies_to_train: list[str] | None
+    count_steps_by: Literal["env_steps", "agent_steps"]
+
+
+SEVERAL_AGENTS: Mapping[str, Any] = {
+    "policies": {},
+    "policy_mapping": None,
+    "policies_to_train": None,
+    "count_steps_by": "env_steps",
+}
 
 
 # Beside the keywords of `StopCallback`; "auto" stands for the environment's reward_threshold.

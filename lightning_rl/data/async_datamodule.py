@@ -193,7 +193,7 @@ class AsyncDataModule(RolloutDataModule):
 
     def training_batches(self, policy: Any) -> Iterator[SampleBatch]:
         """The items of the training dataset: a batch of the plan is one iteration."""
-        return record_times(self.plan(self.workers, policy, self), self.record_time)
+        return self.feed(record_times(self.plan(self.workers, policy, self), self.record_time))
 
     # -- sampling and joining ----------------------------------------------------------------------------------------
     def submit_samples(self) -> None:

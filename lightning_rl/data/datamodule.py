@@ -49,14 +49,22 @@ class EpisodeWindow:
     def __init__(self, size: int = 100) -> None:
         self.returns: deque[float] = deque(maxlen=size)
         self.lengths: deque[float] = deque(maxlen=size)
+        self.by_policy: dict[str, deque[float]] = {}
         self.episodes_total = 0
 
-    def add(self, returns: Iterable[float], lengths: Iterable[float]) -> None:
-        """Add episodes that have ended."""
+    def add(
+        self,
+        returns: Iterable[float],
+        lengths: Iterable[float],
+        by_policy: Mapping[str, Iterable[float]] | None = None,
+    ) -> None:
+        """Add episodes that have ended; `by_policy`, with several agents, has the mean return of a policy's agents."""
         values = list(returns)
         self.returns.extend(values)
         self.lengths.extend(lengths)
         self.episodes_total += len(values)
+        for name, own in (by_policy or {}).items():
+            self.by_policy.setdefault(name, deque(maxlen=self.returns.maxlen)).extend(own)
 
     def means(self) -> dict[str, float]:
         """Mean return and length under their metric names; empty until an episode has ended."""
@@ -65,11 +73,14 @@ class EpisodeWindow:
         return {
             "rollout/ep_rew_mean": float(np.mean(self.returns)),
             "rollout/ep_len_mean": float(np.mean(self.lengths)),
+            **{f"rollout/{name}/ep_rew_mean": float(np.mean(own)) for name, own in self.by_policy.items() if own},
         }
 
     def state_dict(self) -> dict[str, Any]:
         """Plain lists and numbers."""
-        return {"returns": list(self.returns), "lengths": list(self.lengths), "episodes_total": self.episodes_total}
+        by_policy = {name: list(own) for name, own in self.by_policy.items()}
+        episodes = {"returns": list(self.returns), "lengths": list(self.lengths), "by_policy": by_policy}
+        return {**episodes, "episodes_total": self.episodes_total}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from `state`.
@@ -79,6 +90,11 @@ class EpisodeWindow:
         """
         self.returns.extend(number_in_file("episode_window.returns", value) for value in state["returns"])
         self.lengths.extend(number_in_file("episode_window.lengths", value) for value in state["lengths"])
+        for name, returns in state.get("by_policy", {}).items():
+            entry = f"episode_window.by_policy[{name!r}]"
+            self.by_policy[name] = deque(
+                (number_in_file(entry, value) for value in returns), maxlen=self.returns.maxlen
+            )
         self.episodes_total = count_in_file("episode_window.episodes_total", state["episodes_total"])
 
 
@@ -167,6 +183,8 @@ class RolloutDataModule(LightningDataModule):
                     "leave one of them out"
                 )
             self.plan = partial(parallel_rollouts, fragments_per_batch=fragments_per_batch)
+        self.policy_feeds: Any = None  # a `PolicyFeeds`, where several agents learn
+        self.learner_policy: Any = None  # the policy that learns; `None`: the one that the Trainer trains
         self.workers: Any = None
         self.evaluator: Evaluator | None = None
         self.episode_window = EpisodeWindow()
@@ -181,6 +199,8 @@ class RolloutDataModule(LightningDataModule):
         policy: Any = self.trainer.lightning_module
         if stage == "fit":
             ensure_metrics_callback(self.trainer)
+            if self.policy_feeds is not None:
+                self.policy_feeds.setup(self.trainer, policy)
             if self.workers is None:
                 self.workers = self._training_workers(policy)
             callbacks: list[Any] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
@@ -196,7 +216,11 @@ class RolloutDataModule(LightningDataModule):
 
     def training_batches(self, policy: Any) -> Iterator[Any]:
         """The items of the training dataset: a batch of the plan is one iteration."""
-        return record_times(self.plan(self.workers, policy), self.record_time)
+        return self.feed(record_times(self.plan(self.workers, policy), self.record_time))
+
+    def feed(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches of a plan, in which each policy of several agents finds what it learns from."""
+        return batches if self.policy_feeds is None else map(self.policy_feeds.feed, batches)
 
     def val_dataloader(self) -> Any:
         """One evaluation."""
@@ -220,6 +244,8 @@ class RolloutDataModule(LightningDataModule):
         if self.evaluator is not None:
             own = self.evaluation_workers
             state["evaluation_workers"] = merge_ranks({} if own is None else own.state_dict())
+        if self.policy_feeds is not None:
+            state["policies"] = self.policy_feeds.state_dict()
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -233,6 +259,8 @@ class RolloutDataModule(LightningDataModule):
             self.workers.load_state_dict(state_dict["workers"])
         if self.evaluation_workers is not None and "evaluation_workers" in state_dict:
             self.evaluation_workers.load_state_dict(state_dict["evaluation_workers"])
+        if self.policy_feeds is not None:
+            self.policy_feeds.load_state_dict(state_dict.get("policies", {}))
 
     def on_exception(self, exception: BaseException) -> None:
         """Stop the workers, because Lightning runs no teardown after an exception."""
@@ -282,7 +310,7 @@ class RolloutDataModule(LightningDataModule):
         episodes = self.workers.get_metrics()
         if sum_over_ranks(len(episodes["episode_returns"])):  # else there is nothing to gather
             for part in all_gather_objects(episodes):
-                self.episode_window.add(part["episode_returns"], part["episode_lengths"])
+                self.episode_window.add(part["episode_returns"], part["episode_lengths"], part.get("policy_returns"))
         seconds, self._collect_seconds = self._collect_seconds, 0.0
         return {
             **self.episode_window.means(),
@@ -291,6 +319,7 @@ class RolloutDataModule(LightningDataModule):
             "rollout/staleness": float(self._policy().iterations - 1 - self._collected_at),
             "time/collect_s": seconds,
             **self.workers.get_health(),
+            **({} if self.policy_feeds is None else self.policy_feeds.metrics()),
         }
 
     def force_reset(self) -> None:
@@ -300,6 +329,8 @@ class RolloutDataModule(LightningDataModule):
         """
         if self.workers is not None:
             self.workers.force_reset()
+        if self.policy_feeds is not None:
+            self.policy_feeds.force_reset()
 
     def stop_when(self, stopping: Callable[[], bool]) -> None:
         """Raise `KeyboardInterrupt` in any call that still waits for workers some seconds after `stopping()`."""
@@ -317,6 +348,8 @@ class RolloutDataModule(LightningDataModule):
 
     # -- workers ------------------------------------------------------------------------------------------------------
     def _policy(self) -> Any:
+        if self.learner_policy is not None:
+            return self.learner_policy
         assert self.trainer is not None
         return self.trainer.lightning_module
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_rl.config.keys import value_at
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.rllib.async_keys import ASYNC_KEYS, ASYNC_NO_EFFECT, ASYNC_ONLY, ASYNC_SPECIAL, write_async_keys
+from lightning_rl.rllib.multi_agent_keys import multi_agent_keys
 from lightning_rl.rllib.replay_keys import (
     REPLAY_KEYS,
     REPLAY_NO_EFFECT,
@@ -59,7 +60,7 @@ NO_EFFECT += ("recreate_failed_workers", "restart_failed_env_runners", "ignore_w
 NO_EFFECT += ("noise_size", "report_length", "sample_async", "torch_distributed_backend", *REPLAY_NO_EFFECT)
 NO_EFFECT += ASYNC_NO_EFFECT
 SPECIAL = ("env", "model", "train_batch_size", "sgd_minibatch_size", "num_gpus", "callbacks", "evaluation_interval")
-SPECIAL += ("evaluation_config", "microbatch_size", "episodes_per_batch", *REPLAY_SPECIAL)
+SPECIAL += ("evaluation_config", "microbatch_size", "episodes_per_batch", "multiagent", *REPLAY_SPECIAL)
 SPECIAL += ASYNC_SPECIAL
 MODEL_ONLY = dict.fromkeys(("_use_default_native_models", "_disable_preprocessor_api"), False)
 MODEL_ONLY |= {"_disable_action_flattening": False, "lstm_use_prev_action_reward": -1}
@@ -67,11 +68,16 @@ ATARI = {"framestack": True, "dim": 84, "grayscale": False, "zero_mean": True}  
 RETIRED = {"CartPole-v0": ("CartPole-v1", 200), "Pendulum-v0": ("Pendulum-v1", None)}
 
 
-KNOWN = {*KEYS, *ONLY, *NO_EFFECT, *SPECIAL, "replay_buffer_config", "optimizer", "multiagent"}
+KNOWN = {*KEYS, *ONLY, *NO_EFFECT, *SPECIAL, "replay_buffer_config", "optimizer"}
 
 
 def translate_keys(
-    given: Mapping[str, Any], defaults: Mapping[str, Any], own: Mapping[str, Any], *, joins_fragments: bool = False
+    given: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    own: Mapping[str, Any],
+    *,
+    joins_fragments: bool = False,
+    defaults_of: Callable[[Any], Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """RLlib's keys as the changes to this package's `defaults`.
 
@@ -80,6 +86,7 @@ def translate_keys(
         defaults: the composed config of the policy.
         own: keys of the policy's own, which go to its `config`.
         joins_fragments: whether an execution plan of the user's makes training batches of several fragments.
+        defaults_of: a policy's class → its composed config, for the policies of several agents.
 
     Raises:
         ConfigError: a key or value that means nothing here.
@@ -117,6 +124,15 @@ def translate_keys(
         put(out, "evaluation.explore", value)
     if given.get("callbacks") is not None:
         out["callbacks"] = [given["callbacks"]]
+    if given.get("multiagent"):
+
+        def entry_of(policy_class: Any, config: Mapping[str, Any]) -> dict[str, Any]:
+            base = defaults if policy_class is None or defaults_of is None else defaults_of(policy_class)
+            changes = translate_keys(config, base, {})
+            parts = {name: changes[name] for name in ("model", "exploration", "data") if changes.get(name)}
+            return {**changes.get("policy", {}), **parts}
+
+        out |= multi_agent_keys(given["multiagent"], entry_of)
     return out
 
 

@@ -50,7 +50,7 @@ BUFFER |= {name: name for name in (*REPLAY_KEYS, *REPLAY_ONLY, *REPLAY_NO_EFFECT
 
 
 def without_replay_sections(given: Mapping[str, Any]) -> dict[str, Any]:
-    """`replay_buffer_config`, Ape-X's `optimizer` and `multiagent.replay_mode` as plain keys beside the others.
+    """`replay_buffer_config` and Ape-X's `optimizer` as plain keys beside the others; `multiagent` without replay_mode.
 
     Raises:
         ConfigError: such a section has a key that means nothing here.
@@ -60,8 +60,15 @@ def without_replay_sections(given: Mapping[str, Any]) -> dict[str, Any]:
     modes = [several.pop("replay_mode", "independent")]
     buffer = dict(flat.pop("replay_buffer_config", None) or {})
     modes.append(buffer.pop("replay_mode", "independent"))
-    if several or set(modes) - {"independent", "lockstep"}:  # which are the same for one policy
-        raise ConfigError(f"config key 'multiagent'={given.get('multiagent')!r}; here it can only be {{}}")
+    if "policies" in several and "lockstep" in modes:
+        raise ConfigError(
+            "multiagent.replay_mode='lockstep': here each policy draws from a buffer of its own, replay_mode="
+            "'independent'; policies that learn from each other's rows are one policy of a group (with_agent_groups)"
+        )
+    if set(modes) - {"independent", "lockstep"}:  # which are the same for one policy
+        raise ConfigError(f"replay_mode={modes!r}; expected 'independent' or 'lockstep'")
+    if several:
+        flat["multiagent"] = several
     kind = str(buffer.pop("type", ""))
     if kind:
         buffer.setdefault("prioritized_replay", "Prioritized" in kind)

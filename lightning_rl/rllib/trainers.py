@@ -54,7 +54,11 @@ class Trainer(algorithm.Algorithm):
         # Other keys of the trainer's default_config, or that validate_config adds, are for its plan.
         kept = {key: given[key] for key in given if key in KNOWN or key in asked or not self._planned}
         classic = translate_keys(
-            {**kept, "env": env}, defaults, getattr(own, "default", None) or {}, joins_fragments=plan is not None
+            {**kept, "env": env},
+            defaults,
+            getattr(own, "default", None) or {},
+            joins_fragments=plan is not None,
+            defaults_of=defaults_of,
         )
         if limit is not None:
             classic.setdefault("env", {}).setdefault("max_episode_steps", limit)

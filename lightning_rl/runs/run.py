@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.run_fractions import fractions_to_env_steps
-from lightning_rl.config.schema import RunKeys
+from lightning_rl.config.schema import SEVERAL_AGENTS, RunKeys
 from lightning_rl.errors import (
     CheckpointError,
     ConfigError,
@@ -39,6 +39,7 @@ from lightning_rl.run_directory.status import (
     unwritten_status,
     write_status,
 )
+from lightning_rl.runs import multi_agent
 from lightning_rl.runs.ranks import is_first_rank
 from lightning_rl.runs.trainer import make_trainer
 from lightning_rl.signatures import coerce, hints_of
@@ -75,7 +76,7 @@ RESUMABLE = (
         "trainer.max_time",
         "torch_threads",
     ),
-    *(f"policy.{name}{end}" for name in SCHEDULED for end in ("", ".*")),
+    *(f"{of}.{name}{end}" for of in ("policy", "policies.*") for name in SCHEDULED for end in ("", ".*")),
     *(f"exploration.{name}" for name in EXPLORED),
     *("workers.max_*", "workers.restart_backoff_s", "workers.min_healthy", "workers.*_timeout_s"),
 )
@@ -113,11 +114,17 @@ def build(
     torch.set_num_threads(config["torch_threads"])
     seed_everything(config["seed"], verbose=False)  # for users' code; the package derives its own seeds
     env = EnvCreator(**config["env"])
-    observation_space, action_space = env.spaces()
-    policy = instantiate(config["policy"], "_target_", observation_space, action_space)
+    layout, spaces = env.describe()
     users = [instantiate(entry, "callback") for entry in config["callbacks"]]
-    data = {**config["data"], "seed": config["seed"], "callbacks": worker_hooks(users)}
-    datamodule: RolloutDataModule = instantiate(data, "_target_", env, config["workers"], config["evaluation"])
+    shared = {"seed": config["seed"], "callbacks": worker_hooks(users)}
+    datamodule: RolloutDataModule
+    if layout is None:
+        multi_agent.check_one_agent(config, env)
+        policy = instantiate(config["policy"], "_target_", *spaces)
+        datamodule = instantiate({**config["data"], **shared}, "_target_", env, config["workers"], config["evaluation"])
+    else:
+        policy, data = multi_agent.build_policy(config, layout, spaces)
+        datamodule = multi_agent.build_datamodule(config, env, policy, data, **shared)
     if config["workers"]["vectorization"] == "native":
         env.make(1, "native").close()  # fail now, not when training has begun
     trainer = make_trainer(
@@ -430,13 +437,15 @@ def check_same_run(
     theirs = with_current_paths(content.get("config")) if isinstance(content, dict) else None
     if not isinstance(theirs, dict) or not isinstance(theirs.get("run_dir"), str):
         return  # an old checkpoint without a config
+    theirs = {**SEVERAL_AGENTS, **theirs}
     changed = tuple(prefix for key in ("run_dir", *typed) for prefix in (key, f"policy.{key}"))
     found = {
         key: pair
         for key, pair in changes(theirs, config, run_dir).items()
         if key not in changed and not key.startswith(tuple(f"{prefix}." for prefix in changed))
     }
-    allowed = (*RESUMABLE, *(f"policy.exploration.{name}" for name in EXPLORED), *ELSEWHERE)
+    explored = (f"{of}.exploration.{name}" for of in ("policy", "policies.*") for name in EXPLORED)
+    allowed = (*RESUMABLE, *explored, *ELSEWHERE)
     odd = [key for key in found if not any(fnmatch(key, pattern) for pattern in allowed)]
     shown = {key: f"{key}={after!r} (checkpoint: {before!r})" for key, (before, after) in found.items()}
     file = run_dir / CONFIG_FILE

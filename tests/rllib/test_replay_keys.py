@@ -137,7 +137,11 @@ def test_r2d2_counts_sequences_and_ape_x_shards() -> None:
         ("SAC", {"optimization": {"lr": 1.0}}, "optimization has no key 'lr' here. Keys: actor_learning_rate"),
         ("TD3", {"use_huber": True}, "here it can only be False"),
         ("DQN", {"replay_buffer_config": {"size": 3}}, "replay_buffer_config has no key 'size' here"),
-        ("DQN", {"multiagent": {"policies": {"a": None}}}, "'multiagent'={'policies': {'a': None}}; here it can only"),
+        (
+            "DQN",
+            {"multiagent": {"polices": {"a": None}}},
+            "multiagent has no key 'polices' here. Did you mean 'policies'",
+        ),
         ("DQN", {"bufer_size": 3}, "no config key 'bufer_size'. Did you mean 'buffer_size'"),
         ("DQN", {"policy_delay": 2}, "no key 'policy.policy_delay'"),
         ("PPO", {"training_intensity": 2}, "'training_intensity' is for algorithms that replay"),

@@ -1,0 +1,90 @@
+"""What each policy of several agents learns from: its own fragments, or draws from a replay buffer of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lightning_rl.data.plans import concurrently, for_each
+from lightning_rl.data.replay_datamodule import ReplayDataModule, ReplayDraws
+from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
+
+__all__ = ["PolicyFeeds"]
+
+
+class PolicyFeeds:
+    """Gives the policies that learn from replay a buffer each; the others learn from their fragments.
+
+    Args:
+        replays: id of a trained policy that learns from transitions → the DataModule with its buffer and its ratio of
+            gradient steps to env steps; it makes no workers.
+    """
+
+    def __init__(self, replays: Mapping[str, ReplayDataModule]) -> None:
+        self.replays = dict(replays)
+        self._stored: dict[str, deque[SampleBatch]] = {name: deque() for name in self.replays}
+        self._plans: dict[str, Iterator[Any]] = {}
+
+    def setup(self, trainer: Any, policy: Any) -> None:
+        """Make the buffers, once.
+
+        Args:
+            trainer: that trains.
+            policy: holds the policies.
+
+        Raises:
+            ConfigError: a buffer does not fit into the memory, or its rows do not divide by the ranks.
+        """
+        for name, replay in self.replays.items():
+            replay.trainer, replay.learner_policy = trainer, policy.policies[name]
+            if replay.replay is None:
+                replay.replay = replay.make_buffer(replay.learner_policy)
+                store = for_each(_taken(self._stored[name]), replay.store)
+                self._plans[name] = concurrently([store, replay.draws_due()], round_robin_weights=[1, "*"])
+
+    def feed(self, batch: MultiAgentBatch) -> MultiAgentBatch:
+        """The batch with draws from their buffers in place of the fragments of policies that learn from replay.
+
+        The fragment is stored when the draws are iterated over; a policy without experience in it draws nothing.
+        """
+        parts: dict[str, Any] = {}
+        for name, fragment in batch.policy_batches.items():
+            if name not in self.replays:
+                parts[name] = fragment
+            elif bool(fragment.valid.any()):
+                self._stored[name].append(fragment)
+                parts[name] = ReplayDraws(self._plans[name], self.replays[name], fragments=1)
+        return MultiAgentBatch(parts, batch.env_steps, batch.agent_steps)
+
+    def metrics(self) -> dict[str, float]:
+        """Rows in each buffer and gradient steps on its draws, under the names of the metric registry."""
+        found: dict[str, float] = {}
+        for name, replay in self.replays.items():
+            found[f"replay/{name}/rows"] = float(0 if replay.replay is None else len(replay.replay))
+            found[f"replay/{name}/updates"] = float(replay.ratio.taken)
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """The buffers and ratios, by policy."""
+        return {name: replay.state_dict() for name, replay in self.replays.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where the checkpoint was written.
+
+        Raises:
+            CheckpointError: a policy's buffer is missing, or of other spaces or another size.
+        """
+        for name, replay in self.replays.items():
+            if name in state:
+                replay.load_state_dict(state[name])
+
+    def force_reset(self) -> None:
+        """Let the next fragments continue no stored one."""
+        for replay in self.replays.values():
+            replay.force_reset()
+
+
+def _taken(stored: deque[SampleBatch]) -> Iterator[SampleBatch]:
+    while True:
+        yield stored.popleft()

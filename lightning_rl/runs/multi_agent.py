@@ -1,0 +1,133 @@
+"""Builds the policies and the DataModule of a run in an environment with several agents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lightning_rl.errors import ConfigError, import_object
+
+if TYPE_CHECKING:
+    from lightning_rl.envs.creator import EnvCreator
+    from lightning_rl.envs.multi_agent import AgentLayout
+
+__all__ = ["build_datamodule", "build_policy", "check_one_agent", "default_policies"]
+
+ROLLOUTS = "lightning_rl.data.datamodule:RolloutDataModule"
+ENV_STEPS_OF_ITERATION = 32  # least number where all policies replay; an iteration costs as much as some gradient steps
+SHARED = "shared"  # the id of the policy of all agents, where they have the same spaces
+
+Config = Mapping[str, Any]
+
+
+def check_one_agent(config: Config, env: EnvCreator) -> None:
+    """Refuse the keys of several agents for an environment with one.
+
+    Raises:
+        ConfigError: names the key.
+    """
+    for key in ("policies", "policy_mapping", "policies_to_train"):
+        if config.get(key):
+            raise ConfigError(
+                f"{key} is for environments with several agents, and {env.name!r} has one: leave it out, or set "
+                "env.agents=2 to train in so many copies of it"
+            )
+
+
+def default_policies(config: Config, layout: AgentLayout) -> tuple[dict[str, Any], dict[str, str]]:
+    """The policies and the mapping of a run that names no `policies`: its own policy, once for each kind of agents.
+
+    Returns:
+        The entries of `policies`, and agent → policy id. The id is "shared" if all agents have the same spaces, else
+        the name of the kind's first agent.
+    """
+    names = [SHARED] if len(layout.kinds) == 1 else [_as_id(layout.agents[kind.slots[0]]) for kind in layout.kinds]
+    entry = {**config["policy"], "data": config["data"]}
+    mapping = {layout.agents[slot]: name for name, kind in zip(names, layout.kinds, strict=True) for slot in kind.slots}
+    return {name: dict(entry) for name in names}, mapping
+
+
+def build_policy(config: Config, layout: AgentLayout, spaces: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+    """The policy that holds all policies, and the `data` sections of those that learn from replay.
+
+    Args:
+        config: with env steps in place of shares of the run.
+        layout: of the environment's agents.
+        spaces: observation space and action space, Dicts by agent.
+
+    Raises:
+        ConfigError: the policies, the mapping and the agents do not fit together.
+        UnsupportedSpaceError: a policy cannot take its agents' spaces.
+    """
+    from lightning_rl.policies import MultiAgentPolicy
+
+    entries, mapping = dict(config["policies"]), config["policy_mapping"]
+    if not entries:
+        entries, default_mapping = default_policies(config, layout)
+        mapping = default_mapping if mapping is None else mapping
+    data = {name: entry["data"] for name, entry in entries.items() if "data" in entry}
+    policy = MultiAgentPolicy(
+        *spaces,
+        policies={
+            name: {key: value for key, value in entry.items() if key != "data"} for name, entry in entries.items()
+        },
+        policy_mapping=mapping,
+        policies_to_train=config["policies_to_train"],
+        count_steps_by=config["count_steps_by"],
+        central_size=layout.central_size,
+        seed=config["seed"],
+    )
+    return policy, data
+
+
+def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping[str, Any], **keywords: Any) -> Any:
+    """The DataModule of the run's own pipeline, with a replay buffer for each policy that learns from one.
+
+    Args:
+        config: of the run.
+        env: the environment.
+        policy: a `MultiAgentPolicy`.
+        data: id → `data` section.
+        keywords: `seed` and `callbacks` of the DataModule.
+
+    Raises:
+        ConfigError: the pipeline feeds no rollouts, or a policy needs rollouts of its own that are not there.
+    """
+    from lightning_rl.data.kinds_of_data import kind_of_data
+    from lightning_rl.data.policy_feeds import PolicyFeeds
+
+    trained = {name: policy.policies[name] for name in policy.policies_to_train}
+    replaying = [name for name, each in trained.items() if kind_of_data(type(each)) == "transitions"]
+    run_class, section = _class_of(config["data"]), dict(config["data"])
+    workers = dict(config["workers"])
+    if run_class.feeds != "rollouts":
+        section, run_class = {"_target_": ROLLOUTS}, import_object(ROLLOUTS)
+    if len(replaying) == len(trained):
+        least = -(-ENV_STEPS_OF_ITERATION // workers["envs_per_worker"])
+        workers["fragment_length"] = max(workers["fragment_length"], least)
+    own = {key: value for key, value in section.items() if key != "_target_"}
+    datamodule = run_class(env, workers, config["evaluation"], **own, **keywords)
+    replays = {name: _replay(name, data.get(name), env, **keywords) for name in replaying}
+    datamodule.policy_feeds = PolicyFeeds(replays)
+    return datamodule
+
+
+def _replay(name: str, section: Mapping[str, Any] | None, env: EnvCreator, **keywords: Any) -> Any:
+    if section is None or _class_of(section).feeds != "transitions":
+        raise ConfigError(
+            f"policies.{name} learns from replay, and nothing says how: give policies.{name}.data, or name its "
+            f"algorithm with policies.{name}.policy"
+        )
+    own = {key: value for key, value in section.items() if key not in ("_target_", "fragments_per_iteration")}
+    return _class_of(section)(env, **own, **keywords)
+
+
+def _class_of(section: Mapping[str, Any]) -> Any:
+    target = section["_target_"]
+    return import_object(target) if isinstance(target, str) else target
+
+
+def _as_id(agent: str) -> str:
+    """An agent's name as the id of a policy, which is part of the names of metrics and modules."""
+    return re.sub(r"\W+", "_", agent) or SHARED

@@ -26,6 +26,7 @@ GRACE_S = 1.0  # for processes that a session started, to end with it
 ANSWER_TIMEOUT_S = 1800.0  # for actors without a supervisor; saving a large buffer takes minutes
 
 _guards: list[subprocess.Popen[bytes] | None] = []  # of the session of this process
+_addresses: list[str] = []  # of the session that `start_ray` began, until `stop_ray`
 
 
 def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
@@ -51,6 +52,7 @@ def start_ray(num_workers: int, address: str = "local", **options: Any) -> bool:
         quiet["object_store_memory"] = 512 * 2**20
     try:
         _check_reachable(address)
+        _addresses[:] = [address]
         with defer_signals():
             ray.init(address=address, **{**quiet, **options})
     except OSError as error:  # ConnectionError and TimeoutError are such
@@ -86,7 +88,9 @@ def stop_ray() -> None:
             if (guard := _guards.pop()) is not None:
                 guard.kill()
                 guard.wait()
-        raylets = [child for child in psutil.Process().children() if child.name() == "raylet"]
+        private = "local" in _addresses  # the processes of a cluster that was joined stay, also if this one started it
+        _addresses.clear()
+        raylets = [child for child in psutil.Process().children() if private and child.name() == "raylet"]
         started = [process for raylet in raylets for process in raylet.children(recursive=True)]
         ray.shutdown()
         for process in psutil.wait_procs(started, timeout=GRACE_S)[1]:

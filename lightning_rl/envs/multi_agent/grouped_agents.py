@@ -48,6 +48,8 @@ class GroupedAgents(MultiAgentWrapper):
         _, infos = env.reset(seed=0)
         with_masks = any("action_mask" in info for info in infos.values() if isinstance(info, Mapping))
         self._masked: set[str] = set()
+        grouped_obs: dict[str, Space[Any]] = {}
+        grouped_actions: dict[str, Space[Any]] = {}
         for group, members in self.groups.items():
             observed = [env.observation_spaces[agent] for agent in members]
             acted = [env.action_spaces[agent] for agent in members]
@@ -61,11 +63,15 @@ class GroupedAgents(MultiAgentWrapper):
                 self._masked.add(group)
                 sizes = [int(space.n) for space in acted if isinstance(space, spaces.Discrete)]
                 parts["action_masks"] = spaces.Tuple([spaces.MultiBinary(size) for size in sizes])
-            self.observation_spaces[group] = spaces.Dict(parts) if obs_space is None else obs_space
-            self.action_spaces[group] = spaces.Tuple(acted) if act_space is None else act_space
-        for agent in self._group_of:
-            if agent not in self.groups:
-                del self.observation_spaces[agent], self.action_spaces[agent]
+            grouped_obs[group] = spaces.Dict(parts) if obs_space is None else obs_space
+            grouped_actions[group] = spaces.Tuple(acted) if act_space is None else act_space
+        names = self.possible_agents
+        self.observation_spaces = {
+            name: grouped_obs[name] if name in grouped_obs else env.observation_spaces[name] for name in names
+        }
+        self.action_spaces = {
+            name: grouped_actions[name] if name in grouped_actions else env.action_spaces[name] for name in names
+        }
         self._blank = {agent: blank(env.observation_spaces[agent]) for agent in self._group_of}
         self._acting: set[str] = set()
         self._ended: set[str] = set()

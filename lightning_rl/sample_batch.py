@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 ARRAYS = (Tensor, np.ndarray)
-STEP_INPUTS = ("obs", "state_in", "prev_actions", "prev_rewards")
+STEP_INPUTS = ("obs", "state_in", "prev_actions", "prev_rewards", "central_obs")
 """What a policy reads before a step. Fragments have one row more of these: the value after the last step needs it."""
 PER_SEQUENCE = ("seq_lens", "state_in")
 """Columns with one entry per sequence of a training batch."""
@@ -99,6 +99,7 @@ class SampleBatch:
     replayed: Tensor  # bool, True on rows of an earlier iteration, where new and old fragments are mixed
     prev_actions: Tensor | SampleBatch  # actions of the last step, or [N, n, *] of the last n; −1 or 0. if none
     prev_rewards: Tensor
+    central_obs: Tensor  # float32 [N, S], state of the environment or all agents' observations, for central critics
     policy_version: Tensor  # version of the weights that acted
     seeds: Tensor  # int64 [N], seed of each perturbation of the weights (ES, ARS)
     returns: Tensor  # float64 [N, 2], returns of the episodes with θ + σε and θ − σε (ES, ARS)
@@ -374,7 +375,8 @@ def is_new(fragment: SampleBatch) -> Any:
 
 def new_rows(rows: SampleBatch) -> SampleBatch:
     """The rows `[N, …]` without those of an earlier iteration; if there are some, only the observations remain."""
-    return rows.select("obs")[~rows.replayed] if "replayed" in rows else rows
+    seen = [name for name in ("obs", "central_obs") if name in rows]
+    return rows.select(*seen)[~rows.replayed] if "replayed" in rows else rows
 
 
 def flatten_fragment(fragment: SampleBatch, max_seq_len: int | None = None) -> SampleBatch:

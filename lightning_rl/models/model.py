@@ -21,7 +21,7 @@ class InputDict(dict[str, Any]):
 
     Args:
         flat: preprocesses and filters "obs".
-        columns: "obs", "prev_actions", "prev_rewards", "is_training".
+        columns: "obs", "prev_actions", "prev_rewards", "is_training", and for central critics "central_obs".
     """
 
     def __init__(self, flat: Callable[[Any], Tensor], **columns: Any) -> None:
@@ -30,9 +30,13 @@ class InputDict(dict[str, Any]):
 
     def __missing__(self, key: str) -> Any:
         if key != "obs_flat":
-            raise KeyError(f"no {key!r} in the model's inputs: obs, obs_flat, prev_actions, prev_rewards, is_training")
+            raise KeyError(f"no {key!r} in the model's inputs: {', '.join((*self, 'obs_flat'))}")
         self[key] = self._flat(self["obs"])
         return self[key]
+
+    def without(self, name: str) -> InputDict:
+        """The same inputs but one."""
+        return InputDict(self._flat, **{key: value for key, value in self.items() if key != name})
 
 
 class Model(FastAttributes):
@@ -90,7 +94,8 @@ class Model(FastAttributes):
             input_dict: "obs" (nested and typed as the environment's, tensors of `[N, *]`), "obs_flat" (float32 `[N,
                 preprocessor.size]`, filtered; computed on first access), "prev_actions" and "prev_rewards" (in the
                 policy's action space; `[N, *]`, or `[N, n, *]` of n steps, the oldest first; before the first step −1
-                for a discrete action and 0 for a number), "is_training".
+                for a discrete action and 0 for a number), "is_training", and in learning with a central critic
+                "central_obs" (float32 `[N, S]`).
             state: recurrent state, `[S, …]` each; empty for feed-forward models.
             seq_lens: in learning with a recurrent model, lengths `[S]` of the sequences; the rows are then `[S · L]`,
                 one sequence after the other, padded to the length L of the longest. `None` in acting: each row is a

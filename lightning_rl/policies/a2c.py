@@ -11,10 +11,11 @@ from torch import Tensor
 from lightning_rl.learning.metrics import Metrics, mean_entropy
 from lightning_rl.losses.policy_gradient import policy_gradient
 from lightning_rl.losses.value import explained_variance
+from lightning_rl.models.central_critic import used_central_obs_size
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardise_over_ranks
 from lightning_rl.policies.policy import Policy
-from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
+from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability, Whole
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
 
@@ -31,6 +32,10 @@ class A2C(Policy):
         value_coef: weight of the value loss.
         entropy_coef: weight of the entropy bonus; a number or a schedule over env steps, as `lr`.
         standardise_advantages: over the rollout, to mean 0 and deviation 1.
+        central_critic: values come from a network of its own that reads the central observation (the environment's
+            state, or the observations of all agents) beside the agent's own, which is all that the actor reads
+            (MAA2C, Papoudakis et al. 2021, arXiv:2006.07869).
+        central_obs_size: width of the central observation; set from the environment, if that has several agents.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """
@@ -48,11 +53,14 @@ class A2C(Policy):
         value_coef: NonNegative = 0.5,
         entropy_coef: NonNegativeSchedule = 0.0,
         standardise_advantages: bool = False,
+        central_critic: bool = False,
+        central_obs_size: Whole = 0,
         lr: LearningRate = 7e-4,
         optimizer: str = "adam",
         max_grad_norm: Positive | None = 0.5,
         **keywords: Any,
     ) -> None:
+        self.central_obs_size = used_central_obs_size(type(self).__name__, central_critic, central_obs_size)
         super().__init__(
             observation_space, action_space, lr=lr, optimizer=optimizer, max_grad_norm=max_grad_norm, **keywords
         )

@@ -29,6 +29,7 @@ from lightning_rl.learning.learner import Learner
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.learning.optimiser import Optimiser
 from lightning_rl.models.catalog import ModelCatalog, ModelOptions, model_config
+from lightning_rl.models.central_critic import CentralCritic, actor_options
 from lightning_rl.models.distributions import ActionDistribution, Categorical
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.filters import MeanStdFilter, RewardFilter, RewardFilterName, make_observation_filter
@@ -124,6 +125,7 @@ class Policy(FastAttributes, LightningModule):
     # Whether every `loss` gives all parameters a gradient; if not, DDP searches for unused ones.
     uses_every_parameter: ClassVar[bool] = False
     overridden: ClassVar[frozenset[str]] = frozenset()  # those of `VERBS` that the class defines itself
+    central_obs_size: int = 0  # width S of the column `central_obs` that a central critic reads; 0: there is none
     reads_outputs: ClassVar[bool] = False  # whether acting uses the model's outputs for more than the actions
 
     observation_space: gym.Space[Any]
@@ -181,11 +183,14 @@ class Policy(FastAttributes, LightningModule):
         self.action_transform = ActionTransform(action_space, normalize=normalize_actions, clip=clip_actions)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed, "init"))
-            self.model, self.dist_class = self.make_model_and_action_dist(model)
+            options = actor_options(model) if self.central_obs_size else model
+            self.model, self.dist_class = self.make_model_and_action_dist(options)
             self.max_seq_len = int(model_config(model)["max_seq_len"])
             self.is_recurrent = len(self.model.get_initial_state()) > 0
             self.exploration = make_exploration(exploration, self.action_transform.policy_space, observation_space)
             self.exploration.prepare_policy(self)
+            if self.central_obs_size:
+                self.model = CentralCritic(self.model, self.central_obs_size, model, observation_filter == "mean_std")
         require_noisy_layers(self.exploration, self.model)
         self.preprocessor = self.model.preprocessor
         self.observation_filter = make_observation_filter(observation_filter, observation_space, self.preprocessor)
@@ -400,10 +405,10 @@ class Policy(FastAttributes, LightningModule):
         # Without state the rows of a sequence are independent of each other: no padding.
         obs, seq_lens = batch.obs, batch.get("seq_lens") if self.is_recurrent else None
         if seq_lens is None and not (model.prev_actions or model.prev_rewards):  # the usual case
-            inputs = self.input_dict(obs, is_training=model.training)
+            inputs = self.input_dict(obs, is_training=model.training, central_obs=batch.get("central_obs"))
             return model(inputs, (), None)[0], self.mask_of(batch), None
         gaps = None if seq_lens is None else padding(seq_lens)
-        before: dict[str, Any] = {name: batch.get(name) for name in ("prev_actions", "prev_rewards")}
+        before: dict[str, Any] = {name: batch.get(name) for name in ("prev_actions", "prev_rewards", "central_obs")}
         mask = self.mask_of(batch)
         if gaps is not None:
             obs, before = (
@@ -421,7 +426,8 @@ class Policy(FastAttributes, LightningModule):
 
         Args:
             obs: the observations.
-            fragment: a batch with the same leading dims, for the further columns that models with memory read.
+            fragment: a batch with the same leading dims, for the further columns that models with memory and central
+                critics read.
         """
         shape = leading_shape(obs)
         before: dict[str, Any] = {}
@@ -443,12 +449,19 @@ class Policy(FastAttributes, LightningModule):
         return self.distribution(rows.action_dist_inputs, self.mask_of(rows))
 
     def input_dict(
-        self, obs: Any, *, prev_actions: Any = None, prev_rewards: Any = None, is_training: bool | None = None
+        self,
+        obs: Any,
+        *,
+        prev_actions: Any = None,
+        prev_rewards: Any = None,
+        central_obs: Tensor | None = None,
+        is_training: bool | None = None,
     ) -> InputDict:
         """The model's inputs: "obs" nested as the environment's, "obs_flat" computed on access, earlier steps.
 
         Args:
             obs, prev_actions, prev_rewards: of `N` rows.
+            central_obs: `[N, S]`, for a central critic; `None` in acting, which needs no values.
             is_training: whether the model is in train mode; `None`: the mode of this policy.
         """
         columns: dict[str, Any] = {"prev_actions": prev_actions, "prev_rewards": prev_rewards}
@@ -456,6 +469,8 @@ class Policy(FastAttributes, LightningModule):
         if (model.prev_actions and prev_actions is None) or (model.prev_rewards and prev_rewards is None):
             nothing = self.initial_previous_step(row_count(obs))
             columns = {name: nothing.get(name) if value is None else value for name, value in columns.items()}
+        if central_obs is not None:
+            columns["central_obs"] = central_obs
         columns["is_training"] = self.training if is_training is None else is_training
         if isinstance(obs, SampleBatch):
             obs = from_nested_batch(self.observation_space, obs)
@@ -621,6 +636,8 @@ class Policy(FastAttributes, LightningModule):
             self.observation_filter.update(
                 self.preprocessor.transform_batch(from_nested_batch(self.observation_space, rows.obs))
             )
+            if isinstance(self.model, CentralCritic):
+                self.model.update_filter(rows.central_obs)
 
     # -- learning: methods that loops and pipelines call ---------------------------------------------------------------
     def training_step(self, batch: Any, batch_idx: int = 0) -> None:

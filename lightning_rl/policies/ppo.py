@@ -13,12 +13,13 @@ from lightning_rl.distributed import mean_over_ranks
 from lightning_rl.learning.metrics import Metrics, mean_entropy
 from lightning_rl.losses.policy_gradient import approx_kl, clip_fraction, clipped_surrogate
 from lightning_rl.losses.value import clipped_square_error, explained_variance, value_change_clipped_error
+from lightning_rl.models.central_critic import used_central_obs_size
 from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardise_over_ranks
 from lightning_rl.policies.kl import adapt_kl_coef, mean_kl
 from lightning_rl.policies.policy import Policy
-from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
+from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability, Whole
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
 
@@ -44,6 +45,10 @@ class PPO(Policy):
             2 × `kl_target`, and halves below ½ ×.
         target_kl: stop an iteration's gradient steps when approx_kl passes 1.5 × this; `None` never.
         standardise_advantages: over each minibatch, to mean 0 and deviation 1.
+        central_critic: values come from a network of its own that reads the central observation (the environment's
+            state, or the observations of all agents) beside the agent's own, which is all that the actor reads
+            (MAPPO, Yu et al. 2022, arXiv:2103.01955).
+        central_obs_size: width of the central observation; set from the environment, if that has several agents.
         lr, max_grad_norm, keywords: of `Policy`: model, exploration, gamma, optimizer, optimizer_kwargs,
             observation_filter, actions, custom_losses, seed.
         reward_filter: as `Policy`; with "return_std" values are those of scaled rewards.
@@ -71,11 +76,14 @@ class PPO(Policy):
         kl_target: Positive = 0.01,
         target_kl: Positive | None = None,
         standardise_advantages: bool = True,
+        central_critic: bool = False,
+        central_obs_size: Whole = 0,
         lr: LearningRate = 1e-3,
         max_grad_norm: Positive | None = 0.5,
         reward_filter: RewardFilterName = "return_std",
         **keywords: Any,
     ) -> None:
+        self.central_obs_size = used_central_obs_size(type(self).__name__, central_critic, central_obs_size)
         super().__init__(
             observation_space, action_space, lr=lr, max_grad_norm=max_grad_norm, reward_filter=reward_filter, **keywords
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -61,11 +62,13 @@ class PlanDataset(IterableDataset[Any]):
 class EvaluationDataset(IterableDataset[SampleBatch]):
     """One item: the returns and lengths of an evaluation's whole episodes, on environments of their own.
 
+    With several agents, "policy_returns.<id>" has the mean return of each policy's agents; NaN where it had none.
+
     Args:
-        play: plays the episodes; gives (return, length) of each.
+        play: plays the episodes.
     """
 
-    def __init__(self, play: Callable[[], list[tuple[float, int]]]) -> None:
+    def __init__(self, play: Callable[[], list[Episode]]) -> None:
         self.play = play
 
     def __len__(self) -> int:
@@ -73,7 +76,10 @@ class EvaluationDataset(IterableDataset[SampleBatch]):
 
     def __iter__(self) -> Iterator[SampleBatch]:
         played = self.play()
-        yield SampleBatch(
-            episode_returns=torch.tensor([ret for ret, _ in played], dtype=torch.float64),
-            episode_lengths=torch.tensor([length for _, length in played], dtype=torch.float64),
-        )
+        columns = {
+            "episode_returns": [episode.ret for episode in played],
+            "episode_lengths": [episode.length for episode in played],
+        }
+        for name in dict.fromkeys(name for episode in played for name in episode.by_policy):
+            columns[f"policy_returns.{name}"] = [episode.by_policy.get(name, math.nan) for episode in played]
+        yield SampleBatch({name: torch.tensor(values, dtype=torch.float64) for name, values in columns.items()})

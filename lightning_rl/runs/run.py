@@ -114,7 +114,8 @@ def build(
     torch.set_num_threads(config["torch_threads"])
     seed_everything(config["seed"], verbose=False)  # for users' code; the package derives its own seeds
     env = EnvCreator(**config["env"])
-    layout, spaces = env.describe()
+    spaces = env.spaces()
+    layout = env.layout()
     users = [instantiate(entry, "callback") for entry in config["callbacks"]]
     shared = {"seed": config["seed"], "callbacks": worker_hooks(users)}
     datamodule: RolloutDataModule

@@ -89,6 +89,8 @@ DATA = Kind("a subclass of RolloutDataModule", OURS, "lightning_rl.data.datamodu
 DATASET = Kind("a subclass of torch's IterableDataset", OURS, "torch.utils.data:IterableDataset")
 PLAN = Kind("an execution plan of a package that you trust")
 REWARD = Kind("a function compute_reward of a package that you trust")
+MAPPING = Kind("a function policy_mapping(agent) of a package that you trust")
+SCRIPT = Kind("a function obs -> action of a package that you trust", OURS)
 LAUNCHER = Kind(
     "a launcher",
     ("lightning_rl.runs.launchers.LocalLauncher", "lightning_rl.runs.launchers.RayTrainLauncher"),
@@ -112,20 +114,24 @@ CALLBACK = Kind(
     "lightning.pytorch:Callback",
 )
 
+ONE_POLICY = r"(policy|(policy\.)?policies\.[^.]+)"  # of one agent, or of several in a config or in a checkpoint
+
 PLACES: dict[str, Kind] = {  # by dotted key, list indices as numbers
-    r"policy\.(_target_|class)": POLICY,
-    r"policy(\.config)?\.optimizer": OPTIMIZER,
-    r"policy(\.config)?\.custom_losses\.\d+(\.loss)?": LOSS,
+    rf"{ONE_POLICY}\.(_target_|class)": POLICY,
+    rf"{ONE_POLICY}(\.config)?\.optimizer": OPTIMIZER,
+    rf"{ONE_POLICY}(\.config)?\.custom_losses\.\d+(\.loss)?": LOSS,
+    rf"{ONE_POLICY}\.function": SCRIPT,
+    r"(policy\.)?policy_mapping": MAPPING,
     r"(.*\.)?custom_model": MODEL,
     r"(.*\.)?custom_action_dist": DISTRIBUTION,
     r"(.*\.)?custom_preprocessor": PREPROCESSOR,
     r"(.*[._])?exploration\.type": EXPLORATION,
     r"(evaluation\.)?env\.id": ENV,
     r"(evaluation\.)?env\.wrappers\.\d+(\.wrapper)*": WRAPPER,
-    r"data\._target_": DATA,
-    r"data\.dataset": DATASET,
-    r"data\.plan": PLAN,
-    r"data\.(.*\.)?compute_reward": REWARD,
+    r"(policies\.[^.]+\.)?data\._target_": DATA,
+    r"(policies\.[^.]+\.)?data\.dataset": DATASET,
+    r"(policies\.[^.]+\.)?data\.plan": PLAN,
+    r"(policies\.[^.]+\.)?data\.(.*\.)?compute_reward": REWARD,
     r"launcher(\._target_)?": LAUNCHER,
     r"logger\.[^.]+(\._target_)?": LOGGER,
     r"callbacks\.\d+(\.callback|\._target_)?": CALLBACK,

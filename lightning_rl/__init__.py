@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lightning_rl.data.datamodule import RolloutDataModule
     from lightning_rl.data.replay_datamodule import ReplayDataModule
     from lightning_rl.envs.creator import EnvCreator
+    from lightning_rl.envs.multi_agent import MultiAgentEnv
     from lightning_rl.envs.registry import EnvContext, register_env
     from lightning_rl.exploration import Exploration
     from lightning_rl.models.catalog import MODEL_DEFAULTS, ModelCatalog
@@ -37,9 +38,12 @@ if TYPE_CHECKING:
         TD3,
         TQC,
         ApexDQN,
+        MultiAgentPolicy,
         Policy,
         Rainbow,
+        RandomPolicy,
         ScratchPolicy,
+        ScriptedPolicy,
         SimpleQ,
         build_policy,
     )
@@ -71,14 +75,18 @@ __all__ = [
     "Model",
     "ModelCatalog",
     "MultiAgentBatch",
+    "MultiAgentEnv",
+    "MultiAgentPolicy",
     "Policy",
     "RLCallback",
     "Rainbow",
+    "RandomPolicy",
     "ReplayDataModule",
     "RolloutDataModule",
     "RolloutWorker",
     "SampleBatch",
     "ScratchPolicy",
+    "ScriptedPolicy",
     "SimpleQ",
     "WorkerSet",
     "build_policy",
@@ -105,18 +113,22 @@ _HOMES = {
     "Model": "models.model",
     "ModelCatalog": "models.catalog",
     "MultiAgentBatch": "sample_batch",
+    "MultiAgentEnv": "envs.multi_agent",
+    "MultiAgentPolicy": "policies",
     "PG": "policies",
     "PPO": "policies",
     "Policy": "policies",
     "R2D2": "policies",
     "RLCallback": "callbacks",
     "Rainbow": "policies",
+    "RandomPolicy": "policies",
     "ReplayDataModule": "data.replay_datamodule",
     "RolloutDataModule": "data.datamodule",
     "RolloutWorker": "rollouts.worker_set",
     "SAC": "policies",
     "SampleBatch": "sample_batch",
     "ScratchPolicy": "policies",
+    "ScriptedPolicy": "policies",
     "SimpleQ": "policies",
     "TD3": "policies",
     "TQC": "policies",

@@ -28,6 +28,7 @@ from lightning_rl.sample_batch import (
     new_rows,
 )
 from lightning_rl.seeding import derive_seed
+from lightning_rl.signatures import call_with_accepted_args
 
 __all__ = ["LOG_EVERY", "Learner"]
 
@@ -66,6 +67,12 @@ class Learner:
         policy: defines `loss`, and holds the counters `env_steps`, `iterations` and `gradient_steps`.
         optimiser: of its parameters; `None` for a policy written from scratch, which learns by its own methods.
         custom_losses: extra losses that are added to the policy's own.
+
+    Attributes:
+        counts_env_steps: whether the learner counts environment steps; False for one of several policies in the same
+            environments, whose steps `MultiAgentLearner` counts.
+        other_agent_batches: while one of several policies learns: policy id → (policy, its fragment in the same
+            environments), which `postprocess_trajectory` gets; `None` for the policy of a single agent.
     """
 
     def __init__(
@@ -78,6 +85,8 @@ class Learner:
         self._by_halves = not policy.overridden.isdisjoint(("compute_gradients", "apply_gradients"))
         self._hooks: dict[str, list[Callable[..., None]]] = {}  # of the Trainer's callbacks, by name
         self._loaded: dict[int, SampleBatch] = {}
+        self.counts_env_steps = True
+        self.other_agent_batches: Mapping[str, tuple[Any, SampleBatch]] | None = None
 
     @property
     def optimiser(self) -> Optimiser:
@@ -123,8 +132,9 @@ class Learner:
         if self._iteration is not None:  # called by the class's own `learn_on_batch`, within an iteration
             steps = list(self._steps_on_rows(self._iteration, batch))
             return means(steps, self._iteration.rare)
-        replayed = self.policy.off_policy and not is_fragment(batch)  # counted by `take_experience`
-        self.policy.env_steps += sum_over_ranks(0 if replayed else count_new_env_steps(batch))
+        if self.counts_env_steps:
+            replayed = self.policy.off_policy and not is_fragment(batch)  # counted by `take_experience`
+            self.policy.env_steps += sum_over_ranks(0 if replayed else count_new_env_steps(batch))
         return self._iterate(self._steps_on_batch, batch, by_class)
 
     def learn_on_draws(self, draws: Any) -> dict[str, float]:
@@ -338,13 +348,17 @@ class Learner:
             return loss, {"loss": loss, **metrics, **extra_metrics, **model_metrics}
 
     def minibatch_count(self, rows: SampleBatch) -> int:
-        """Gradient steps of a sweep over these rows; the same number on every rank, whatever its number of rows."""
-        if self.policy.minibatches is not None:
+        """Gradient steps of a sweep over these rows; the same number on every rank, whatever its number of rows.
+
+        One of several policies may have few rows, because its agents acted little: it takes fewer steps then.
+        """
+        if self.policy.minibatches is not None and self.counts_env_steps:
             return self.policy.minibatches
-        whole = (
-            len(rows["seq_lens"]) if "seq_lens" in rows else rows.count // 2
-        )  # at least one sequence, or two rows, per minibatch
+        # At least one sequence, or two rows, per minibatch.
+        whole = len(rows["seq_lens"]) if "seq_lens" in rows else rows.count // 2
         every = all_gather_objects((rows.count, whole))
+        if self.policy.minibatches is not None:
+            return max(1, min(self.policy.minibatches, *(most for _, most in every)))
         mean = sum(count for count, _ in every) / len(every)
         return max(1, min(round(mean / MINIBATCH_ROWS), *(most for _, most in every)))
 
@@ -375,7 +389,9 @@ class Learner:
     @torch.no_grad()
     def _rows_of(self, batch: SampleBatch, scale: bool = True) -> SampleBatch:
         if is_fragment(batch):
-            return self.policy.postprocess_trajectory(batch)
+            if self.other_agent_batches is None:
+                return self.policy.postprocess_trajectory(batch)
+            return call_with_accepted_args(self.policy.postprocess_trajectory, batch, self.other_agent_batches)
         return self.scale_rewards(batch) if scale and self.policy.off_policy and "batch_indexes" in batch else batch
 
     def take_experience(self, fragment: SampleBatch) -> SampleBatch:
@@ -385,7 +401,8 @@ class Learner:
         statistics, and adds the column "intrinsic_rewards".
         """
         policy = self.policy
-        policy.env_steps += sum_over_ranks(env_steps(fragment))
+        if self.counts_env_steps:
+            policy.env_steps += sum_over_ranks(env_steps(fragment))
         stored = policy.exploration.postprocess_trajectory(policy, fragment)
         policy.reward_filter.update(stored)
         stored = stored.copy()
@@ -544,7 +561,8 @@ class Learner:
         Raises:
             NonFiniteError: a gradient is NaN or infinite; no parameter was changed.
         """
-        self.policy.env_steps += update.env_steps
+        if self.counts_env_steps:
+            self.policy.env_steps += update.env_steps
         metrics = {name: torch.tensor(float(value)) for name, value in update.metrics.items()}
         if step:
             metrics |= self._apply(update.gradients)
@@ -558,7 +576,9 @@ class Learner:
         Environment steps are counted and running statistics updated here, not in `learn_on_loaded_batch`.
         """
         policy, fragment = self.policy, is_fragment(batch)
-        if fragment or not policy.off_policy:  # replayed rows were counted when they were collected
+        if self.counts_env_steps and (
+            fragment or not policy.off_policy
+        ):  # replayed rows were counted when they were collected
             policy.env_steps += sum_over_ranks(env_steps(batch))
         self._enter_training()
         rows = self.rows_of(batch).to(policy.device)

@@ -147,7 +147,7 @@ class Optimiser:
     def _read_trainer(self) -> None:
         """Look up once an iteration whether a Trainer runs the steps, and which hooks there are: both cost much."""
         trainer: Any = self.policy.trainer if self.policy.in_trainer else None
-        self._lightning_optimizer = None if trainer is None else self.policy.optimizers()
+        self._lightning_optimizer = None if trainer is None else self._find_lightning_optimizer()
         self._scaler = None if trainer is None else getattr(trainer.precision_plugin, "scaler", None)
         self.loss_context = getattr(getattr(trainer, "precision_plugin", None), "loss_context", nullcontext)
         self._direct = trainer is None or (ENABLED and _can_call_torch_directly(self.policy))
@@ -156,6 +156,13 @@ class Optimiser:
         hooked = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
         self._has_no_hooks = bool(self.flat) and not hooked
         self._plain_adam = self._has_no_hooks and is_plain_adam(optimizer)
+
+    def _find_lightning_optimizer(self) -> Any:
+        """The Trainer's wrapper of this optimizer; the Trainer of several policies has one for each."""
+        wrappers: Any = self.policy.optimizers()
+        if not isinstance(wrappers, list):
+            return wrappers
+        return next((each for each in wrappers if each.optimizer is self.torch_optimizer), None)
 
     def step(self, loss: Tensor, parts: Mapping[str, Tensor] | None = None) -> Tensor:
         """Step once with the gradients that `backward` left.
@@ -336,7 +343,8 @@ def _can_call_torch_directly(policy: Any) -> bool:
     trainer = policy.trainer
     if type(trainer.strategy) is not SingleDeviceStrategy or type(trainer.precision_plugin) is not Precision:
         return False
-    if any(getattr(type(policy), hook) is not getattr(LightningModule, hook) for hook in MODULE_HOOKS):
+    modules = {type(policy), type(trainer.lightning_module)}  # of one policy, and of what holds several
+    if any(getattr(cls, hook) is not getattr(LightningModule, hook) for cls in modules for hook in MODULE_HOOKS):
         return False
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     return not any(

@@ -12,13 +12,16 @@ from lightning_rl.policies.ddpg import DDPG
 from lightning_rl.policies.dqn import DQN
 from lightning_rl.policies.es import ES
 from lightning_rl.policies.impala import IMPALA
+from lightning_rl.policies.multi_agent_policy import MultiAgentPolicy
 from lightning_rl.policies.pg import PG
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.ppo import PPO
 from lightning_rl.policies.r2d2 import R2D2
 from lightning_rl.policies.rainbow import Rainbow
+from lightning_rl.policies.random_policy import RandomPolicy
 from lightning_rl.policies.sac import SAC
 from lightning_rl.policies.scratch_policy import ScratchPolicy
+from lightning_rl.policies.scripted_policy import ScriptedPolicy
 from lightning_rl.policies.simple_q import SimpleQ
 from lightning_rl.policies.td3 import TD3
 from lightning_rl.policies.tqc import TQC
@@ -39,9 +42,12 @@ __all__ = [
     "TD3",
     "TQC",
     "ApexDQN",
+    "MultiAgentPolicy",
     "Policy",
     "Rainbow",
+    "RandomPolicy",
     "ScratchPolicy",
+    "ScriptedPolicy",
     "SimpleQ",
     "build_policy",
 ]

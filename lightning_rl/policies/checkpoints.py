@@ -27,12 +27,14 @@ from lightning_rl.spaces import space_difference, space_from_json, space_to_json
 from lightning_rl.trust import FileTrust, trust_names
 
 __all__ = [
+    "add_policies_of",
     "check_finite_weights",
     "check_fits",
     "counters",
     "load_as",
     "load_counters_and_weights",
     "load_policy",
+    "parts_of_checkpoint",
     "plain_weights",
     "policy_spec",
     "read_checkpoint",
@@ -95,9 +97,23 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     return checkpoint
 
 
-def load_policy(path: str | Path, policy_class: type[Any] | None = None, trust: str | Sequence[str] = ()) -> Any:
-    """Build the policy that a checkpoint holds and give it its weights."""
+def load_policy(
+    path: str | Path,
+    policy_class: type[Any] | None = None,
+    trust: str | Sequence[str] = (),
+    policy_id: str | None = None,
+) -> Any:
+    """Build the policy that a checkpoint holds and give it its weights.
+
+    Args:
+        path: the file.
+        policy_class: the class; `None` imports the one that the file names.
+        trust: packages that the file may name.
+        policy_id: which one of several policies; `None`: what the file holds, which may be all of them in one.
+    """
     checkpoint = read_checkpoint(path)
+    if policy_id is not None:
+        checkpoint = checkpoint_of_part(path, checkpoint, policy_id)
     spec = checkpoint["policy"]
     trusted = [trust] if isinstance(trust, str) else list(trust)
     if policy_class is None:
@@ -206,10 +222,96 @@ def as_checkpoint_error(path: Any) -> Iterator[None]:
 
 
 def load_counters_and_weights(policy: Any, checkpoint: Mapping[str, Any]) -> None:
-    """Set a policy's counters and, if it is written from scratch, its weights."""
+    """Set a policy's counters and, if it is written from scratch, its weights; for several policies, those of each.
+
+    Raises:
+        CheckpointError: the entry of one of several policies is missing.
+    """
     set_counters(policy, checkpoint["counters"])
     if "weights" in checkpoint:
         policy.set_weights(weights_from_plain(checkpoint["weights"]))
+    for policy_id, part in getattr(policy, "policies", {}).items():
+        load_counters_and_weights(part, _entry_of_part(checkpoint, policy_id))
+
+
+# -- several policies -------------------------------------------------------------------------------------------------
+def parts_of_checkpoint(policies: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The entry "policies" of a checkpoint: spaces, counters and own weights of each of several policies, by its id.
+
+    Their classes and keywords are in the entry "policy", their tensors in "state_dict".
+    """
+    parts: dict[str, dict[str, Any]] = {}
+    for policy_id, policy in policies.items():
+        part = parts[policy_id] = {
+            "observation_space": space_to_json(policy.observation_space),
+            "action_space": space_to_json(policy.action_space),
+            "counters": counters(policy),
+        }
+        if not policy.has_model:
+            part["weights"] = plain_weights(f"policies.{policy_id}.weights", policy.get_weights())
+    return parts
+
+
+def checkpoint_of_part(path: Any, checkpoint: Mapping[str, Any], policy_id: str) -> dict[str, Any]:
+    """A checkpoint of one of several policies, made of the entries for it.
+
+    Raises:
+        CheckpointError: the file holds one policy, or none with this id.
+    """
+    entries = checkpoint["policy"]["kwargs"].get("policies")
+    if "policies" not in checkpoint or not isinstance(entries, Mapping):
+        raise CheckpointError(
+            f"checkpoint {path} holds one policy, {checkpoint['policy']['class']}, without ids: leave out "
+            f"policy_id={policy_id!r}"
+        )
+    if policy_id not in entries:
+        raise CheckpointError(
+            f"checkpoint {path} holds no policy {policy_id!r}.{did_you_mean(policy_id, entries)} "
+            f"Policies: {', '.join(map(repr, entries))}"
+        )
+    entry, part = entries[policy_id], _entry_of_part(checkpoint, policy_id)
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("_target_"), str):
+        raise CheckpointError(f"checkpoint {path} was changed: policies.{policy_id} names no class; use another one")
+    kwargs = {name: value for name, value in entry.items() if name not in ("_target_", "spaces_of")}
+    spaces = {name: part[name] for name in ("observation_space", "action_space")}
+    prefix = f"policies.{policy_id}."
+    tensors = checkpoint["state_dict"].items()
+    return {
+        "policy": {"class": entry["_target_"], "kwargs": kwargs, **spaces},
+        "counters": part["counters"],
+        "state_dict": {name.removeprefix(prefix): value for name, value in tensors if name.startswith(prefix)},
+        **({"weights": part["weights"]} if "weights" in part else {}),
+    }
+
+
+def _entry_of_part(checkpoint: Mapping[str, Any], policy_id: str) -> Mapping[str, Any]:
+    parts = checkpoint.get("policies")
+    part = parts.get(policy_id) if isinstance(parts, Mapping) else None
+    expected = {"observation_space", "action_space", "counters"}
+    if not isinstance(part, Mapping) or not expected <= part.keys():
+        raise CheckpointError(
+            f"the checkpoint lacks the entry policies.{policy_id}, or a part of it: it was changed, use another one"
+        )
+    return part
+
+
+def add_policies_of(checkpoint: Mapping[str, Any], policy: Any) -> None:
+    """Add the policies that a run had added before it wrote a checkpoint, with its mapping and its trained policies.
+
+    Raises:
+        CheckpointError: the file names code that is not trusted.
+    """
+    spec = checkpoint.get("policy")
+    kwargs = spec.get("kwargs") if isinstance(spec, Mapping) else None
+    entries = kwargs.get("policies") if isinstance(kwargs, Mapping) else None
+    if not isinstance(kwargs, Mapping) or not isinstance(entries, Mapping):
+        return  # `check_fits` says what is wrong
+    added = {policy_id: entry for policy_id, entry in entries.items() if policy_id not in policy.policies}
+    if not added or not set(policy.policies) <= entries.keys():
+        return
+    names = check_names("(the one to load)", {"policies": added, "policy_mapping": kwargs.get("policy_mapping")}, [])
+    with as_checkpoint_error("(the one to load)"), names.restrict_imports():
+        policy.add_policies(added, kwargs.get("policy_mapping"), kwargs.get("policies_to_train"))
 
 
 def check_finite_weights(policy: Any, own_form: Any = None) -> None:

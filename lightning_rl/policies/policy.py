@@ -817,7 +817,13 @@ class Policy(FastAttributes, LightningModule):
             checkpoint["optimizer_states"] = [convert(state) for state in checkpoint["optimizer_states"]]
 
     @staticmethod
-    def load(path: str | Path, policy_class: type[Policy] | None = None, *, trust: str | Sequence[str] = ()) -> Policy:
+    def load(
+        path: str | Path,
+        policy_class: type[Policy] | None = None,
+        *,
+        trust: str | Sequence[str] = (),
+        policy_id: str | None = None,
+    ) -> Policy:
         """The policy in a checkpoint, ready to act; needs neither Ray nor Hydra nor a Trainer.
 
         Args:
@@ -825,12 +831,13 @@ class Policy(FastAttributes, LightningModule):
             policy_class: the policy's class, if it cannot be imported or is not trusted; `None` imports it.
             trust: packages of your own (import prefixes, such as "my_pkg") whose classes the file may name, beside
                 those of LIGHTNING_RL_TRUST and this package's own; loading runs their code.
+            policy_id: of a file with the policies of several agents, the one to load; `None`: all of them in one.
 
         Raises:
             CheckpointError: the file is missing, damaged, of a newer version or not a checkpoint of this package, or
-                it names a class that is not trusted or no longer exists.
+                it holds no such policy, or it names a class that is not trusted or no longer exists.
         """
-        return load_policy(path, policy_class, trust)
+        return load_policy(path, policy_class, trust, policy_id)
 
     @classmethod
     def load_from_checkpoint(

@@ -14,8 +14,12 @@ __all__ = ["pack", "unpack"]
 def pack(policy: Any) -> dict[str, Any]:
     """The policy's state as one flat float32 array and the few tensors of other types: one object, one copy.
 
-    For a policy written from scratch, what its `get_weights` returns.
+    For a policy written from scratch, what its `get_weights` returns; for several policies, one such object each, and
+    what was added to them since they were built.
     """
+    if hasattr(policy, "policies"):
+        parts = {policy_id: pack(part) for policy_id, part in policy.policies.items()}
+        return {"parts": parts, "additions": policy.additions}
     if not policy.has_model:
         return {"own": policy.get_weights()}
     state = {name: as_numpy_dtype(tensor) for name, tensor in policy.state_dict().items()}
@@ -27,7 +31,13 @@ def pack(policy: Any) -> dict[str, Any]:
 
 
 def unpack(policy: Any, packed: Mapping[str, Any]) -> None:
-    """Copy the result of `pack` into a policy of the same class and arguments."""
+    """Copy the result of `pack` into a policy of the same class and arguments; add the policies that it lacks."""
+    if "parts" in packed:
+        if packed["additions"]:
+            policy.add_policies(**packed["additions"])
+        for policy_id, part in packed["parts"].items():
+            unpack(policy.policies[policy_id], part)
+        return
     if "own" in packed:
         policy.set_weights(packed["own"])
         return

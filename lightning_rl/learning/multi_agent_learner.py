@@ -1,0 +1,126 @@
+"""The iteration of learning of several policies in the same environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lightning_rl.distributed import all_gather_objects, sum_over_ranks
+from lightning_rl.errors import ConfigError, NonFiniteError
+from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, env_steps, is_fragment
+
+__all__ = ["MultiAgentLearner"]
+
+
+class MultiAgentLearner:
+    """Lets each trained policy learn from its own part of a `MultiAgentBatch`, by its own `Learner`.
+
+    Args:
+        policy: a `MultiAgentPolicy`.
+    """
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+
+    def learn_on(self, batch: Any) -> dict[str, float]:
+        """One iteration on a Lightning batch: a `MultiAgentBatch`, or a plan's own function."""
+        if callable(batch):
+            batch()
+            return self.policy.iteration_metrics
+        return self.learn_on_batch(batch)
+
+    def learn_on_batch(self, batch: MultiAgentBatch) -> dict[str, float]:
+        """One iteration: every trained policy that has experience in the batch learns, in the order of training.
+
+        A part is a fragment `[T, L, …]`, rows `[N, …]`, or draws from a replay buffer (`Learner.learn_on_draws`). A
+        policy that has no experience on some rank is skipped on all of them, because ranks have to take equally many
+        steps.
+
+        Returns:
+            "<policy id>/<name>" → mean of each metric over the policy's gradient steps.
+
+        Raises:
+            ConfigError: the batch is of one agent, or names a policy that does not exist.
+            NonFiniteError: a loss or gradient is NaN or infinite; names the policy. That step was not taken.
+        """
+        policy = self.policy
+        self._check_batch(batch)
+        by_env_steps = policy.count_steps_by == "env_steps"
+        policy.env_steps += sum_over_ranks(batch.env_steps if by_env_steps else batch.agent_steps)
+        metrics: dict[str, float] = {}
+        seconds = 0.0
+        for policy_id in self._with_experience(batch):
+            part = policy.policies[policy_id]
+            before = part.gradient_steps
+            part.learner.other_agent_batches = self._other_batches(batch, policy_id)
+            try:
+                found = part.learner.learn_on(batch.policy_batches[policy_id])
+            except NonFiniteError as error:
+                raise NonFiniteError(f"policy {policy_id!r}: {error}") from error
+            finally:
+                part.learner.other_agent_batches = None
+            metrics |= {f"{policy_id}/{name}": value for name, value in found.items()}
+            policy.gradient_steps += part.gradient_steps - before
+            seconds += part.learn_seconds
+        policy.iteration_metrics, policy.learn_seconds = metrics, seconds
+        policy.after_iteration(metrics)
+        policy.iterations += 1
+        return metrics
+
+    def compute_gradients(self, batch: MultiAgentBatch) -> tuple[dict[str, Any], dict[str, float]]:
+        """Gradients of one minibatch for each trained policy, by policy id, and all metrics."""
+        self._check_batch(batch)
+        gradients: dict[str, Any] = {}
+        metrics: dict[str, float] = {}
+        for policy_id in self._with_experience(batch):
+            found = self.policy.policies[policy_id].compute_gradients(batch.policy_batches[policy_id])
+            gradients[policy_id] = found[0]
+            metrics |= {f"{policy_id}/{name}": value for name, value in found[1].items()}
+        return gradients, metrics
+
+    def apply_gradients(self, gradients: Mapping[str, Any]) -> None:
+        """Step each policy with its gradients from `compute_gradients`."""
+        for policy_id, own in gradients.items():
+            part = self.policy.get_policy(policy_id)
+            before = part.gradient_steps
+            part.apply_gradients(own)
+            self.policy.gradient_steps += part.gradient_steps - before
+
+    @property
+    def needs_every_fragment(self) -> bool:
+        """Whether `Learner.needs_every_fragment` is true of a trained policy."""
+        return any(self.policy.policies[name].learner.needs_every_fragment for name in self.policy.policies_to_train)
+
+    @property
+    def experience_changes_acting(self) -> bool:
+        """Whether `Learner.experience_changes_acting` is true of a trained policy."""
+        trained = self.policy.policies_to_train
+        return any(self.policy.policies[name].learner.experience_changes_acting for name in trained)
+
+    def _check_batch(self, batch: Any) -> None:
+        if not isinstance(batch, MultiAgentBatch):
+            raise ConfigError(
+                f"{type(self.policy).__name__} learns from a MultiAgentBatch, and got a {type(batch).__name__}: sample "
+                "with the workers of an environment with several agents"
+            )
+        for policy_id in batch.policy_batches:
+            self.policy.get_policy(policy_id)
+
+    def _with_experience(self, batch: MultiAgentBatch) -> list[str]:
+        """The trained policies that have experience in the batches of all ranks, in the order of training."""
+        own = [name for name in self.policy.policies_to_train if _has_experience(batch.policy_batches.get(name))]
+        everywhere = set.intersection(*map(set, all_gather_objects(own)))
+        return [name for name in own if name in everywhere]
+
+    def _other_batches(self, batch: MultiAgentBatch, policy_id: str) -> dict[str, tuple[Any, SampleBatch]]:
+        """Policy id → (policy, fragment) of the other policies that have a fragment."""
+        return {
+            other: (self.policy.policies[other], part)
+            for other, part in batch.policy_batches.items()
+            if other != policy_id and isinstance(part, SampleBatch) and is_fragment(part)
+        }
+
+
+def _has_experience(part: Any) -> bool:
+    """Whether there is anything to learn from in a part of a batch; draws are looked at only when they are taken."""
+    return part is not None and (not isinstance(part, SampleBatch) or env_steps(part) > 0)

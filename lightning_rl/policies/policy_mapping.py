@@ -1,0 +1,225 @@
+"""Which policy acts for which agent."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr
+
+__all__ = ["EpisodeStart", "PolicyMapping"]
+
+TRIALS = 16  # episodes for which a function of the episode is called, to find out whether it depends on them
+RNG_NAMES = ("rng", "generator", "random", "np_random")
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeStart:
+    """The episode that a mapping function is called for.
+
+    Attributes:
+        episode_id: a random number, another one for each episode.
+        rng: the random generator of the episode.
+    """
+
+    episode_id: int
+    rng: np.random.Generator
+
+
+class PolicyMapping:
+    """Gives every agent of an environment its policy.
+
+    Args:
+        mapping: one of
+
+            - `None`: all agents have the only policy, or each agent the policy of its own name.
+            - {agent or pattern: policy id}: the first pattern that matches an agent's name (`fnmatch`: "hunter_*")
+              counts. A list of ids draws one of them, for each agent in each episode.
+            - a function or its import path. `fn(agent_id)` is called once for each agent; `fn(agent_id, rng)`, with a
+              NumPy generator, in each episode; `fn(agent_id, episode, worker=None, **kwargs)` as in RLlib, in each
+              episode if it gives several results for 16 different `EpisodeStart`s, and otherwise once.
+        agents: names of all agents.
+        policy_ids: of all policies.
+
+    Raises:
+        ConfigError: it names a policy that does not exist, or no pattern matches an agent.
+
+    Attributes:
+        given: the argument `mapping`.
+        static: whether an agent has the same policy in every episode.
+    """
+
+    def __init__(
+        self,
+        mapping: Mapping[str, Any] | str | Callable[..., Any] | None,
+        agents: Iterable[str],
+        policy_ids: Iterable[str],
+    ) -> None:
+        self.given, self.agents, self.policy_ids = mapping, tuple(agents), tuple(policy_ids)
+        self._function: Callable[[str, np.random.Generator], str] | None = None
+        self._allowed: dict[str, frozenset[str]] | None = None  # policy id → the agents that it can act for
+        self._choices: dict[str, tuple[str, ...]]  # agent → the policies that it may have
+        if mapping is None:
+            self._choices = {agent: (self._default_of(agent),) for agent in self.agents}
+        elif isinstance(mapping, Mapping):
+            self._choices = {agent: self._match(agent, mapping) for agent in self.agents}
+            for pattern, named in mapping.items():
+                for policy_id in [named] if isinstance(named, str) else named:
+                    self._check_id(f"policy_mapping[{str(pattern)!r}]={policy_id!r}", policy_id)
+        else:
+            self._choices = self._try_function(mapping)
+        self.static = self._function is None and all(len(ids) == 1 for ids in self._choices.values())
+
+    def policy_of(self, agent: str) -> str:
+        """The policy of an agent in every episode.
+
+        Raises:
+            ConfigError: there is no such agent, or its policy depends on the episode.
+        """
+        ids = self._choices.get(agent)
+        if ids is None:
+            raise ConfigError(f"there is no agent {agent!r}.{did_you_mean(agent, self.agents)}")
+        if self._function is not None or len(ids) != 1:
+            raise ConfigError(
+                f"the policy of agent {agent!r} depends on the episode: use assign(rng), or name a policy_id"
+            )
+        return ids[0]
+
+    def assign(self, rng: np.random.Generator) -> dict[str, str]:
+        """The policy of every agent in an episode that begins.
+
+        Args:
+            rng: decides everything random; equal generators give equal policies.
+
+        Raises:
+            ConfigError: a function gives a policy that does not exist, or one with other spaces than the agent.
+        """
+        if self._function is None:
+            choices = self._choices.items()
+            return {agent: ids[0] if len(ids) == 1 else ids[int(rng.integers(len(ids)))] for agent, ids in choices}
+        assigned = {agent: self._checked(agent, self._function(agent, rng)) for agent in self.agents}
+        for agent, policy_id in assigned.items():
+            if self._allowed is not None and agent not in self._allowed.get(policy_id, ()):
+                raise ConfigError(
+                    f"policy_mapping gives agent {agent!r} the policy {policy_id!r}, which has other spaces than the "
+                    "agent: give it a policy of its own"
+                )
+        return assigned
+
+    def agents_of(self, policy_id: str) -> list[str]:
+        """The agents that may have this policy, in the order of all agents."""
+        if self._function is not None and self._allowed is not None:
+            return [agent for agent in self.agents if agent in self._allowed.get(policy_id, ())]
+        return [agent for agent in self.agents if policy_id in self._choices[agent]]
+
+    def restrict(self, allowed: Mapping[str, Iterable[str]]) -> None:
+        """Set the agents that each policy can act for, which a function of the episode has to respect."""
+        self._allowed = {policy_id: frozenset(agents) for policy_id, agents in allowed.items()}
+
+    # -- finding the policies -----------------------------------------------------------------------------------------
+    def _default_of(self, agent: str) -> str:
+        if len(self.policy_ids) == 1:
+            return self.policy_ids[0]
+        if agent in self.policy_ids:
+            return agent
+        raise ConfigError(
+            f"policy_mapping is missing: which of the policies {', '.join(self.policy_ids)} acts for agent {agent!r}? "
+            f"Set policy_mapping, such as {{{agent!r}: {self.policy_ids[0]!r}, '*': {self.policy_ids[-1]!r}}}"
+        )
+
+    def _match(self, agent: str, mapping: Mapping[str, Any]) -> tuple[str, ...]:
+        """The policies of the first pattern that matches."""
+        for pattern, named in mapping.items():
+            if str(pattern) == agent or fnmatchcase(agent, str(pattern)):
+                if isinstance(named, str):
+                    return (named,)
+                if isinstance(named, Sequence) and named:
+                    return tuple(dict.fromkeys(named)) if len(set(named)) == 1 else tuple(named)
+                raise ConfigError(
+                    f"policy_mapping[{str(pattern)!r}]={short_repr(named)}; expected a policy id, or a list of some"
+                )
+        patterns = ", ".join(map(repr, mapping)) or "none"
+        raise ConfigError(
+            f"no pattern of policy_mapping matches agent {agent!r} (patterns: {patterns}): add one, such as '*'"
+        )
+
+    def _try_function(self, mapping: Any) -> dict[str, tuple[str, ...]]:
+        """The policies that a function gives; sets `_function` if they depend on the episode."""
+        function = import_object(mapping) if isinstance(mapping, str) else mapping
+        if not callable(function):
+            raise ConfigError(
+                f"policy_mapping={short_repr(mapping)}; expected {{agent or pattern: policy id}}, or a function of the "
+                "agent's name, or its import path"
+            )
+        call, by_episode, by_rng = _episode_function(function)
+        found: dict[str, dict[str, None]] = {agent: {} for agent in self.agents}
+        for trial in range(TRIALS if by_episode else 1):
+            rng = np.random.default_rng(trial)
+            for agent in self.agents:
+                found[agent][self._checked(agent, call(agent, rng))] = None
+        if by_rng or any(len(ids) > 1 for ids in found.values()):
+            self._function = call
+        return {agent: tuple(ids) for agent, ids in found.items()}
+
+    def _checked(self, agent: str, policy_id: Any) -> str:
+        self._check_id(f"policy_mapping gives agent {agent!r} the policy {policy_id!r}, which", policy_id)
+        return policy_id
+
+    def _check_id(self, what: str, policy_id: Any) -> None:
+        if policy_id not in self.policy_ids:
+            raise ConfigError(
+                f"{what} is none of the policies {', '.join(map(repr, self.policy_ids))}."
+                f"{did_you_mean(str(policy_id), self.policy_ids)}"
+            )
+
+
+def _episode_function(function: Callable[..., Any]) -> tuple[Callable[[str, np.random.Generator], Any], bool, bool]:
+    """A mapping function as one of (agent, generator); whether it takes the episode in any form; whether a generator.
+
+    Raises:
+        ConfigError: it needs an argument that nothing here can give.
+    """
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a built-in function
+        parameters = []
+    named = [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    by_rng = any(each.name in RNG_NAMES for each in named[1:])
+    by_episode = by_rng or any(each.name != "worker" and _is_placed(each) for each in named[1:2])
+    by_episode = by_episode or any(each.name == "episode" for each in named[1:])
+    for each in named[2:]:
+        if each.default is each.empty and each.name not in ("episode", "worker", *RNG_NAMES):
+            raise ConfigError(
+                f"policy_mapping: {function!r} needs the argument {each.name!r}; expected a function of (agent_id), "
+                "(agent_id, rng) or (agent_id, episode, worker=None, **kwargs)"
+            )
+
+    def call(agent: str, rng: np.random.Generator) -> Any:
+        placed: list[Any] = [agent]
+        keywords: dict[str, Any] = {}
+        episode = EpisodeStart(int(rng.integers(2**62)), rng) if by_episode and not by_rng else None
+        for position, each in enumerate(named[1:], start=1):
+            if each.name in RNG_NAMES:
+                value: Any = rng
+            elif each.name == "episode" or (position == 1 and each.name != "worker" and by_episode):
+                value = episode if episode is not None else EpisodeStart(int(rng.integers(2**62)), rng)
+            elif each.name == "worker" and each.default is each.empty:
+                value = None
+            else:
+                continue
+            if _is_placed(each) and position == len(placed):
+                placed.append(value)
+            else:
+                keywords[each.name] = value
+        return function(*placed, **keywords)
+
+    return call, by_episode, by_rng
+
+
+def _is_placed(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)

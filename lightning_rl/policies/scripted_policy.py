@@ -1,0 +1,62 @@
+"""A policy that a function is, such as a rule or a search."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+
+from lightning_rl.errors import import_object
+from lightning_rl.policies.scratch_policy import ScratchPolicy
+from lightning_rl.ranges import Seed
+from lightning_rl.sample_batch import SampleBatch, action_mask_of, from_nested_batch, map_leaves, row_count
+from lightning_rl.signatures import ImportPath
+
+__all__ = ["ScriptedPolicy"]
+
+
+class ScriptedPolicy(ScratchPolicy):
+    """Acts by a function of one observation; it never learns.
+
+    Args:
+        observation_space, action_space: of one environment, any kind.
+        config: the attribute `config`.
+        function: `fn(obs) -> action`, or `fn(obs, action_mask) -> action`; or its import path. `obs` is nested as the
+            environment's, `action_mask` is the allowed actions `[n]`, or `None`.
+        seed: seeds the action space, from which the function may sample.
+    """
+
+    def __init__(
+        self,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        config: Mapping[str, Any] | None = None,
+        *,
+        function: ImportPath,
+        seed: Seed = 0,
+    ) -> None:
+        super().__init__(observation_space, action_space, config, seed=seed)
+        self.function = import_object(function) if isinstance(function, str) else function
+        self._takes_mask = "action_mask" in inspect.signature(self.function).parameters
+
+    def compute_actions(self, obs: Any, state: Any = (), *, action_mask: Any = None, **unused: Any) -> Any:
+        """The function's actions for observations `[B, *]`.
+
+        Args:
+            obs: the observations.
+            state: not used.
+            action_mask: `[B, n]`, allowed actions of a Discrete space.
+            unused: further arguments of `Policy.compute_actions`.
+        """
+        masks = action_mask_of(obs, action_mask)
+        if isinstance(obs, SampleBatch):
+            obs = from_nested_batch(self.observation_space, obs)
+        actions = []
+        for row in range(row_count(obs)):
+            one = map_leaves(lambda leaf, row=row: np.asarray(leaf[row]), obs)
+            given = {"action_mask": None if masks is None else np.asarray(masks[row])} if self._takes_mask else {}
+            actions.append(self.function(one, **given))
+        return actions, [], {}

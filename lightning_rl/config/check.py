@@ -381,13 +381,13 @@ def _coerce_exploration(key: str, exploration: Any, config: Config) -> dict[str,
 
 def _check_policy(key: str, named: Any, found: Any) -> None:
     """Check that a class is a policy with the required methods."""
-    from lightning_rl.policies import Policy
+    from lightning_rl.policies import Policy, RandomPolicy, ScriptedPolicy
 
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise ConfigError(
             f"{key}._target_={short_repr(named)} is {short_repr(found)}; expected a subclass of lightning_rl.Policy"
         )
-    learns = key == "policy" or not found.never_learns
+    learns = key == "policy" or not issubclass(found, RandomPolicy | ScriptedPolicy)
     if learns and found.loss is Policy.loss and found.learn_on_batch is Policy.learn_on_batch:
         raise ConfigError(
             f"policy {found.__name__} defines neither loss(batch) -> (scalar, metrics) nor, written from scratch, "

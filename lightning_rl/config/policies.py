@@ -47,9 +47,10 @@ def _complete(name: str, entry: Any, config: Mapping[str, Any]) -> dict[str, Any
     if chosen is None:
         base = {**copy.deepcopy(dict(config["policy"])), "data": copy.deepcopy(dict(config["data"]))}
     elif chosen == "random":
-        base = {"_target_": RANDOM, "seed": config["seed"]}
+        base = {"_target_": RANDOM}
     else:
         base = _defaults_of(f"{key}.policy", chosen, config)
+    base.pop("seed", None)  # each policy derives its own
     return _merged(base, changes)
 
 

@@ -39,7 +39,7 @@ class SeveralAgents(TypedDict):
     """The keys of the whole config that environments with several agents need; a config may lack them."""
 
     policies: Mapping[str, Any]
-    policy_mapping: Mapping[str, Any] | str | None
+    policy_mapping: Any  # `PolicyMapping` checks it, which knows the agents
     policies_to_train: list[str] | None
     count_steps_by: Literal["env_steps", "agent_steps"]
 

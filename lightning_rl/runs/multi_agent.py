@@ -43,7 +43,8 @@ def default_policies(config: Config, layout: AgentLayout) -> tuple[dict[str, Any
         the name of the kind's first agent.
     """
     names = [SHARED] if len(layout.kinds) == 1 else [_as_id(layout.agents[kind.slots[0]]) for kind in layout.kinds]
-    entry = {**config["policy"], "data": config["data"]}
+    own = {key: value for key, value in config["policy"].items() if key != "seed"}  # each derives its own
+    entry = {**own, "data": config["data"]}
     mapping = {layout.agents[slot]: name for name, kind in zip(names, layout.kinds, strict=True) for slot in kind.slots}
     return {name: dict(entry) for name in names}, mapping
 
@@ -67,6 +68,7 @@ def build_policy(config: Config, layout: AgentLayout, spaces: Sequence[Any]) -> 
         entries, default_mapping = default_policies(config, layout)
         mapping = default_mapping if mapping is None else mapping
     data = {name: entry["data"] for name, entry in entries.items() if "data" in entry}
+    central = any(entry.get("central_critic") for entry in entries.values())
     policy = MultiAgentPolicy(
         *spaces,
         policies={
@@ -75,7 +77,7 @@ def build_policy(config: Config, layout: AgentLayout, spaces: Sequence[Any]) -> 
         policy_mapping=mapping,
         policies_to_train=config["policies_to_train"],
         count_steps_by=config["count_steps_by"],
-        central_size=layout.central_size,
+        central_size=layout.central_size if central else 0,
         seed=config["seed"],
     )
     return policy, data

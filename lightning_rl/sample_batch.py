@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -24,12 +24,14 @@ from torch import Tensor
 from lightning_rl.errors import did_you_mean
 
 __all__ = [
+    "DEFAULT_POLICY",
     "PER_SEQUENCE",
     "STEP_INPUTS",
     "MultiAgentBatch",
     "Padding",
     "SampleBatch",
     "action_mask_of",
+    "align_by_env_time",
     "concat_samples",
     "count_new_env_steps",
     "env_steps",
@@ -41,6 +43,7 @@ __all__ = [
     "leading_shape",
     "map_leaves",
     "new_rows",
+    "other_agent_batches",
     "pad_time",
     "padding",
     "row_count",
@@ -51,6 +54,8 @@ __all__ = [
 ]
 
 ARRAYS = (Tensor, np.ndarray)
+DEFAULT_POLICY = "default_policy"
+"""The id of the one policy, where batches and weights are keyed by policy."""
 STEP_INPUTS = ("obs", "state_in", "prev_actions", "prev_rewards", "central_obs")
 """What a policy reads before a step. Fragments have one row more of these: the value after the last step needs it."""
 PER_SEQUENCE = ("seq_lens", "state_in")
@@ -77,8 +82,10 @@ class SampleBatch:
     terminated: Tensor  # bool, the episode ended by itself: no value follows
     truncated: Tensor  # bool, the episode was cut (time limit): the value of the next observation follows
     valid: Tensor  # bool, False on rows that are not experience: the reset row after an end, and padding
-    t: Tensor  # int32, step within the episode, 0 at its start
+    t: Tensor  # int32, step within the episode, 0 at its start; of several agents: own steps of the row's agent
+    env_t: Tensor  # int32, several agents: the environment's step within its episode at which the row's agent acted
     eps_id: Tensor  # int64, which episode a row belongs to
+    central_obs: Tensor  # float32 [T+1, B, S], several agents: the environment's state, or what all agents see
     action_logp: Tensor  # log-probability of `actions` under the policy that acted
     action_dist_inputs: Tensor  # [N, K], parameters of the distribution that `actions` were sampled from
     action_mask: Tensor  # bool, which discrete actions were allowed
@@ -259,6 +266,10 @@ class SampleBatch:
         """Join batches in the given order; see the function `concat_samples`."""
         return concat_samples(batches, dim)
 
+    def as_multi_agent(self) -> MultiAgentBatch:
+        """The same rows as those of the one policy `DEFAULT_POLICY`."""
+        return MultiAgentBatch({DEFAULT_POLICY: self}, env_steps(self))
+
     def summary(self) -> str:
         """One line per column: name, shape, dtype."""
         lines = []
@@ -283,32 +294,144 @@ class MultiAgentBatch:
     """Batches of several policies that came from the same environment steps.
 
     Args:
-        policy_batches: policy id → its rows.
-        env_steps: number of environment steps that produced them (agent steps are the sum of the rows).
+        policy_batches: policy id → its rows, or its fragment, whose lanes (environment, agent) are in order of the
+            environments.
+        env_steps: number of environment steps that produced them (agent steps are the rows of all policies).
+        num_envs: environments that the fragments' lanes belong to; `None`: unknown, or not fragments.
     """
 
-    __slots__ = ("env_steps", "policy_batches")
+    __slots__ = ("env_steps", "num_envs", "policy_batches")
 
-    def __init__(self, policy_batches: Mapping[str, SampleBatch], env_steps: int) -> None:
+    def __init__(self, policy_batches: Mapping[str, SampleBatch], env_steps: int, num_envs: int | None = None) -> None:
         self.policy_batches = dict(policy_batches)
-        self.env_steps = env_steps
+        self.env_steps, self.num_envs = env_steps, num_envs
+
+    def __getitem__(self, policy_id: str) -> SampleBatch:
+        try:
+            return self.policy_batches[policy_id]
+        except KeyError:
+            known = ", ".join(self.policy_batches) or "none"
+            suggestion = did_you_mean(policy_id, self.policy_batches)
+            raise KeyError(f"no rows of policy {policy_id!r}.{suggestion} Present: {known}") from None
+
+    def __contains__(self, policy_id: object) -> bool:
+        return policy_id in self.policy_batches
+
+    def __len__(self) -> int:
+        return self.env_steps
+
+    def items(self) -> Iterator[tuple[str, SampleBatch]]:
+        """Pairs of policy id and its batch."""
+        return iter(self.policy_batches.items())
+
+    @property
+    def count(self) -> int:
+        """Environment steps."""
+        return self.env_steps
 
     @property
     def agent_steps(self) -> int:
-        """Rows over all policies."""
-        return sum(batch.count for batch in self.policy_batches.values())
+        """Rows of experience over all policies."""
+        return sum(env_steps(batch) for batch in self.policy_batches.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns of all policies."""
+        return sum(batch.nbytes for batch in self.policy_batches.values())
+
+    def map(self, fn: Callable[[Any], Any]) -> MultiAgentBatch:
+        """A batch with `fn` applied to every array of every policy."""
+        return self.map_batches(lambda batch: batch.map(fn))
+
+    def map_batches(self, fn: Callable[[SampleBatch], SampleBatch]) -> MultiAgentBatch:
+        """A batch with `fn` applied to the rows of every policy."""
+        parts = {name: fn(batch) for name, batch in self.policy_batches.items()}
+        return MultiAgentBatch(parts, self.env_steps, self.num_envs)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> MultiAgentBatch:
         """Every tensor on `device`."""
-        moved = {name: batch.to(device, non_blocking) for name, batch in self.policy_batches.items()}
-        return MultiAgentBatch(moved, self.env_steps)
+        return self.map_batches(lambda batch: batch.to(device, non_blocking))
+
+    def numpy(self) -> MultiAgentBatch:
+        """Every column as a numpy array on the CPU (views where possible)."""
+        return self.map_batches(SampleBatch.numpy)
+
+    def torch(self) -> MultiAgentBatch:
+        """Every column as a tensor (views where possible)."""
+        return self.map_batches(SampleBatch.torch)
+
+    def copy(self) -> MultiAgentBatch:
+        """A new batch over the same arrays."""
+        return self.map_batches(SampleBatch.copy)
+
+    def as_multi_agent(self) -> MultiAgentBatch:
+        """This batch itself, so that both kinds of batches have the method."""
+        return self
+
+    def timeslices(self, size: int) -> list[MultiAgentBatch]:
+        """Parts of `size` environment steps, in order; the last one has what is left.
+
+        Which steps the rows belong to is read from "eps_id" and "env_t", steps in order of their first row; the rows of
+        a policy without these columns are one for each step.
+
+        Raises:
+            ValueError: the batches are fragments, or a policy without these columns has another number of rows.
+        """
+        if any(is_fragment(batch) for batch in self.policy_batches.values()):
+            raise ValueError("timeslices got fragments [T, lanes, …]: flatten them to rows first (flatten_fragment)")
+        steps: dict[str, Tensor] = {}
+        order: dict[tuple[int, int], int] = {}
+        for name, batch in self.policy_batches.items():
+            if "eps_id" in batch and "env_t" in batch:
+                pairs = zip(torch.as_tensor(batch.eps_id).tolist(), torch.as_tensor(batch.env_t).tolist(), strict=True)
+                steps[name] = torch.tensor([order.setdefault(pair, len(order)) for pair in pairs], dtype=torch.long)
+            elif batch.count != self.env_steps:
+                raise ValueError(
+                    f"policy {name!r} has {batch.count} rows of {self.env_steps} environment steps and no columns "
+                    "eps_id and env_t, which say at which step each row was taken"
+                )
+            else:
+                steps[name] = torch.arange(batch.count)
+        total = max(self.env_steps, len(order))
+        slices = []
+        for start in range(0, total, size):
+            inside = {name: ((at >= start) & (at < start + size)).nonzero().squeeze(1) for name, at in steps.items()}
+            parts = {name: self.policy_batches[name][rows] for name, rows in inside.items() if len(rows)}
+            slices.append(MultiAgentBatch(parts, min(size, total - start)))
+        return slices
+
+    @staticmethod
+    def concat_samples(batches: Sequence[AnyBatch], dim: int | None = None) -> AnyBatch:
+        """Join batches in the given order; see the function `concat_samples`."""
+        return concat_samples(batches, dim)
+
+    @staticmethod
+    def wrap_as_needed(policy_batches: Mapping[str, SampleBatch], env_steps: int) -> AnyBatch:
+        """The rows of `DEFAULT_POLICY` alone as they are, those of other or several policies as a `MultiAgentBatch`."""
+        if set(policy_batches) == {DEFAULT_POLICY}:
+            return policy_batches[DEFAULT_POLICY]
+        return MultiAgentBatch(policy_batches, env_steps)
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name}: {batch}" for name, batch in self.policy_batches.items())
+        return f"MultiAgentBatch({self.env_steps} env steps; {parts})"
 
 
-def concat_samples(batches: Sequence[SampleBatch], dim: int | None = None) -> SampleBatch:
+AnyBatch = SampleBatch | MultiAgentBatch
+
+
+@overload
+def concat_samples(batches: Sequence[SampleBatch], dim: int | None = None) -> SampleBatch: ...
+@overload
+def concat_samples(batches: Sequence[Any], dim: int | None = None) -> Any: ...
+def concat_samples(batches: Sequence[Any], dim: int | None = None) -> Any:
     """Join batches in the given order.
 
+    If one of them is a `MultiAgentBatch`, so is the result: the batches of each policy are joined, the policies come in
+    the order in which they first appear, and environment steps are summed.
+
     Args:
-        batches: with the same columns.
+        batches: with the same columns (of each policy).
         dim: dimension to join along; `None` joins rows one after the other, and rollout fragments along `B`
             (shorter ones are padded with `valid=False` rows).
 
@@ -320,6 +443,8 @@ def concat_samples(batches: Sequence[SampleBatch], dim: int | None = None) -> Sa
     first = batches[0]
     if len(batches) == 1:
         return first
+    if any(isinstance(batch, MultiAgentBatch) for batch in batches):
+        return _concat_policies([batch.as_multi_agent() for batch in batches], dim)
     for batch in batches[1:]:
         if set(batch.columns) != set(first.columns):
             odd = sorted(set(batch.columns) ^ set(first.columns))
@@ -328,6 +453,19 @@ def concat_samples(batches: Sequence[SampleBatch], dim: int | None = None) -> Sa
         length = max(len(batch.valid) for batch in batches)
         dim, batches = 1, [pad_time(batch, length) for batch in batches]
     return SampleBatch({name: _concat([batch[name] for batch in batches], dim or 0) for name in first.columns})
+
+
+def _concat_policies(batches: Sequence[MultiAgentBatch], dim: int | None) -> MultiAgentBatch:
+    parts: dict[str, list[SampleBatch]] = {}
+    for batch in batches:
+        for name, part in batch.items():
+            parts.setdefault(name, []).append(part)
+    envs = [batch.num_envs for batch in batches if batch.num_envs is not None]
+    return MultiAgentBatch(
+        {name: concat_samples(own, dim) for name, own in parts.items()},
+        sum(batch.env_steps for batch in batches),
+        sum(envs) if len(envs) == len(batches) else None,
+    )
 
 
 def _concat(columns: Sequence[Any], dim: int) -> Any:
@@ -351,16 +489,20 @@ def is_fragment(batch: SampleBatch) -> bool:
     return "valid" in batch and batch.valid.ndim == 2
 
 
-def env_steps(batch: SampleBatch) -> int:
-    """Rows of experience in a batch of rows or in a rollout fragment."""
+def env_steps(batch: AnyBatch) -> int:
+    """Rows of experience in a batch of rows or in a rollout fragment; of several policies: environment steps."""
+    if isinstance(batch, MultiAgentBatch):
+        return batch.env_steps
     if not is_fragment(batch):
         return batch.count
     # Counting by numpy takes a tenth of a tensor's sum, and a fragment may be a single step.
     return int(np.count_nonzero(batch.valid.numpy(force=True) if isinstance(batch.valid, Tensor) else batch.valid))
 
 
-def count_new_env_steps(batch: SampleBatch) -> int:
+def count_new_env_steps(batch: AnyBatch) -> int:
     """Number of environment steps in a fragment or in rows, without those of an earlier iteration (`replayed`)."""
+    if isinstance(batch, MultiAgentBatch):
+        return batch.env_steps
     if "steps" in batch:
         return int(batch["steps"].sum())
     if is_fragment(batch):
@@ -575,3 +717,53 @@ def pad_time(fragment: SampleBatch, length: int) -> SampleBatch:
         return torch.cat([column, last.expand(length - steps, *column.shape[1:])])
 
     return fragment if steps == length else fragment.map(padded)
+
+
+# -- several policies in the same environments -------------------------------------------------------------------------
+def other_agent_batches(
+    batch: MultiAgentBatch, policies: Mapping[str, Any], policy_id: str
+) -> dict[str, tuple[Any, SampleBatch]]:
+    """What `postprocess_trajectory` of one policy gets of the others: policy id → (policy, its fragment).
+
+    `align_by_env_time` finds the rows of the same environment steps.
+
+    Args:
+        batch: fragments of the policies, from the same environments.
+        policies: by id.
+        policy_id: of the policy that postprocesses its fragment, which is left out.
+    """
+    return {name: (policies[name], part) for name, part in batch.items() if name != policy_id}
+
+
+def align_by_env_time(own: SampleBatch, other: SampleBatch, num_envs: int) -> Tensor:
+    """Where the agents of another policy acted at the same environment step as the row of each own lane.
+
+    Args:
+        own: fragment `[T, L, …]` of a policy, with "eps_id" and "env_t"; lanes in order of the environments.
+        other: fragment `[T', E · n, …]` of a policy in the same `E` environments; it may be `own` itself.
+        num_envs: `E`, environments of both (`MultiAgentBatch.num_envs`).
+
+    Returns:
+        int64 `[T, L, n]`: the row in `other` of agent `j` of those `n`, whose lane is `environment · n + j`; −1 where
+        that agent did not act at this step, and on rows that are not valid.
+
+    Raises:
+        ValueError: lanes are no multiple of the environments.
+    """
+    for name, fragment in (("own", own), ("other", other)):
+        if fragment.valid.shape[1] % num_envs:
+            raise ValueError(f"{name} has {fragment.valid.shape[1]} lanes; expected a multiple of num_envs={num_envs}")
+    slots = other.valid.shape[1] // num_envs
+    episodes = torch.cat([fragment.eps_id[fragment.valid] for fragment in (own, other)])
+    times = torch.cat([fragment.env_t[fragment.valid] for fragment in (own, other)]).long()
+    found = torch.full((*own.valid.shape, slots), -1, device=own.valid.device)
+    if not len(times):
+        return found
+    episodes = torch.unique(episodes, return_inverse=True)[1]
+    steps, inverse = torch.unique(episodes * (int(times.max()) + 1) + times, return_inverse=True)
+    rows, lanes = other.valid.nonzero(as_tuple=True)
+    mine = len(inverse) - len(rows)
+    table = inverse.new_full((len(steps), slots), -1)
+    table[inverse[mine:], lanes % slots] = rows
+    found[own.valid] = table[inverse[:mine]]
+    return found

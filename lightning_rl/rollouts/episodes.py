@@ -12,9 +12,35 @@ import numpy as np
 
 from lightning_rl.envs.atari import LIFE_LOST
 
-__all__ = ["Episode", "EpisodeTracker", "concat_episodes", "episode_ends"]
+__all__ = [
+    "AgentEpisodeTracker",
+    "Episode",
+    "EpisodeTracker",
+    "MultiAgentEpisode",
+    "concat_episodes",
+    "episode_ends",
+]
 
 Episode = tuple[float, int]  # return, length
+
+
+class MultiAgentEpisode(tuple[float, int]):
+    """Return (the sum over all agents) and length of an episode of several agents, as the pair of any episode.
+
+    Args:
+        episode_return, length: the pair.
+        by_policy: policy id → mean return of those of its agents that acted.
+    """
+
+    by_policy: dict[str, float]
+
+    def __new__(cls, episode_return: float, length: int, by_policy: Mapping[str, float]) -> MultiAgentEpisode:
+        self = super().__new__(cls, (episode_return, length))
+        self.by_policy = dict(by_policy)
+        return self
+
+    def __getnewargs__(self) -> tuple[float, int, dict[str, float]]:
+        return self[0], self[1], self.by_policy
 
 
 def episode_ends(ended: np.ndarray, info: Mapping[str, Any]) -> np.ndarray:
@@ -108,6 +134,72 @@ class EpisodeTracker:
                 hook(worker=self.worker, env_index=int(index))
 
 
-def concat_episodes(metrics: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
-    """Returns and lengths of several workers' episodes, one worker after the other."""
-    return {name: [value for part in metrics for value in part[name]] for name in metrics[0]}
+class AgentEpisodeTracker(EpisodeTracker):
+    """Follows the running episodes of environments with several agents, and the return of each agent.
+
+    Args:
+        num_envs, hooks, worker: as `EpisodeTracker`; ended environments are reset in the next step.
+        agents: how many an environment has, `A`.
+    """
+
+    def __init__(
+        self, num_envs: int, hooks: Mapping[str, Sequence[Callable[..., None]]], worker: Any, agents: int
+    ) -> None:
+        super().__init__(num_envs, False, hooks, worker)
+        self.agents = agents
+
+    def restart(self) -> None:
+        """Drop the running episodes, because all environments were reset."""
+        self._gains = np.zeros((self.num_envs, self.agents))
+        self._acted = np.zeros((self.num_envs, self.agents), dtype=bool)
+        super().restart()
+
+    def count_agents(
+        self,
+        rewards: np.ndarray,
+        acting: np.ndarray,
+        ended: np.ndarray,
+        returns_by_policy: Callable[[int, int, np.ndarray, np.ndarray], dict[str, float]],
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Count rows as `count`; the finished episodes are `MultiAgentEpisode`s.
+
+        Args:
+            rewards: `[T, B, A]`.
+            acting: bool `[T, B, A]`, which agents acted.
+            ended: bool `[T, B]`, whether the whole episode ended.
+            returns_by_policy: gives `by_policy` for (row, environment, returns `[A]`, whether each acted `[A]`).
+        """
+        before = len(self.finished)
+        counted = self.count(rewards.sum(axis=2), ended, ended)
+        first = np.zeros(self.num_envs, dtype=np.int64)  # the row where the running episode begins
+        for place, (row, env) in enumerate(np.argwhere(ended).tolist()):
+            own = slice(first[env], row + 1)
+            gains, acted = self._gains[env] + rewards[own, env].sum(axis=0), self._acted[env] | acting[own, env].any(0)
+            self._gains[env], self._acted[env], first[env] = 0.0, False, row + 1
+            index, (total, length) = self.finished[before + place]
+            self.finished[before + place] = (
+                index,
+                MultiAgentEpisode(total, length, returns_by_policy(row, env, gains, acted)),
+            )
+        if first.any():
+            for env, start in enumerate(first.tolist()):
+                self._gains[env] += rewards[start:, env].sum(axis=0)
+                self._acted[env] |= acting[start:, env].any(axis=0)
+        else:
+            self._gains += rewards.sum(axis=0)
+            self._acted |= acting.any(axis=0)
+        return counted
+
+
+def concat_episodes(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Metrics of several workers' episodes as `RolloutWorker.get_metrics` gives them, one worker after the other."""
+    joined: dict[str, Any] = {}
+    for part in metrics:
+        for name, values in part.items():
+            if isinstance(values, dict):
+                own = joined.setdefault(name, {})
+                for policy_id, returns in values.items():
+                    own[policy_id] = [*own.get(policy_id, ()), *returns]
+            else:
+                joined[name] = [*joined.get(name, ()), *values]
+    return joined

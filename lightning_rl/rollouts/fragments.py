@@ -8,7 +8,7 @@ for everything else, with NEXT_STEP rows: the row after an episode's end is the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ __all__ = [
     "concat_steps",
     "copy_arrays",
     "describe_not_finite",
+    "describe_not_finite_obs",
     "drop_last_row",
     "insert_final_obs",
     "insert_reset_rows",
@@ -139,7 +140,7 @@ def describe_not_finite(fragment: SampleBatch, rewards: np.ndarray) -> str:
         step, env = bad[0].tolist()
         after = _after(fragment["actions"], step, env)
         return f"reward of sub-environment {env}, row {step} is {rewards[step, env]}{after}"
-    return _describe_not_finite_obs("obs", fragment["obs"], fragment["actions"])
+    return describe_not_finite_obs("obs", fragment["obs"], fragment["actions"])
 
 
 def _after(actions: Any, step: int, env: int) -> str:
@@ -147,17 +148,27 @@ def _after(actions: Any, step: int, env: int) -> str:
     return f", after action {actions[step, env].tolist()}" if isinstance(actions, Tensor) and step >= 0 else ""
 
 
-def _describe_not_finite_obs(name: str, column: Any, actions: Any) -> str:
+def describe_not_finite_obs(
+    name: str, column: Any, actions: Any = None, name_env: Callable[[int], str] = "sub-environment {}".format
+) -> str:
+    """A message on the first NaN or infinite value of (nested) observations `[T, B, *]`; "" if all are finite.
+
+    Args:
+        name: of the column.
+        column: the observations.
+        actions: of the steps, for the message.
+        name_env: names an index along `B`.
+    """
     if isinstance(column, SampleBatch):
-        children = (_describe_not_finite_obs(f"{name}.{child}", part, actions) for child, part in column.items())
-        return next((found for found in children if found), "")
+        found = (describe_not_finite_obs(f"{name}.{child}", part, actions, name_env) for child, part in column.items())
+        return next((problem for problem in found if problem), "")
     # A sum is finite only if all numbers are, and costs a quarter of a check of each number.
     if not column.is_floating_point() or math.isfinite(column.sum().item()) or bool(torch.isfinite(column).all()):
         return ""
     step, env, *place = torch.nonzero(~torch.isfinite(column))[0].tolist()
     value = float(column[tuple([step, env, *place])])
     after = _after(actions, step - 1, env)
-    return f"observation {name!r} of sub-environment {env}, row {step} is {value} at index {place}{after}"
+    return f"observation {name!r} of {name_env(env)}, row {step} is {value} at index {place}{after}"
 
 
 def _zip_map(fn: Any, first: Any, second: Any) -> Any:

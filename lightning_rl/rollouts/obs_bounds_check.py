@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,34 +26,45 @@ class ObsBoundsCheck:
     Args:
         space: of one environment's observations.
         where: names environment and worker in the warning.
+        name_row: names a row of the observations in the warning.
 
     Attributes:
         due: env steps at which to call `check` next; infinite after a warning, which is given once.
     """
 
-    def __init__(self, space: Space[Any], where: str) -> None:
-        self.space, self.where = space, where
+    def __init__(
+        self, space: Space[Any], where: str, name_row: Callable[[int], str] = "sub-environment {}".format
+    ) -> None:
+        self.space, self.where, self.name_row = space, where, name_row
         bounds = [(path, bounds_of(leaf)) for path, leaf in leaf_spaces(space)]
         self.bounds = [(place, path, *found) for place, (path, found) in enumerate(bounds) if found is not None]
         self.due = 0.0 if self.bounds else float("inf")
 
-    def check(self, obs: Any, env_steps: int) -> None:
-        """Warn if an observation of `[B, *]` is out of bounds."""
+    def check(self, obs: Any, env_steps: int, rows: np.ndarray | None = None) -> None:
+        """Warn if an observation of `[B, *]` is out of bounds.
+
+        Args:
+            obs: nested as the space.
+            env_steps: of the worker so far.
+            rows: bool `[B]`, which rows are observations; `None`: all.
+        """
         self.due = env_steps + CHECK_EVERY
         leaves = leaf_values(self.space, obs)
         for place, path, low, high in self.bounds:
             values = np.asarray(leaves[place])
             outside = (values < low) | (values > high)
+            if rows is not None:
+                outside[~rows] = False
             if outside.any():
                 self.due = float("inf")
                 env, *index = np.argwhere(outside)[0].tolist()
                 within = f"[{limit(low, index)}, {limit(high, index)}]"
                 log.warning(
-                    "%s left its observation_space: %s of sub-environment %d is %s%s, outside %s; mend the space or "
+                    "%s left its observation_space: %s of %s is %s%s, outside %s; mend the space or "
                     "the environment (said once)",
                     self.where,
                     f"observation {path!r}" if path else "the observation",
-                    env,
+                    self.name_row(env),
                     values[(env, *index)],
                     f" at index {index}" if index else "",
                     within,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lightning_rl.sample_batch import SampleBatch, to_nested_batch
 
-__all__ = ["PolicyMemory"]
+__all__ = ["LaneMemory", "PolicyMemory"]
 
 
 class PolicyMemory:
@@ -63,6 +63,49 @@ class PolicyMemory:
             self.state = [_where(part, first.state_in[str(i)], chosen) for i, part in enumerate(self.state)]
         for name, value in self.before.items():
             self.before[name] = _map_leaves(lambda now, then: _where(now, then, chosen), value, first[name])
+
+
+class LaneMemory(PolicyMemory):
+    """The memory of one policy for several agents: that of a lane advances only when its agent acts.
+
+    The earlier reward of an agent that waits grows by what it gets meanwhile.
+    """
+
+    def restart(self) -> None:
+        """Every lane starts an episode."""
+        super().restart()
+        self._acted = np.zeros(self.num_envs, dtype=bool)  # in the running episode
+
+    def advance_acting(self, state: Any, actions: Any, rewards: np.ndarray, acting: np.ndarray) -> None:
+        """Take in a step in which the lanes `acting [L]` acted; `state` and `actions` of the others are ignored."""
+        held_state, held = self.state, self.before
+        waiting = ~acting & self._acted
+        self._acted |= acting
+        self.state, self.before = list(held_state), dict(held)
+        self.advance(state, actions, rewards)
+        chosen = torch.from_numpy(acting)
+        self.state = [_where(old, new, chosen) for old, new in zip(held_state, self.state, strict=True)]
+        for name, old in held.items():
+            if name == "prev_rewards" and waiting.any():
+                old = self._add_rewards(old, np.where(waiting, rewards, 0.0))
+            self.before[name] = _map_leaves(lambda now, then: _where(now, then, chosen), old, self.before[name])
+
+    def wait(self, rewards: np.ndarray) -> None:
+        """Take in a step in which no lane acted."""
+        if "prev_rewards" in self.before and self._acted.any():
+            gained = np.where(self._acted, rewards, 0.0)
+            self.before["prev_rewards"] = self._add_rewards(self.before["prev_rewards"], gained)
+
+    def reset(self, starting: np.ndarray) -> None:
+        """Reset the memory of the lanes `[L]` whose environment's next step is the first of an episode."""
+        super().reset(starting)
+        self._acted &= ~starting
+
+    def _add_rewards(self, before: Tensor, rewards: np.ndarray) -> Tensor:
+        gained = torch.as_tensor(rewards).to(before.device, before.dtype)
+        if self.steps["prev_rewards"] > 1:
+            return torch.cat([before[:, :-1], (before[:, -1] + gained).unsqueeze(1)], dim=1)
+        return before + gained
 
 
 def _where(now: Tensor, then: Tensor, chosen: Tensor) -> Tensor:

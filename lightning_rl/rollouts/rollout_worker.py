@@ -35,12 +35,11 @@ from lightning_rl.rollouts.fragments import (
 from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.obs_bounds_check import ObsBoundsCheck
 from lightning_rl.rollouts.recurrent_state import PolicyMemory
-from lightning_rl.sample_batch import SampleBatch, env_steps, is_fragment
+from lightning_rl.sample_batch import DEFAULT_POLICY, MultiAgentBatch, SampleBatch, env_steps, is_fragment
 
-__all__ = ["BATCH_MODES", "DEFAULT_POLICY", "RolloutWorker", "instantiate_policy"]
+__all__ = ["BATCH_MODES", "DEFAULT_POLICY", "RolloutWorker", "has_several_policies", "instantiate_policy"]
 
 BATCH_MODES = ("truncate_episodes", "complete_episodes")
-DEFAULT_POLICY = "default_policy"  # the id of the one policy where weights are keyed by policy
 EPISODE_HOOKS = ("on_episode_start", "on_episode_step", "on_episode_end", "on_sample_end")
 WORKER_HOOKS = (*EPISODE_HOOKS, "on_postprocess_trajectory")  # the last one where workers make the rows to learn from
 
@@ -74,6 +73,7 @@ class RolloutWorker:
 
     Raises:
         ValueError: a number is below 1, or a mode is unknown.
+        ConfigError: the policy holds several, which `MultiAgentRolloutWorker` lets act.
         EnvError: an environment cannot be made.
     """
 
@@ -115,9 +115,6 @@ class RolloutWorker:
         self.restarts = EnvRestarts(self, make, max_env_restarts, wrap_env)
         self.env: VectorEnv[Any, Any, Any] = self.restarts.make()
         self.same_step = autoreset_mode(self.env) == AutoresetMode.SAME_STEP
-        self._bounds_check = ObsBoundsCheck(
-            self.env.single_observation_space, f"environment {self.env_creator.name!r} of worker {worker_index}"
-        )
         self.hooks: dict[str, list[Callable[..., None]]] = {
             name: [getattr(callback, name) for callback in callbacks if hasattr(callback, name)]
             for name in WORKER_HOOKS
@@ -125,14 +122,26 @@ class RolloutWorker:
         self.fragment = 0  # number of the next fragment
         self.env_steps = 0  # rows of experience sampled so far
         self._needs_reset = True
-        self._actor = Actor(worker_index, logical_workers, num_envs, stream)
-        self.episodes = EpisodeTracker(num_envs, self.same_step, self.hooks, self)
-        self._memory = PolicyMemory(policy, num_envs)
-        scales = getattr(getattr(policy, "reward_filter", None), "normaliser", None)
+        self._prepare_acting(logical_workers)
+
+    def _prepare_acting(self, logical_workers: int) -> None:
+        """Set what depends on how many policies act."""
+        if has_several_policies(self.policy):
+            raise ConfigError(
+                f"{type(self.policy).__name__} holds several policies: use MultiAgentRolloutWorker, or "
+                "make_rollout_worker, which chooses the class"
+            )
+        self._bounds_check = ObsBoundsCheck(
+            self.env.single_observation_space, f"environment {self.env_creator.name!r} of worker {self.worker_index}"
+        )
+        self._actor = Actor(self.worker_index, logical_workers, self.num_envs, self.stream)
+        self.episodes = EpisodeTracker(self.num_envs, self.same_step, self.hooks, self)
+        self._memory = PolicyMemory(self.policy, self.num_envs)
+        scales = getattr(getattr(self.policy, "reward_filter", None), "normaliser", None)
         self._returns = None if scales is None else RunningReturns(scales.gamma)
 
     # -- sampling -----------------------------------------------------------------------------------------------------
-    def sample(self) -> SampleBatch:
+    def sample(self) -> Any:
         """One fragment: `obs [T+1, B, *]`, everything else `[T, B, …]`; see `sample_batch.py` for the columns.
 
         With `postprocess`: the rows `[N, …]` that the policy learns from.
@@ -144,17 +153,25 @@ class RolloutWorker:
         fragment = self.restarts.retry(self._begin_fragment, self._collect)
         self.fragment += 1
         self.env_steps += env_steps(fragment)
-        if self.env_steps >= self._bounds_check.due:
-            self._bounds_check.check(self._obs, self.env_steps)
+        self._check_bounds()
         for hook in self.hooks["on_sample_end"]:
             hook(worker=self, samples=fragment)
-        if self._returns is not None:  # here, where fragments continue each other; learners get them in any order
+        self._add_running_returns(fragment)
+        return self._postprocess(fragment) if self.postprocess else fragment
+
+    def _check_bounds(self) -> None:
+        if self.env_steps >= self._bounds_check.due:
+            self._bounds_check.check(self._obs, self.env_steps)
+
+    def _add_running_returns(self, fragment: Any) -> None:
+        """Add the column here, where fragments continue each other; learners get them in any order."""
+        if self._returns is not None:
             returns = self._returns.update(fragment.rewards, fragment.valid, fragment.t)
             fragment["running_returns"] = returns.float()
-        if not self.postprocess:
-            return fragment
-        learner = getattr(self.policy, "learner", None)
-        return self.policy.postprocess_trajectory(fragment) if learner is None else learner.rows_of(fragment)
+
+    def _postprocess(self, fragment: Any) -> Any:
+        """The rows that the policy learns from."""
+        return rows_of(self.policy, fragment)
 
     def run_episodes(self, count: int) -> list[tuple[float, int]]:
         """Play `count` whole episodes, the same number in each environment (the first get the rest), recording nothing.
@@ -319,7 +336,10 @@ class RolloutWorker:
         )
 
     def _step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        env_actions = self.policy.env_actions(actions)
+        return self._step_envs(self.policy.env_actions(actions))
+
+    def _step_envs(self, env_actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step the environments with actions in their own space."""
         try:
             self._obs, rewards, terminated, truncated, self._info = self.env.step(env_actions)
         except Exception as error:
@@ -404,8 +424,21 @@ class RolloutWorker:
         return f"environment {self.env_creator.name!r} of worker {self.worker_index} {place}"
 
 
-def has_experience(samples: SampleBatch) -> bool:
+def has_several_policies(policy: Any) -> bool:
+    """Whether the policy is a container of several, with the attributes `policies` and `mapping`."""
+    return hasattr(policy, "policies") and hasattr(policy, "mapping")
+
+
+def rows_of(policy: Any, fragment: SampleBatch) -> SampleBatch:
+    """The rows `[N, …]` that a policy learns from, of a fragment `[T, B, …]`."""
+    learner = getattr(policy, "learner", None)
+    return policy.postprocess_trajectory(fragment) if learner is None else learner.rows_of(fragment)
+
+
+def has_experience(samples: SampleBatch | MultiAgentBatch) -> bool:
     """Whether a sample has rows of experience; a fragment of one step may hold nothing but resets."""
+    if isinstance(samples, MultiAgentBatch):
+        return any(has_experience(batch) for _, batch in samples.items())
     return bool(samples.valid.any()) if is_fragment(samples) else samples.count > 0
 
 

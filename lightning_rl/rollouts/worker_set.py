@@ -11,6 +11,7 @@ from typing import Any
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.rollouts.episodes import concat_episodes
 from lightning_rl.rollouts.logical_workers import split_evenly
+from lightning_rl.rollouts.multi_agent_worker import make_rollout_worker
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.rollouts.worker_results import SampleReference, WorkerResult
@@ -38,7 +39,9 @@ class WorkerSet:
         self.policy = policy
         self.version = self._gradient_steps = self._turn = 0
         self._calls: deque[tuple[int, Callable[[Any], Any]]] = deque()
-        self.workers = [RolloutWorker(env, policy, worker_index=index, **worker_options) for index in worker_indices]
+        self.workers = [
+            make_rollout_worker(env, policy, worker_index=index, **worker_options) for index in worker_indices
+        ]
 
     @classmethod
     def from_workers(cls, workers: Sequence[RolloutWorker]) -> WorkerSet:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 import numpy as np
 from gymnasium import Space, spaces
 
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
-from lightning_rl.envs.multi_agent.wrappers import MultiAgentWrapper, blank
-from lightning_rl.errors import EnvError, did_you_mean
+from lightning_rl.envs.multi_agent.wrappers import MultiAgentWrapper, blank, find_members
+from lightning_rl.errors import EnvError
 
 __all__ = ["GroupedAgents"]
 
@@ -43,6 +42,9 @@ class GroupedAgents(MultiAgentWrapper):
     ) -> None:
         super().__init__(env)
         self.groups = find_members(env.possible_agents, {"all": ["*"]} if groups == "all" else groups)
+        for group, members in self.groups.items():
+            if group in env.possible_agents and group not in members:
+                raise EnvError(f"group {group!r} has the name of an agent that is not in it: rename the group")
         self._group_of = {agent: group for group, members in self.groups.items() for agent in members}
         self.possible_agents = [*dict.fromkeys(self._group_of.get(agent, agent) for agent in env.possible_agents)]
         _, infos = env.reset(seed=0)
@@ -146,31 +148,3 @@ class GroupedAgents(MultiAgentWrapper):
             "group_rewards": [rewards.get(agent, 0.0) for agent in members],
             "agents": {agent: infos[agent] for agent in members if agent in infos},
         }
-
-
-def find_members(agents: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The agents of each group.
-
-    Raises:
-        EnvError: as `GroupedAgents`.
-    """
-    found: dict[str, list[str]] = {}
-    taken: dict[str, str] = {}
-    for group, patterns in groups.items():
-        members: list[str] = []
-        for pattern in [patterns] if isinstance(patterns, str) else patterns:
-            fitting = [agent for agent in agents if agent == pattern or fnmatchcase(agent, pattern)]
-            if not fitting:
-                raise EnvError(
-                    f"group {group!r} names {pattern!r}, which fits no agent of {[*agents]}"
-                    f".{did_you_mean(pattern, agents)}"
-                )
-            members.extend(agent for agent in fitting if agent not in members)
-        for agent in members:
-            if taken.setdefault(agent, group) != group:
-                raise EnvError(f"agent {agent!r} is in the groups {taken[agent]!r} and {group!r}; put it in one")
-        found[group] = members
-    for group in found:
-        if group in agents and taken.get(group) != group:
-            raise EnvError(f"group {group!r} has the name of an agent that is not in it: rename the group")
-    return found

@@ -1,0 +1,144 @@
+"""The rows of lanes in their agents' own time: from steps in which an agent may wait to a row for each own action.
+
+All functions work on arrays `[K, L]` of `K` steps and `L` lanes; a lane is an agent of one environment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["OwnTime", "all_act", "own_steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTime:
+    """Which recorded step each row of the lanes' fragment is taken from.
+
+    A row is an own action. After an episode's end comes a row that is no experience, whose observation is the final
+    one. Shorter lanes are padded.
+
+    Attributes:
+        steps: int `[R+1, L]`, the recorded step (0 … K) that the inputs of each row are taken from; the other columns
+            of a valid row are taken from the same step.
+        valid: bool `[R, L]`, rows of experience.
+        rewards: float64 `[R, L]`, summed from the own action to the next one, or to the episode's end.
+        terminated, truncated: bool `[R, L]`, whether the agent ended before its next own action.
+        held: bool `[L]`, whether the lane's newest action is no row yet, because its agent has not seen the next own
+            observation.
+        held_steps: int `[L]`, the step of that action; 0 if there is none.
+        held_rewards: float64 `[L]`, its rewards so far.
+    """
+
+    steps: np.ndarray
+    valid: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    held: np.ndarray
+    held_steps: np.ndarray
+    held_rewards: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        acting: np.ndarray,
+        rewards: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        acting_next: np.ndarray,
+    ) -> OwnTime:
+        """The rows of recorded steps.
+
+        Args:
+            acting: bool `[K, L]`, whether the lane's agent acts in the step.
+            rewards: `[K, L]`, of each step, whoever acted.
+            terminated, truncated: bool `[K, L]`, whether the agent ended in the step, whoever acted.
+            acting_next: bool `[L]`, whether the agent acts in the step after the last.
+        """
+        count, lanes = acting.shape
+        lane = np.arange(lanes)
+        ended = terminated | truncated
+        acted = acting.cumsum(0)  # own actions up to each step
+        own = acted[-1]
+        # After an agent's end nothing belongs to its last action, until the next one in another episode.
+        ends_before = ended.cumsum(0) - ended
+        at_action = np.maximum.accumulate(np.where(acting, ends_before, 0), axis=0)
+        belongs = (acted > 0) & (ends_before == at_action)
+        most = max(1, int(own.max()))
+        row = (acted - 1) * lanes + lane  # flat index of the action that each step belongs to
+        sums = np.bincount(row[belongs], weights=rewards[belongs], minlength=most * lanes).reshape(most, lanes)
+        by_itself, cut = np.zeros((2, most, lanes), dtype=bool)
+        by_itself.reshape(-1)[row[belongs & terminated]] = True
+        cut.reshape(-1)[row[belongs & truncated]] = True
+        over = by_itself | cut
+        end_step = np.zeros((most, lanes), dtype=np.int64)
+        step, place = np.nonzero(belongs & ended)
+        end_step.reshape(-1)[row[step, place]] = step + 1
+        at = np.zeros((most, lanes), dtype=np.int64)
+        step, place = np.nonzero(acting)
+        at.reshape(-1)[row[step, place]] = step
+
+        exists = np.arange(most)[:, None] < own
+        last = np.maximum(own - 1, 0)
+        held = (own > 0) & ~over[last, lane] & ~acting_next
+        kept = exists.copy()
+        kept[last[held], lane[held]] = False
+        position = np.arange(most)[:, None] + over.cumsum(0) - over
+        length = kept.sum(0) + over.sum(0)
+        rows = max(1, int(length.max()))
+        source = np.full((rows + 1, lanes), count)
+        index, place = np.nonzero(exists)  # the held rows too: they are the next observations of rows before them
+        source[position[index, place], place] = at[index, place]
+        index, place = np.nonzero(over)
+        source[position[index, place] + 1, place] = end_step[index, place]
+        index, place = np.nonzero(kept)
+        target, origin = (position[index, place], place), (index, place)
+        valid, row_terminated, row_truncated = np.zeros((3, rows, lanes), dtype=bool)
+        row_rewards = np.zeros((rows, lanes))
+        valid[target], row_rewards[target] = True, sums[origin]
+        row_terminated[target], row_truncated[target] = by_itself[origin], cut[origin]
+        return cls(
+            steps=source,
+            valid=valid,
+            rewards=row_rewards,
+            terminated=row_terminated,
+            truncated=row_truncated,
+            held=held,
+            held_steps=np.where(held, at[last, lane], 0),
+            held_rewards=np.where(held, sums[last, lane], 0.0),
+        )
+
+
+def all_act(acting: np.ndarray, ended: np.ndarray, acting_next: np.ndarray) -> bool:
+    """Whether no agent waits within its episode: each one that acts and does not end acts in the next step again.
+
+    Recorded steps are then the rows of the lanes' own time as they are.
+
+    Args:
+        acting, ended: bool `[K, L]`, whether the lane's agent acts, and ends, in the step.
+        acting_next: bool `[L]`, whether it acts in the step after the last.
+    """
+    goes_on = acting & ~ended
+    return not (goes_on[-1] & ~acting_next).any() and not (goes_on[:-1] & ~acting[1:]).any()
+
+
+def own_steps(acting: np.ndarray, resets: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How often each lane has acted in its episode before each step.
+
+    Args:
+        acting: bool `[K, L]`.
+        resets: bool `[K, L]`, steps that reset the environment: the step after is the first of an episode.
+        before: int `[L]`, own actions of the running episodes before the first step.
+
+    Returns:
+        int32 `[K, L]`, and `before` of the step after the last.
+    """
+    if not resets.any():
+        acted = acting.cumsum(0) + before
+        return (acted - acting).astype(np.int32), acted[-1]
+    acted = acting.cumsum(0)
+    earlier = acted - acting
+    at_reset = np.maximum.accumulate(np.where(resets, earlier, -before), axis=0)
+    return (earlier - at_reset).astype(np.int32), acted[-1] - at_reset[-1]

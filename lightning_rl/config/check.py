@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def _check_run_dir(run_dir: str) -> None:
 def _check_env(config: Config, section: str = "env") -> None:
     """Refuse an id without a registered environment."""
     name = value_at(config, f"{section}.id")
-    if not isinstance(name, str) or ":" in name:
+    if not isinstance(name, str) or ":" in name or is_module(name):
         return  # an import path is imported when the environment is created, which shows its own errors
     import gymnasium
 
@@ -126,6 +127,12 @@ def _check_env(config: Config, section: str = "env") -> None:
             f"{section}.id={short_repr(name)} is no registered environment.{did_you_mean(name[:100], known)} "
             "`lightning-rl list envs` names the presets; your own: env.id=my_pkg.envs:MyEnv"
         )
+
+
+def is_module(name: str) -> bool:
+    """Whether a name is that of a module in an installed package, as PettingZoo's "mpe2.simple_spread_v3"."""
+    package, *rest = name.split(".")
+    return bool(rest) and all(map(str.isidentifier, (package, *rest))) and find_spec(package) is not None
 
 
 def _check_evaluation(config: Config) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -68,7 +68,7 @@ class EvaluationDataset(IterableDataset[SampleBatch]):
         play: plays the episodes.
     """
 
-    def __init__(self, play: Callable[[], list[Episode]]) -> None:
+    def __init__(self, play: Callable[[], Sequence[tuple[float, int]]]) -> None:
         self.play = play
 
     def __len__(self) -> int:
@@ -76,10 +76,8 @@ class EvaluationDataset(IterableDataset[SampleBatch]):
 
     def __iter__(self) -> Iterator[SampleBatch]:
         played = self.play()
-        columns = {
-            "episode_returns": [episode.ret for episode in played],
-            "episode_lengths": [episode.length for episode in played],
-        }
-        for name in dict.fromkeys(name for episode in played for name in episode.by_policy):
-            columns[f"policy_returns.{name}"] = [episode.by_policy.get(name, math.nan) for episode in played]
+        columns = {"episode_returns": [ret for ret, _ in played], "episode_lengths": [length for _, length in played]}
+        by_policy: list[Mapping[str, float]] = [getattr(episode, "by_policy", {}) for episode in played]
+        for name in dict.fromkeys(name for own in by_policy for name in own):
+            columns[f"policy_returns.{name}"] = [own.get(name, math.nan) for own in by_policy]
         yield SampleBatch({name: torch.tensor(values, dtype=torch.float64) for name, values in columns.items()})

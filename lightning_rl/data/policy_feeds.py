@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+
 from lightning_rl.data.plans import concurrently, for_each
 from lightning_rl.data.replay_datamodule import ReplayDataModule, ReplayDraws
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
@@ -55,7 +57,7 @@ class PolicyFeeds:
             elif bool(fragment.valid.any()):
                 self._stored[name].append(fragment)
                 parts[name] = ReplayDraws(self._plans[name], self.replays[name], fragments=1)
-        return MultiAgentBatch(parts, batch.env_steps, batch.agent_steps)
+        return FedBatch(parts, batch)
 
     def metrics(self) -> dict[str, float]:
         """Rows in each buffer and gradient steps on its draws, under the names of the metric registry."""
@@ -83,6 +85,32 @@ class PolicyFeeds:
         """Let the next fragments continue no stored one."""
         for replay in self.replays.values():
             replay.force_reset()
+
+
+class FedBatch(MultiAgentBatch):
+    """A multi-agent batch some of whose parts are draws from replay buffers.
+
+    Args:
+        parts: policy id → what it learns from.
+        fragments: the batch that the workers gave.
+    """
+
+    __slots__ = ("_agent_steps",)
+
+    def __init__(self, parts: Mapping[str, Any], fragments: MultiAgentBatch) -> None:
+        super().__init__(parts, fragments.env_steps, fragments.num_envs)
+        self._agent_steps = fragments.agent_steps
+
+    @property
+    def agent_steps(self) -> int:
+        """Rows of experience that the workers gave, over all policies."""
+        return self._agent_steps
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> FedBatch:
+        """Fragments on `device`; draws come there when they are taken."""
+        return FedBatch(
+            {name: part.to(device, non_blocking=non_blocking) for name, part in self.policy_batches.items()}, self
+        )
 
 
 def _taken(stored: deque[SampleBatch]) -> Iterator[SampleBatch]:

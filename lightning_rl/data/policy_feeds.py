@@ -12,7 +12,7 @@ from lightning_rl.data.plans import concurrently, for_each
 from lightning_rl.data.replay_datamodule import ReplayDataModule, ReplayDraws
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
 
-__all__ = ["PolicyFeeds"]
+__all__ = ["PolicyFeeds", "policies_in"]
 
 
 class PolicyFeeds:
@@ -111,6 +111,11 @@ class FedBatch(MultiAgentBatch):
         return FedBatch(
             {name: part.to(device, non_blocking=non_blocking) for name, part in self.policy_batches.items()}, self
         )
+
+
+def policies_in(policy: Any) -> list[Any]:
+    """The policies that a policy of several agents holds, or the policy itself."""
+    return [*policy.policies.values()] if hasattr(policy, "policies") else [policy]
 
 
 def _taken(stored: deque[SampleBatch]) -> Iterator[SampleBatch]:

@@ -32,7 +32,7 @@ def is_tuple_env(env: Any) -> bool:
 
 
 def _same_tuples(env: Any) -> bool:
-    observed, acted = env.observation_space, env.action_space
+    observed, acted = (getattr(env, name, None) for name in ("observation_space", "action_space"))
     tuples = isinstance(observed, spaces.Tuple) and isinstance(acted, spaces.Tuple)
     return tuples and len(observed) == len(acted)
 

@@ -50,9 +50,10 @@ class MultiAgentPolicy(Policy):
         observation_space, action_space: Dict spaces, agent → its space.
         policies: policy id → one of
 
-            - `{_target_: class or import path, **keywords}`. Without `seed` the policy's seed is derived from the id,
-              and `central_obs_size` is set, if the class has that keyword. `_target_` may be "random"; `{_target_:
-              scripted, function: …}` acts by a function (`ScriptedPolicy`).
+            - `{_target_: class or import path, **keywords}`. Without `seed`, or with the same one as here, the policy's
+              seed is derived from its id, so that no two policies are equal. `central_obs_size` is set, if the class
+              has that keyword. `_target_` may be "random"; `{_target_: scripted, function: …}` acts by a function
+              (`ScriptedPolicy`).
             - a class, a function of an observation, or the import path of either;
             - `{checkpoint: path, policy_id: id in that file}`: a trained policy, which stays as it is unless
               `policies_to_train` names it; further keywords are not allowed;
@@ -166,7 +167,7 @@ class MultiAgentPolicy(Policy):
                 "import path of one of them, or random"
             )
         known = keywords_of(found)
-        if "seed" in known and entry.get("seed") is None:
+        if "seed" in known and entry.get("seed") in (None, self.seed):
             entry["seed"] = policy_seed(self.seed, policy_id)
         if "central_obs_size" in known and not entry.get("central_obs_size"):
             entry["central_obs_size"] = self.central_size
@@ -174,9 +175,13 @@ class MultiAgentPolicy(Policy):
             entry = {"config": entry}
         try:
             inspect.signature(found).bind(*spaces_of_agent, **entry)
+            return found(*spaces_of_agent, **entry)
         except TypeError as error:
-            raise ConfigError(f"{key}: {found.__name__}: {error}") from error
-        return found(*spaces_of_agent, **entry)
+            wrong = next((name for name in entry if f"argument {name!r}" in str(error)), None)
+            if wrong is None:  # an error in the constructor
+                raise
+            near = did_you_mean(wrong, known) if wrong not in known else ""
+            raise ConfigError(f"{key}: {found.__name__}: {error}.{near}") from error
 
     def _agent_with_spaces(self, policy_id: str, named: str | None, entry: Mapping[str, Any]) -> str:
         """An agent with the spaces of this policy: of those that it acts for, or the named one.

@@ -6,7 +6,7 @@ import inspect
 import warnings
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from gymnasium import Space, spaces
 from lightning.pytorch import LightningModule
@@ -175,13 +175,17 @@ class MultiAgentPolicy(Policy):
             entry = {"config": entry}
         try:
             inspect.signature(found).bind(*spaces_of_agent, **entry)
-            return found(*spaces_of_agent, **entry)
         except TypeError as error:
-            wrong = next((name for name in entry if f"argument {name!r}" in str(error)), None)
-            if wrong is None:  # an error in the constructor
+            raise ConfigError(f"{key}: {found.__name__}: {error}") from error
+        try:
+            return found(*spaces_of_agent, **entry)
+        except TypeError as error:  # a keyword that no constructor of a base class takes, or any other error of theirs
+            wrong = next((name for name in entry if name not in known and f"argument {name!r}" in str(error)), None)
+            if wrong is None:
                 raise
-            near = did_you_mean(wrong, known) if wrong not in known else ""
-            raise ConfigError(f"{key}: {found.__name__}: {error}.{near}") from error
+            raise ConfigError(
+                f"{key}: {found.__name__} has no keyword {wrong!r}.{did_you_mean(wrong, known)}"
+            ) from error
 
     def _agent_with_spaces(self, policy_id: str, named: str | None, entry: Mapping[str, Any]) -> str:
         """An agent with the spaces of this policy: of those that it acts for, or the named one.
@@ -477,6 +481,16 @@ class MultiAgentPolicy(Policy):
         self.action_seed = seed
         for policy_id, policy in self.policies.items():
             policy.seed_exploration(derive_seed(seed, "rollout", _number_of(policy_id)))
+
+    if TYPE_CHECKING:  # the learner of several policies takes the batches of all of them
+
+        def learn_on_batch(self, batch: Any) -> dict[str, float]:
+            """Learn from a `MultiAgentBatch`; returns means of the metrics, "<policy id>/<name>"."""
+            ...
+
+        def compute_gradients(self, batch: Any) -> tuple[Any, dict[str, float]]:
+            """Gradients of each trained policy, by policy id, and all metrics."""
+            ...
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
     def configure_optimizers(self) -> Any:

@@ -128,5 +128,5 @@ def test_a_mapping_that_cannot_work_is_refused(given: Any, message: str) -> None
 
 
 def test_an_unknown_agent_is_refused() -> None:
-    with pytest.raises(ConfigError, match="there is no agent 'hunter_2'. Did you mean 'hunter_"):
+    with pytest.raises(ConfigError, match=r"there is no agent 'hunter_2'\. Did you mean 'hunter_"):
         mapping(by_name).policy_of("hunter_2")

@@ -135,12 +135,12 @@ class MultiAgentPolicy(Policy):
         except (ConfigError, UnsupportedSpaceError) as error:
             message = str(error)
             raise type(error)(message if message.startswith(key) else f"{key}: {message}") from error
+        if isinstance(policy, MultiAgentPolicy):
+            raise ConfigError(f"{key} holds several policies itself; name one by policy_id: {_listed(policy.policies)}")
         for name, mine in zip(("observation_space", "action_space"), self._agent_spaces[agent], strict=True):
             difference = space_difference(getattr(policy, name), mine)
             if difference:
                 raise ConfigError(f"{key}: its {name} is not that of agent {agent!r}: {difference}")
-        if isinstance(policy, MultiAgentPolicy):
-            raise ConfigError(f"{key} holds several policies itself; expected the policy of one agent")
         policy.learner.counts_env_steps = False
         self.policies[policy_id] = policy
         self._spaces_of[policy_id] = agent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class PolicyMapping:
         ConfigError: it names a policy that does not exist, or no pattern matches an agent.
 
     Attributes:
-        given: the argument `mapping`.
+        given: the argument `mapping`; for `None` what it means for these policies.
         static: whether an agent has the same policy in every episode.
     """
 
@@ -66,6 +67,7 @@ class PolicyMapping:
         self._choices: dict[str, tuple[str, ...]]  # agent → the policies that it may have
         if mapping is None:
             self._choices = {agent: (self._default_of(agent),) for agent in self.agents}
+            self.given = {glob.escape(agent): ids[0] for agent, ids in self._choices.items()}
         elif isinstance(mapping, Mapping):
             patterns = {str(pattern): self._ids_of(str(pattern), named) for pattern, named in mapping.items()}
             self._choices = {agent: _match(agent, patterns) for agent in self.agents}

@@ -126,6 +126,8 @@ class Policy(FastAttributes, LightningModule):
     overridden: ClassVar[frozenset[str]] = frozenset()  # those of `VERBS` that the class defines itself
     reads_outputs: ClassVar[bool] = False  # whether acting uses the model's outputs for more than the actions
 
+    policy_id: str | None = None  # among the policies of several agents
+
     observation_space: gym.Space[Any]
     model: Any  # a `Model`; algorithms say which kind
     dist_class: Callable[..., ActionDistribution]

@@ -6,7 +6,7 @@ import inspect
 import warnings
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from gymnasium import Space, spaces
 from lightning.pytorch import LightningModule
@@ -50,9 +50,10 @@ class MultiAgentPolicy(Policy):
         observation_space, action_space: Dict spaces, agent → its space.
         policies: policy id → one of
 
-            - `{_target_: class or import path, **keywords}`. Without `seed` the policy's seed is derived from the id,
-              and `central_obs_size` is set, if the class has that keyword. `_target_` may be "random"; `{_target_:
-              scripted, function: …}` acts by a function (`ScriptedPolicy`).
+            - `{_target_: class or import path, **keywords}`. Without `seed`, or with the same one as here, the policy's
+              seed is derived from its id, so that no two policies are equal. `central_obs_size` is set, if the class
+              has that keyword. `_target_` may be "random"; `{_target_: scripted, function: …}` acts by a function
+              (`ScriptedPolicy`).
             - a class, a function of an observation, or the import path of either;
             - `{checkpoint: path, policy_id: id in that file}`: a trained policy, which stays as it is unless
               `policies_to_train` names it; further keywords are not allowed;
@@ -77,7 +78,7 @@ class MultiAgentPolicy(Policy):
         policies_to_train: ids of the policies that learn, in the order of training.
         env_steps: of the environments, or actions of agents; trained policies have the same number.
         gradient_steps: of all policies in this object.
-        generation: how often policies were added, or the mapping was changed, after the constructor.
+        generation: how often policies, mapping or trained policies were changed after the constructor.
     """
 
     has_model: ClassVar[bool] = False  # of its own
@@ -134,13 +135,13 @@ class MultiAgentPolicy(Policy):
         except (ConfigError, UnsupportedSpaceError) as error:
             message = str(error)
             raise type(error)(message if message.startswith(key) else f"{key}: {message}") from error
+        if isinstance(policy, MultiAgentPolicy):
+            raise ConfigError(f"{key} holds several policies itself; name one by policy_id: {_listed(policy.policies)}")
         for name, mine in zip(("observation_space", "action_space"), self._agent_spaces[agent], strict=True):
             difference = space_difference(getattr(policy, name), mine)
             if difference:
                 raise ConfigError(f"{key}: its {name} is not that of agent {agent!r}: {difference}")
-        if isinstance(policy, MultiAgentPolicy):
-            raise ConfigError(f"{key} holds several policies itself; expected the policy of one agent")
-        policy.learner.counts_env_steps = False
+        policy.policy_id, policy.learner.counts_env_steps = policy_id, False
         self.policies[policy_id] = policy
         self._spaces_of[policy_id] = agent
 
@@ -155,6 +156,8 @@ class MultiAgentPolicy(Policy):
         if isinstance(target, Policy):
             if entry:
                 raise ConfigError(f"{key}: a policy that is built already takes no keywords ({', '.join(entry)})")
+            if any(target is other for other in self.policies.values()):
+                raise ConfigError(f"{key} is the same object as another policy: map the agents of both to one id")
             return target
         found = NAMED_POLICIES.get(target, target) if isinstance(target, str) else target
         found = import_object(found) if isinstance(found, str) else found
@@ -166,7 +169,7 @@ class MultiAgentPolicy(Policy):
                 "import path of one of them, or random"
             )
         known = keywords_of(found)
-        if "seed" in known and entry.get("seed") is None:
+        if "seed" in known and entry.get("seed") in (None, self.seed):
             entry["seed"] = policy_seed(self.seed, policy_id)
         if "central_obs_size" in known and not entry.get("central_obs_size"):
             entry["central_obs_size"] = self.central_size
@@ -176,7 +179,15 @@ class MultiAgentPolicy(Policy):
             inspect.signature(found).bind(*spaces_of_agent, **entry)
         except TypeError as error:
             raise ConfigError(f"{key}: {found.__name__}: {error}") from error
-        return found(*spaces_of_agent, **entry)
+        try:
+            return found(*spaces_of_agent, **entry)
+        except TypeError as error:  # a keyword that no constructor of a base class takes, or any other error of theirs
+            wrong = next((name for name in entry if name not in known and f"argument {name!r}" in str(error)), None)
+            if wrong is None:
+                raise
+            raise ConfigError(
+                f"{key}: {found.__name__} has no keyword {wrong!r}.{did_you_mean(wrong, known)}"
+            ) from error
 
     def _agent_with_spaces(self, policy_id: str, named: str | None, entry: Mapping[str, Any]) -> str:
         """An agent with the spaces of this policy: of those that it acts for, or the named one.
@@ -288,16 +299,10 @@ class MultiAgentPolicy(Policy):
         entry = _as_mapping(f"policies.{policy_id}", policy)
         if spaces_of is not None:
             entry["spaces_of"] = spaces_of
-        self._extend({policy_id: entry}, self.mapping.given if policy_mapping is None else policy_mapping)
-        added = self.get_policy(policy_id)
-        if trained:
-            try:
-                self._check_learns(policy_id)
-            except ConfigError:
-                del self.policies[policy_id]
-                raise
-            self._train([*self.policies_to_train, policy_id])
-        return added
+        mapping = self.mapping.given if policy_mapping is None else policy_mapping
+        trained_ids = [*self.policies_to_train, policy_id] if trained else None
+        self._extend({policy_id: entry}, mapping, trained_ids)
+        return self.get_policy(policy_id)
 
     def set_policy_mapping(self, policy_mapping: Any) -> None:
         """Use another mapping from the next episodes on.
@@ -307,9 +312,17 @@ class MultiAgentPolicy(Policy):
         """
         self._extend({}, policy_mapping)
 
+    def set_policies_to_train(self, policy_ids: Sequence[str]) -> None:
+        """Train these policies from the next iteration on; the others stay as they are.
+
+        Raises:
+            ConfigError: as the constructor.
+        """
+        self._extend({}, self.mapping.given, policy_ids)
+
     @property
     def additions(self) -> dict[str, Any]:
-        """Keywords of `add_policies` with which a copy follows what was added since the constructor; empty: nothing."""
+        """Keywords of `add_policies` with which a copy follows what has changed since the constructor; {}: nothing."""
         if not self.generation:
             return {}
         keywords = self.constructor_arguments()[1]
@@ -334,13 +347,13 @@ class MultiAgentPolicy(Policy):
         missing = {policy_id: entry for policy_id, entry in policies.items() if policy_id not in self.policies}
         for policy_id in missing:
             check_policy_id(policy_id)
-        self._extend(missing, policy_mapping)
-        if policies_to_train is not None:
-            self._train(self._trained_ids(policies_to_train, {}))
+        self._extend(missing, policy_mapping, policies_to_train)
         self.generation = self.generation if generation is None else generation
 
-    def _extend(self, entries: Mapping[str, Any], policy_mapping: Any) -> None:
-        """Add policies and change the mapping; if one of them cannot work, nothing changes."""
+    def _extend(
+        self, entries: Mapping[str, Any], policy_mapping: Any, policies_to_train: Sequence[str] | None = None
+    ) -> None:
+        """Add policies, change the mapping and (unless `None`) what is trained; on an error nothing changes."""
         before = self.mapping
         self.mapping = PolicyMapping(policy_mapping, self._agent_spaces, [*self.policies, *entries])
         try:
@@ -348,6 +361,7 @@ class MultiAgentPolicy(Policy):
                 self._agent_with_spaces(policy_id, agent, {})
             for policy_id, entry in entries.items():
                 self._add(policy_id, entry)
+            trained = None if policies_to_train is None else self._trained_ids(policies_to_train, {})
         except Exception:
             self.mapping = before
             for policy_id in entries.keys() & self.policies.keys():
@@ -360,10 +374,9 @@ class MultiAgentPolicy(Policy):
         self._added += entries
         self._restrict_mapping()
         self.generation += 1
-
-    def _train(self, policy_ids: list[str]) -> None:
-        """Train these policies from now on, also in a Trainer that fits."""
-        self.policies_to_train = policy_ids
+        if trained is None or trained == self.policies_to_train:
+            return
+        self.policies_to_train = trained
         self.env_steps = self.env_steps  # of the new ones, too
         if self.in_trainer:
             strategy: Any = self.trainer.strategy
@@ -472,6 +485,16 @@ class MultiAgentPolicy(Policy):
         self.action_seed = seed
         for policy_id, policy in self.policies.items():
             policy.seed_exploration(derive_seed(seed, "rollout", _number_of(policy_id)))
+
+    if TYPE_CHECKING:  # the learner of several policies takes the batches of all of them
+
+        def learn_on_batch(self, batch: Any) -> dict[str, float]:
+            """Learn from a `MultiAgentBatch`; returns means of the metrics, "<policy id>/<name>"."""
+            ...
+
+        def compute_gradients(self, batch: Any) -> tuple[Any, dict[str, float]]:
+            """Gradients of each trained policy, by policy id, and all metrics."""
+            ...
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
     def configure_optimizers(self) -> Any:

@@ -128,6 +128,8 @@ class Policy(FastAttributes, LightningModule):
     central_obs_size: int = 0  # width S of the column `central_obs` that a central critic reads; 0: there is none
     reads_outputs: ClassVar[bool] = False  # whether acting uses the model's outputs for more than the actions
 
+    policy_id: str | None = None  # among the policies of several agents
+
     observation_space: gym.Space[Any]
     model: Any  # a `Model`; algorithms say which kind
     dist_class: Callable[..., ActionDistribution]

@@ -28,6 +28,7 @@ from lightning_rl.rollouts.rollout_worker import (
     has_experience,
     has_several_policies,
     instantiate_policy,
+    learns_beside,
     rows_of,
 )
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, other_agent_batches
@@ -213,13 +214,14 @@ class MultiAgentRolloutWorker(RolloutWorker):
         samples = self.sample()
         while not has_experience(samples):
             samples = self.sample()
-        hooks = self.hooks["on_postprocess_trajectory"]
+        updates, hooks = {}, self.hooks["on_postprocess_trajectory"]
         trained = getattr(self.policy, "policies_to_train", self._policies)
-        return {
-            policy_id: self._policies[policy_id].learner.gradient_update(part, hooks)
-            for policy_id, part in samples.items()
-            if policy_id in trained and has_experience(part)
-        }
+        for policy_id, part in samples.items():
+            if policy_id in trained and has_experience(part):
+                learner = self._policies[policy_id].learner
+                with learns_beside(learner, other_agent_batches(samples, self._policies, policy_id)):
+                    updates[policy_id] = learner.gradient_update(part, hooks)
+        return updates
 
     # -- one fragment -------------------------------------------------------------------------------------------------
     def _begin_fragment(self) -> None:

@@ -25,7 +25,7 @@ from lightning_rl.replay.storage import estimated_bytes
 from lightning_rl.rollouts.processes.remote_objects import make_objects
 from lightning_rl.rollouts.worker_options import Processes
 from lightning_rl.rollouts.worker_results import SampleReference, as_writable
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import SampleBatch, env_steps
 from lightning_rl.seeding import derive_seed
 from lightning_rl.signatures import ImportPath
 
@@ -235,7 +235,7 @@ class AsyncDataModule(RolloutDataModule):
             return
         self._staleness = max(self._staleness, self._policy().gradient_steps - ahead.oldest)
         batch = as_writable(ahead.future.result())
-        if batch.valid.any():  # else it holds nothing but resets, as fragments of one step may
+        if env_steps(batch):  # else it holds nothing but resets, as fragments of one step may
             yield batch
 
     def pop_iteration_metrics(self) -> dict[str, float]:

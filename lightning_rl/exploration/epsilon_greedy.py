@@ -118,23 +118,46 @@ class EpsilonGreedy(Exploration):
         probability = epsilon * uniform_logp.exp() + (1.0 - epsilon) * greedy
         return pack_leaves(self.action_space, iter(leaves)), probability.log()
 
+    def get_action(
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+    ) -> Any:
+        """The actions of `get_exploration_action`."""
+        if explore and self.independent and (logits := _equal_choices(dist)) is not None:
+            actions = self._member_actions(logits, self.epsilon(timestep), generator)[0]
+            return pack_leaves(self.action_space, iter(actions.unbind(1)))
+        return self.get_exploration_action(dist, timestep=timestep, explore=explore, generator=generator)[0]
+
     def _independent_components(
         self, dist: MultiActionDistribution, epsilon: float, generator: torch.Generator | None
     ) -> tuple[Any, Tensor]:
         """`get_exploration_action` for each component of the action by itself."""
+        if (logits := _equal_choices(dist)) is not None:
+            actions, best = self._member_actions(logits, epsilon, generator)
+            chance = epsilon / (logits > IMPOSSIBLE).sum(-1)
+            logp = (chance + (1.0 - epsilon) * (actions == best)).log().sum(1)
+            return pack_leaves(self.action_space, iter(actions.unbind(1))), logp
         draws = torch.rand(len(dist.inputs), len(dist.children), generator=generator, device=dist.inputs.device)
-        greedy_only = bool(draws.min() >= epsilon)
         leaves, logp = [], torch.zeros(len(draws), device=draws.device)
         for (_, leaf), child, draw in zip(leaf_spaces(self.action_space), dist.children, draws.unbind(1), strict=True):
-            actions = best = child.deterministic_sample()
+            best = child.deterministic_sample()
             random, uniform_logp = random_actions(leaf, child, generator)
-            if not greedy_only:
-                chosen = (draw < epsilon).view(-1, *[1] * (best.dim() - 1))
-                actions = torch.where(chosen, random.to(best.dtype), best)
+            chosen = (draw < epsilon).view(-1, *[1] * (best.dim() - 1))
+            actions = torch.where(chosen, random.to(best.dtype), best)
             greedy = (actions == best).view(len(draws), -1).all(1)
             logp = logp + (epsilon * uniform_logp.exp() + (1.0 - epsilon) * greedy).log()
             leaves.append(actions)
         return pack_leaves(self.action_space, iter(leaves)), logp
+
+    @staticmethod
+    def _member_actions(logits: Tensor, epsilon: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """ε-greedy and best actions `[N, n]` of n independent choices with logits `[N, n, A]`, all at once."""
+        best = logits.argmax(-1)
+        draws = torch.rand(best.shape, generator=generator, device=best.device)
+        if draws.min().item() >= epsilon:
+            return best, best
+        scores = torch.rand(logits.shape, generator=generator, device=logits.device)
+        random = scores.masked_fill(logits <= IMPOSSIBLE, -1.0).argmax(-1)
+        return torch.where(draws < epsilon, random, best), best
 
     def blind_action(self, rows: int, *, timestep: int, explore: bool, generator: torch.Generator) -> Tensor | None:
         """Random actions if ε decides so for all rows, equal to those of `get_action`; else `None`."""
@@ -193,3 +216,13 @@ class EpsilonGreedy(Exploration):
     def info(self, timestep: int) -> dict[str, float]:
         """ε, for logging."""
         return {"epsilon": self.epsilon(timestep)}
+
+
+def _equal_choices(dist: ActionDistribution) -> Tensor | None:
+    """The logits `[N, n, A]` of an action of n Discrete parts with A choices each; else `None`."""
+    if not isinstance(dist, MultiActionDistribution):
+        return None
+    parts = [child.logits for child in dist.children if type(child) is Categorical]
+    if len(parts) < len(dist.children) or len({part.shape for part in parts}) > 1:
+        return None
+    return torch.stack(parts, dim=1)

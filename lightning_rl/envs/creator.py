@@ -226,8 +226,8 @@ class EnvCreator(LayoutSlot):
             )
         else:
             first = creators[0]()
-            creators[0] = _give(first)
-            env = PackedVectorEnv(creators) if isinstance(first, PackedEnv) else SyncEnv(creators, mode)
+            given: list[Callable[[], Any]] = [lambda: first, *creators[1:]]
+            env = PackedVectorEnv(given) if isinstance(first, PackedEnv) else SyncEnv(given, mode)
         return ResetEnded(env) if mode == AutoresetMode.DISABLED else env
 
     def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -403,11 +403,6 @@ def _is_multi_agent_wrapper(wrapper: Any) -> bool:
     while isinstance(found, partial):
         found = found.func
     return isinstance(found, type) and issubclass(found, MultiAgentWrapper)
-
-
-def _give(env: Any) -> Callable[[], Any]:
-    """A creator of an environment that exists."""
-    return lambda: env
 
 
 def _import_dotted(path: str) -> Any:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 import numpy as np
 from gymnasium import Space, spaces
 
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
-from lightning_rl.envs.multi_agent.wrappers import MultiAgentWrapper, blank
-from lightning_rl.errors import EnvError, did_you_mean
+from lightning_rl.envs.multi_agent.wrappers import MultiAgentWrapper, blank, find_members
+from lightning_rl.errors import EnvError
 
 __all__ = ["GroupedAgents"]
 
@@ -43,11 +42,16 @@ class GroupedAgents(MultiAgentWrapper):
     ) -> None:
         super().__init__(env)
         self.groups = find_members(env.possible_agents, {"all": ["*"]} if groups == "all" else groups)
+        for group, members in self.groups.items():
+            if group in env.possible_agents and group not in members:
+                raise EnvError(f"group {group!r} has the name of an agent that is not in it: rename the group")
         self._group_of = {agent: group for group, members in self.groups.items() for agent in members}
         self.possible_agents = [*dict.fromkeys(self._group_of.get(agent, agent) for agent in env.possible_agents)]
         _, infos = env.reset(seed=0)
         with_masks = any("action_mask" in info for info in infos.values() if isinstance(info, Mapping))
         self._masked: set[str] = set()
+        grouped_obs: dict[str, Space[Any]] = {}
+        grouped_actions: dict[str, Space[Any]] = {}
         for group, members in self.groups.items():
             observed = [env.observation_spaces[agent] for agent in members]
             acted = [env.action_spaces[agent] for agent in members]
@@ -61,11 +65,15 @@ class GroupedAgents(MultiAgentWrapper):
                 self._masked.add(group)
                 sizes = [int(space.n) for space in acted if isinstance(space, spaces.Discrete)]
                 parts["action_masks"] = spaces.Tuple([spaces.MultiBinary(size) for size in sizes])
-            self.observation_spaces[group] = spaces.Dict(parts) if obs_space is None else obs_space
-            self.action_spaces[group] = spaces.Tuple(acted) if act_space is None else act_space
-        for agent in self._group_of:
-            if agent not in self.groups:
-                del self.observation_spaces[agent], self.action_spaces[agent]
+            grouped_obs[group] = spaces.Dict(parts) if obs_space is None else obs_space
+            grouped_actions[group] = spaces.Tuple(acted) if act_space is None else act_space
+        names = self.possible_agents
+        self.observation_spaces = {
+            name: grouped_obs[name] if name in grouped_obs else env.observation_spaces[name] for name in names
+        }
+        self.action_spaces = {
+            name: grouped_actions[name] if name in grouped_actions else env.action_spaces[name] for name in names
+        }
         self._blank = {agent: blank(env.observation_spaces[agent]) for agent in self._group_of}
         self._acting: set[str] = set()
         self._ended: set[str] = set()
@@ -140,31 +148,3 @@ class GroupedAgents(MultiAgentWrapper):
             "group_rewards": [rewards.get(agent, 0.0) for agent in members],
             "agents": {agent: infos[agent] for agent in members if agent in infos},
         }
-
-
-def find_members(agents: Sequence[str], groups: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The agents of each group.
-
-    Raises:
-        EnvError: as `GroupedAgents`.
-    """
-    found: dict[str, list[str]] = {}
-    taken: dict[str, str] = {}
-    for group, patterns in groups.items():
-        members: list[str] = []
-        for pattern in [patterns] if isinstance(patterns, str) else patterns:
-            fitting = [agent for agent in agents if agent == pattern or fnmatchcase(agent, pattern)]
-            if not fitting:
-                raise EnvError(
-                    f"group {group!r} names {pattern!r}, which fits no agent of {[*agents]}"
-                    f".{did_you_mean(pattern, agents)}"
-                )
-            members.extend(agent for agent in fitting if agent not in members)
-        for agent in members:
-            if taken.setdefault(agent, group) != group:
-                raise EnvError(f"agent {agent!r} is in the groups {taken[agent]!r} and {group!r}; put it in one")
-        found[group] = members
-    for group in found:
-        if group in agents and taken.get(group) != group:
-            raise EnvError(f"group {group!r} has the name of an agent that is not in it: rename the group")
-    return found

@@ -65,7 +65,8 @@ class PackedEnv(gym.Env[Any, Any]):
             **{name: spaces.MultiBinary(count) for name in FLAGS},
         }
         if masked:
-            sizes = {key: (n, int(kind.action_space.n)) for key, kind, n in named if kind.has_masks}
+            actions = {key: (n, kind.action_space) for key, kind, n in named}
+            sizes = {key: (n, int(a.n)) for key, (n, a) in actions.items() if isinstance(a, spaces.Discrete)}
             parts["masks"] = spaces.Dict({key: spaces.MultiBinary(size) for key, size in sizes.items()})
         if env.state_space is not None:
             parts["state"] = env.state_space

@@ -27,12 +27,14 @@ def is_tuple_env(env: Any) -> bool:
         return False
     found = [getattr(env.unwrapped, name, None) for name in COUNTS]
     counts = [len(value) if isinstance(value, Sequence) else value for value in found]
-    return len(env.action_space) in [count for count in counts if isinstance(count, int)]
+    acted: Any = env.action_space
+    return len(acted) in [count for count in counts if isinstance(count, int)]
 
 
 def _same_tuples(env: Any) -> bool:
-    both = env.observation_space, env.action_space
-    return all(isinstance(space, spaces.Tuple) for space in both) and len(both[0]) == len(both[1])
+    observed, acted = (getattr(env, name, None) for name in ("observation_space", "action_space"))
+    tuples = isinstance(observed, spaces.Tuple) and isinstance(acted, spaces.Tuple)
+    return tuples and len(observed) == len(acted)
 
 
 class TupleEnv(MultiAgentEnv):
@@ -81,7 +83,8 @@ class TupleEnv(MultiAgentEnv):
         """Step all agents."""
         agents = self.possible_agents
         chosen = tuple(actions.get(agent, unused) for agent, unused in zip(agents, self._unused, strict=True))
-        obs, rewards, terminated, truncated, info = self.env.step(chosen)
+        result: Any = self.env.step(chosen)
+        obs, rewards, terminated, truncated, info = result
         terminated, truncated = self._flags(terminated), self._flags(truncated)
         rewards = dict(zip(agents, np.broadcast_to(rewards, len(agents)).tolist(), strict=True))
         there = [agent for agent in agents if agent not in self._ended]

@@ -160,8 +160,8 @@ class EnvCreator(LayoutSlot):
         is_group = isinstance(env, gym.Env) and isinstance(env.action_space, gym.spaces.Tuple)
         if self.group_agents is not None and isinstance(env, gym.Env) and not (self.group_agents == "all" and is_group):
             raise EnvError(
-                f"group_agents={self.group_agents!r}: {self.name!r} has one agent; set group_agents=null, and use dqn, ppo "
-                "or another algorithm for one agent"
+                f"group_agents={self.group_agents!r}: {self.name!r} has one agent; set group_agents=null, and use "
+                "dqn, ppo or another algorithm for one agent"
             )
         return env
 

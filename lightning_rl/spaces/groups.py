@@ -15,7 +15,10 @@ from lightning_rl.spaces.structure import leaf_spaces, leaf_values, pack_leaves
 __all__ = ["GroupSpaces"]
 
 OBS_KEYS = ("action_masks", "agents", "present", "state")
-NO_GROUP = "set env.group_agents=all, which makes one group of an environment's agents, or use dqn or ppo"
+NO_GROUP = (
+    "use env.group_agents=all, which makes one group of the agents of an environment that has several, or another "
+    "algorithm such as dqn or ppo"
+)
 
 
 @dataclass(frozen=True, slots=True)

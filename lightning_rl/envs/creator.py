@@ -285,7 +285,7 @@ class EnvCreator(LayoutSlot):
             return _creator_in_module(_import_dotted(self.id)) if dotted else self.id
         module, _, attribute = self.id.partition(":")
         if attribute.isidentifier():
-            return _creator_in_module(import_object(coerce("env.id", self.id, ImportPath)))
+            return import_object(coerce("env.id", self.id, ImportPath))
         note_name(self.id)  # Gymnasium imports the module
         return f"{module}:{attribute}"
 

@@ -12,6 +12,8 @@ from lightning_rl.policies.ddpg import DDPG
 from lightning_rl.policies.dqn import DQN
 from lightning_rl.policies.es import ES
 from lightning_rl.policies.impala import IMPALA
+from lightning_rl.policies.maddpg import MADDPG
+from lightning_rl.policies.matd3 import MATD3
 from lightning_rl.policies.pg import PG
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.ppo import PPO
@@ -32,6 +34,8 @@ __all__ = [
     "DQN",
     "ES",
     "IMPALA",
+    "MADDPG",
+    "MATD3",
     "PG",
     "PPO",
     "R2D2",

@@ -105,7 +105,7 @@ def float_of(value: Any) -> Any:
 @pytest.mark.parametrize("env", group_options("env"))
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_pair_composes_and_passes_the_check(name: str, env: str) -> None:
-    overrides = ["env.id=CartPole-v1"] if env in ("atari", "custom") else []
+    overrides = ["env.id=CartPole-v1"] if env in ("atari", "custom", "pettingzoo") else []
     check_config(compose_config([f"policy={name}", f"env={env}", *overrides]))
 
 

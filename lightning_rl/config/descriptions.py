@@ -120,7 +120,8 @@ def describe_group(group: str, name: str) -> str:
         text += f"\n\n# {group}/shared/keys.yaml\n{option_text(group, 'shared/keys').strip()}"
     if group in ("experiment", "logger") or (group, name) == ("exploration", "custom"):
         return text
-    named = ["env.id=ID"] if name == "custom" else REPLAY.get(group, ())
+    needs_id = group == "env" and "id: ???" in text
+    named = ["env.id=ID"] if needs_id else REPLAY.get(group, ())
     config = compose_config([f"{group}={name}", *named])
     target = target_of(group, config)
     if target is None:

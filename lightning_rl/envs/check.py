@@ -10,7 +10,7 @@ import numpy as np
 
 from lightning_rl.errors import EnvError
 
-__all__ = ["check_env"]
+__all__ = ["check_env", "check_obs", "check_scalars", "equal", "sample_allowed_action"]
 
 
 def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
@@ -26,13 +26,13 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
                 f"environment {name!r} has {attribute}={found!r}; expected a gymnasium.spaces.Space set in __init__"
             )
     (first, _), (obs, info) = _reset(env, name), _reset(env, name)
-    if not _equal(first, obs):
+    if not equal(first, obs):
         raise EnvError(
             f"environment {name!r} gives different observations for reset(seed=0) twice: draw from self.np_random only"
         )
     env.action_space.seed(0)
     for step in range(steps):
-        action = _sample_allowed_action(env.action_space, obs, info)
+        action = sample_allowed_action(env.action_space, obs, info)
         try:
             result = env.step(action)
         except Exception as error:
@@ -47,13 +47,13 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
                 "the old `done` is now `terminated` (the task ended) or `truncated` (a time limit)"
             )
         obs, reward, terminated, truncated, info = result
-        _check_obs(env, name, obs, f"step {step}")
-        _check_scalars(name, step, reward, terminated, truncated, info)
+        check_obs(env.observation_space, name, obs, f"step {step}")
+        check_scalars(name, step, reward, terminated, truncated, info)
         if terminated or truncated:
             obs, info = _reset(env, name)
 
 
-def _sample_allowed_action(space: gym.Space[Any], obs: Any, info: Mapping[str, Any]) -> Any:
+def sample_allowed_action(space: gym.Space[Any], obs: Any, info: Mapping[str, Any]) -> Any:
     """A random action; for a Discrete space, one that the mask in the observation or the info allows."""
     # As `sample_batch.action_mask_of`, whose module imports torch; environment processes do not.
     mask = info.get("action_mask")
@@ -74,12 +74,22 @@ def _reset(env: gym.Env[Any, Any], name: str) -> Any:
         raise EnvError(f"environment {name!r} raised {type(error).__name__} in reset: {error}") from error
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
         raise EnvError(f"environment {name!r}: reset returned {type(result).__name__}; expected the tuple (obs, info)")
-    _check_obs(env, name, result[0], "reset")
+    check_obs(env.observation_space, name, result[0], "reset")
     return result
 
 
-def _check_obs(env: gym.Env[Any, Any], name: str, obs: Any, where: str) -> None:
-    space = env.observation_space
+def check_obs(space: gym.Space[Any], name: str, obs: Any, where: str) -> None:
+    """Check that an observation is finite and in its space.
+
+    Args:
+        space: the observation space.
+        name: of the environment.
+        obs: the observation.
+        where: in which call it was found.
+
+    Raises:
+        EnvError: names what is wrong with it.
+    """
     if isinstance(space, gym.spaces.Box) and not isinstance(obs, np.ndarray | np.generic):
         raise EnvError(
             f"environment {name!r}: observation of {where} is {_describe(obs)}; expected a numpy array of {space}"
@@ -99,7 +109,12 @@ def _check_obs(env: gym.Env[Any, Any], name: str, obs: Any, where: str) -> None:
     )
 
 
-def _check_scalars(name: str, step: int, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
+def check_scalars(name: str, step: int, reward: Any, terminated: Any, truncated: Any, info: Any) -> None:
+    """Check the types of what a step returns beside the observation, and that the reward is finite.
+
+    Raises:
+        EnvError: names the first that is wrong.
+    """
     if not np.isscalar(reward) and np.shape(reward) != ():
         raise EnvError(f"environment {name!r}: reward of step {step} has shape {np.shape(reward)}; expected one number")
     if not isinstance(reward, int | float | np.number | np.bool_ | np.ndarray) or not np.isfinite(reward):
@@ -130,9 +145,10 @@ def _describe(obs: Any) -> str:
     return f"{type(obs).__name__} {obs!r}"[:200]
 
 
-def _equal(first: Any, second: Any) -> bool:
+def equal(first: Any, second: Any) -> bool:
+    """Whether two (nested) observations are equal."""
     if isinstance(first, Mapping):
-        return first.keys() == second.keys() and all(_equal(first[key], second[key]) for key in first)
+        return first.keys() == second.keys() and all(equal(first[key], second[key]) for key in first)
     if isinstance(first, tuple):
-        return len(first) == len(second) and all(_equal(a, b) for a, b in zip(first, second, strict=True))
+        return len(first) == len(second) and all(equal(a, b) for a, b in zip(first, second, strict=True))
     return np.array_equal(np.asarray(first), np.asarray(second))

@@ -6,12 +6,15 @@ of an asynchronous vector environment start quickly.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import multiprocessing
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Annotated, Any
+from types import ModuleType
+from typing import Annotated, Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -19,9 +22,19 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from lightning_rl.envs.atari import Atari, is_atari
 from lightning_rl.envs.check import check_env
+from lightning_rl.envs.multi_agent.adapters import as_multi_agent
+from lightning_rl.envs.multi_agent.agent_layout import AgentLayout
+from lightning_rl.envs.multi_agent.check import check_multi_agent_env
+from lightning_rl.envs.multi_agent.copies import Copies
+from lightning_rl.envs.multi_agent.grouped_agents import GroupedAgents
+from lightning_rl.envs.multi_agent.multi_agent_env import MultiAgentEnv
+from lightning_rl.envs.multi_agent.packed_env import PackedEnv
+from lightning_rl.envs.multi_agent.packed_vector_env import PackedVectorEnv
+from lightning_rl.envs.multi_agent.single_agent_env import SingleAgentEnv
+from lightning_rl.envs.multi_agent.wrappers import EpisodeLimit, MultiAgentWrapper
 from lightning_rl.envs.registry import EnvContext, call_creator, find_registered_env, register_env, registered_envs
 from lightning_rl.envs.sync_vector_env import SyncEnv
-from lightning_rl.errors import ConfigError, EnvError, did_you_mean, import_object, note_name, short_repr
+from lightning_rl.errors import ConfigError, EnvError, did_you_mean, import_object, note_name, object_at, short_repr
 from lightning_rl.ranges import Count
 from lightning_rl.signatures import ImportPath, check_fields, coerce
 
@@ -46,21 +59,35 @@ class WrapperEntry:
         return value
 
 
+class LayoutSlot:
+    """Room for what `EnvCreator.layout` has found: a frozen dataclass with slots takes no other attribute."""
+
+    __slots__ = ("_layout",)
+
+
 @check_fields("env")
 @dataclass(frozen=True, slots=True)
-class EnvCreator:
+class EnvCreator(LayoutSlot):
     """Describes how to create an environment; can be pickled, compared and written to a config.
 
     Args:
         id: a Gymnasium id ("CartPole-v1", "my_pkg:My-v0"), an import path ("my_pkg.envs:MyEnv"), a name given to
             `register_env`, an `Env` class or any function that returns an `Env` (it may take an `EnvContext`). "ALE/…"
-            are Atari games with DeepMind's preprocessing (`atari.py`).
+            are Atari games with DeepMind's preprocessing (`atari.py`). An environment with several agents may have any
+            form that `as_multi_agent` knows; a module of PettingZoo's style is named by its path
+            ("mpe2.simple_spread_v3"), and its `parallel_env` is preferred to its `env`.
         kwargs: keywords for the environment; for an Atari game, those of `Atari`.
         wrappers: import paths or callables applied to each environment in order; a mapping `{wrapper: path,
-            **keywords}` passes keywords.
-        max_episode_steps: truncate episodes after this many steps; `None` keeps the environment's own limit.
+            **keywords}` passes keywords. They receive a `MultiAgentEnv` if there are several agents; with `agents`,
+            each copy is wrapped, and a `MultiAgentWrapper` wraps all copies together.
+        max_episode_steps: truncate episodes after this many steps, for all agents; `None` keeps the environment's own
+            limit.
         check: test the Gymnasium API before training (`check.py`); turn it off for hardware that cannot be reset
             freely.
+        agents: make this many copies of an environment with one agent the agents "agent_0", "agent_1", … of one
+            environment; `None`: the environment as it is.
+        group_agents: name of a group → its agents or patterns of their names; each group acts as one agent
+            (`grouped_agents.py`). "all": all agents are one, so that the environment is a single-agent one.
     """
 
     id: str | Callable[..., gym.Env[Any, Any]]
@@ -68,6 +95,8 @@ class EnvCreator:
     wrappers: Sequence[Annotated[Any, WrapperEntry()]] = ()
     max_episode_steps: Count | None = None
     check: bool = True
+    agents: Count | None = None
+    group_agents: Literal["all"] | Mapping[str, Sequence[str]] | None = None
 
     @classmethod
     def from_spec(cls, env: Any) -> EnvCreator:
@@ -86,29 +115,19 @@ class EnvCreator:
         return _unpickle, ({each.name: getattr(self, each.name) for each in fields(self)}, find_registered_env(self.id))
 
     def make_single(self, context: EnvContext | None = None, /, **extra: Any) -> gym.Env[Any, Any]:
-        """Create one environment with its wrappers.
+        """Create one environment with its wrappers; one with several agents is a `PackedEnv`.
 
         Args:
             context: index of the environment and its worker, for creators that take it; `None`: the first ones.
             extra: more keywords, such as `render_mode`.
 
         Raises:
-            EnvError: the id is unknown, or the environment cannot be imported or constructed (its own error is
-                chained).
+            EnvError: the id is unknown, the environment cannot be imported or constructed (its own error is chained),
+                or it has another number of agents than `agents` and `group_agents` need.
         """
         try:
-            creator = self._creator()
-            if is_atari(creator):
-                env = self._atari().make(**extra)
-            elif isinstance(creator, str):
-                limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
-                env = gym.make(creator, disable_env_checker=True, **limit, **self.kwargs, **extra)
-            else:
-                env = call_creator(creator, EnvContext(self.kwargs) if context is None else context, extra)
-                if self.max_episode_steps is not None:
-                    env = gym.wrappers.TimeLimit(env, self.max_episode_steps)
-            for wrapper in self.wrappers:
-                env = _wrapper(wrapper)(env)
+            env = self._make_with_wrappers(context, extra)
+            return env if isinstance(env, gym.Env) else self._pack(env)
         except (ConfigError, EnvError):
             raise  # a wrong import path, an unknown keyword, or a missing extra
         except gym.error.DependencyNotInstalled as error:
@@ -117,12 +136,50 @@ class EnvCreator:
             raise EnvError(f"environment {self.name!r} cannot be made: {error}{_suggest(self.name)}") from error
         except Exception as error:
             raise EnvError(f"environment {self.name!r} failed to start with {type(error).__name__}: {error}") from error
-        if not isinstance(env, gym.Env):
+
+    def _make_with_wrappers(self, context: EnvContext | None, extra: Mapping[str, Any]) -> Any:
+        """A `gym.Env` or a `MultiAgentEnv`."""
+        wrappers = [_wrapper(wrapper) for wrapper in self.wrappers]
+        if self.agents is None:
+            env = _wrap(self._make_bare(context, extra), wrappers)
+        else:
+            together = [wrapper for wrapper in wrappers if _is_multi_agent_wrapper(wrapper)]
+            alone = [wrapper for wrapper in wrappers if wrapper not in together]
+            copies = [_wrap(self._make_bare(context, extra), alone) for _ in range(self.agents)]
+            if not isinstance(copies[0], gym.Env):
+                raise EnvError(
+                    f"agents={self.agents} makes copies of an environment with one agent, and {self.name!r} made a "
+                    f"{type(copies[0]).__name__}: set agents=null"
+                )
+            env = _wrap(Copies(copies), together)
+        if not isinstance(env, gym.Env | MultiAgentEnv):
             raise EnvError(
                 f"{self.name!r} made a {type(env).__name__}; expected a gymnasium.Env "
-                "(observation_space, action_space, reset, step)"
+                "(observation_space, action_space, reset, step), a MultiAgentEnv or a PettingZoo environment"
             )
+        if self.group_agents is not None and isinstance(env, gym.Env):
+            raise EnvError(f"group_agents={self.group_agents!r}: {self.name!r} has one agent; set group_agents=null")
         return env
+
+    def _make_bare(self, context: EnvContext | None, extra: Mapping[str, Any]) -> Any:
+        """The environment as a user of it alone would make it, with its limit."""
+        creator = self._creator()
+        if is_atari(creator):
+            return self._atari().make(**extra)
+        limit = self.max_episode_steps
+        if isinstance(creator, str):
+            given = {} if limit is None else {"max_episode_steps": limit}
+            return gym.make(creator, disable_env_checker=True, **given, **self.kwargs, **extra)
+        env = call_creator(creator, EnvContext(self.kwargs) if context is None else context, extra)
+        if limit is None:
+            return env
+        several = as_multi_agent(env)
+        return gym.wrappers.TimeLimit(env, limit) if several is None else EpisodeLimit(several, limit)
+
+    def _pack(self, env: MultiAgentEnv) -> gym.Env[Any, Any]:
+        if self.group_agents is not None:
+            env = GroupedAgents(env, self.group_agents)
+        return SingleAgentEnv(env) if self.group_agents == "all" else PackedEnv(env, self.name)
 
     def make(
         self,
@@ -132,7 +189,7 @@ class EnvCreator:
         worker_index: int = 0,
         num_workers: int = 1,
     ) -> VectorEnv[Any, Any, Any]:
-        """Create a vector environment of `num_envs` environments.
+        """Create a vector environment of `num_envs` environments; of `PackedEnv`s if they have several agents.
 
         Args:
             num_envs: number of environments, ≥ 1.
@@ -143,7 +200,8 @@ class EnvCreator:
             worker_index, num_workers: for the `EnvContext` of creators that take one.
 
         Raises:
-            EnvError: as `make_single`; or `native` is chosen and the environment has none.
+            EnvError: as `make_single`; or `native` is chosen and the environment has none, or several agents have
+                another mode than NEXT_STEP.
             ValueError: `vectorization` is unknown.
         """
         if vectorization not in VECTORIZATIONS:
@@ -157,6 +215,8 @@ class EnvCreator:
             return self._native(num_envs)
         contexts = [EnvContext(self.kwargs, worker_index, index, num_workers) for index in range(num_envs)]
         creators = [partial(self.make_single, context) for context in contexts]
+        if mode != AutoresetMode.NEXT_STEP and self.layout() is not None:
+            raise EnvError(f"environment {self.name!r} has several agents, which need autoreset mode NEXT_STEP")
         if vectorization == "async":
             # forkserver: forking a process that already runs threads (torch, Ray) can deadlock the child. The server
             # imports this module once, instead of each child for itself.
@@ -165,11 +225,15 @@ class EnvCreator:
                 creators, autoreset_mode=mode, context="forkserver", copy=False
             )
         else:
-            env = SyncEnv(creators, mode)
+            first = creators[0]()
+            given: list[Callable[[], Any]] = [lambda: first, *creators[1:]]
+            env = PackedVectorEnv(given) if isinstance(first, PackedEnv) else SyncEnv(given, mode)
         return ResetEnded(env) if mode == AutoresetMode.DISABLED else env
 
     def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
         """Observation and action space of one environment, which is created, checked and closed again.
+
+        With several agents, both are a Dict with the space of each agent.
 
         Raises:
             EnvError: as `make_single`; or the environment breaks the Gymnasium API.
@@ -177,10 +241,26 @@ class EnvCreator:
         env = self.make_single()
         try:
             if self.check:
-                check_env(env, self.name)
-            return env.observation_space, env.action_space
+                _check(env, self.name)
+            layout = env.layout if isinstance(env, PackedEnv) else None
+            object.__setattr__(self, "_layout", layout)
+            if layout is None:
+                return env.observation_space, env.action_space
+            # Not sorted, as Dict sorts a dict's keys: the order of the agents is the environment's.
+            observed, acted = layout.observation_spaces, layout.action_spaces
+            return gym.spaces.Dict([*observed.items()]), gym.spaces.Dict([*acted.items()])
         finally:
             env.close()
+
+    def layout(self) -> AgentLayout | None:
+        """The agents of the environment; `None` for a single-agent one. Made once, as `spaces`, and kept.
+
+        Raises:
+            EnvError: as `spaces`.
+        """
+        if not hasattr(self, "_layout"):
+            self.spaces()
+        return self._layout
 
     @property
     def reward_threshold(self) -> float | None:
@@ -194,11 +274,14 @@ class EnvCreator:
             return self.id
         if (creator := find_registered_env(self.id)) is not None:
             return creator
-        if self.id in gym.registry or ":" not in self.id:
+        if self.id in gym.registry:
             return self.id
+        if ":" not in self.id:
+            dotted = "." in self.id and all(part.isidentifier() for part in self.id.split("."))
+            return _creator_in_module(_import_dotted(self.id)) if dotted else self.id
         module, _, attribute = self.id.partition(":")
         if attribute.isidentifier():
-            return import_object(coerce("env.id", self.id, ImportPath))
+            return _creator_in_module(import_object(coerce("env.id", self.id, ImportPath)))
         note_name(self.id)  # Gymnasium imports the module
         return f"{module}:{attribute}"
 
@@ -214,6 +297,8 @@ class EnvCreator:
         return 1 if is_atari(self.id) else 4
 
     def _has_native(self) -> bool:
+        if self.agents is not None or self.group_agents is not None:
+            return False
         if is_atari(self.id):
             return not self.wrappers and self._atari().has_native
         spec = self._spec()
@@ -297,6 +382,57 @@ def _wrapper(wrapper: Any) -> Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]:
     return import_object(wrapper) if isinstance(wrapper, str) else wrapper
 
 
+def _check(env: gym.Env[Any, Any], name: str) -> None:
+    if isinstance(env, PackedEnv | SingleAgentEnv):
+        check_multi_agent_env(env.env, name)
+    if not isinstance(env, PackedEnv):
+        check_env(env, name)
+
+
+def _wrap(env: Any, wrappers: Sequence[Callable[[Any], Any]]) -> Any:
+    """Apply wrappers; each receives a `MultiAgentEnv` if the environment has several agents."""
+    for wrapper in wrappers:
+        several = as_multi_agent(env)
+        env = wrapper(env if several is None else several)
+    several = as_multi_agent(env)
+    return env if several is None else several
+
+
+def _is_multi_agent_wrapper(wrapper: Any) -> bool:
+    found = wrapper
+    while isinstance(found, partial):
+        found = found.func
+    return isinstance(found, type) and issubclass(found, MultiAgentWrapper)
+
+
+def _import_dotted(path: str) -> Any:
+    """The module at a dotted path, or the object in one."""
+    note_name(path)
+    with warnings.catch_warnings():
+        # PettingZoo announces a registry whose ids cannot be told from Gymnasium's.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            return importlib.import_module(path)
+        except ModuleNotFoundError as error:
+            if not f"{path}.".startswith(f"{error.name}."):
+                raise  # the module exists; something that it imports does not
+            return object_at(path)
+
+
+def _creator_in_module(found: Any) -> Callable[..., Any]:
+    """The function that creates the environment of a module of PettingZoo's style; other objects as they are.
+
+    Raises:
+        EnvError: the module has no such function.
+    """
+    if not isinstance(found, ModuleType):
+        return found
+    creator = getattr(found, "parallel_env", None) or getattr(found, "env", None)
+    if not callable(creator):
+        raise EnvError(f"module {found.__name__!r} has neither parallel_env nor env; name a class: package.module:Name")
+    return creator
+
+
 # Prefixes of ids whose packages register their environments only when they are imported.
 PLUG_INS = {
     "minigrid": ("MiniGrid-", "BabyAI-"),
@@ -310,6 +446,8 @@ PLUG_INS = {
         "FrankaKitchen",
     ),
     "miniworld": ("MiniWorld-",),
+    "lbforaging": ("Foraging-",),
+    "rware": ("rware-",),
     "highway_env": ("highway-", "merge-", "roundabout-", "parking-", "intersection-", "racetrack-"),
 }
 

@@ -25,7 +25,7 @@ from lightning_rl.signatures import keywords_of
 
 FROM_OTHER_GROUPS = ("model", "exploration", "seed")  # of a policy's keywords
 POLICIES = sorted(path.stem for path in (shipped_conf() / "policy").glob("*.yaml"))
-ANY_ID = ("atari", "custom")  # presets that need env.id
+ANY_ID = ("atari", "custom", "pettingzoo")  # presets that need env.id
 ENVS = sorted(path.stem for path in (shipped_conf() / "env").glob("*.yaml") if path.stem not in ANY_ID)
 DATA = sorted(path.stem for path in (shipped_conf() / "data").glob("*.yaml"))
 EXPERIMENTS = sorted(path.stem for path in (shipped_conf() / "experiment").glob("*.yaml"))

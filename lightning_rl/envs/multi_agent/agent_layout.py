@@ -1,4 +1,7 @@
-"""Where each agent of an environment lies in arrays: agents with equal spaces are rows of one array."""
+"""Where each agent of an environment lies in arrays: agents with equal spaces are rows of one array.
+
+`AgentLayout.join` makes of these arrays what a central critic or a mixing network reads.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from gymnasium import Space, spaces
 
 from lightning_rl.errors import EnvError
@@ -91,3 +95,79 @@ class AgentLayout:
     def action_spaces(self) -> dict[str, Space[Any]]:
         """The action space of each agent, by name."""
         return {agent: self.kinds[self.places[slot][0]].action_space for slot, agent in enumerate(self.agents)}
+
+    @property
+    def central_size(self) -> int:
+        """Number of values that `join` gives for an environment.
+
+        Raises:
+            EnvError: a space has no flat form of constant size.
+        """
+        if self.state_space is not None:
+            return flat_size(self.state_space)
+        return sum(len(kind.slots) * flat_size(kind.observation_space) for kind in self.kinds)
+
+    def join(self, obs: Mapping[str, Any]) -> np.ndarray:
+        """What all agents see together: the environment's state, or else their observations one after the other.
+
+        Args:
+            obs: observation of a `PackedEnv`, or of a vector of `B` of them.
+
+        Returns:
+            float32 `[S]` or `[B, S]`, a new array. Agents that are not present contribute zeros. A Discrete
+            observation is one-hot; "action_mask" in a Dict is left out.
+        """
+        lead = obs["acts"].shape[:-1]
+        if self.state_space is not None:
+            return flatten(self.state_space, obs["state"], lead)
+        present = obs["present"]
+        parts: list[np.ndarray] = [np.zeros(0)] * len(self.agents)
+        for index, kind in enumerate(self.kinds):
+            rows = flatten(kind.observation_space, obs["obs"][str(index)], (*lead, len(kind.slots)))
+            rows *= present[..., list(kind.slots), None]
+            for row, slot in enumerate(kind.slots):
+                parts[slot] = rows[..., row, :]
+        return np.concatenate(parts, axis=-1)
+
+
+def flat_size(space: Space[Any]) -> int:
+    """Number of values that `flatten` makes of an observation.
+
+    Raises:
+        EnvError: the space has no flat form of constant size.
+    """
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum())
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return int(np.prod(space.shape))
+    return sum(flat_size(child) for _, child in _children(space))
+
+
+def flatten(space: Space[Any], value: Any, lead: tuple[int, ...]) -> np.ndarray:
+    """Observations with leading dimensions `lead` as float32 `[*lead, flat_size(space)]`, a new array.
+
+    Raises:
+        EnvError: the space has no flat form of constant size.
+    """
+    if isinstance(space, spaces.Discrete):
+        return np.eye(int(space.n), dtype=np.float32)[np.asarray(value) - space.start]
+    if isinstance(space, spaces.MultiDiscrete):
+        numbers, sizes = np.asarray(value).reshape(*lead, -1) - space.start.ravel(), space.nvec.ravel()
+        eyes = [np.eye(int(size), dtype=np.float32)[numbers[..., index]] for index, size in enumerate(sizes)]
+        return np.concatenate(eyes, axis=-1)
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return np.asarray(value).reshape(*lead, -1).astype(np.float32)
+    return np.concatenate([flatten(child, value[name], lead) for name, child in _children(space)], axis=-1)
+
+
+def _children(space: Space[Any]) -> list[tuple[Any, Space[Any]]]:
+    if isinstance(space, spaces.Dict):
+        return [(name, child) for name, child in space.spaces.items() if name != "action_mask"]
+    if isinstance(space, spaces.Tuple):
+        return [*enumerate(space.spaces)]
+    raise EnvError(
+        f"an observation of {space} has no flat form of constant size, which a central critic needs: "
+        "set state_space and define state()"
+    )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
+
+from lightning_rl.errors import object_at
 
 __all__ = ["ALL", "MultiAgentEnv"]
 
 ALL = "__all__"
 """The key of `terminated` and `truncated` that stands for the whole episode."""
 
+GROUPED = "lightning_rl.envs.multi_agent.grouped_agents:GroupedAgents"  # named by text: that file needs this one
 AgentDict = dict[str, Any]
 
 
@@ -68,6 +71,20 @@ class MultiAgentEnv:
 
     def close(self) -> None:
         """Free what the environment holds."""
+
+    def with_agent_groups(
+        self,
+        groups: Mapping[str, Sequence[str]],
+        obs_space: Space[Any] | None = None,
+        act_space: Space[Any] | None = None,
+    ) -> MultiAgentEnv:
+        """This environment with groups of agents that act as one agent (`grouped_agents.py`), as in RLlib.
+
+        Args:
+            groups: name of a group → its agents.
+            obs_space, act_space: of the groups; `None`: made of the members' spaces.
+        """
+        return object_at(GROUPED)(self, groups, obs_space, act_space)
 
     @property
     def unwrapped(self) -> Any:

@@ -11,12 +11,13 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, create_empty_array
 
 from lightning_rl.envs.multi_agent.agent_layout import AgentLayout
+from lightning_rl.envs.multi_agent.check import check_agents
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.errors import EnvError, short_repr
 
 __all__ = ["PackedEnv"]
 
-FLAGS = ("acts", "terminated", "truncated")
+FLAGS = ("acts", "terminated", "truncated", "present")
 
 
 class PackedEnv(gym.Env[Any, Any]):
@@ -24,10 +25,11 @@ class PackedEnv(gym.Env[Any, Any]):
 
     An observation is a dict: "obs" (kind → its agents' observations `[n, *]`; an agent that is not there keeps its last
     one), "acts" (0 or 1 `[A]`, whose actions the next step takes), "rewards" (float64 `[A]`, of the last step),
-    "terminated" and "truncated" (0 or 1 `[A]`, which agents ended in the last step), "masks" (kind → 0 or 1 `[n,
-    actions]`, for Discrete actions; only if the environment gives masks in infos), "state" (only if it has one). `A`
-    counts all agents, `n` those of a kind; kinds are named by their index, "0", "1", …. Actions are a dict kind → `[n,
-    *]`.
+    "terminated" and "truncated" (0 or 1 `[A]`, which agents ended in the last step), "present" (0 or 1 `[A]`, agents
+    that have appeared in this episode and had not ended before the last step: their rows of "obs" count), "masks" (kind
+    → 0 or 1 `[n, actions]`, for Discrete actions; only if the environment gives masks in infos), "state" (only if it
+    has one). `A` counts all agents, `n` those of a kind; kinds are named by their index, "0", "1", …. Actions are a
+    dict kind → `[n, *]`.
 
     At the end of the whole episode, every agent that is still there ends too.
 
@@ -47,6 +49,7 @@ class PackedEnv(gym.Env[Any, Any]):
     def __init__(self, env: MultiAgentEnv, name: str | None = None) -> None:
         self.env, self.name = env, type(env.unwrapped).__name__ if name is None else name
         self.metadata, self.render_mode = dict(env.metadata), env.render_mode
+        check_agents(env, self.name)
         agents = [*env.possible_agents]
         _, infos = env.reset(seed=0)
         masked = any("action_mask" in info for info in infos.values() if isinstance(info, Mapping))
@@ -62,7 +65,8 @@ class PackedEnv(gym.Env[Any, Any]):
             **{name: spaces.MultiBinary(count) for name in FLAGS},
         }
         if masked:
-            sizes = {key: (n, int(kind.action_space.n)) for key, kind, n in named if kind.has_masks}
+            actions = {key: (n, kind.action_space) for key, kind, n in named}
+            sizes = {key: (n, int(a.n)) for key, (n, a) in actions.items() if isinstance(a, spaces.Discrete)}
             parts["masks"] = spaces.Dict({key: spaces.MultiBinary(size) for key, size in sizes.items()})
         if env.state_space is not None:
             parts["state"] = env.state_space
@@ -76,7 +80,9 @@ class PackedEnv(gym.Env[Any, Any]):
     def bind(self, arrays: Any, row: int) -> None:
         """Write observations into row `row` of these batched arrays from now on."""
         self.arrays = _views(arrays, row)
-        self._acts, self._terminated, self._truncated = (self.arrays[name].view(np.bool_) for name in FLAGS)
+        self._acts, self._terminated, self._truncated, self._shown = (
+            self.arrays[name].view(np.bool_) for name in FLAGS
+        )
         self._obs = [self.arrays["obs"][str(index)] for index in range(len(self.layout.kinds))]
         self._masks = self.arrays.get("masks", {})
 
@@ -97,6 +103,7 @@ class PackedEnv(gym.Env[Any, Any]):
         self.arrays["rewards"][:] = 0
         self._terminated[:] = self._truncated[:] = False
         self._write(obs)
+        self._shown[:] = self._present
 
     def step_in_place(self, action: Mapping[str, Any]) -> tuple[float, bool, bool]:
         """As `step`, without the copy.
@@ -134,6 +141,7 @@ class PackedEnv(gym.Env[Any, Any]):
                     flags[self._slot(agent, name)] = True
         ends = self._terminated | self._truncated
         self._write(obs, ends)
+        self._shown[:] = present
         ends &= present
         if over or cut:
             (self._terminated if over else self._truncated)[present & ~ends] = True

@@ -1,0 +1,163 @@
+"""Checks one environment against the multi-agent API before training starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+
+from lightning_rl.envs.check import check_obs, check_scalars, equal, sample_allowed_action
+from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
+from lightning_rl.errors import EnvError, short_repr
+
+__all__ = ["check_agents", "check_multi_agent_env"]
+
+STEP_PARTS = ("obs", "rewards", "terminated", "truncated", "infos")
+
+
+def check_agents(env: MultiAgentEnv, name: str) -> None:
+    """Check the names of the agents and that each has its spaces.
+
+    Raises:
+        EnvError: names what is missing.
+    """
+    agents = getattr(env, "possible_agents", None)
+    if not isinstance(agents, list | tuple) or not agents:
+        raise EnvError(
+            f"environment {name!r} has possible_agents={agents!r}; expected a list of names, set in __init__"
+        )
+    if wrong := [agent for agent in agents if not isinstance(agent, str) or agent == ALL]:
+        raise EnvError(f"environment {name!r} has the agent {wrong[0]!r} in possible_agents; expected names (str)")
+    if len(set(agents)) < len(agents):
+        raise EnvError(f"environment {name!r} has an agent twice in possible_agents={short_repr(agents)}")
+    for attribute in ("observation_spaces", "action_spaces"):
+        found = getattr(env, attribute, None)
+        if not isinstance(found, Mapping):
+            raise EnvError(
+                f"environment {name!r} has {attribute}={short_repr(found)}; expected a dict with a space for each agent"
+            )
+        for agent in agents:
+            if not isinstance(found.get(agent), gym.Space):
+                raise EnvError(
+                    f"environment {name!r} has {attribute}[{agent!r}]={short_repr(found.get(agent))}; "
+                    "expected a gymnasium.spaces.Space for each of possible_agents"
+                )
+
+
+def check_multi_agent_env(env: MultiAgentEnv, name: str, steps: int = 20) -> None:
+    """Check two resets with equal seeds and a few random steps; the first violation raises an error.
+
+    Raises:
+        EnvError: names the environment, what it returned, what is expected and what to change.
+    """
+    check_agents(env, name)
+    spaces = {agent: (env.observation_spaces[agent], env.action_spaces[agent]) for agent in env.possible_agents}
+    (first, _), (obs, infos) = _reset(env, name), _reset(env, name)
+    if not equal(first, obs):
+        raise EnvError(
+            f"environment {name!r} gives different observations for reset(seed=0) twice: draw from a generator that "
+            "reset(seed) creates"
+        )
+    for _, space in spaces.values():
+        space.seed(0)
+    acting, ended = set(obs), set()
+    for step in range(steps):
+        actions = {
+            agent: sample_allowed_action(spaces[agent][1], obs[agent], infos.get(agent, {}))
+            for agent in env.possible_agents
+            if agent in acting
+        }
+        obs, terminated, truncated, infos = _step(env, name, step, actions, ended)
+        flagged = {agent for part in (terminated, truncated) for agent, value in part.items() if value}
+        if ALL in flagged:
+            obs, infos = _reset(env, name)
+            acting, ended = set(obs), set()
+        else:
+            ended |= flagged
+            acting = set(obs) - ended
+        for agent, pair in spaces.items():
+            if (env.observation_spaces[agent], env.action_spaces[agent]) != pair:
+                raise EnvError(f"environment {name!r} changed the spaces of {agent!r}; they are fixed in __init__")
+
+
+def _step(env: MultiAgentEnv, name: str, step: int, actions: dict[str, Any], ended: set[str]) -> Any:
+    where = f"step {step}"
+    try:
+        result: Any = env.step(actions)
+    except Exception as error:
+        raise EnvError(
+            f"environment {name!r} raised {type(error).__name__} in {where} after actions {short_repr(actions)}: "
+            f"{error}"
+        ) from error
+    if not isinstance(result, tuple) or len(result) != 5:
+        size = len(result) if isinstance(result, tuple) else type(result).__name__
+        raise EnvError(
+            f"environment {name!r}: step returned {size}; expected 5 dicts keyed by agent ({', '.join(STEP_PARTS)})"
+        )
+    for part, values in zip(STEP_PARTS, result, strict=True):
+        _check_keys(env, name, f"{part} of {where}", values, ended, flags=part in ("terminated", "truncated"))
+    obs, rewards, terminated, truncated, infos = result
+    for agent in {**obs, **rewards, **terminated, **truncated}:
+        flags = bool(terminated.get(agent, False)), bool(truncated.get(agent, False))
+        try:
+            if agent != ALL:
+                check_scalars(name, step, rewards.get(agent, 0.0), *flags, {})
+        except EnvError as error:
+            raise EnvError(f"{error} (agent {agent!r})") from error
+    _check_observations(env, name, obs, where)
+    return obs, terminated, truncated, infos
+
+
+def _check_keys(env: MultiAgentEnv, name: str, what: str, values: Any, ended: set[str], flags: bool = False) -> None:
+    """Check that a dict is keyed by agents that have not ended; `terminated` and `truncated` have "__all__", too."""
+    if not isinstance(values, Mapping):
+        raise EnvError(f"environment {name!r}: {what} is {type(values).__name__}; expected a dict keyed by agent")
+    if flags and ALL not in values:
+        raise EnvError(
+            f'environment {name!r}: {what} has no "{ALL}"; add {{"{ALL}": whether the episode of all agents is over}}'
+        )
+    for agent, value in values.items():
+        if agent not in env.possible_agents and agent not in (ALL, "__common__"):
+            raise EnvError(
+                f"environment {name!r}: {what} has the agent {short_repr(agent)}, which is not in possible_agents="
+                f"{short_repr(env.possible_agents)}"
+            )
+        is_news = bool(value) if flags else what.startswith("obs")
+        if agent in ended and is_news:
+            raise EnvError(
+                f"environment {name!r}: {what} has {agent!r}, whose episode has ended; it may come back after the "
+                "next reset"
+            )
+
+
+def _check_observations(env: MultiAgentEnv, name: str, obs: Mapping[str, Any], where: str) -> None:
+    for agent, value in obs.items():
+        check_obs(env.observation_spaces[agent], name, value, f"{where}, agent {agent!r}")
+    if env.state_space is not None:
+        state = env.state()
+        if not env.state_space.contains(state):
+            raise EnvError(
+                f"environment {name!r}: state() after {where} is outside its state_space: got "
+                f"{short_repr(state)}, expected {env.state_space}"
+            )
+
+
+def _reset(env: MultiAgentEnv, name: str) -> Any:
+    try:
+        result: Any = env.reset(seed=0)
+    except TypeError as error:
+        raise EnvError(
+            f"environment {name!r}: reset(seed=0) raised {error}; expected reset(self, *, seed=None, options=None)"
+        ) from error
+    except Exception as error:
+        raise EnvError(f"environment {name!r} raised {type(error).__name__} in reset: {error}") from error
+    if not isinstance(result, tuple) or len(result) != 2 or not all(isinstance(part, Mapping) for part in result):
+        raise EnvError(
+            f"environment {name!r}: reset returned {type(result).__name__}; expected two dicts keyed by agent: "
+            "(obs, infos)"
+        )
+    for part, values in zip(("obs", "infos"), result, strict=True):
+        _check_keys(env, name, f"{part} of reset", values, set())
+    _check_observations(env, name, result[0], "reset")
+    return result

@@ -54,7 +54,12 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
 
 
 def sample_allowed_action(space: gym.Space[Any], obs: Any, info: Mapping[str, Any]) -> Any:
-    """A random action; for a Discrete space, one that the mask in the observation or the info allows."""
+    """A random action; of Discrete actions, one that masks in the observation or the info allow.
+
+    The masks of a group's members, whose actions are a Tuple, are the entry "action_masks" of its observation.
+    """
+    if isinstance(space, gym.spaces.Tuple) and isinstance(obs, Mapping) and "action_masks" in obs:
+        return space.sample(tuple(np.asarray(mask, dtype=np.int8) for mask in obs["action_masks"]))
     # As `sample_batch.action_mask_of`, whose module imports torch; environment processes do not.
     mask = info.get("action_mask")
     mask = obs.get("action_mask") if mask is None and isinstance(obs, Mapping) else mask

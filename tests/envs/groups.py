@@ -40,9 +40,10 @@ class Beam(gym.Env[Any, Any]):
 
 
 class Cues(gym.Env[Any, Any]):
-    """Each of two players sees a cue of its own and names it; the reward is 1 if both are right, and episodes have 5 steps.
+    """Each of two players sees a cue of its own and names it; the reward is 1 if both are right.
 
-    The second player has one more action, which a mask forbids; taking it anyway is an error. Random play gives 5 / 9.
+    The second player has one more action, which a mask forbids; taking it is an error. Episodes have 5 steps; random
+    play gives 5 / 9.
     """
 
     def __init__(self) -> None:

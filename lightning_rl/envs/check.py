@@ -54,13 +54,16 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
 
 
 def sample_allowed_action(space: gym.Space[Any], obs: Any, info: Mapping[str, Any]) -> Any:
-    """A random action; of Discrete actions, one that masks in the observation or the info allow.
-
-    The masks of a group's members, whose actions are a Tuple, are the entry "action_masks" of its observation.
-    """
-    if isinstance(space, gym.spaces.Tuple) and isinstance(obs, Mapping) and "action_masks" in obs:
-        return space.sample(tuple(np.asarray(mask, dtype=np.int8) for mask in obs["action_masks"]))
+    """A random action; where it is Discrete, or a group of Discrete ones, one that the masks allow."""
     # As `sample_batch.action_mask_of`, whose module imports torch; environment processes do not.
+    if isinstance(space, gym.spaces.Tuple) and isinstance(obs, Mapping | tuple):  # a group of agents
+        agents = obs.get("agents") if isinstance(obs, Mapping) else obs
+        masks = obs.get("action_masks") if isinstance(obs, Mapping) else None
+        if masks is None and isinstance(agents, tuple):
+            masks = [agent.get("action_mask") if isinstance(agent, Mapping) else None for agent in agents]
+        if masks is not None and len(masks) == len(space.spaces):
+            own = zip(space.spaces, masks, strict=True)
+            return tuple(sample_allowed_action(part, None, {"action_mask": mask}) for part, mask in own)
     mask = info.get("action_mask")
     mask = obs.get("action_mask") if mask is None and isinstance(obs, Mapping) else mask
     if mask is None or not isinstance(space, gym.spaces.Discrete) or not np.any(mask):

@@ -21,13 +21,13 @@ __all__ = ["GroupNoise"]
 
 
 class GroupNoise(Exploration):
-    """Noise on the float Boxes of a Tuple or Dict action, samples of its discrete parts.
+    """Noise on the float Boxes of an action, samples of its discrete parts.
 
     A sample of softmax(logits) is the argmax of logits + Gumbel noise: members explore as their relaxed actions do in
     learning. Lowe et al. 2017, arXiv:1706.02275, section 4.
 
     Args:
-        action_space: a Tuple or Dict of any parts, such as the actions of a group's members.
+        action_space: any, such as the Tuple of the actions of a group's members.
         random_timesteps: before this many environment steps, actions are uniformly random instead.
         sub_exploration: `{type: …, **keywords}` of the noise on the Boxes; `None`: `gaussian_noise` of constant scale.
     """
@@ -45,7 +45,8 @@ class GroupNoise(Exploration):
         self._boxes = [number for number, box in enumerate(is_box) if box]
         self._discrete = [number for number, box in enumerate(is_box) if not box]
         noise = CONSTANT if sub_exploration is None else sub_exploration
-        boxes = spaces.Tuple([leaves[number] for number in self._boxes])
+        nested = isinstance(action_space, spaces.Dict | spaces.Tuple)
+        boxes = spaces.Tuple([leaves[number] for number in self._boxes]) if nested else action_space
         self.noise = make_exploration(noise, boxes) if self._boxes else None
 
     def get_exploration_action(
@@ -54,7 +55,10 @@ class GroupNoise(Exploration):
         """The noisy and the sampled actions; their log densities and log-probabilities are added."""
         if explore and timestep < self.random_timesteps:
             return random_actions(self.action_space, dist, generator)
+        how: dict[str, Any] = {"timestep": timestep, "explore": explore, "generator": generator}
         if not isinstance(dist, MultiActionDistribution):
+            if self.noise is not None:
+                return self.noise.get_exploration_action(dist, **how)
             chosen = dist.sample(generator) if explore else dist.deterministic_sample()
             return chosen, dist.sampled_action_logp()
         leaves: dict[int, Tensor] = {}
@@ -65,7 +69,6 @@ class GroupNoise(Exploration):
             logp = logp + child.sampled_action_logp()
         if self.noise is not None:
             part = dist.select(self._boxes)
-            how: dict[str, Any] = {"timestep": timestep, "explore": explore, "generator": generator}
             actions, density = self.noise.get_exploration_action(part, **how)
             leaves |= zip(self._boxes, leaf_values(part.space, actions), strict=True)
             logp = logp + density

@@ -200,7 +200,7 @@ class MADDPG(TD3):
         return torch.stack([critic(inputs, actions) for critic in self.target_critic]).amin(0)
 
     def target_actions(self, dist: MultiActionDistribution) -> Tensor:
-        """The target actors' actions `[N, A]`: best ones; with `target_noise` noisy (Boxes) or sampled (Discrete) ones."""
+        """The target actors' actions `[N, A]`; with `target_noise` noisy ones (Boxes) and samples (Discrete)."""
         vectors, start = [], 0
         for child in dist.children:
             if isinstance(child, GumbelSoftmax):

@@ -13,6 +13,8 @@ from lightning_rl.policies.dqn import DQN
 from lightning_rl.policies.es import ES
 from lightning_rl.policies.impala import IMPALA
 from lightning_rl.policies.independent_q import IndependentQ
+from lightning_rl.policies.maddpg import MADDPG
+from lightning_rl.policies.matd3 import MATD3
 from lightning_rl.policies.multi_agent_policy import MultiAgentPolicy
 from lightning_rl.policies.pg import PG
 from lightning_rl.policies.policy import Policy
@@ -38,6 +40,8 @@ __all__ = [
     "DQN",
     "ES",
     "IMPALA",
+    "MADDPG",
+    "MATD3",
     "PG",
     "PPO",
     "QMIX",

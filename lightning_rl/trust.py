@@ -99,7 +99,7 @@ DATASET = Kind("a subclass of torch's IterableDataset", OURS, "torch.utils.data:
 PLAN = Kind("an execution plan of a package that you trust")
 REWARD = Kind("a function compute_reward of a package that you trust")
 MAPPING = Kind("a function policy_mapping(agent) of a package that you trust")
-SCRIPT = Kind("a function obs -> action of a package that you trust", OURS)
+SCRIPT = Kind("a function obs -> action of a package that you trust")
 LAUNCHER = Kind(
     "a launcher",
     ("lightning_rl.runs.launchers.LocalLauncher", "lightning_rl.runs.launchers.RayTrainLauncher"),

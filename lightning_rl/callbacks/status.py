@@ -66,6 +66,7 @@ class StatusCallback(Callback):
             return
         numbers = {"return": self.metrics.latest.get(TRAIN_RETURN), "best_return": self.metrics.best_return}
         numbers |= {"evaluation": self.metrics.latest.get(EVAL_RETURN), "evaluated_at": self.metrics.evaluated_at}
+        numbers |= self._policy_fields(policy)
         write_status(
             self.path,
             state,
@@ -75,6 +76,15 @@ class StatusCallback(Callback):
             seconds=round(self.metrics.seconds, 3),
             error=error,
         )
+
+    def _policy_fields(self, policy: Any) -> dict[str, Any]:
+        """Of several agents: the newest mean returns of each policy's agents, in training and evaluated."""
+        found: dict[str, dict[str, float]] = {}
+        for name in getattr(policy, "policies", ()):
+            values = {"return": f"rollout/{name}/ep_rew_mean", "evaluation": f"eval/{name}/ep_rew_mean"}
+            latest = self.metrics.latest
+            found[name] = {key: latest[metric] for key, metric in values.items() if metric in latest}
+        return {"policies": found} if found else {}
 
     def _evaluation_fields(self, trainer: Trainer) -> dict[str, Any]:
         epochs = getattr(getattr(trainer, "datamodule", None), "epochs", None)

@@ -250,6 +250,9 @@ def outcome(status: Mapping[str, Any], run_dir: str) -> str:
     if best is not None:
         metric = "" if best["metric"] == "eval/ep_rew_mean" else f" {best['metric']}"
         lines[0] += f"; best{metric}: {best['value']:.1f}, {best['file']} (lightning-rl evaluate {run_dir} --best)"
+    of_each = {name: own.get("evaluation", own.get("return")) for name, own in (status.get("policies") or {}).items()}
+    if named := [f"{name} {value:.1f}" for name, value in of_each.items() if value is not None]:
+        lines.append(f"of an agent of each policy: {', '.join(named)}")
     if count is not None and count["done"] + count["put_off"]:
         lines.append(f"{count['done']} evaluations took {count['share_of_time']:.0%} of {status['seconds']:.1f} s")
         if count["put_off"]:
@@ -258,7 +261,7 @@ def outcome(status: Mapping[str, Any], run_dir: str) -> str:
 
 
 def evaluation(result: Mapping[str, Any]) -> str:
-    """Describe an evaluation in two lines."""
+    """Describe an evaluation in two lines, with several agents in three."""
     interval, lengths = result["ci95"], result["lengths"]
     if interval is None:
         return f"return {result['mean']:.2f}, length {lengths[0]} steps of one episode, which says nothing of others"
@@ -266,4 +269,11 @@ def evaluation(result: Mapping[str, Any]) -> str:
         f"return {result['mean']:.2f} ± {result['std']:.2f} over {result['episodes']} episodes "
         f"(95 % confidence interval of the mean: {interval[0]:.2f} … {interval[1]:.2f})\n"
         f"length {result['length_mean']:.1f} ± {result['length_std']:.1f}, {min(lengths)} … {max(lengths)} steps"
+        f"{of_policies(result.get('policies', {}))}"
     )
+
+
+def of_policies(returns: Mapping[str, float]) -> str:
+    """A line with the mean return of each policy's agents; "" for a single agent."""
+    named = ", ".join(f"{name} {value:.2f}" for name, value in returns.items())
+    return f"\nreturn of an agent: {named}" if named else ""

@@ -23,6 +23,7 @@ FIELDS: dict[str, Any] = {
     "evaluation": None,  # mean return of the newest evaluation
     "evaluated_at": None,  # env steps of the evaluated policy
     "best_checkpoint": None,  # file, metric, value
+    "policies": None,  # of several agents: id → return, evaluation
     "seconds": 0.0,
     "error": None,
 }

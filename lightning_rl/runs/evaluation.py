@@ -42,7 +42,7 @@ def evaluate(
 
     Returns:
         mean, std, ci95 (of the mean; `None` for one episode), length_mean, length_std, and the episodes' returns and
-        lengths.
+        lengths; with several agents "policies", the mean return of each policy's agents.
 
     Raises:
         CheckpointError: the file is missing, damaged or foreign, names code that is not trusted, or its spaces are not
@@ -101,6 +101,11 @@ def check_same_spaces(file: Path, policy: Any, creator: Any) -> None:
 def episode_statistics(episodes: Sequence[tuple[float, int]]) -> dict[str, Any]:
     """What `evaluate` returns of the episodes, given as (return, length)."""
     returns, lengths = [float(ret) for ret, _ in episodes], [int(length) for _, length in episodes]
+    by_policy: dict[str, list[float]] = {}
+    for episode in episodes:
+        for name, value in getattr(episode, "by_policy", {}).items():
+            by_policy.setdefault(name, []).append(float(value))
+    of_policies = {"policies": {name: statistics.fmean(values) for name, values in by_policy.items()}}
     return {
         "mean": statistics.fmean(returns),
         "std": deviation(returns),
@@ -109,6 +114,7 @@ def episode_statistics(episodes: Sequence[tuple[float, int]]) -> dict[str, Any]:
         "length_std": deviation(lengths),
         "returns": returns,
         "lengths": lengths,
+        **(of_policies if by_policy else {}),
     }
 
 

@@ -1,0 +1,234 @@
+"""Runs with several agents: every kind of policy, resumed and spread over processes without a difference."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+
+from lightning_rl.algorithm import Algorithm
+from lightning_rl.config import check_config, compose_config
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.policies import DQN, PPO, Policy
+from lightning_rl.runs import evaluation, run
+from tests.run_comparison import assert_equal
+
+SMALL = [
+    "total_env_steps=256",
+    "experiment=none",
+    "workers.logical_workers=2",
+    "workers.envs_per_worker=2",
+    "workers.fragment_length=16",
+    "evaluation.episodes=2",
+    "evaluation.every_env_steps=128",
+    "evaluation.max_share=null",
+    "checkpoint.keep=20",
+    "checkpoint.every_env_steps=64",
+    "trainer.enable_progress_bar=false",
+    "logger=csv",
+]
+CARTPOLES = ["env.id=CartPole-v1", "env.agents=3", "env.max_episode_steps=20"]
+TWO = ["policies={a: {policy: ppo, model: {fcnet_hiddens: [8]}}, b: {policy: dqn, data: {learning_starts: 64}}}"]
+TWO += ["policy_mapping={agent_0: a, *: b}"]
+RUNS = {
+    "ppo": ["policy=ppo", *CARTPOLES, "policy.observation_filter=mean_std"],
+    "ppo and dqn": [*CARTPOLES, *TWO],
+    "dqn": ["policy=dqn", *CARTPOLES, "data.learning_starts=64"],
+    "turns": ["policy=ppo", "env=connect_four"],
+}
+WORKERS = [0, pytest.param(2, marks=pytest.mark.ray)]
+
+
+def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
+    composed = compose_config([*SMALL, f"run_dir={run_dir}", *overrides])
+    check_config(composed)
+    return composed
+
+
+def learned(run_dir: Path) -> dict[str, Any]:
+    checkpoint = torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
+    return {name: checkpoint[name] for name in ("state_dict", "optimizer_states", "counters")}
+
+
+def rows(run_dir: Path) -> list[dict[str, str]]:
+    with (run_dir / "metrics.csv").open(newline="") as file:
+        return [
+            {name: value for name, value in row.items() if not name.startswith(("time/", "sys/"))}
+            for row in csv.DictReader(file)
+        ]
+
+
+# -- what a person gets -----------------------------------------------------------------------------------------------
+def test_policies_of_several_algorithms_train_in_one_run(tmp_path: Path) -> None:
+    status = run.train(config(tmp_path / "run", *RUNS["ppo and dqn"]))
+    assert status["state"] == "ok"
+    assert set(status["policies"]) == {"a", "b"} and set(status["policies"]["a"]) == {"return", "evaluation"}
+    found = {name for row in rows(tmp_path / "run") for name, value in row.items() if value}
+    assert {"train/a/policy_loss", "train/b/td_error", "rollout/a/ep_rew_mean", "eval/b/ep_rew_mean"} <= found
+    assert "replay/b/rows" in found and "replay/a/rows" not in found
+    loaded = Policy.load(tmp_path / "run" / "checkpoints" / "last.ckpt", policy_id="b")
+    assert isinstance(loaded, DQN) and loaded.compute_single_action(loaded.observation_space.sample()) in (0, 1)
+
+
+def test_the_return_is_the_sum_over_the_agents_and_a_policys_the_mean_of_its_own(tmp_path: Path) -> None:
+    """Each of the three copies gives a reward of 1 per step that it lives."""
+    run.train(config(tmp_path / "run", *RUNS["ppo and dqn"]))
+    last = [row for row in rows(tmp_path / "run") if row["rollout/a/ep_rew_mean"]][-1]
+    total, one, two = (float(last[f"rollout/{name}ep_rew_mean"]) for name in ("", "a/", "b/"))
+    assert total == pytest.approx(one + 2 * two)
+
+
+def test_an_evaluation_names_each_policys_return(tmp_path: Path) -> None:
+    run.train(config(tmp_path / "run", *RUNS["ppo and dqn"]))
+    result = evaluation.evaluate(tmp_path / "run", episodes=4)
+    assert result["mean"] == pytest.approx(result["policies"]["a"] + 2 * result["policies"]["b"])
+    assert json.loads(json.dumps(result))["policies"].keys() == {"a", "b"}
+
+
+def test_agents_with_equal_spaces_share_the_runs_policy(tmp_path: Path) -> None:
+    policy, _, _ = run.build(config(tmp_path / "run", "policy=ppo", *CARTPOLES))
+    assert list(policy.policies) == ["shared"] and isinstance(policy.policies["shared"], PPO)
+
+
+def test_agents_with_different_spaces_have_a_policy_for_each_kind(tmp_path: Path) -> None:
+    policy, _, _ = run.build(config(tmp_path / "run", "policy=ppo", "env=simple_speaker_listener"))
+    assert {name: policy.agents_of(name) for name in policy.policies} == {
+        "speaker_0": ["speaker_0"],
+        "listener_0": ["listener_0"],
+    }
+
+
+def test_an_algorithm_names_policies_by_their_ids(tmp_path: Path) -> None:
+    changes = {"policies": {"learner": {}, "other": "random"}, "policy_mapping": {"agent_0": "learner", "*": "other"}}
+    algorithm = Algorithm("ppo", "CartPole-v1", overrides=[*SMALL[2:6], "env.agents=2"], config=changes)
+    try:
+        before = algorithm.get_weights()["learner"]
+        result = algorithm.train()
+        assert result["env_steps"] > 0 and "train/learner/loss" in result
+        assert any(
+            (before[name] != value).any() for name, value in algorithm.get_weights(["learner"])["learner"].items()
+        )
+        algorithm.set_weights({"learner": before})
+        after = algorithm.get_weights()["learner"]
+        assert all((before[name] == after[name]).all() for name in before)
+        assert algorithm.compute_single_action(gym.make("CartPole-v1").reset(seed=0)[0], policy_id="learner") in (0, 1)
+        with pytest.raises(ConfigError, match="no policy 'lerner'"):
+            algorithm.get_policy("lerner")
+    finally:
+        algorithm.stop()
+
+
+def test_a_frozen_policy_keeps_its_weights(tmp_path: Path) -> None:
+    both = ["policies={a: {policy: ppo}, b: {policy: ppo}}", "policy_mapping={agent_0: a, *: b}"]
+    policy, datamodule, trainer = run.build(config(tmp_path / "run", *CARTPOLES, *both, "policies_to_train=[a]"))
+    before = policy.get_weights()
+    run.fit(policy, datamodule, trainer)
+    after = policy.get_weights()
+    assert all((before["b"][name] == value).all() for name, value in after["b"].items())
+    assert any((before["a"][name] != value).any() for name, value in after["a"].items())
+
+
+def test_steps_are_those_of_agents_if_the_config_says_so(tmp_path: Path) -> None:
+    """Three agents act in each step until the first of them has ended."""
+    status = run.train(config(tmp_path / "run", "policy=ppo", *CARTPOLES, "count_steps_by=agent_steps"))
+    steps = run.train(config(tmp_path / "other", "policy=ppo", *CARTPOLES))
+    assert status["env_steps"] >= 256 and steps["env_steps"] >= 256
+    first = rows(tmp_path / "run")[0]["env_steps"], rows(tmp_path / "other")[0]["env_steps"]
+    assert float(first[0]) > 2 * float(first[1])
+
+
+# -- resumed, and in other processes ----------------------------------------------------------------------------------
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("name", RUNS)
+def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path, name: str, workers: int) -> None:
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    run.train(config(whole, *RUNS[name], f"workers.num_workers={workers}"))
+    shutil.copytree(whole, part, ignore=shutil.ignore_patterns("status.json", "last.ckpt", "best_*"))
+    (first, *later) = sorted((part / "checkpoints").glob("step_*.ckpt"))
+    assert later
+    for file in later:
+        file.unlink()
+    taken = run.resumed_config(part, {})
+    check_config(taken)
+    run.train(taken, ckpt_path=first)
+    assert_equal(learned(whole), learned(part))
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("name", ["ppo", "ppo and dqn", "turns"])
+def test_the_number_of_processes_does_not_change_the_result(tmp_path: Path, name: str) -> None:
+    for workers in (0, 2):
+        run.train(config(tmp_path / str(workers), *RUNS[name], f"workers.num_workers={workers}"))
+    assert_equal(learned(tmp_path / "0"), learned(tmp_path / "2"))
+
+
+# -- everything that trains one agent ---------------------------------------------------------------------------------
+PENDULUMS = ["env.id=Pendulum-v1", "env.agents=2", "data.learning_starts=64", "data.batch_size=16"]
+COMBINATIONS = {
+    "a2c": ["policy=a2c", *CARTPOLES],
+    "pg": ["policy=pg", *CARTPOLES],
+    "impala": ["policy=impala", *CARTPOLES],
+    "appo": ["policy=appo", *CARTPOLES],
+    "rainbow": ["policy=rainbow", *CARTPOLES, "data.learning_starts=64"],
+    "sac": ["policy=sac", *PENDULUMS],
+    "td3": ["policy=td3", *PENDULUMS],
+    "an LSTM": ["policy=ppo", *CARTPOLES, "model=lstm", "model.lstm_cell_size=8"],
+    "attention": ["policy=ppo", *CARTPOLES, "model=attention"],
+    "curiosity": ["policy=ppo", *CARTPOLES, "exploration=curiosity"],
+    "a central critic": ["policy=ppo", "env=simple_spread", "policy.central_critic=true"],
+    "a central critic and an LSTM": ["policy=a2c", "env=lbf", "policy.central_critic=true", "model=lstm"],
+    "masks in turns, replayed": ["policy=dqn", "env=connect_four", "data.learning_starts=64"],
+    "half precision": ["policy=ppo", *CARTPOLES, "trainer.precision=bf16-true"],
+    "whole episodes": ["policy=ppo", *CARTPOLES, "workers.batch_mode=complete_episodes"],
+    "a process for each environment": ["policy=ppo", *CARTPOLES, "workers.vectorization=async"],
+}
+LONG = ("attention", "rainbow", "curiosity", "a central critic and an LSTM", "a process for each environment")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in COMBINATIONS]
+)
+def test_what_trains_one_agent_trains_several(tmp_path: Path, name: str) -> None:
+    status = run.train(config(tmp_path / "run", *COMBINATIONS[name], "total_env_steps=128"))
+    assert status["state"] == "ok" and status["env_steps"] >= 128
+    assert any(row.get(key) for row in rows(tmp_path / "run") for key in row if key.endswith("/grad_norm"))
+
+
+@pytest.mark.slow
+def test_sequences_of_each_lane_are_replayed(tmp_path: Path) -> None:
+    overrides = ["policy=r2d2", *CARTPOLES, "model=lstm", "model.lstm_cell_size=8", "data.learning_starts=64"]
+    assert run.train(config(tmp_path / "run", *overrides, "data.batch_size=4"))["state"] == "ok"
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["env=cartpole", "policies={a: {}}"], "policies is for environments with several agents"),
+        ([*CARTPOLES, "policies={a: {}}", "policy_mapping={*: b}"], r"policy_mapping\['\*'\]='b' is none of the"),
+        ([*CARTPOLES, "policies={a: {}}", "policy_mapping={agent_7: a}"], "no pattern of policy_mapping matches"),
+        ([*CARTPOLES, "policies_to_train=[zz]"], "policies_to_train names 'zz'"),
+        ([*CARTPOLES, "policies={a: {policy: pppo}}"], "policies.a.policy='pppo' is no policy. Did you mean 'ppo'"),
+        ([*CARTPOLES, "policies={a: {lrr: 1}}"], "no key 'policies.a.lrr'. Did you mean 'policies.a.lr'"),
+        ([*CARTPOLES, "policies={a: {gamma: 3}}"], "policies.a.gamma=3; expected between 0 and 1"),
+        ([*CARTPOLES, "policies={a: 3}"], "policies.a=3; expected"),
+        ([*CARTPOLES, "policies={a: {policy: es}}"], "policies.a: ES learns from whole runs of one agent"),
+        ([*CARTPOLES, "policies={a/b: {}}"], "a/b"),
+        ([*CARTPOLES, "policy=es"], "none of the policies shared learns from steps of several agents"),
+        ([*CARTPOLES, "policy=a3c"], "GradientDataModule serves one agent"),
+        ([*CARTPOLES, "policy=apex"], "ApexDataModule serves one agent"),
+        ([*CARTPOLES, "policies={r: random}"], "none of the policies r learns"),
+        (["env=cartpole", "policy.central_critic=true"], "needs an environment with several agents"),
+        (["env=simple_speaker_listener", "policies={a: {}}"], "spaces"),
+        (["env=multi_agent_cartpole", "count_steps_by=steps"], "count_steps_by"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_training(tmp_path: Path, overrides: list[str], message: str) -> None:
+    with pytest.raises((ConfigError, UnsupportedSpaceError), match=message):
+        run.build(config(tmp_path / "run", *overrides))

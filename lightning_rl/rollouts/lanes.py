@@ -215,10 +215,13 @@ class PolicyLanes:
 
     def by_env(self, actions: Any) -> Any:
         """Actions `[L, *]` in the environment's space as `[B, n, *]`."""
-        return map_leaves(lambda leaf: leaf.reshape(self.num_envs, self.per_env, *leaf.shape[1:]), actions)
+        if type(actions) is np.ndarray:
+            return actions.reshape(self.num_envs, self.per_env, *actions.shape[1:])
+        return map_leaves(self.by_env, actions)
 
     def _take(self, value: Any) -> Any:
-        if isinstance(value, Mapping):
+        # Arrays first: the test for an abstract class costs more than all the rest.
+        if type(value) is not np.ndarray and isinstance(value, Mapping):
             return {name: self._take(child) for name, child in value.items()}
         if isinstance(value, tuple):
             return tuple(self._take(child) for child in value)

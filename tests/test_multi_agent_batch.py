@@ -79,7 +79,7 @@ def test_every_policy_changes_its_form_together() -> None:
 
 
 def test_an_unknown_policy_names_the_known_ones() -> None:
-    with pytest.raises(KeyError, match=r"'huntr'\. Did you mean 'hunter'\. Present: hunter"):
+    with pytest.raises(KeyError, match=r"'huntr'\. Did you mean 'hunter'\? Present: hunter"):
         MultiAgentBatch({"hunter": rows(1)}, 1)["huntr"]
 
 

@@ -172,6 +172,10 @@ class AgentEpisodeTracker(EpisodeTracker):
         """
         before = len(self.finished)
         counted = self.count(rewards.sum(axis=2), ended, ended)
+        if not np.count_nonzero(ended):
+            self._gains += rewards.sum(axis=0)
+            self._acted |= acting.any(axis=0)
+            return counted
         first = np.zeros(self.num_envs, dtype=np.int64)  # the row where the running episode begins
         for place, (row, env) in enumerate(np.argwhere(ended).tolist()):
             own = slice(first[env], row + 1)
@@ -182,13 +186,9 @@ class AgentEpisodeTracker(EpisodeTracker):
                 index,
                 MultiAgentEpisode(total, length, returns_by_policy(row, env, gains, acted)),
             )
-        if first.any():
-            for env, start in enumerate(first.tolist()):
-                self._gains[env] += rewards[start:, env].sum(axis=0)
-                self._acted[env] |= acting[start:, env].any(axis=0)
-        else:
-            self._gains += rewards.sum(axis=0)
-            self._acted |= acting.any(axis=0)
+        for env, start in enumerate(first.tolist()):
+            self._gains[env] += rewards[start:, env].sum(axis=0)
+            self._acted[env] |= acting[start:, env].any(axis=0)
         return counted
 
 

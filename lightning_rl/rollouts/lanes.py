@@ -209,12 +209,19 @@ class PolicyLanes:
         else:
             self.memory.advance_acting(output[1], output[0], gained, acting)
 
+    def _per_lane(self, values: np.ndarray) -> np.ndarray:
+        """Values `[T, B, …]` of environments as those of their lanes, `[T, L, …]`."""
+        return values if self.per_env == 1 else np.repeat(values, self.per_env, axis=1)
+
     def by_env(self, actions: Any) -> Any:
         """Actions `[L, *]` in the environment's space as `[B, n, *]`."""
-        return map_leaves(lambda leaf: leaf.reshape(self.num_envs, self.per_env, *leaf.shape[1:]), actions)
+        if type(actions) is np.ndarray:
+            return actions.reshape(self.num_envs, self.per_env, *actions.shape[1:])
+        return map_leaves(self.by_env, actions)
 
     def _take(self, value: Any) -> Any:
-        if isinstance(value, Mapping):
+        # Arrays first: the test for an abstract class costs more than all the rest.
+        if type(value) is not np.ndarray and isinstance(value, Mapping):
             return {name: self._take(child) for name, child in value.items()}
         if isinstance(value, tuple):
             return tuple(self._take(child) for child in value)
@@ -235,18 +242,18 @@ class PolicyLanes:
         acts = self.acting(steps.acting, steps.owners)
         acting, acting_next = acts[:-1], acts[-1]
         rewards, terminated, truncated = map(self.of_lanes, (steps.rewards, steps.terminated, steps.truncated))
-        t, self._own_steps = own_steps(acting, np.repeat(steps.resets, self.per_env, axis=1), self._own_steps)
+        t, self._own_steps = own_steps(acting, self._per_lane(steps.resets), self._own_steps)
         inputs = step_inputs(self.rows.obs, self.rows.memory)
         actions = stack_steps(self.rows.actions)
         if problem := describe_not_finite_obs("obs", inputs["obs"], actions, self.name_lane):
             raise EnvError(f"{where()}: {problem}; expected finite numbers")
         if steps.central_obs is not None and self.reads_central_obs:
-            inputs["central_obs"] = torch.from_numpy(np.repeat(steps.central_obs, self.per_env, axis=1))
+            inputs["central_obs"] = torch.from_numpy(self._per_lane(steps.central_obs))
         columns = {name: stack_steps(values) for name, values in self.rows.extra.items()}
         columns |= {"actions": actions, "t": torch.from_numpy(t)}
         columns |= {
-            "env_t": torch.from_numpy(np.repeat(steps.env_t, self.per_env, axis=1)),
-            "eps_id": torch.from_numpy(np.repeat(steps.eps_id, self.per_env, axis=1)),
+            "env_t": torch.from_numpy(self._per_lane(steps.env_t)),
+            "eps_id": torch.from_numpy(self._per_lane(steps.eps_id)),
         }
         masks = torch.from_numpy(concat_steps(self.rows.masks)) if self.rows.masks else None
         if self.held is None and all_act(acting, terminated | truncated, acting_next):

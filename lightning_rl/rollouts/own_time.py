@@ -121,7 +121,9 @@ def all_act(acting: np.ndarray, ended: np.ndarray, acting_next: np.ndarray) -> b
         acting_next: bool `[L]`, whether it acts in the step after the last.
     """
     goes_on = acting & ~ended
-    return not (goes_on[-1] & ~acting_next).any() and not (goes_on[:-1] & ~acting[1:]).any()
+    if np.count_nonzero(goes_on[-1] & ~acting_next):
+        return False
+    return len(acting) == 1 or not np.count_nonzero(goes_on[:-1] & ~acting[1:])
 
 
 def own_steps(acting: np.ndarray, resets: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

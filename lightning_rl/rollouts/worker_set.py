@@ -11,13 +11,13 @@ from typing import Any
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.rollouts.episodes import concat_episodes
 from lightning_rl.rollouts.logical_workers import split_evenly
-from lightning_rl.rollouts.multi_agent_worker import make_rollout_worker
+from lightning_rl.rollouts.multi_agent_worker import MultiAgentRolloutWorker, make_rollout_worker
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.rollouts.worker_results import SampleReference, WorkerResult
 from lightning_rl.sample_batch import concat_samples, env_steps
 
-__all__ = ["RolloutWorker", "WorkerSet", "make_worker_set"]
+__all__ = ["MultiAgentRolloutWorker", "RolloutWorker", "WorkerSet", "make_rollout_worker", "make_worker_set"]
 
 
 class WorkerSet:

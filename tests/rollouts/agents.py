@@ -121,11 +121,17 @@ class Drawn:
 class Policies(torch.nn.Module):
     """A container of policies; those that are modules are trained with it."""
 
+    has_model = True
+    gradient_steps = 0
+
     def __init__(self, policies: Mapping[str, Any], mapping: Any) -> None:
         super().__init__()
         self.policies = dict(policies)
         self.modules_by_id = torch.nn.ModuleDict({k: p for k, p in policies.items() if isinstance(p, torch.nn.Module)})
         self.mapping, self.env_steps = mapping, 0
+
+    def constructor_arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (self.policies, self.mapping), {}
 
     def seed_exploration(self, seed: int) -> None:
         for policy in self.policies.values():

@@ -20,8 +20,7 @@ from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors, TwoStepGa
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.exploration import Exploration
 from lightning_rl.policies import DQN, PPO
-from lightning_rl.rollouts import RolloutWorker, WorkerSet
-from lightning_rl.rollouts.multi_agent_worker import MultiAgentRolloutWorker, make_rollout_worker
+from lightning_rl.rollouts import MultiAgentRolloutWorker, RolloutWorker, WorkerSet, make_rollout_worker
 from lightning_rl.sample_batch import MultiAgentBatch, env_steps, flatten_fragment
 from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.agents import (

@@ -128,8 +128,14 @@ def check_names(path: str | Path, named: Mapping[str, Any], trust: Sequence[str]
     """Check the code that a policy's entry in a file names; returns the names that loading may import.
 
     Raises:
-        CheckpointError: the file names code that is not trusted or does not exist.
+        CheckpointError: the file names code that is not trusted or does not exist, or another file.
     """
+    parts = named.get("policies")
+    for policy_id, entry in parts.items() if isinstance(parts, Mapping) else ():
+        if isinstance(entry, Mapping) and "checkpoint" in entry:  # never written: it holds those policies itself
+            raise CheckpointError(
+                f"checkpoint {path} was changed: policies.{policy_id} names another file; use another one"
+            )
     names = FileTrust(f"checkpoint {path}", trust, UntrustedError)
     try:
         names.check({"policy": named})

@@ -61,7 +61,8 @@ class PolicyMapping:
         agents: Iterable[str],
         policy_ids: Iterable[str],
     ) -> None:
-        self.given, self.agents, self.policy_ids = mapping, tuple(agents), tuple(policy_ids)
+        self.given: Any = mapping
+        self.agents, self.policy_ids = tuple(agents), tuple(policy_ids)
         self._function: Callable[[str, np.random.Generator], str] | None = None
         self._allowed: dict[str, frozenset[str]] | None = None  # policy id → the agents that it can act for
         self._choices: dict[str, tuple[str, ...]]  # agent → the policies that it may have

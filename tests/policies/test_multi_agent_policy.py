@@ -250,13 +250,14 @@ def test_a_scripted_policy_acts_by_a_function_of_one_observation_and_its_mask() 
     "entry",
     [
         {**PPO_ENTRY, "observation_filter": "mean_std", "lr": [[0, 1e-2], [40, 1e-3]]},
-        {**PPO_ENTRY, "_target_": "lightning_rl.policies.A2C", "passes": None, "minibatches": None},
+        {**PPO_ENTRY, "model": {**SMALL, "use_lstm": True}},
+        {**PPO_ENTRY, "exploration": {"type": "curiosity"}},
+        {"_target_": "lightning_rl.policies.IMPALA", "model": SMALL},
         DQN_ENTRY,
     ],
 )
 def test_one_policy_of_several_learns_as_it_does_alone(entry: dict[str, Any]) -> None:
     """Weights, filters, metrics and counters are equal after each of three iterations."""
-    entry = {name: value for name, value in entry.items() if value is not None}
     policy = several({"shared": {**entry, "seed": 5}})
     part = policy.get_policy()
     alone = type(part)(*CARTPOLE.spaces(), **{name: value for name, value in entry.items() if name[0] != "_"}, seed=5)

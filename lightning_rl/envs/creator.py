@@ -157,8 +157,12 @@ class EnvCreator(LayoutSlot):
                 f"{self.name!r} made a {type(env).__name__}; expected a gymnasium.Env "
                 "(observation_space, action_space, reset, step), a MultiAgentEnv or a PettingZoo environment"
             )
-        if self.group_agents is not None and isinstance(env, gym.Env):
-            raise EnvError(f"group_agents={self.group_agents!r}: {self.name!r} has one agent; set group_agents=null")
+        is_group = isinstance(env, gym.Env) and isinstance(env.action_space, gym.spaces.Tuple)
+        if self.group_agents is not None and isinstance(env, gym.Env) and not (self.group_agents == "all" and is_group):
+            raise EnvError(
+                f"group_agents={self.group_agents!r}: {self.name!r} has one agent; set group_agents=null, and use "
+                "dqn, ppo or another algorithm for one agent"
+            )
         return env
 
     def _make_bare(self, context: EnvContext | None, extra: Mapping[str, Any]) -> Any:
@@ -281,7 +285,7 @@ class EnvCreator(LayoutSlot):
             return _creator_in_module(_import_dotted(self.id)) if dotted else self.id
         module, _, attribute = self.id.partition(":")
         if attribute.isidentifier():
-            return _creator_in_module(import_object(coerce("env.id", self.id, ImportPath)))
+            return import_object(coerce("env.id", self.id, ImportPath))
         note_name(self.id)  # Gymnasium imports the module
         return f"{module}:{attribute}"
 

@@ -119,6 +119,7 @@ class Policy(FastAttributes, LightningModule):
     data: ClassVar[str] = "on_policy"  # the option of `conf/data` that is the default of this policy
     supports_recurrent: ClassVar[bool] = False
     off_policy: ClassVar[bool] = False  # learns from transitions of any policy, such as those of a replay buffer
+    acts_for_group: ClassVar[bool] = False  # its actions are those of several agents, one component each
     evolves: ClassVar[bool] = False  # learns from the returns of perturbed policies
     has_model: ClassVar[bool] = True
     has_loss: ClassVar[bool] = False

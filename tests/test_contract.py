@@ -32,7 +32,7 @@ from tests.policies.group_tasks import stacked
 
 POLICIES = [file.stem for file in sorted((Path(__file__).parents[1] / "conf" / "policy").glob("*.yaml"))]
 ENVS = ["cartpole", "pendulum"]
-FOR_GROUPS = ("qmix", "vdn", "independent_q")
+FOR_GROUPS = ("qmix", "vdn", "independent_q", "maddpg", "matd3")
 REFUSED = {  # because of their actions
     *((name, env) for name in FOR_GROUPS for env in ENVS),
     *((name, "pendulum") for name in ("simple_q", "dqn", "rainbow", "r2d2", "apex")),

@@ -63,6 +63,7 @@ class MADDPG(TD3):
         ConfigError: a number is out of range, or a custom preprocessor or action distribution is given.
     """
 
+    acts_for_group = True
     entry_owner: Tensor
     target_critic: Any
 

@@ -33,7 +33,6 @@ class FragmentDraws:
         return self
 
     def __iter__(self) -> Iterator[Draw]:
-        self.replay.begin_iteration()
         self.replay.store(self.fragment)
         for draw in self.replay.draws_due():
             if draw is NOT_READY:  # no step is due, or there are fewer rows than one needs
@@ -72,12 +71,16 @@ class PolicyFeeds:
                 replay.replay = replay.make_buffer(replay.learner_policy)
 
     def feed(self, batch: MultiAgentBatch) -> MultiAgentBatch:
-        """The batch with draws in place of the fragments of policies that learn from replay."""
+        """The batch with draws in place of the fragments of policies that learn from replay.
+
+        It is called before the batch's steps are counted, as the ratio of gradient steps to env steps needs.
+        """
         parts: dict[str, Any] = {}
         for name, fragment in batch.policy_batches.items():
             if name not in self.replays:
                 parts[name] = fragment
             elif bool(fragment.valid.any()):
+                self.replays[name].begin_iteration()
                 parts[name] = FragmentDraws(self.replays[name], fragment)
         return FedBatch(parts, batch)
 

@@ -127,6 +127,7 @@ ONE_POLICY = r"(policy|(policy\.)?policies\.[^.]+)"  # of one agent, or of sever
 
 PLACES: dict[str, Kind] = {  # by dotted key, list indices as numbers
     rf"{ONE_POLICY}\.(_target_|class)": POLICY,
+    r"(policy\.)?policies\.[^.]+(\.policy)?": POLICY,  # as it is typed; a run's own file has `_target_`
     rf"{ONE_POLICY}(\.config)?\.optimizer": OPTIMIZER,
     rf"{ONE_POLICY}(\.config)?\.custom_losses\.\d+(\.loss)?": LOSS,
     rf"{ONE_POLICY}\.function": SCRIPT,

@@ -125,6 +125,7 @@ def one_line(error: BaseException | str) -> str:
 
 COMMAND = {"args": "touch {place}/canary", "shell": True}
 
+PPO_PATH = "lightning_rl.policies:PPO"
 NAMES_IN_POLICIES: dict[str, dict[str, Any]] = {
     "hydra": {
         "class": "hydra.utils:instantiate",
@@ -179,6 +180,28 @@ NAMES_IN_POLICIES: dict[str, dict[str, Any]] = {
     "settings of a policy of functions": {
         "class": "lightning_rl.policies.function_policy:FromFunctions",
         "kwargs": {"config": {"optimizer": "stranger:touch"}},
+    },
+    **{
+        f"several policies, {what}": {"class": "lightning_rl.policies:MultiAgentPolicy", "kwargs": kwargs}
+        for what, kwargs in {
+            "a class": {"policies": {"a": {"_target_": "stranger:Evil"}}},
+            "a path for an entry": {"policies": {"a": "stranger:Evil"}},
+            "a function": {"policies": {"a": {"_target_": "os:system"}}},
+            "a scripted one": {"policies": {"a": {"_target_": "scripted", "function": "os:system"}}},
+            "a function of ours": {
+                "policies": {"a": {"_target_": "scripted", "function": "lightning_rl.errors:import_object"}}
+            },
+            "an optimizer": {
+                "policies": {"a": {"_target_": "lightning_rl.policies:PPO", "optimizer": "stranger:Evil"}}
+            },
+            "a loss": {
+                "policies": {"a": {"_target_": "lightning_rl.policies:PPO", "custom_losses": ["stranger:touch"]}}
+            },
+            "a model": {
+                "policies": {"a": {"_target_": "lightning_rl.policies:PPO", "model": {"custom_model": "stranger:Evil"}}}
+            },
+            "the mapping": {"policies": {"a": {"_target_": "random"}}, "policy_mapping": "stranger:touch"},
+        }.items()
     },
     "losses of a policy of functions": {
         "class": "lightning_rl.policies.function_policy:FromFunctions",
@@ -869,7 +892,9 @@ def test_every_place_that_imports_a_name_is_known() -> None:
             "models/custom.py",
         ),
         *("policies/checkpoints.py", "learning/custom_losses.py", "learning/optimiser.py", "rllib/__init__.py"),
-        *("envs/creator.py", "runs/run.py", "signatures.py"),
+        *("envs/creator.py", "runs/run.py", "runs/multi_agent.py", "signatures.py"),
+        *("config/policies.py", "policies/multi_agent_policy.py"),
+        *("policies/policy_mapping.py", "policies/scripted_policy.py"),
     }
     keywords = {
         argument.arg
@@ -877,7 +902,7 @@ def test_every_place_that_imports_a_name_is_known() -> None:
         for argument in ast.walk(ast.parse(text))
         if isinstance(argument, ast.arg) and argument.annotation and "ImportPath" in ast.unparse(argument.annotation)
     }
-    assert keywords == {"dataset", "plan"}
+    assert keywords == {"dataset", "function", "plan"}
     loaders = r"\b(torch|np|numpy|pickle|joblib|dill|cloudpickle|marshal|shelve)\.(loads?|Unpickler)\("
     assert {name for name, text in texts.items() if re.search(loaders, text)} <= {
         *("checkpoint_files.py", "callbacks/checkpoint_io.py"),

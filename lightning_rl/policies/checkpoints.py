@@ -236,8 +236,9 @@ def load_counters_and_weights(policy: Any, checkpoint: Mapping[str, Any]) -> Non
     set_counters(policy, checkpoint["counters"])
     if "weights" in checkpoint:
         policy.set_weights(weights_from_plain(checkpoint["weights"]))
-    for policy_id, part in getattr(policy, "policies", {}).items():
-        load_counters_and_weights(part, _entry_of_part(checkpoint, policy_id))
+    if hasattr(type(policy), "additions"):
+        for policy_id, part in policy.policies.items():
+            load_counters_and_weights(part, _entry_of_part(checkpoint, policy_id))
 
 
 # -- several policies -------------------------------------------------------------------------------------------------

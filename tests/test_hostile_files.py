@@ -867,6 +867,7 @@ def test_every_place_that_imports_a_name_is_known() -> None:
         ),
         *("policies/checkpoints.py", "learning/custom_losses.py", "learning/optimiser.py", "rllib/__init__.py"),
         *("envs/creator.py", "runs/run.py", "signatures.py"),
+        *(f"policies/{name}.py" for name in ("multi_agent_policy", "policy_mapping", "scripted_policy")),
     }
     keywords = {
         argument.arg
@@ -874,7 +875,7 @@ def test_every_place_that_imports_a_name_is_known() -> None:
         for argument in ast.walk(ast.parse(text))
         if isinstance(argument, ast.arg) and argument.annotation and "ImportPath" in ast.unparse(argument.annotation)
     }
-    assert keywords == {"dataset", "plan"}
+    assert keywords == {"dataset", "function", "plan"}
     loaders = r"\b(torch|np|numpy|pickle|joblib|dill|cloudpickle|marshal|shelve)\.(loads?|Unpickler)\("
     assert {name for name, text in texts.items() if re.search(loaders, text)} <= {
         *("checkpoint_files.py", "callbacks/checkpoint_io.py"),

@@ -7,6 +7,7 @@ import shutil
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import nn
 
 from lightning_rl.errors import ConfigError
 
@@ -52,7 +53,8 @@ class CompileNetworks(Callback):
         if device == "cpu" and not any(map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))):
             raise ConfigError("CompileNetworks needs a C++ compiler on a CPU: install g++, or name one in CXX")
         several = getattr(pl_module, "policies", None)  # of several agents
-        parts = [part for owner in ([pl_module] if several is None else several.values()) for part in owner.children()]
+        owners = several.values() if isinstance(several, nn.ModuleDict) else [pl_module]
+        parts = [part for owner in owners for part in owner.children()]
         networks: list[Any] = [part for part in parts if next(part.parameters(), None) is not None]
         if not networks:
             raise ConfigError(f"CompileNetworks: {type(pl_module).__name__} has no networks")

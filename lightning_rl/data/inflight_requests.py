@@ -34,7 +34,8 @@ class InflightRequests:
     ) -> None:
         self.per_process, self.max_bytes, self.in_order, self.nbytes = per_process, max_bytes, in_order, nbytes
         self._measured = False
-        self._synced: int | None = None  # gradient steps of the weights that the workers have
+        # Of the policy that the workers have: its gradient steps, and how often policies were added to several.
+        self._synced: tuple[int, int] | None = None
 
     def submit(self, workers: Any, policy: Any, waiting_bytes: float = 0.0) -> None:
         """Submit as many requests as the bounds allow, with the policy's newest weights.
@@ -44,9 +45,10 @@ class InflightRequests:
             policy: that learns.
             waiting_bytes: size of the samples that were received and not learned from yet.
         """
-        if self._synced != policy.gradient_steps or policy.learner.experience_changes_acting:
+        newest = policy.gradient_steps, getattr(policy, "generation", 0)
+        if self._synced != newest or policy.learner.experience_changes_acting:
             workers.sync_weights(policy)
-            self._synced = policy.gradient_steps
+            self._synced = newest
         max_inflight = None
         if self.max_bytes is not None and self.nbytes > 0:
             max_inflight = max(1, int((self.max_bytes - waiting_bytes) / self.nbytes))

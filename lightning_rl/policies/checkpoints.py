@@ -128,14 +128,11 @@ def check_names(path: str | Path, named: Mapping[str, Any], trust: Sequence[str]
     """Check the code that a policy's entry in a file names; returns the names that loading may import.
 
     Raises:
-        CheckpointError: the file names code that is not trusted or does not exist, or another file.
+        CheckpointError: the file names code that is not trusted or does not exist, or a policy without a class.
     """
     parts = named.get("policies")
     for policy_id, entry in parts.items() if isinstance(parts, Mapping) else ():
-        if isinstance(entry, Mapping) and "checkpoint" in entry:  # never written: it holds those policies itself
-            raise CheckpointError(
-                f"checkpoint {path} was changed: policies.{policy_id} names another file; use another one"
-            )
+        _check_entry(path, policy_id, entry)
     names = FileTrust(f"checkpoint {path}", trust, UntrustedError)
     try:
         names.check({"policy": named})
@@ -146,6 +143,12 @@ def check_names(path: str | Path, named: Mapping[str, Any], trust: Sequence[str]
             f"{error} Make it at the top level of that module again, or pass it: Policy.load(path, policy_class=…)"
         ) from error
     return names
+
+
+def _check_entry(path: Any, policy_id: str, entry: Any) -> None:
+    """Refuse an entry of one of several policies in another form than is written, which `FileTrust` would not check."""
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("_target_"), str) or "checkpoint" in entry:
+        raise CheckpointError(f"checkpoint {path} was changed: policies.{policy_id} names no class; use another one")
 
 
 def load_as(
@@ -236,8 +239,9 @@ def load_counters_and_weights(policy: Any, checkpoint: Mapping[str, Any]) -> Non
     set_counters(policy, checkpoint["counters"])
     if "weights" in checkpoint:
         policy.set_weights(weights_from_plain(checkpoint["weights"]))
-    for policy_id, part in getattr(policy, "policies", {}).items():
-        load_counters_and_weights(part, _entry_of_part(checkpoint, policy_id))
+    if hasattr(type(policy), "additions"):
+        for policy_id, part in policy.policies.items():
+            load_counters_and_weights(part, _entry_of_part(checkpoint, policy_id))
 
 
 # -- several policies -------------------------------------------------------------------------------------------------
@@ -275,9 +279,8 @@ def checkpoint_of_part(path: Any, checkpoint: Mapping[str, Any], policy_id: str)
             f"checkpoint {path} holds no policy {policy_id!r}.{did_you_mean(policy_id, entries)} "
             f"Policies: {', '.join(map(repr, entries))}"
         )
+    _check_entry(path, policy_id, entries[policy_id])
     entry, part = entries[policy_id], _entry_of_part(checkpoint, policy_id)
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("_target_"), str):
-        raise CheckpointError(f"checkpoint {path} was changed: policies.{policy_id} names no class; use another one")
     kwargs = {name: value for name, value in entry.items() if name not in ("_target_", "spaces_of")}
     spaces = {name: part[name] for name in ("observation_space", "action_space")}
     prefix = f"policies.{policy_id}."

@@ -221,15 +221,24 @@ def test_load_refuses_code_that_is_not_trusted(place: str, path: str, tmp_path: 
         assert isinstance(Policy.load(file, policy_id="second"), DQN)
 
 
-def test_load_reads_no_other_file_that_a_file_names(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"checkpoint": "some.ckpt"},
+        {"_target_": "lightning_rl.policies:PPO", "checkpoint": "some.ckpt"},
+        "lightning_rl.errors:import_object",
+        3,
+        None,
+    ],
+)
+def test_a_file_names_the_class_of_each_policy_and_nothing_else(entry: Any, tmp_path: Path) -> None:
     file = saved(several({"first": PPO_ENTRY}), tmp_path / "some.ckpt")
     content = torch.load(file, weights_only=True)
-    content["policy"]["kwargs"]["policies"]["first"] = {"checkpoint": str(file), "policy_id": "first"}
+    content["policy"]["kwargs"]["policies"]["first"] = entry
     torch.save(content, file)
-    with pytest.raises(CheckpointError, match=r"policies\.first names another file"):
-        Policy.load(file)
-    with pytest.raises(CheckpointError, match=r"policies\.first names no class"):
-        Policy.load(file, policy_id="first")
+    for policy_id in (None, "first"):
+        with pytest.raises(CheckpointError, match=r"policies\.first names no class"):
+            Policy.load(file, policy_id=policy_id)
 
 
 def test_a_resumed_run_adds_no_policy_of_code_that_is_not_trusted() -> None:

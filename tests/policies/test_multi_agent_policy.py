@@ -462,7 +462,7 @@ def test_a_policy_is_added_and_copies_in_workers_follow() -> None:
 def test_an_addition_that_cannot_work_changes_nothing() -> None:
     policy = several({"main": PPO_ENTRY, "other": "random"}, {"cart_0": "main", "cart_1": "other"})
     mapping = policy.mapping
-    for policy_id, entry, keywords, message in (
+    cases: tuple[tuple[str, Any, dict[str, Any], str], ...] = (
         ("main", PPO_ENTRY, {}, "there is a policy 'main' already"),
         ("a.b", PPO_ENTRY, {}, "the id 'a.b' has"),
         ("late", PPO_ENTRY, {}, "no agent has this policy"),
@@ -470,7 +470,8 @@ def test_an_addition_that_cannot_work_changes_nothing() -> None:
         ("late", "random", {"spaces_of": "cart_0", "trained": True}, "a RandomPolicy, which never learns"),
         ("late", PPO_ENTRY, {"policy_mapping": {"*": "lat"}}, "'lat' is none of the policies .* 'late'"),
         ("late", policy.policies["main"], {"spaces_of": "cart_0"}, "the same object as another policy"),
-    ):
+    )
+    for policy_id, entry, keywords, message in cases:
         with pytest.raises(ConfigError, match=message):
             policy.add_policy(policy_id, entry, **keywords)
     assert list(policy.policies) == ["main", "other"] and policy.mapping is mapping and not policy.additions

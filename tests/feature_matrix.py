@@ -29,6 +29,7 @@ __all__ = ["FEATURES", "PAGE", "POLICIES", "SLOW", "page", "works"]
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "feature_matrix.md"
 POLICIES = [file.stem for file in sorted((ROOT / "conf" / "policy").glob("*.yaml"))]
+FOR_GROUPS = ("independent_q", "qmix", "vdn")
 
 VECTOR, DISCRETE, BOX = spaces.Box(-1, 1, (3,)), spaces.Discrete(3), spaces.Box(-2, 2, (2,))
 IMAGE = spaces.Box(0, 255, (12, 12, 3), np.uint8)
@@ -92,12 +93,15 @@ def _whole_run(*overrides: str, envs: tuple[str, str] = ("cartpole", "pendulum")
 
     def tried(policy: str) -> None:
         env = envs[0] if works(policy, "Discrete") else envs[1]
+        env = "two_step_game" if policy in FOR_GROUPS and env == "cartpole" else env
+        alone = ["env.group_agents=null"] if env != "two_step_game" else []
         fixed_overrides = [
             f"policy={policy}",
             f"env={env}",
             "experiment=none",
             "evaluation=none",
             "logger=none",
+            *alone,
             *overrides,
         ]
         config = compose_config([*fixed_overrides, "model.fcnet_hiddens=[8]", "trainer.enable_progress_bar=false"])
@@ -124,8 +128,8 @@ FEATURES: dict[str, Callable[[str], None]] = {
     "action mask": _case(MASKED, DISCRETE),
     "images": _case(IMAGE),
     "images in a Dict": _case(spaces.Dict({"image": IMAGE, "x": VECTOR})),
-    "LSTM, GRU": _case(VECTOR, use_lstm=True, lstm_cell_size=8, lstm_use_prev_action=True),
-    "GTrXL": _case(VECTOR, use_lstm=False, use_attention=True, attention_dim=8),
+    "LSTM, GRU": _case(VECTOR, use_lstm=True, use_gru=False, lstm_cell_size=8, lstm_use_prev_action=True),
+    "GTrXL": _case(VECTOR, use_lstm=False, use_gru=False, use_attention=True, attention_dim=8),
     "custom model and loss": _case(VECTOR, custom_model=Auxiliary),
     "parameter noise": _exploring("parameter_noise", random_timesteps=0),
     "soft Q": _exploring("soft_q"),
@@ -143,7 +147,10 @@ def _learns(name: str, obs: Any, actions: Any, changes: dict[str, Any]) -> None:
     """Two iterations in an environment that refuses actions outside its space; what does not work raises."""
     keywords = fractions_to_env_steps(compose_config([f"policy={name}", "env=cartpole", "experiment=none"]))["policy"]
     keywords |= {**changes, "model": {**keywords["model"], "fcnet_hiddens": [16], **changes.get("model", {})}}
-    policy: Policy = import_object(keywords.pop("_target_"))(obs, actions, **keywords)
+    policy_class = import_object(keywords.pop("_target_"))
+    if policy_class.acts_for_group:  # two members with these spaces
+        obs, actions = spaces.Tuple([obs, obs]), spaces.Tuple([actions, actions])
+    policy: Policy = policy_class(obs, actions, **keywords)
     env = EnvCreator(AnySpaces, {"observation_space": obs, "action_space": actions}, check=False)
     how: dict[str, Any] = {"batch_mode": "complete_episodes", "fragment_length": 1} if policy.evolves else {}
     worker = RolloutWorker(env, policy, num_envs=2, vectorization="sync", **{"fragment_length": 12, **how})
@@ -175,7 +182,8 @@ def page() -> str:
     return (
         "# What goes with what\n\n"
         "Each cell was tried: two iterations of the algorithm in an environment with these spaces, or a short run. "
-        "A dash is refused before training, with what would work instead.\n\n"
+        "A dash is refused before training, with what would work instead. For qmix, vdn and independent_q the "
+        "environment has two agents with these spaces.\n\n"
         f"{head}\n" + "\n".join(rows) + "\n\n"
         "Where fragments of several workers come in any order (`data=async`, which is IMPALA's and APPO's, and "
         "`data=apex`), curiosity and RND need `exploration.normalize=false`: the learner follows what they pay in each "

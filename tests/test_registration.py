@@ -31,6 +31,7 @@ TARGETS: dict[str, Any] = {
     name: import_object(compose_config([f"policy={name}", "experiment=none"])["policy"]["_target_"])
     for name in POLICIES
 }
+FOR_ONE_AGENT = [name for name in POLICIES if not TARGETS[name].acts_for_group]  # others: test_group_q_model.py
 SOON = [f"data.{key}" for key in ("learning_starts=100", "batch_size=4", "training_intensity=0.25")]
 
 
@@ -148,7 +149,8 @@ def test_the_context_has_the_index_of_the_worker_and_of_the_environment(tmp_path
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_registered_environment_trains(name: str, tmp_path: Path) -> None:
-    env = {"kwargs": {"length": 2, "continuous": continuous(name)}}
+    agents = 2 if TARGETS[name].acts_for_group else None
+    env = {"kwargs": {"length": 2, "continuous": continuous(name)}, "agents": agents}
     trained = algorithm(name, "corridor", tmp_path, env=env)
     result = trained.train()
     assert result["rollout/ep_len_mean"] == 2.0
@@ -178,7 +180,7 @@ def test_a_registered_environment_runs_in_async_vector_processes(tmp_path: Path)
 
 
 # -- models, distributions, preprocessors -----------------------------------------------------------------------------
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", FOR_ONE_AGENT)
 def test_registered_pieces_go_with_every_algorithm(name: str, tmp_path: Path) -> None:
     """But a distribution of their own with those alone that sample actions and learn from their probability."""
     pieces: dict[str, Any] = {"custom_model": "wide", "custom_preprocessor": "doubling"}
@@ -209,7 +211,7 @@ def test_a_distribution_that_q_values_or_soft_values_cannot_use_is_refused(tmp_p
     trained.stop()
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", FOR_ONE_AGENT)
 def test_a_custom_preprocessor_feeds_the_built_in_model_of_every_algorithm(name: str, tmp_path: Path) -> None:
     env = {"kwargs": {"continuous": continuous(name)}}
     trained = algorithm(name, "corridor", tmp_path, model={"custom_preprocessor": Doubling}, env=env)

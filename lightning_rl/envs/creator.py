@@ -34,7 +34,16 @@ from lightning_rl.envs.multi_agent.single_agent_env import SingleAgentEnv
 from lightning_rl.envs.multi_agent.wrappers import EpisodeLimit, MultiAgentWrapper
 from lightning_rl.envs.registry import EnvContext, call_creator, find_registered_env, register_env, registered_envs
 from lightning_rl.envs.sync_vector_env import SyncEnv
-from lightning_rl.errors import ConfigError, EnvError, did_you_mean, import_object, note_name, object_at, short_repr
+from lightning_rl.errors import (
+    ConfigError,
+    EnvError,
+    did_you_mean,
+    import_object,
+    is_dotted_path,
+    note_name,
+    object_at,
+    short_repr,
+)
 from lightning_rl.ranges import Count
 from lightning_rl.signatures import ImportPath, check_fields, coerce
 
@@ -281,8 +290,7 @@ class EnvCreator(LayoutSlot):
         if self.id in gym.registry:
             return self.id
         if ":" not in self.id:
-            dotted = "." in self.id and all(part.isidentifier() for part in self.id.split("."))
-            return _creator_in_module(_import_dotted(self.id)) if dotted else self.id
+            return _creator_in_module(_import_dotted(self.id)) if is_dotted_path(self.id) else self.id
         module, _, attribute = self.id.partition(":")
         if attribute.isidentifier():
             return import_object(coerce("env.id", self.id, ImportPath))

@@ -15,7 +15,7 @@ from lightning_rl.models.model import InputDict, LastForward, Model
 from lightning_rl.models.model_wrapper import ModelWrapper
 from lightning_rl.models.preprocessors import FlattenPreprocessor, Preprocessor, make_preprocessor
 from lightning_rl.models.vision import image_paths
-from lightning_rl.sample_batch import map_leaves, row_count
+from lightning_rl.sample_batch import SampleBatch, map_leaves, row_count
 from lightning_rl.spaces.groups import GroupSpaces
 
 __all__ = ["GroupPreprocessor", "GroupQModel"]
@@ -143,7 +143,7 @@ class GroupQModel(ModelWrapper, Model):
         allowed = group.action_masks(obs)
         if allowed is not None:
             values = values.masked_fill(~allowed, -torch.inf)
-        self._last.features = values
+        self._last.features = values, inputs
         return values.flatten(1), [part.unflatten(0, (-1, group.size)) for part in after]
 
     def _inputs(
@@ -177,7 +177,11 @@ class GroupQModel(ModelWrapper, Model):
 
     def value_function(self) -> Tensor:
         """The mean of the members' best values, `[N]`, of the last forward."""
-        return self._last.get().amax(2).mean(1)
+        return self._last.get()[0].amax(2).mean(1)
+
+    def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
+        """The network's custom loss, on "obs" `[N · n, *]` as the network read them in its last forward."""
+        return self.wrapped.custom_loss(policy_loss, SampleBatch(obs=self._last.get()[1]))
 
     def get_initial_state(self) -> list[Tensor]:
         """The network's initial state for each member, `[n, …]` each."""

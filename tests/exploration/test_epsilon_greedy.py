@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from torch.testing import assert_close
 
 from lightning_rl.exploration import Actor, EpsilonGreedy, PerWorkerEpsilonGreedy, SoftQ
 from lightning_rl.exploration.per_worker_epsilon_greedy import per_worker_scale
-from lightning_rl.spaces import ActionTransform
+from lightning_rl.spaces import ActionTransform, leaf_spaces, leaf_values
 from tests.exploration.spaces import DISCRETE, build_strategy, choose_actions, distribution, flat_actions
 
 FOUR = spaces.Discrete(4)
@@ -167,3 +169,41 @@ def test_the_model_runs_without_exploration_and_in_nested_spaces() -> None:
     assert EpsilonGreedy(FOUR).blind_action(1, timestep=0, explore=False, generator=generator) is None
     nested = EpsilonGreedy(spaces.Dict(a=FOUR))
     assert nested.blind_action(1, timestep=0, explore=True, generator=generator) is None
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Tuple([FOUR, FOUR]), spaces.Tuple([FOUR, spaces.Discrete(3)]), spaces.Dict(a=FOUR, b=FOUR)]
+)
+def test_independent_components_are_random_by_themselves(space: Space[Any]) -> None:
+    """ε = 0.4 over 4 actions, one of them forbidden in the first part: the best with 0.6 + 0.4 / 3 there.
+
+    The log-probability of each pair is the log of its frequency.
+    """
+    names, count = [path for path, _ in leaf_spaces(space)], 40_000
+    width = sum(int(leaf.n) for _, leaf in leaf_spaces(space))  # type: ignore[attr-defined]
+    inputs = torch.tensor([0.0, 1.0, -torch.inf, 0.5, 2.0, 1.0, 0.0, -1.0][:width]).expand(count, width)
+    exploration = EpsilonGreedy(space, epsilon_schedule=0.4, independent=True)
+    generator = torch.Generator().manual_seed(0)
+    how: dict[str, Any] = {"timestep": 0, "explore": True, "generator": generator}
+    dist = _over(space, inputs)
+    actions, logp = exploration.get_exploration_action(dist, **how)
+    first, second = (leaf.tolist() for leaf in leaf_values(space, actions))
+    frequencies = {pair: number / count for pair, number in Counter(zip(first, second, strict=True)).items()}
+    assert len(names) == 2 and frequencies[1, 0] == pytest.approx(
+        (0.6 + 0.4 / 3) * (0.6 + 0.4 / (width - 4)), abs=0.015
+    )
+    assert 2 not in first
+    for pair, share in zip(zip(first[:200], second[:200], strict=True), logp[:200].exp().tolist(), strict=True):
+        assert share == pytest.approx(frequencies[pair], abs=0.015)
+    generator.manual_seed(0)
+    again = exploration.get_action(dist, **how)
+    for mine, theirs in zip(leaf_values(space, again), leaf_values(space, actions), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_components_are_independent_only_where_the_policy_acts_for_a_group_or_the_config_says_so() -> None:
+    space = spaces.Tuple([FOUR, FOUR])
+    for given, for_group, expected in ((None, True, True), (None, False, False), (False, True, False)):
+        exploration = EpsilonGreedy(space, independent=given)
+        exploration.prepare_policy(SimpleNamespace(acts_for_group=for_group))
+        assert exploration.independent is expected

@@ -159,3 +159,18 @@ def test_members_that_see_images_use_convolutions_and_their_numbers() -> None:
     plain = VDN(obs_space, action_space, model=model, agent_id=False, last_action=False)
     same = plain.q_values(plain.model, rows)
     assert_close(same[:, 0], same[:, 1])
+
+
+class PulledNetwork(FullyConnectedNetwork):
+    """Adds the mean of what it has read to the loss."""
+
+    def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor:
+        return policy_loss + loss_inputs.obs.mean()
+
+
+def test_a_custom_loss_gets_the_rows_of_the_members() -> None:
+    made = policy(model={"custom_model": PulledNetwork, "fcnet_hiddens": [8]}, last_action=False)
+    rows = rows_with_last_actions()
+    made.q_values(made.model, rows)
+    inputs = torch.stack([member_inputs(made, rows, member) for member in range(MEMBERS)], dim=1)
+    assert_close(made.model.custom_loss(torch.tensor(2.0), rows), 2.0 + inputs.mean())

@@ -16,6 +16,7 @@ from lightning_rl.envs import EnvCreator, register_env
 from lightning_rl.envs.multi_agent import AECAdapter, PackedEnv, PackedVectorEnv, ParallelAdapter
 from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors, TwoStepGame
 from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.trust import FileTrust
 
 GAME = "lightning_rl.envs.multi_agent.toy_games:TwoStepGame"
 NEEDED = 'needs pip install -e ".[multiagent]"'
@@ -90,6 +91,15 @@ def test_an_id_without_its_package_gets_the_package_named(package: str, id: str)
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert f"EnvError environment {id!r} cannot be made" in printed and f"env.id={package}:{id}" in printed
     assert "('agent_0', 'agent_1')" in printed
+
+
+def test_a_file_may_name_our_games_and_wrappers_and_a_module_only_under_a_trusted_prefix() -> None:
+    wrapper = "lightning_rl.envs.multi_agent.wrappers:AgentIds"
+    FileTrust("config.yaml").check({"env": {"id": GAME, "wrappers": [wrapper, {"wrapper": wrapper, "pad": True}]}})
+    strange = {"env": {"id": "zoo.some_game_v3"}}
+    with pytest.raises(ConfigError, match=r"names code that you have not trusted.*--trust zoo"):
+        FileTrust("config.yaml").check(strange)
+    FileTrust("config.yaml", ["zoo"]).check(strange)
 
 
 def test_a_single_agent_environment_has_no_layout() -> None:

@@ -89,6 +89,12 @@ def test_critic_error_sums_over_critics_and_averages_over_rows() -> None:
     assert_close(critic_error(q_values, targets, torch.tensor([3.0, 0.5])), torch.tensor(2.375))
 
 
+def test_critic_error_takes_targets_of_each_critic() -> None:
+    """½ ((1 + 4) / 2 + (1 + 0) / 2) = 1.5."""
+    q_values, targets = torch.tensor([[1.0, 2.0], [2.0, 3.0]]), torch.tensor([[2.0, 0.0], [1.0, 3.0]])
+    assert_close(critic_error(q_values, targets), torch.tensor(1.5))
+
+
 def test_shapes_that_would_broadcast_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\[K, N\]"):
         critic_error(torch.zeros(2, 3), torch.zeros(3, 1))

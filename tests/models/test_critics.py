@@ -54,6 +54,14 @@ def test_q_values_depend_on_observation_and_action_and_on_nothing_else() -> None
     assert changed.tolist() == [False, True, False, False]
 
 
+def test_critics_judge_actions_of_their_own_as_they_would_one_by_one() -> None:
+    critic = CriticEnsemble(BOX, BOX, {"fcnet_hiddens": [16], "layer_norm": True}, count=2, action_size=3)
+    obs, actions = torch.randn(4, 3), torch.randn(2, 4, 3)
+    values = critic({"obs_flat": obs}, actions)
+    each = torch.stack([critic({"obs_flat": obs}, actions[number])[number] for number in range(2)])
+    assert torch.allclose(values, each, atol=1e-6)
+
+
 @pytest.mark.parametrize("space", [spaces.Box(0, 255, (36, 36, 3), np.uint8)])
 def test_an_image_goes_through_one_encoder_that_the_critics_share(space: spaces.Box) -> None:
     critic = CriticEnsemble(space, spaces.Discrete(3), {"fcnet_hiddens": [16]}, count=2, outputs=3)

@@ -15,9 +15,78 @@ from lightning_rl.envs.multi_agent.check import check_agents, reset_with_seed
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.errors import EnvError, short_repr
 
-__all__ = ["PackedEnv"]
+__all__ = ["AgentFlags", "PackedEnv", "actions_by_agent", "plain_actions", "row_of"]
 
 FLAGS = ("acts", "terminated", "truncated", "present")
+
+
+class AgentFlags:
+    """Who acts, has ended and is present, of one packed environment or of several together.
+
+    An environment writes into them what it returned; `settle` makes of that what the flags mean, for all environments
+    at once.
+
+    Args:
+        arrays: with "rewards" and `FLAGS`, `[A]` or `[B, A]` each.
+    """
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        self.rewards: np.ndarray = arrays["rewards"]
+        self.acts, self.terminated, self.truncated, self.shown = (arrays[name].view(np.bool_) for name in FLAGS)
+        self.there = np.zeros(self.acts.shape, dtype=bool)  # agents that have appeared and not ended
+
+    def clear(self) -> None:
+        """Before a step or a reset: nothing has happened."""
+        self.rewards[...] = 0.0
+        for flags in (self.acts, self.terminated, self.truncated):
+            flags[...] = False
+
+    def settle(self, over: Any, cut: Any) -> None:
+        """After a step or a reset, in which `acts` was set for every agent that was given an observation.
+
+        Args:
+            over, cut: whether the whole episode terminated, or was truncated; bool, or bool `[B]`.
+        """
+        ends = self.terminated | self.truncated
+        np.logical_and(self.acts, ~ends, out=self.acts)
+        np.logical_or(self.there, self.acts, out=self.shown)
+        np.logical_and(self.shown, ~ends, out=self.there)
+        if np.any(over) or np.any(cut):
+            over, cut = np.asarray(over)[..., None], np.asarray(cut)[..., None]
+            self.terminated |= self.there & over
+            self.truncated |= self.there & cut & ~over
+            goes_on = ~(over | cut)
+            self.acts &= goes_on
+            self.there &= goes_on
+
+
+def plain_actions(layout: AgentLayout, actions: Mapping[str, Any]) -> list[Any]:
+    """Actions by kind, where those of Discrete spaces are lists of numbers: much faster to take one by one."""
+    kinds = enumerate(layout.kinds)
+    return [
+        np.asarray(actions[str(index)]).tolist()
+        if isinstance(kind.action_space, spaces.Discrete)
+        else actions[str(index)]
+        for index, kind in kinds
+    ]
+
+
+def actions_by_agent(layout: AgentLayout, actions: list[Any], acting: list[bool]) -> dict[str, Any]:
+    """The actions of the agents that act, by their names.
+
+    Args:
+        layout: of the agents.
+        actions: `plain_actions` of one environment.
+        acting: of each agent, whether it acts.
+    """
+    agents, places = layout.agents, layout.places
+    found = {}
+    for slot, acts in enumerate(acting):
+        if acts:
+            kind, row = places[slot]
+            own = actions[kind]
+            found[agents[slot]] = own[row] if type(own) is list else row_of(own, row)
+    return found
 
 
 class PackedEnv(gym.Env[Any, Any]):
@@ -72,105 +141,77 @@ class PackedEnv(gym.Env[Any, Any]):
             parts["state"] = env.state_space
         self.observation_space = spaces.Dict(parts)
         self.action_space = spaces.Dict({key: batch_space(kind.action_space, n) for key, kind, n in named})
-        self._discrete = [isinstance(kind.action_space, spaces.Discrete) for kind in kinds]
         self.infos: dict[str, Any] = {}
-        self._present = np.zeros(count, dtype=bool)  # agents that have appeared and not ended
         self.bind(create_empty_array(self.observation_space, 1, fn=np.zeros), 0)
+        self.flags = AgentFlags(self.arrays)
 
     def bind(self, arrays: Any, row: int) -> None:
         """Write observations into row `row` of these batched arrays from now on."""
         self.arrays = _views(arrays, row)
-        self._acts, self._terminated, self._truncated, self._shown = (
-            self.arrays[name].view(np.bool_) for name in FLAGS
-        )
-        self._obs = [self.arrays["obs"][str(index)] for index in range(len(self.layout.kinds))]
-        self._masks = self.arrays.get("masks", {})
+        self._acts, self._terminated, self._truncated = (self.arrays[name].view(np.bool_) for name in FLAGS[:3])
+        self._rewards, self._masks = self.arrays["rewards"], self.arrays.get("masks", {})
+        kinds = [self.arrays["obs"][str(index)] for index in range(len(self.layout.kinds))]
+        self._obs = [(kinds[kind], row, str(kind)) for kind, row in self.layout.places]
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; the result is a copy of `arrays`."""
-        self.reset_in_place(seed=seed, options=options)
+        self.flags.clear()
+        self.flags.there[:] = False
+        self.write_reset(seed=seed, options=options)
+        self.flags.settle(False, False)
         return _copy(self.arrays), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step with the actions of the agents whose turn it is; the observation is a copy of `arrays`."""
-        reward, terminated, truncated = self.step_in_place(action)
+        actions = actions_by_agent(self.layout, plain_actions(self.layout, action), self.flags.acts.tolist())
+        self.flags.clear()
+        reward, terminated, truncated = self.write_step(actions)
+        self.flags.settle(terminated, truncated)
         return _copy(self.arrays), reward, terminated, truncated, {}
 
-    def reset_in_place(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
-        """As `reset`, without the copy."""
+    def write_reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """Begin an episode, and write it into `arrays`; their flags are cleared before and settled afterwards."""
         obs, self.infos = self.env.reset(seed=seed, options=options)
-        self._present[:] = False
-        self.arrays["rewards"][:] = 0
-        self._terminated[:] = self._truncated[:] = False
         self._write(obs)
-        self._shown[:] = self._present
 
-    def step_in_place(self, action: Mapping[str, Any]) -> tuple[float, bool, bool]:
-        """As `step`, without the copy.
+    def write_step(self, actions: dict[str, Any]) -> tuple[float, bool, bool]:
+        """Step, and write the result into `arrays`; their flags are cleared before and settled afterwards.
+
+        Args:
+            actions: of the agents that act, by name.
 
         Returns:
             The sum of the agents' rewards; whether the whole episode terminated; whether it was truncated.
 
         Raises:
-            EnvError: the environment names an agent that is not among its possible agents, or one that has ended.
+            EnvError: the environment names an agent that is not among its possible agents.
         """
-        agents, places = self.layout.agents, self.layout.places
-        actions = {}
-        for slot in np.flatnonzero(self._acts).tolist():
-            kind, row = places[slot]
-            chosen = _row(action[str(kind)], row)
-            actions[agents[slot]] = int(chosen) if self._discrete[kind] else chosen
         obs, rewards, terminated, truncated, self.infos = self.env.step(actions)
-        return self._take(obs, rewards, terminated, truncated)
-
-    def _take(self, obs: Any, rewards: Any, terminated: Any, truncated: Any) -> tuple[float, bool, bool]:
-        present, numbers = self._present, self.arrays["rewards"]
-        over, cut = bool(terminated.get(ALL, False)), bool(truncated.get(ALL, False))
         total = 0.0
-        numbers[:] = 0
         for agent, reward in rewards.items():
-            numbers[self._slot(agent, "rewards")] = reward
+            self._rewards[self._slot(agent, "rewards")] = reward
             total += reward
-        for name, flags, ended in (
-            ("terminated", self._terminated, terminated),
-            ("truncated", self._truncated, truncated),
-        ):
-            flags[:] = False
-            for agent, value in ended.items():
-                if value and agent != ALL:
-                    flags[self._slot(agent, name)] = True
-        ends = self._terminated | self._truncated
-        self._write(obs, ends)
-        self._shown[:] = present
-        ends &= present
-        if over or cut:
-            (self._terminated if over else self._truncated)[present & ~ends] = True
-            self._acts[:] = False
-            present[:] = False
-        else:
-            present &= ~ends
-        return total, over, cut and not over
+        for agent, value in terminated.items():
+            if value and agent != ALL:
+                self._terminated[self._slot(agent, "terminated")] = True
+        for agent, value in truncated.items():
+            if value and agent != ALL:
+                self._truncated[self._slot(agent, "truncated")] = True
+        self._write(obs)
+        over = bool(terminated.get(ALL, False))
+        return total, over, bool(truncated.get(ALL, False)) and not over
 
-    def _write(self, obs: Mapping[str, Any], ended: np.ndarray | None = None) -> None:
-        """Write observations and masks, and whose turn it is."""
-        acts, present = self._acts, self._present
-        acts[:] = False
+    def _write(self, obs: Mapping[str, Any]) -> None:
+        """Write observations and masks, and who was given one."""
         for agent, value in obs.items():
             slot = self._slot(agent, "obs")
-            kind, row = self.layout.places[slot]
-            _put(self._obs[kind], row, value)
-            if ended is None or not ended[slot]:
-                acts[slot] = True
-                present[slot] = True
-            if self._masks:
-                self._write_mask(agent, kind, row)
+            place, row, kind = self._obs[slot]
+            _put(place, row, value)
+            self._acts[slot] = True
+            if kind in self._masks:
+                self._masks[kind][row] = self.infos.get(agent, {}).get("action_mask", True)
         if "state" in self.arrays:
             self.arrays["state"][...] = self.env.state()
-
-    def _write_mask(self, agent: str, kind: int, row: int) -> None:
-        masks = self._masks.get(str(kind))
-        if masks is not None:
-            masks[row] = self.infos.get(agent, {}).get("action_mask", True)
 
     def _slot(self, agent: str, where: str) -> int:
         slot = self._slots.get(agent)
@@ -208,21 +249,22 @@ def _copy(arrays: Any) -> Any:
 
 def _put(target: Any, row: int, value: Any) -> None:
     """Write one agent's (nested) observation into its row."""
-    if isinstance(target, dict):
-        for name, child in target.items():
-            _put(child, row, value[name])
-    elif isinstance(target, tuple):
-        for child, part in zip(target, value, strict=True):
-            _put(child, row, part)
-    else:
+    if type(target) is np.ndarray:
         if np.shape(value) != target.shape[1:]:  # assigning it would broadcast it silently
             raise EnvError(f"an observation of shape {np.shape(value)}; its space has {target.shape[1:]}")
         target[row] = value
+    elif isinstance(target, dict):
+        for name, child in target.items():
+            _put(child, row, value[name])
+    else:
+        for child, part in zip(target, value, strict=True):
+            _put(child, row, part)
 
 
-def _row(value: Any, row: int) -> Any:
+def row_of(value: Any, row: int) -> Any:
+    """A row of (nested) arrays."""
+    if type(value) in (np.ndarray, list):
+        return value[row]
     if isinstance(value, Mapping):
-        return {name: _row(child, row) for name, child in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_row(child, row) for child in value)
-    return value[row]
+        return {name: row_of(child, row) for name, child in value.items()}
+    return tuple(row_of(child, row) for child in value)

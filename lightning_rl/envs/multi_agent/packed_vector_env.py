@@ -9,7 +9,13 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array
 
-from lightning_rl.envs.multi_agent.packed_env import PackedEnv
+from lightning_rl.envs.multi_agent.packed_env import (
+    AgentFlags,
+    PackedEnv,
+    actions_by_agent,
+    plain_actions,
+    row_of,
+)
 
 __all__ = ["PackedVectorEnv"]
 
@@ -37,6 +43,7 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
         self._arrays = create_empty_array(first.observation_space, self.num_envs, fn=np.zeros)
         for row, env in enumerate(self.envs):
             env.bind(self._arrays, row)
+        self._flags = AgentFlags(self._arrays)
         self._ended = np.zeros(self.num_envs, dtype=bool)
 
     def reset(
@@ -44,8 +51,11 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments."""
         seeds = [seed + row for row in range(self.num_envs)] if isinstance(seed, int) else seed
+        self._flags.clear()
+        self._flags.there[:] = False
         for row, env in enumerate(self.envs):
-            env.reset_in_place(seed=None if seeds is None else seeds[row], options=options)
+            env.write_reset(seed=None if seeds is None else seeds[row], options=options)
+        self._flags.settle(False, False)
         self._ended[:] = False
         return self._arrays, {}
 
@@ -53,12 +63,17 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
         """Step all environments, and reset those whose episode ended in the last step."""
         rewards = np.zeros(self.num_envs)
         terminated, truncated = np.zeros((2, self.num_envs), dtype=bool)
+        flags, ended = self._flags, self._ended.tolist()
+        acting, given = flags.acts.tolist(), plain_actions(self.layout, actions)
+        flags.clear()
         for row, env in enumerate(self.envs):
-            if self._ended[row]:
-                env.reset_in_place()
+            if ended[row]:
+                flags.there[row] = False
+                env.write_reset()
             else:
-                own = {key: _row(value, row) for key, value in actions.items()}
-                rewards[row], terminated[row], truncated[row] = env.step_in_place(own)
+                own = actions_by_agent(self.layout, [row_of(each, row) for each in given], acting[row])
+                rewards[row], terminated[row], truncated[row] = env.write_step(own)
+        flags.settle(terminated, truncated)
         self._ended = terminated | truncated
         return self._arrays, rewards, terminated, truncated, {}
 
@@ -66,11 +81,3 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
         """Close all environments."""
         for env in self.envs:
             env.close()
-
-
-def _row(value: Any, row: int) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _row(child, row) for name, child in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_row(child, row) for child in value)
-    return value[row]

@@ -227,6 +227,9 @@ class MultiAgentRolloutWorker(RolloutWorker):
     def _begin_fragment(self) -> None:
         if getattr(self.policy, "training", True):
             self.policy.eval()
+        for policy in self.policy.policies.values():  # each enters train mode by itself when it learns
+            if getattr(policy, "training", True):
+                policy.eval()
         if self.policy.mapping is not self._mapping or dict(self.policy.policies.items()) != self._policies:
             self._make_lanes()
             self._needs_reset = True
@@ -285,7 +288,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
             record: whether inputs and outputs of the policies are recorded.
             ask_all: whether to ask the policies of which no agent acts too.
         """
-        how = {"explore": self.explore, "timestep": self.policy.env_steps, **self._unread}
+        how = {"explore": self.explore, **self._unread}
         outputs: list[Any] = []
         chosen: list[tuple[PolicyLanes, Any]] = []
         for lanes in self.lanes:
@@ -294,7 +297,8 @@ class MultiAgentRolloutWorker(RolloutWorker):
             if record:
                 lanes.record_inputs(obs, mask)
             if self._asks_always or ask_all or (acting is not None and np.count_nonzero(acting)):
-                output = lanes.act(obs, mask, **how)
+                # A frozen policy has a count of its own, which its exploration follows.
+                output = lanes.act(obs, mask, timestep=lanes.policy.env_steps, **how)
                 outputs.append(output)
                 if record:
                     lanes.record_outputs(output[0], output[2])

@@ -10,12 +10,10 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from lightning_rl.errors import UnsupportedSpaceError
+from lightning_rl.spaces.groups import take_group_apart
 from lightning_rl.spaces.structure import leaf_spaces, leaf_values
 
 __all__ = ["GroupMembers"]
-
-PARTS = ("agents", "present", "state", "action_masks")
-NO_GROUP = "use env.group_agents=all, which makes one agent of those of an environment, or ppo or sac for one agent"
 
 
 class GroupMembers:
@@ -51,32 +49,15 @@ class GroupMembers:
         supports: Callable[[Space[Any]], bool],
         supported: str,
     ) -> None:
-        if not isinstance(action_space, spaces.Tuple):
-            raise UnsupportedSpaceError(
-                f"{algorithm} learns for a group of agents, whose actions are a Tuple of the members' ({supported}); "
-                f"the action space is {action_space}: {NO_GROUP}"
-            )
-        parts = dict(observation_space.spaces) if isinstance(observation_space, spaces.Dict) else None
-        members = observation_space if parts is None else parts.get("agents")
-        if not isinstance(members, spaces.Tuple) or set(parts or ()) - set(PARTS):
-            raise UnsupportedSpaceError(
-                f"{algorithm} learns for a group of agents, whose observations are a Tuple, or a Dict of "
-                f"{', '.join(PARTS)} with a Tuple 'agents'; the observation space is {observation_space}: {NO_GROUP}"
-            )
         self.observation_space = observation_space
-        self.observations, self.actions = tuple(members.spaces), tuple(action_space.spaces)
-        if len(self.observations) != len(self.actions):
-            raise UnsupportedSpaceError(
-                f"{algorithm}: the group has {len(self.observations)} observations and {len(self.actions)} actions; "
-                "expected one of each for every member"
-            )
+        self.observations, self.actions, _ = take_group_apart(observation_space, action_space, algorithm, supported)
         for number, space in enumerate(self.actions):
             if not supports(space):
                 raise UnsupportedSpaceError(
                     f"{algorithm} takes members whose actions are {supported}; the action space is {action_space}, "
                     f"with {space} for member {number}: use ppo, with a policy for each agent"
                 )
-        self._is_dict = parts is not None
+        self._is_dict = isinstance(observation_space, spaces.Dict)
         self._paths = [path for path, _ in leaf_spaces(observation_space)]
         self._present = self._leaf("present", (len(self),), algorithm)
         self._masks = [self._mask_leaf(number, algorithm) for number in range(len(self))]

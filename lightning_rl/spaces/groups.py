@@ -12,7 +12,7 @@ from torch import Tensor
 from lightning_rl.errors import UnsupportedSpaceError
 from lightning_rl.spaces.structure import leaf_spaces, leaf_values, pack_leaves
 
-__all__ = ["GroupSpaces"]
+__all__ = ["GroupSpaces", "take_group_apart"]
 
 OBS_KEYS = ("action_masks", "agents", "present", "state")
 NO_GROUP = (
@@ -61,25 +61,11 @@ class GroupSpaces:
         Raises:
             UnsupportedSpaceError: the spaces are not those of a group, or members differ.
         """
-        if not isinstance(action_space, spaces.Tuple) or not len(action_space.spaces):
-            raise UnsupportedSpaceError(
-                f"{algorithm} learns for a group of agents, whose actions are a Tuple of Discrete spaces; the action "
-                f"space is {action_space}: {NO_GROUP}"
-            )
-        is_dict = isinstance(observation_space, spaces.Dict)
-        parts = dict(observation_space.spaces) if isinstance(observation_space, spaces.Dict) else {}
-        members = parts.get("agents") if is_dict else observation_space
-        if not isinstance(members, spaces.Tuple) or set(parts) - set(OBS_KEYS):
-            raise UnsupportedSpaceError(
-                f"{algorithm} learns for a group of agents, whose observations are a Tuple, or a Dict of {OBS_KEYS} "
-                f"with a Tuple 'agents'; the observation space is {observation_space}: {NO_GROUP}"
-            )
-        size = len(action_space.spaces)
-        if len(members.spaces) != size:
-            raise UnsupportedSpaceError(
-                f"{algorithm}: the group has {len(members.spaces)} observations and {size} actions; expected as many"
-            )
-        action = _same(action_space.spaces, "actions", algorithm)
+        observations, actions, parts = take_group_apart(
+            observation_space, action_space, algorithm, "Discrete spaces, all equal"
+        )
+        size = len(actions)
+        action = _same(actions, "actions", algorithm)
         if not isinstance(action, spaces.Discrete):
             raise UnsupportedSpaceError(
                 f"{algorithm} compares all actions of a Discrete space; a member's action space is {action}: use maddpg"
@@ -93,12 +79,12 @@ class GroupSpaces:
         _check_part("action_masks", masks, fitting, f"a Tuple of {size} × MultiBinary({count})", algorithm)
         return cls(
             size=size,
-            observation=_same(members.spaces, "observations", algorithm),
+            observation=_same(observations, "observations", algorithm),
             action=action,
             state=state if isinstance(state, spaces.Box) else None,
             has_present=present is not None,
             has_masks=masks is not None,
-            is_dict=is_dict,
+            is_dict=isinstance(observation_space, spaces.Dict),
         )
 
     @property
@@ -131,6 +117,39 @@ class GroupSpaces:
     def stack_actions(self, actions: Any) -> Tensor:
         """The members' actions as one tensor `[N, n]`, of a tuple or nested batch of `[N]`."""
         return torch.stack([_entry(actions, member) for member in range(self.size)], dim=1)
+
+
+def take_group_apart(
+    observation_space: Space[Any], action_space: Space[Any], algorithm: str, supported: str
+) -> tuple[tuple[Space[Any], ...], tuple[Space[Any], ...], dict[str, Space[Any]]]:
+    """The members' observation and action spaces of a group, and the entries of its Dict observation, if it is one.
+
+    Args:
+        observation_space, action_space: of the group.
+        algorithm: that needs a group, for messages.
+        supported: a description of members' actions, for messages.
+
+    Raises:
+        UnsupportedSpaceError: the spaces are not those of a group.
+    """
+    if not isinstance(action_space, spaces.Tuple) or not len(action_space.spaces):
+        raise UnsupportedSpaceError(
+            f"{algorithm} learns for a group of agents, whose actions are a Tuple of the members' ({supported}); the "
+            f"action space is {action_space}: {NO_GROUP}"
+        )
+    parts = dict(observation_space.spaces) if isinstance(observation_space, spaces.Dict) else {}
+    members = parts.get("agents") if isinstance(observation_space, spaces.Dict) else observation_space
+    if not isinstance(members, spaces.Tuple) or set(parts) - set(OBS_KEYS):
+        raise UnsupportedSpaceError(
+            f"{algorithm} learns for a group of agents, whose observations are a Tuple, or a Dict of "
+            f"{', '.join(OBS_KEYS)} with a Tuple 'agents'; the observation space is {observation_space}: {NO_GROUP}"
+        )
+    if len(members.spaces) != len(action_space.spaces):
+        raise UnsupportedSpaceError(
+            f"{algorithm}: the group has {len(members.spaces)} observations and {len(action_space.spaces)} actions; "
+            "expected one of each for every member"
+        )
+    return tuple(members.spaces), tuple(action_space.spaces), parts
 
 
 def _entry(values: Any, member: int) -> Any:

@@ -29,7 +29,7 @@ __all__ = ["FEATURES", "PAGE", "POLICIES", "SLOW", "page", "works"]
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "feature_matrix.md"
 POLICIES = [file.stem for file in sorted((ROOT / "conf" / "policy").glob("*.yaml"))]
-FOR_GROUPS = ("independent_q", "qmix", "vdn")
+FOR_GROUPS = ("independent_q", "maddpg", "matd3", "qmix", "vdn")
 
 VECTOR, DISCRETE, BOX = spaces.Box(-1, 1, (3,)), spaces.Discrete(3), spaces.Box(-2, 2, (2,))
 IMAGE = spaces.Box(0, 255, (12, 12, 3), np.uint8)
@@ -182,8 +182,8 @@ def page() -> str:
     return (
         "# What goes with what\n\n"
         "Each cell was tried: two iterations of the algorithm in an environment with these spaces, or a short run. "
-        "A dash is refused before training, with what would work instead. For qmix, vdn and independent_q the "
-        "environment has two agents with these spaces.\n\n"
+        "A dash is refused before training, with what would work instead. For qmix, vdn, independent_q, maddpg and "
+        "matd3 the environment has two agents with these spaces.\n\n"
         f"{head}\n" + "\n".join(rows) + "\n\n"
         "Where fragments of several workers come in any order (`data=async`, which is IMPALA's and APPO's, and "
         "`data=apex`), curiosity and RND need `exploration.normalize=false`: the learner follows what they pay in each "

@@ -68,11 +68,20 @@ class GroupActors(Model):
         )
 
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> Tensor | list[Tensor]:
-        """The custom losses of all members' networks, each of the loss before it; the rows are the group's."""
-        for actor in self._networks:
-            custom = actor.custom_loss(policy_loss, loss_inputs)
+        """The custom losses of all members' networks, each of the loss before it and of its own member's rows."""
+        for number, actor in enumerate(self._networks):
+            custom = actor.custom_loss(policy_loss, self._rows_of(loss_inputs, number))
             policy_loss = sum(custom[1:], custom[0]) if isinstance(custom, list | tuple) else custom
         return policy_loss
+
+    def _rows_of(self, rows: SampleBatch, member: int) -> SampleBatch:
+        """The group's rows with the observations and actions of one member."""
+        own = rows.copy()
+        for name in ("obs", "next_obs"):
+            if name in own:
+                own[name] = self.members.of(own[name], member)
+        own["actions"] = own.actions[str(member)]
+        return own
 
     def metrics(self) -> dict[str, Tensor | float]:
         """The metrics of the members' networks, as "0/name", "1/name", …."""

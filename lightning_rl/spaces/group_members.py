@@ -71,8 +71,9 @@ class GroupMembers:
         return f"agents.{member}" if self._is_dict else str(member)
 
     def of(self, obs: Any, member: int) -> Any:
-        """A member's observations `[N, *]` in the group's, nested as the environment's."""
-        return (obs["agents"] if self._is_dict else obs)[member]
+        """A member's observations `[N, *]` in the group's, nested as the environment's or in batches."""
+        agents = obs["agents"] if self._is_dict else obs
+        return agents[member] if isinstance(agents, tuple) else agents[str(member)]
 
     def present(self, obs: Any) -> Tensor | None:
         """Which members' actions count, bool `[N, n]`, in observations nested in any way; `None`: all do."""

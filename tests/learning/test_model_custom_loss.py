@@ -23,7 +23,7 @@ from tests.envs.classic_control import CARTPOLE, PENDULUM
 
 EVOLVING = ("ars", "es")  # they refuse models with a custom_loss
 FILES = sorted((Path(__file__).parents[2] / "conf" / "policy").glob("*.yaml"))
-FOR_GROUPS = ("independent_q", "qmix", "vdn")  # tests/models/test_group_q_model.py
+FOR_GROUPS = ("independent_q", "maddpg", "matd3", "qmix", "vdn")  # they have tests of their own
 POLICIES = [file.stem for file in FILES if file.stem not in (*EVOLVING, *FOR_GROUPS)]
 
 

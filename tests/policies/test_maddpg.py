@@ -351,6 +351,8 @@ class Auxiliary(FullyConnectedNetwork):
     """A network with a loss of its own, 0.1 per member."""
 
     def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> list[Tensor]:
+        own = loss_inputs.next_obs["action_mask"] if isinstance(loss_inputs.obs, SampleBatch) else loss_inputs.obs
+        assert len(own) == len(loss_inputs.actions) == 6 and torch.is_tensor(loss_inputs.actions)
         return [policy_loss, torch.tensor(0.1)]
 
     def metrics(self) -> dict[str, Tensor | float]:

@@ -88,13 +88,19 @@ def _exploring(kind: str, **keywords: Any) -> Callable[[str], None]:
     return _case(VECTOR, exploration={"type": kind, **keywords})
 
 
-def _whole_run(*overrides: str, envs: tuple[str, str] = ("cartpole", "pendulum")) -> Callable[[str], None]:
-    """A run with a Trainer, as from the command line, until it has learned; `envs` are a discrete one and another."""
+def _whole_run(
+    *overrides: str, envs: tuple[str, str] = ("cartpole", "pendulum"), several: bool = False
+) -> Callable[[str], None]:
+    """A run with a Trainer, as from the command line, until it has learned; `envs` are a discrete one and another.
+
+    `several`: whether the environment has several agents; algorithms for groups then learn for a group of them.
+    """
 
     def tried(policy: str) -> None:
         env = envs[0] if works(policy, "Discrete") else envs[1]
-        env = "two_step_game" if policy in FOR_GROUPS and env == "cartpole" else env
+        env = "two_step_game" if policy in FOR_GROUPS and env == "cartpole" and not several else env
         alone = ["env.group_agents=null"] if env != "two_step_game" else []
+        alone = ["env.group_agents=all" if policy in FOR_GROUPS else "env.group_agents=null"] if several else alone
         fixed_overrides = [
             f"policy={policy}",
             f"env={env}",
@@ -139,8 +145,11 @@ FEATURES: dict[str, Callable[[str], None]] = {
     "hindsight": _whole_run("data=hindsight", envs=("bit_flipping", "point_reach")),
     "two ranks": _whole_run("trainer=ddp", "trainer.accelerator=cpu"),
     "bf16-mixed": _whole_run("trainer.precision=bf16-mixed"),
+    "several agents": _whole_run("env.agents=2", several=True),
+    "several agents, in turns with masks": _whole_run(envs=("connect_four", "connect_four"), several=True),
+    "several agents, LSTM": _whole_run("env.agents=2", "model=lstm", "model.lstm_cell_size=8", several=True),
 }
-SLOW = ("hindsight", "two ranks", "bf16-mixed")  # whole runs
+SLOW = ("hindsight", "two ranks", "bf16-mixed", *(name for name in FEATURES if "several" in name))  # whole runs
 
 
 def _learns(name: str, obs: Any, actions: Any, changes: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""This project against its peers and plain torch: time to solve, throughput, workers, Atari, DQN, SAC, IMPALA, replay.
+"""This project against its peers and plain torch: time to solve, throughput, workers, Atari, replay, several agents.
 
     python scripts/benchmark.py setup --venvs DIR           # peers go to virtual environments of their own; needs pip
     python scripts/benchmark.py solve --repeats 5 --json solve.json
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from async_benchmark import ASYNC
+from multi_agent_benchmark import MULTI_AGENT
 from off_policy_benchmark import OFF_POLICY
 from replay_benchmark import replay
 from sides import Side, alternate, best, loop, ours, peer, report
@@ -161,7 +162,7 @@ def atari(args: argparse.Namespace) -> dict[str, object]:
 
 
 SCENARIOS = {"solve": solve, "same_work": same_work, "throughput": throughput, "workers": workers, "atari": atari}
-SCENARIOS |= {**OFF_POLICY, "replay": replay, **ASYNC}
+SCENARIOS |= {**OFF_POLICY, "replay": replay, **ASYNC, **MULTI_AGENT}
 
 
 def setup(venvs: Path, peers: Sequence[str]) -> None:

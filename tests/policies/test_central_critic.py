@@ -129,6 +129,38 @@ def test_an_iteration_moves_every_parameter(cls: type[PPO] | type[A2C], keywords
     assert not any(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
 
 
+@pytest.mark.parametrize(("central", "low", "high"), [(True, 0.9, 1.0), (False, -0.2, 0.1)])
+@pytest.mark.parametrize("cls", [PPO, A2C])
+def test_only_a_central_critic_learns_a_value_that_depends_on_another_agent(
+    cls: type[PPO] | type[A2C], central: bool, low: float, high: float
+) -> None:
+    """Each agent sees a bit of its own; the reward is 1 if both bits are equal, whatever the agents do."""
+    bit = spaces.Box(0.0, 1.0, (1,), np.float32)
+    steps: dict[str, Any] = {"passes": 1, "minibatches": 1} if cls is PPO else {}
+    policy = cls(bit, spaces.Discrete(2), central_critic=central, central_obs_size=2, lr=1e-2, **steps)
+    generator = torch.Generator().manual_seed(0)
+    explained = 0.0
+    for _ in range(100):
+        both = torch.randint(2, (33, 8, 2), generator=generator).float()  # T + 1 steps of 8 environments
+        actions = torch.randint(2, (32, 16), generator=generator)
+        own = both.flatten(1, 2).unsqueeze(2)  # two lanes for each environment
+        rewards = (both[:-1, :, 0] == both[:-1, :, 1]).float().repeat_interleave(2, dim=1)
+        ended, ones = torch.ones(32, 16, dtype=torch.bool), torch.ones(32, 16)
+        fragment = SampleBatch(
+            obs=own,
+            central_obs=both.repeat_interleave(2, dim=1),
+            actions=actions,
+            action_logp=-ones * np.log(2.0),
+            rewards=rewards,
+            terminated=ended,
+            truncated=~ended,
+            valid=ended,
+            t=torch.zeros(32, 16, dtype=torch.int32),
+        )
+        explained = policy.learn_on_batch(fragment)["explained_variance"]
+    assert low <= explained <= high
+
+
 def test_a_clipped_value_change_uses_central_values() -> None:
     policy = made(value_clip=0.1, passes=2)
     assert np.isfinite(policy.learn_on_batch(fragment_of(policy))["value_loss"])

@@ -133,6 +133,27 @@ CLAIMS = {
     ],
     "`PPO.load_from_checkpoint(file)`": ["test_contract.py::test_load_from_checkpoint_gives_the_policy_again"],
     "A trained policy acts in three lines": ["test_architecture.py::test_acting_needs_neither_ray_nor_hydra"],
+    # Several agents
+    "several agents: pip install -e": ["training/test_multi_agent.py::test_what_trains_one_agent_trains_several"],
+    "agents with the same spaces share one policy": [
+        "training/test_multi_agent.py::test_agents_with_equal_spaces_share_the_runs_policy"
+    ],
+    "MAPPO: values from what all agents see": [
+        "training/test_multi_agent.py::test_what_trains_one_agent_trains_several"
+    ],
+    "QMIX: one value for a group of agents": [
+        "policies/test_qmix.py::test_the_joint_value_never_falls_where_a_member_s_rises"
+    ],
+    "`policies` gives agents policies of different algorithms": [
+        "training/test_multi_agent.py::test_policies_of_several_algorithms_train_in_one_run",
+        "training/test_multi_agent.py::test_a_frozen_policy_keeps_its_weights",
+    ],
+    "`policy_mapping` says whose is whose": [
+        "policies/test_policy_mapping.py::test_patterns_and_functions_give_each_agent_its_policy"
+    ],
+    "Agents may act together or in turns": [
+        "rollouts/test_multi_agent_worker.py::test_each_policy_is_asked_once_a_step_for_all_its_lanes_and_only_if_one_acts"
+    ],
     # Add your own
     "**An algorithm** is one file": ["test_docs.py::test_code_blocks_run"],
     "then needs `_target_": ["cli/test_config.py::test_the_users_conf_adds_to_the_groups"],
@@ -200,6 +221,7 @@ NO_PROMISE = (
     "(`build_policy` names them all)",
     "**Coming from RLlib**",
     "[The feature matrix]",
+    "[The page on several agents]",
     "Observations",
 )
 

@@ -321,6 +321,7 @@ def greedy_return(policy: str, tmp_path: Path, env: str, *overrides: str) -> flo
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("policy", "low", "high"), [("qmix", 8.0, 8.0), ("vdn", 7.0, 7.3), ("independent_q", 0.0, 7.3)]
 )
@@ -330,10 +331,11 @@ def test_only_qmix_learns_the_best_of_the_two_step_game(policy: str, low: float,
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("policy", ["qmix", "vdn"])
 def test_members_with_memory_repeat_what_they_saw(policy: str, tmp_path: Path) -> None:
     """Guessing earns ½."""
-    overrides = ["env.kwargs.leaving=0.3", "total_env_steps=8000"]
+    overrides = ["env.kwargs.leaving=0.3", "total_env_steps=16000", "workers.envs_per_worker=4"]
     assert greedy_return(policy, tmp_path, GAME, *overrides) > 0.95
 
 

@@ -498,7 +498,7 @@ def test_maddpg_learns_a_game_of_discrete_actions(tmp_path: Any) -> None:
 def test_the_beam_is_lifted_level(name: str, shared: str, tmp_path: Any) -> None:
     """The best return is about −2, random actions give about −40."""
     more = ["data.learning_starts=500", f"policy.shared_critic={shared}", f"run_dir={tmp_path}"]
-    assert trained(name, "tests.envs.groups:Beam", 4000, *more) > -5.0
+    assert trained(name, "tests.envs.groups:Beam", 4000, *more) > -8.0
 
 
 @pytest.mark.slow

@@ -103,9 +103,10 @@ class Algorithm:
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Any]:
         """Weights by policy id, of all policies or of these; one agent's are those of "default_policy"."""
-        if not hasattr(self.policy, "policies"):
+        held: Any = getattr(self.policy, "policies", None)
+        if held is None:
             return {DEFAULT_POLICY: self.policy.get_weights()}
-        return {name: self.get_policy(name).get_weights() for name in policies or self.policy.policies}
+        return {name: self.get_policy(name).get_weights() for name in policies or held}
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Act and learn with these weights by policy id from now on; other policies keep theirs."""

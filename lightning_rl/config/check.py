@@ -219,7 +219,8 @@ def _coerce_policy(key: str, values: Config, config: Config) -> dict[str, Any]:
         found["exploration"] = _coerce_exploration(place, found["exploration"], config)
     if policy_class.has_model:
         default = keywords_of(policy_class)["optimizer"].default if "optimizer" in keywords_of(policy_class) else None
-        optimizer, keywords = found.get("optimizer", default), found.get("optimizer_kwargs")
+        optimizer: Any = found.get("optimizer", default)
+        keywords = found.get("optimizer_kwargs")
         _check_meant_for(key, optimizer, keywords or {})
         check_optimizer(optimizer, keywords)
     return found
@@ -233,14 +234,14 @@ def _coerce_entry(key: str, entry: Config, config: Config) -> dict[str, Any]:
     if "checkpoint" in entry:
         return coerce_keywords(key, entry, {"checkpoint": str, "policy_id": str | None})
     values = {name: value for name, value in entry.items() if name != "data"}
-    policy_class, data = _policy_class(key, values), entry.get("data")
+    policy_class, data = _policy_class(key, values), dict(entry.get("data") or {})
     found = _coerce_policy(key, values, config)
     kind = kind_of_data(policy_class)
     if kind == "populations":
         raise ConfigError(f"{key}: {policy_class.__name__} learns from whole runs of one agent; take another policy")
     if kind != "transitions":
         return found
-    target = (data or {}).get("_target_")
+    target = data.get("_target_")
     if _data_class(f"{key}.data", target) is not ReplayDataModule:
         raise ConfigError(
             f"{key}.data._target_={short_repr(target)}; several agents learn from a replay buffer each: expected "

@@ -415,7 +415,7 @@ class MultiAgentPolicy(Policy):
         return any(policy.is_recurrent for policy in self.policies.values())
 
     @property
-    def central_obs_size(self) -> int:
+    def central_obs_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Width of the central observation if any policy reads it, else 0."""
         return max((getattr(policy, "central_obs_size", 0) for policy in self.policies.values()), default=0)
 

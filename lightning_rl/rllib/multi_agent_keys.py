@@ -12,7 +12,7 @@ __all__ = ["multi_agent_keys"]
 SECTION = ("policies", "policy_mapping_fn", "policies_to_train", "count_steps_by", "replay_mode")
 NO_EFFECT = ("policy_map_capacity", "policy_map_cache", "observation_fn")
 
-Translate = Callable[[str | None, Mapping[str, Any]], Mapping[str, Any]]
+Translate = Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
 
 
 def multi_agent_keys(section: Mapping[str, Any], translate: Translate) -> dict[str, Any]:
@@ -47,14 +47,16 @@ def multi_agent_keys(section: Mapping[str, Any], translate: Translate) -> dict[s
 
 
 def _entry(name: str, spec: Any, translate: Translate) -> dict[str, Any]:
+    policy_class: Any = None
+    config: Any = {}
     if spec is None:
-        policy_class, config = None, {}
+        pass
     elif isinstance(spec, tuple) and len(spec) == 4:
         policy_class, _, _, config = spec
     elif isinstance(spec, type):
-        policy_class, config = spec, {}
-    elif hasattr(spec, "policy_class") and hasattr(spec, "config"):  # RLlib's PolicySpec, or an object like it
-        policy_class, config = spec.policy_class, spec.config
+        policy_class = spec
+    elif {"policy_class", "config"} <= set(dir(spec)):  # RLlib's PolicySpec, or an object like it
+        policy_class, config = getattr(spec, "policy_class", None), getattr(spec, "config", None)
     else:
         raise ConfigError(
             f"multiagent.policies[{name!r}]={short_repr(spec)}; expected (class or None, observation space, action "

@@ -40,7 +40,7 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
         self.single_observation_space, self.single_action_space = first.observation_space, first.action_space
         self.observation_space = batch_space(first.observation_space, self.num_envs)
         self.action_space = batch_space(first.action_space, self.num_envs)
-        self._arrays = create_empty_array(first.observation_space, self.num_envs, fn=np.zeros)
+        self._arrays: Any = create_empty_array(first.observation_space, self.num_envs, fn=np.zeros)
         for row, env in enumerate(self.envs):
             env.bind(self._arrays, row)
         self._flags = AgentFlags(self._arrays)

@@ -80,7 +80,8 @@ class GroupActors(Model):
         for name in ("obs", "next_obs"):
             if name in own:
                 own[name] = self.members.of(own[name], member)
-        own["actions"] = own.actions[str(member)]
+        actions: Any = own.actions
+        own["actions"] = actions[str(member)]
         return own
 
     def metrics(self) -> dict[str, Tensor | float]:

@@ -502,6 +502,7 @@ def test_the_beam_is_lifted_level(name: str, shared: str, tmp_path: Any) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_listener_learns_to_follow_the_speaker(tmp_path: Any) -> None:
     """MPE's speaker sees the goal and cannot move, the listener moves and does not see it; random play gives −89."""
     started = ["data.training_intensity=0.2", "workers.envs_per_worker=4", "data.batch_size=256"]

@@ -90,7 +90,8 @@ def test_sections_without_a_constructor_have_the_keys_that_are_checked():
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_composes_and_passes_the_check(experiment: str):
-    policy, _, env = experiment.partition("_")
+    policy = next((name for name in sorted(POLICIES, key=len)[::-1] if experiment.startswith(f"{name}_")), "")
+    env = experiment.removeprefix(f"{policy}_")
     pair = [f"policy={policy}", f"env={env}"] if policy in POLICIES and env in ENVS else []
     check_config(compose_config([*pair, f"experiment={experiment}"]))
 

@@ -27,6 +27,7 @@ __all__ = [
     "DEFAULT_POLICY",
     "PER_SEQUENCE",
     "STEP_INPUTS",
+    "AnyBatch",
     "MultiAgentBatch",
     "Padding",
     "SampleBatch",

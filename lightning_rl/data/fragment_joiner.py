@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from lightning_rl.sample_batch import SampleBatch, concat_samples
+from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, concat_samples
 
 __all__ = ["FragmentJoiner"]
 
@@ -29,11 +29,11 @@ class FragmentJoiner:
 
     def forget(self) -> None:
         """Drop the kept fragments, as a run that resumes from a checkpoint has none either."""
-        self._kept: list[SampleBatch] = []
+        self._kept: list[AnyBatch] = []
         self._next = 0
         self._due = 0.0  # fragments to be replayed
 
-    def join(self, seed: int, *received: Sequence[SampleBatch]) -> SampleBatch:
+    def join(self, seed: int, *received: Sequence[AnyBatch]) -> AnyBatch:
         """A training batch `[T, B, …]` as arrays.
 
         Args:
@@ -43,7 +43,8 @@ class FragmentJoiner:
         fragments = [fragment.torch() for part in received for fragment in part]
         if self.replay_proportion == 0:
             return concat_samples(fragments).numpy()
-        generator, mixed = np.random.default_rng(seed), []
+        generator = np.random.default_rng(seed)
+        mixed: list[AnyBatch] = []
         for fragment in fragments:
             mixed.append(_with_flag(fragment, replayed=False))
             self._due += self.replay_proportion if self._kept else 0.0
@@ -53,7 +54,7 @@ class FragmentJoiner:
             self._keep(fragment)
         return concat_samples(mixed).numpy()
 
-    def _keep(self, fragment: SampleBatch) -> None:
+    def _keep(self, fragment: AnyBatch) -> None:
         if len(self._kept) < self.replay_slots:
             self._kept.append(fragment)
         else:
@@ -61,7 +62,14 @@ class FragmentJoiner:
             self._next = (self._next + 1) % self.replay_slots
 
 
-def _with_flag(fragment: SampleBatch, *, replayed: bool) -> SampleBatch:
+def _with_flag(fragment: AnyBatch, *, replayed: bool) -> AnyBatch:
+    if isinstance(fragment, MultiAgentBatch):  # the environment steps of an earlier iteration are no new ones
+        parts = {name: _flagged(part, replayed) for name, part in fragment.items()}
+        return MultiAgentBatch(parts, 0 if replayed else fragment.env_steps, fragment.num_envs)
+    return _flagged(fragment, replayed)
+
+
+def _flagged(fragment: SampleBatch, replayed: bool) -> SampleBatch:
     fragment = fragment.copy()
     fragment["replayed"] = torch.full_like(fragment.valid, replayed)
     return fragment

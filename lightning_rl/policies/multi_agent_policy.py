@@ -6,7 +6,7 @@ import inspect
 import warnings
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from gymnasium import Space, spaces
 from lightning.pytorch import LightningModule
@@ -50,9 +50,10 @@ class MultiAgentPolicy(Policy):
         observation_space, action_space: Dict spaces, agent → its space.
         policies: policy id → one of
 
-            - `{_target_: class or import path, **keywords}`. Without `seed` the policy's seed is derived from the id,
-              and `central_obs_size` is set, if the class has that keyword. `_target_` may be "random"; `{_target_:
-              scripted, function: …}` acts by a function (`ScriptedPolicy`).
+            - `{_target_: class or import path, **keywords}`. Without `seed`, or with the same one as here, the policy's
+              seed is derived from its id, so that no two policies are equal. `central_obs_size` is set, if the class
+              has that keyword. `_target_` may be "random"; `{_target_: scripted, function: …}` acts by a function
+              (`ScriptedPolicy`).
             - a class, a function of an observation, or the import path of either;
             - `{checkpoint: path, policy_id: id in that file}`: a trained policy, which stays as it is unless
               `policies_to_train` names it; further keywords are not allowed;
@@ -134,12 +135,12 @@ class MultiAgentPolicy(Policy):
         except (ConfigError, UnsupportedSpaceError) as error:
             message = str(error)
             raise type(error)(message if message.startswith(key) else f"{key}: {message}") from error
+        if isinstance(policy, MultiAgentPolicy):
+            raise ConfigError(f"{key} holds several policies itself; name one by policy_id: {_listed(policy.policies)}")
         for name, mine in zip(("observation_space", "action_space"), self._agent_spaces[agent], strict=True):
             difference = space_difference(getattr(policy, name), mine)
             if difference:
                 raise ConfigError(f"{key}: its {name} is not that of agent {agent!r}: {difference}")
-        if isinstance(policy, MultiAgentPolicy):
-            raise ConfigError(f"{key} holds several policies itself; expected the policy of one agent")
         policy.learner.counts_env_steps = False
         self.policies[policy_id] = policy
         self._spaces_of[policy_id] = agent
@@ -166,7 +167,7 @@ class MultiAgentPolicy(Policy):
                 "import path of one of them, or random"
             )
         known = keywords_of(found)
-        if "seed" in known and entry.get("seed") is None:
+        if "seed" in known and entry.get("seed") in (None, self.seed):
             entry["seed"] = policy_seed(self.seed, policy_id)
         if "central_obs_size" in known and not entry.get("central_obs_size"):
             entry["central_obs_size"] = self.central_size
@@ -176,7 +177,15 @@ class MultiAgentPolicy(Policy):
             inspect.signature(found).bind(*spaces_of_agent, **entry)
         except TypeError as error:
             raise ConfigError(f"{key}: {found.__name__}: {error}") from error
-        return found(*spaces_of_agent, **entry)
+        try:
+            return found(*spaces_of_agent, **entry)
+        except TypeError as error:  # a keyword that no constructor of a base class takes, or any other error of theirs
+            wrong = next((name for name in entry if name not in known and f"argument {name!r}" in str(error)), None)
+            if wrong is None:
+                raise
+            raise ConfigError(
+                f"{key}: {found.__name__} has no keyword {wrong!r}.{did_you_mean(wrong, known)}"
+            ) from error
 
     def _agent_with_spaces(self, policy_id: str, named: str | None, entry: Mapping[str, Any]) -> str:
         """An agent with the spaces of this policy: of those that it acts for, or the named one.
@@ -472,6 +481,16 @@ class MultiAgentPolicy(Policy):
         self.action_seed = seed
         for policy_id, policy in self.policies.items():
             policy.seed_exploration(derive_seed(seed, "rollout", _number_of(policy_id)))
+
+    if TYPE_CHECKING:  # the learner of several policies takes the batches of all of them
+
+        def learn_on_batch(self, batch: Any) -> dict[str, float]:
+            """Learn from a `MultiAgentBatch`; returns means of the metrics, "<policy id>/<name>"."""
+            ...
+
+        def compute_gradients(self, batch: Any) -> tuple[Any, dict[str, float]]:
+            """Gradients of each trained policy, by policy id, and all metrics."""
+            ...
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
     def configure_optimizers(self) -> Any:

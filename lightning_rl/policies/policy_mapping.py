@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class PolicyMapping:
         ConfigError: it names a policy that does not exist, or no pattern matches an agent.
 
     Attributes:
-        given: the argument `mapping`.
+        given: the argument `mapping`; for `None` what it means for these policies.
         static: whether an agent has the same policy in every episode.
     """
 
@@ -66,11 +67,10 @@ class PolicyMapping:
         self._choices: dict[str, tuple[str, ...]]  # agent → the policies that it may have
         if mapping is None:
             self._choices = {agent: (self._default_of(agent),) for agent in self.agents}
+            self.given = {glob.escape(agent): ids[0] for agent, ids in self._choices.items()}
         elif isinstance(mapping, Mapping):
-            self._choices = {agent: self._match(agent, mapping) for agent in self.agents}
-            for pattern, named in mapping.items():
-                for policy_id in [named] if isinstance(named, str) else named:
-                    self._check_id(f"policy_mapping[{str(pattern)!r}]={policy_id!r}", policy_id)
+            patterns = {str(pattern): self._ids_of(str(pattern), named) for pattern, named in mapping.items()}
+            self._choices = {agent: _match(agent, patterns) for agent in self.agents}
         else:
             self._choices = self._try_function(mapping)
         self.static = self._function is None and all(len(ids) == 1 for ids in self._choices.values())
@@ -132,21 +132,16 @@ class PolicyMapping:
             f"Set policy_mapping, such as {{{agent!r}: {self.policy_ids[0]!r}, '*': {self.policy_ids[-1]!r}}}"
         )
 
-    def _match(self, agent: str, mapping: Mapping[str, Any]) -> tuple[str, ...]:
-        """The policies of the first pattern that matches."""
-        for pattern, named in mapping.items():
-            if str(pattern) == agent or fnmatchcase(agent, str(pattern)):
-                if isinstance(named, str):
-                    return (named,)
-                if isinstance(named, Sequence) and named:
-                    return tuple(dict.fromkeys(named)) if len(set(named)) == 1 else tuple(named)
-                raise ConfigError(
-                    f"policy_mapping[{str(pattern)!r}]={short_repr(named)}; expected a policy id, or a list of some"
-                )
-        patterns = ", ".join(map(repr, mapping)) or "none"
-        raise ConfigError(
-            f"no pattern of policy_mapping matches agent {agent!r} (patterns: {patterns}): add one, such as '*'"
-        )
+    def _ids_of(self, pattern: str, named: Any) -> tuple[str, ...]:
+        """The policies of a pattern, one or several."""
+        if not isinstance(named, str) and (not isinstance(named, Sequence) or not named):
+            raise ConfigError(
+                f"policy_mapping[{pattern!r}]={short_repr(named)}; expected a policy id, or a list of some"
+            )
+        ids = (named,) if isinstance(named, str) else tuple(named)
+        for policy_id in ids:
+            self._check_id(f"policy_mapping[{pattern!r}]={policy_id!r}", policy_id)
+        return ids[:1] if len(set(ids)) == 1 else ids
 
     def _try_function(self, mapping: Any) -> dict[str, tuple[str, ...]]:
         """The policies that a function gives; sets `_function` if they depend on the episode."""
@@ -176,6 +171,17 @@ class PolicyMapping:
                 f"{what} is none of the policies {', '.join(map(repr, self.policy_ids))}."
                 f"{did_you_mean(str(policy_id), self.policy_ids)}"
             )
+
+
+def _match(agent: str, patterns: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The policies of the first pattern that matches."""
+    for pattern, ids in patterns.items():
+        if pattern == agent or fnmatchcase(agent, pattern):
+            return ids
+    listed = ", ".join(map(repr, patterns)) or "none"
+    raise ConfigError(
+        f"no pattern of policy_mapping matches agent {agent!r} (patterns: {listed}): add one, such as '*'"
+    )
 
 
 def _episode_function(function: Callable[..., Any]) -> tuple[Callable[[str, np.random.Generator], Any], bool, bool]:

@@ -35,6 +35,7 @@ class MultiAgentEpisode(tuple[float, int]):
     by_policy: dict[str, float]
 
     def __new__(cls, episode_return: float, length: int, by_policy: Mapping[str, float]) -> MultiAgentEpisode:
+        """The pair, with the attribute `by_policy`."""
         self = super().__new__(cls, (episode_return, length))
         self.by_policy = dict(by_policy)
         return self

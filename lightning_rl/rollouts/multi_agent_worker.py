@@ -23,8 +23,15 @@ from lightning_rl.rollouts.episodes import AgentEpisodeTracker, Episode, MultiAg
 from lightning_rl.rollouts.fragments import concat_steps
 from lightning_rl.rollouts.lanes import AgentSteps, PolicyLanes
 from lightning_rl.rollouts.obs_bounds_check import ObsBoundsCheck
-from lightning_rl.rollouts.rollout_worker import RolloutWorker, has_several_policies, instantiate_policy, rows_of
-from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
+from lightning_rl.rollouts.rollout_worker import (
+    RolloutWorker,
+    has_experience,
+    has_several_policies,
+    instantiate_policy,
+    learns_beside,
+    rows_of,
+)
+from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, other_agent_batches
 from lightning_rl.seeding import derive_seed
 
 __all__ = ["MultiAgentRolloutWorker", "make_rollout_worker"]
@@ -36,8 +43,9 @@ class MultiAgentRolloutWorker(RolloutWorker):
     Args:
         env: how to make the environments, vectors of `PackedEnv`s.
         policy: a container: `policies` (id → policy, each as `RolloutWorker` takes it), `mapping` with
-            `policy_of(agent) -> id`, `static` (whether that never changes) and `assign(generator) -> {agent: id}` for an
-            episode, `env_steps`, `seed_exploration(seed)`.
+            `policy_of(agent) -> id`, `static` (whether that never changes) and `assign(generator) -> {agent: id}` for
+            an episode; `env_steps`, `seed_exploration(seed)`. A mapping that is not static may have `agents_of(id)`,
+            the agents that a policy may get.
         options: as `RolloutWorker`. `fragment_length` counts steps of the environments. `mode` must be NEXT_STEP.
 
     Raises:
@@ -156,10 +164,13 @@ class MultiAgentRolloutWorker(RolloutWorker):
                 own["running_returns"] = lanes.returns.update(own.rewards, own.valid, own.t).float()
 
     def _postprocess(self, fragment: MultiAgentBatch) -> MultiAgentBatch:
-        """The rows that the policies learn from, by the container's own way if it has one."""
-        if hasattr(self.policy, "learner") or hasattr(self.policy, "postprocess_trajectory"):
-            return rows_of(self.policy, fragment)  # type: ignore[arg-type,return-value]
-        rows = {name: rows_of(self._policies[name], part) for name, part in fragment.items()}
+        """The rows that each policy learns from."""
+        rows = {
+            policy_id: rows_of(
+                self._policies[policy_id], part, other_agent_batches(fragment, self._policies, policy_id)
+            )
+            for policy_id, part in fragment.items()
+        }
         return MultiAgentBatch(rows, fragment.env_steps)
 
     def get_metrics(self) -> dict[str, Any]:
@@ -195,17 +206,22 @@ class MultiAgentRolloutWorker(RolloutWorker):
         return {policy_id: policy.get_weights() for policy_id, policy in self.policy.policies.items()}
 
     def contribute(self) -> Any:
-        """Sample, and compute the gradients on the sample: the container's, or by policy id where it has no learner."""
-        if getattr(self.policy, "learner", None) is not None:
-            return super().contribute()
+        """Sample, and compute the gradients on the sample.
+
+        Returns:
+            Policy id → `gradient_update` of its learner, for the policies that learn and have experience.
+        """
         samples = self.sample()
-        return {
-            policy_id: self.policy.policies[policy_id].learner.gradient_update(
-                part, self.hooks["on_postprocess_trajectory"]
-            )
-            for policy_id, part in samples.items()
-            if part.valid.any()
-        }
+        while not has_experience(samples):
+            samples = self.sample()
+        updates, hooks = {}, self.hooks["on_postprocess_trajectory"]
+        trained = getattr(self.policy, "policies_to_train", self._policies)
+        for policy_id, part in samples.items():
+            if policy_id in trained and has_experience(part):
+                learner = self._policies[policy_id].learner
+                with learns_beside(learner, other_agent_batches(samples, self._policies, policy_id)):
+                    updates[policy_id] = learner.gradient_update(part, hooks)
+        return updates
 
     # -- one fragment -------------------------------------------------------------------------------------------------
     def _begin_fragment(self) -> None:
@@ -302,13 +318,14 @@ class MultiAgentRolloutWorker(RolloutWorker):
             merged[kind] = zeros(space)
             for lanes, actions in chosen:
                 if lanes.kind == kind:
-                    mine = (
-                        None
-                        if self._owners is None
-                        else np.nonzero(lanes.of_lanes(self._owners).reshape(self.num_envs, -1) == lanes.index)
-                    )
-                    write_actions(merged[kind], lanes.by_env(actions), lanes.rows_of_kind, mine)
+                    write_actions(merged[kind], lanes.by_env(actions), lanes.rows_of_kind, self._owned(lanes))
         return merged
+
+    def _owned(self, lanes: PolicyLanes) -> tuple[np.ndarray, ...] | None:
+        """The (environments, agents of the lanes) that have this policy now; `None`: all."""
+        if self._owners is None:
+            return None
+        return np.nonzero(lanes.of_lanes(self._owners).reshape(self.num_envs, -1) == lanes.index)
 
     def _advance_memory(self, outputs: list[Any], acts: np.ndarray, owners: np.ndarray | None) -> None:
         for lanes, output in zip(self.lanes, outputs, strict=True):

@@ -7,7 +7,8 @@ a fragment that starts with a reset can be computed again anywhere.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
@@ -204,7 +205,7 @@ class RolloutWorker:
         """Let the next sample start with a seeded reset; the running episodes are dropped."""
         self._needs_reset = True
 
-    def get_metrics(self) -> dict[str, list[float]]:
+    def get_metrics(self) -> dict[str, Any]:
         """Returns and lengths of the episodes that ended since the last call."""
         episodes = [episode for _, episode in self.episodes.pop_finished()]
         return {"episode_returns": [ret for ret, _ in episodes], "episode_lengths": [length for _, length in episodes]}
@@ -429,10 +430,30 @@ def has_several_policies(policy: Any) -> bool:
     return hasattr(policy, "policies") and hasattr(policy, "mapping")
 
 
-def rows_of(policy: Any, fragment: SampleBatch) -> SampleBatch:
-    """The rows `[N, …]` that a policy learns from, of a fragment `[T, B, …]`."""
+def rows_of(policy: Any, fragment: SampleBatch, others: Mapping[str, Any] | None = None) -> SampleBatch:
+    """The rows `[N, …]` that a policy learns from, of a fragment `[T, B, …]`.
+
+    Args:
+        policy: with a learner, or without one if it is written from scratch.
+        fragment: of the policy.
+        others: `other_agent_batches`; `None`: no other policies act in the environments.
+    """
     learner = getattr(policy, "learner", None)
-    return policy.postprocess_trajectory(fragment) if learner is None else learner.rows_of(fragment)
+    if learner is None:
+        more = () if others is None else (others,)
+        return policy.postprocess_trajectory(fragment, *more)
+    with learns_beside(learner, others):
+        return learner.rows_of(fragment)
+
+
+@contextmanager
+def learns_beside(learner: Any, others: Mapping[str, Any] | None) -> Iterator[None]:
+    """A block in which a learner hands `other_agent_batches` to `postprocess_trajectory`."""
+    learner.other_agent_batches = others
+    try:
+        yield
+    finally:
+        learner.other_agent_batches = None
 
 
 def has_experience(samples: SampleBatch | MultiAgentBatch) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import AnyBatch
 
 __all__ = ["SampleReference", "WorkerResult", "as_writable"]
 
@@ -46,6 +46,6 @@ class SampleReference:
     nbytes: int = 0
 
 
-def as_writable(arrays: SampleBatch) -> SampleBatch:
+def as_writable(arrays: AnyBatch) -> Any:
     """Arrays as tensors that can be written to; read-only arrays in shared memory are copied."""
     return arrays.map(lambda array: torch.from_numpy(array if array.flags.writeable else array.copy()))

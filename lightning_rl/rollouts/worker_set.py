@@ -15,7 +15,7 @@ from lightning_rl.rollouts.multi_agent_worker import make_rollout_worker
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.rollouts.worker_results import SampleReference, WorkerResult
-from lightning_rl.sample_batch import SampleBatch, concat_samples, env_steps
+from lightning_rl.sample_batch import concat_samples, env_steps
 
 __all__ = ["RolloutWorker", "WorkerSet", "make_worker_set"]
 
@@ -67,12 +67,12 @@ class WorkerSet:
             self.policy.env_steps = policy.env_steps
 
     # -- sampling -----------------------------------------------------------------------------------------------------
-    def sample(self) -> SampleBatch:
+    def sample(self) -> Any:
         """One fragment of every worker, side by side in worker order."""
         with self.rollback_on_error():
             return concat_samples([worker.sample() for worker in self.workers])
 
-    def sample_async(self) -> Iterator[SampleBatch]:
+    def sample_async(self) -> Iterator[Any]:
         """Fragments as they become ready, without end; in one process that is worker order."""
         while True:
             for worker in self.workers:
@@ -104,7 +104,7 @@ class WorkerSet:
         """Whether `next_sample` would give one without waiting: never, it has to act first."""
         return False
 
-    def fetch(self, reference: SampleReference) -> list[SampleBatch]:
+    def fetch(self, reference: SampleReference) -> list[Any]:
         """The fragments of a reference, one of each worker."""
         return reference.fragments
 
@@ -160,7 +160,7 @@ class WorkerSet:
         ]
 
     # -- metrics and state --------------------------------------------------------------------------------------------
-    def get_metrics(self) -> dict[str, list[float]]:
+    def get_metrics(self) -> dict[str, Any]:
         """Returns and lengths of the episodes that ended since the last call, in worker order."""
         return concat_episodes([worker.get_metrics() for worker in self.workers])
 

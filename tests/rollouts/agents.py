@@ -12,8 +12,7 @@ import torch
 from gymnasium import spaces
 
 from lightning_rl.envs import EnvCreator
-from lightning_rl.envs.multi_agent import MultiAgentEnv, PackedEnv
-from lightning_rl.envs.multi_agent.multi_agent_env import ALL
+from lightning_rl.envs.multi_agent import ALL, MultiAgentEnv
 from tests.rollouts.counting import Alternating
 
 NUMBER = spaces.Box(-1e6, 1e6, (2,), np.float32)
@@ -143,7 +142,7 @@ class ByObs(Alternating):
 
 def packed(make: Callable[[], MultiAgentEnv]) -> EnvCreator:
     """The creator of such environments."""
-    return EnvCreator(lambda: PackedEnv(make()), check=False)
+    return EnvCreator(make, check=False)
 
 
 def scripted(scripts: Sequence[Sequence[Moment]], agents: str = "ab", **options: Any) -> EnvCreator:

@@ -11,4 +11,7 @@ def assert_equal_fragments(first: SampleBatch, second: SampleBatch) -> None:
     """Raise unless both have the same columns with bitwise equal tensors."""
     assert first.columns == second.columns
     for name in first:
-        assert torch.equal(first[name], second[name]), name
+        if isinstance(first[name], SampleBatch):
+            assert_equal_fragments(first[name], second[name])
+        else:
+            assert torch.equal(first[name], second[name]), name

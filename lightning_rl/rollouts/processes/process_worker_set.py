@@ -24,7 +24,7 @@ from lightning_rl.rollouts.processes.transport import Transport
 from lightning_rl.rollouts.processes.weights import pack
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
 from lightning_rl.rollouts.worker_results import SampleReference, WorkerResult, as_writable
-from lightning_rl.sample_batch import SampleBatch, concat_samples
+from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, concat_samples
 
 __all__ = ["ProcessWorkerSet"]
 
@@ -114,7 +114,7 @@ class ProcessWorkerSet:
         self._gradient_steps = policy.gradient_steps
 
     # -- sampling -----------------------------------------------------------------------------------------------------
-    def sample(self) -> SampleBatch:
+    def sample(self) -> Any:
         """One fragment of every worker, side by side in worker order, in whatever order processes finish."""
         with self.rollback_on_error():
             parts = [part for answer in self._call_all("sample", self._sample_arguments, timed=True) for part in answer]
@@ -122,11 +122,11 @@ class ProcessWorkerSet:
         for index, arrays, metrics in sorted(parts, key=lambda part: part[0]):
             self._metrics[index].append(metrics)
             fragments.append(arrays)
-        if len({len(arrays.valid) for arrays in fragments}) == 1:  # nothing to pad: joining them is the only copy
+        if have_equal_lengths(fragments):  # nothing to pad: joining them is the only copy
             return as_writable(concat_samples(fragments, dim=1))
         return concat_samples([as_writable(arrays) for arrays in fragments])
 
-    def sample_async(self) -> Iterator[SampleBatch]:
+    def sample_async(self) -> Iterator[Any]:
         """Fragments as they become ready, without end; each process has one request in flight."""
         while True:
             self.submit_samples(1, self._env_steps)
@@ -179,7 +179,7 @@ class ProcessWorkerSet:
         """Whether `next_sample` would give one without waiting."""
         return self._samples.has_done(in_order)
 
-    def fetch(self, reference: SampleReference) -> list[SampleBatch]:
+    def fetch(self, reference: SampleReference) -> list[Any]:
         """The fragments of a reference, one of each worker, as tensors that can be written to."""
         fragments = reference.fragments
         if not isinstance(fragments, list):
@@ -271,11 +271,11 @@ class ProcessWorkerSet:
         return [episode for episodes in played for episode in episodes]
 
     # -- metrics and state --------------------------------------------------------------------------------------------
-    def get_metrics(self) -> dict[str, list[float]]:
+    def get_metrics(self) -> dict[str, Any]:
         """Returns and lengths of the episodes that ended since the last call, in worker order."""
         held = [part for index in sorted(self._metrics) for part in self._metrics[index]]
         self._metrics = {index: [] for index in self._metrics}
-        return concat_episodes(held) if held else {"episode_returns": [], "episode_lengths": []}
+        return {"episode_returns": [], "episode_lengths": [], **concat_episodes(held)}
 
     def get_health(self) -> dict[str, float]:
         """Processes and environments that were replaced so far, under their metric names."""
@@ -368,3 +368,13 @@ class ProcessWorkerSet:
     def _take_report(self, report: ProcessReport) -> None:
         self._states.update(report.states)
         self._env_restarts += report.env_restarts
+
+
+def have_equal_lengths(fragments: Sequence[AnyBatch]) -> bool:
+    """Whether the fragments of each policy have the same number of steps."""
+    lengths: dict[str, set[int]] = {}
+    for fragment in fragments:
+        parts = fragment.policy_batches if isinstance(fragment, MultiAgentBatch) else {"": fragment}
+        for policy_id, part in parts.items():
+            lengths.setdefault(policy_id, set()).add(len(part.valid))
+    return all(len(found) == 1 for found in lengths.values())

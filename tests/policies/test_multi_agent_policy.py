@@ -1,0 +1,458 @@
+"""MultiAgentPolicy: building the policies of several agents, acting, learning, and adding policies."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from lightning.pytorch import Callback, Trainer
+from torch.utils.data import DataLoader
+
+from lightning_rl import MultiAgentBatch, MultiAgentPolicy, Policy, RandomPolicy, ScriptedPolicy
+from lightning_rl.errors import ConfigError, NonFiniteError
+from lightning_rl.policies import DQN, ES, PPO
+from lightning_rl.rollouts.processes.weights import pack, unpack
+from lightning_rl.sample_batch import SampleBatch, env_steps
+from tests.envs.classic_control import CARTPOLE, PENDULUM
+from tests.policies.several_agents import DQN_ENTRY, PPO_ENTRY, SMALL, agent_spaces, fragment_of, sample, several
+
+FIRST_AND_SECOND = {"cart_0": "first", "cart_1": "second"}
+
+
+def weights_of(policy: Policy) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in policy.state_dict().items()}
+
+
+def assert_equal_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(value, other[name], rtol=0, atol=0, msg=name)
+
+
+def differ(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return any(not torch.equal(value, other[name]) for name, value in one.items())
+
+
+def ppo_and_dqn(**keywords: Any) -> MultiAgentPolicy:
+    return several({"first": PPO_ENTRY, "second": DQN_ENTRY}, FIRST_AND_SECOND, **keywords)
+
+
+def push_right(obs: np.ndarray) -> int:
+    return int(obs[2] > 0)
+
+
+def trainer_of(directory: Path, **keywords: Any) -> Trainer:
+    options = {"max_epochs": 1, "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    options |= {"enable_checkpointing": False}
+    return Trainer(default_root_dir=directory, accelerator="cpu", **{**options, **keywords})
+
+
+def loader(*batches: Any) -> DataLoader[Any]:
+    return DataLoader(list(batches), batch_size=None)  # type: ignore[arg-type]
+
+
+# -- building ---------------------------------------------------------------------------------------------------------
+def test_each_policy_has_the_spaces_of_its_agents() -> None:
+    policy = several(
+        {"carts": PPO_ENTRY, "pendulums": {**PPO_ENTRY, "lr": 1e-3}},
+        {"cart_*": "carts", "pendulum_*": "pendulums"},
+        carts=2,
+        pendulums=1,
+    )
+    assert (policy.policies["carts"].observation_space, policy.policies["carts"].action_space) == CARTPOLE.spaces()
+    assert policy.policies["pendulums"].action_space == PENDULUM.spaces()[1]
+    assert policy.policies_to_train == ["carts", "pendulums"]
+    assert policy.agents_of("carts") == ["cart_0", "cart_1"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "built"),
+    [
+        (PPO, PPO),
+        ("lightning_rl.policies.PPO", PPO),
+        ({"_target_": DQN, "model": SMALL}, DQN),
+        ("random", RandomPolicy),
+        ({"_target_": "random"}, RandomPolicy),
+        (push_right, ScriptedPolicy),
+        (f"{__name__}:push_right", ScriptedPolicy),
+        ({"_target_": "scripted", "function": push_right}, ScriptedPolicy),
+    ],
+)
+def test_an_entry_is_a_class_a_function_a_name_or_a_path(entry: Any, built: type[Policy]) -> None:
+    policy = several({"shared": entry})
+    assert type(policy.get_policy()) is built
+    assert policy.policies_to_train == (["shared"] if built in (PPO, DQN) else [])
+
+
+def test_a_policy_that_is_built_already_is_used_as_it_is() -> None:
+    own = PPO(*CARTPOLE.spaces(), model=SMALL, seed=7)
+    policy = several({"shared": own})
+    assert policy.get_policy("shared") is own
+    twin = policy.copy_for_acting()
+    assert_equal_weights(weights_of(twin), weights_of(policy))
+    assert twin.policies["shared"].seed == 7
+
+
+def test_policies_without_seeds_of_their_own_differ_and_depend_on_their_ids_only() -> None:
+    policy, other = ppo_and_dqn(seed=3), several({"second": PPO_ENTRY, "first": PPO_ENTRY}, FIRST_AND_SECOND, seed=3)
+    assert other.policies["first"].seed == policy.policies["first"].seed
+    assert_equal_weights(weights_of(other.policies["first"]), weights_of(policy.policies["first"]))
+    assert differ(weights_of(other.policies["first"]), weights_of(other.policies["second"]))
+    assert several({"first": {**PPO_ENTRY, "seed": 11}}).policies["first"].seed == 11
+
+
+def test_a_copy_made_of_the_constructor_s_arguments_is_equal() -> None:
+    policy = ppo_and_dqn(seed=3, count_steps_by="agent_steps", policies_to_train=["second"])
+    spaces_, keywords = pickle.loads(pickle.dumps(policy.constructor_arguments()))
+    twin = MultiAgentPolicy(*spaces_, **keywords)
+    assert_equal_weights(weights_of(twin), weights_of(policy))
+    assert twin.policies_to_train == ["second"] and twin.count_steps_by == "agent_steps"
+    assert [part.seed for part in twin.policies.values()] == [part.seed for part in policy.policies.values()]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"policies": {}}, "expected at least one"),
+        ({"policies": {"a.b": PPO}}, r"the id 'a.b' has a '.' or a '/'"),
+        ({"policies": {"a/b": PPO}}, r"the id 'a/b' has a '.' or a '/'"),
+        ({"policies": {"": PPO}}, "the id '' is no name"),
+        ({"policies": {3: PPO}}, "the id 3 is no name"),
+        ({"policies": {"keys": PPO}}, "the id 'keys' is a name that torch needs itself"),
+        ({"policies": {"a": None}}, r"policies\.a=None; expected \{_target_"),
+        ({"policies": {"a": {"lr": 1}}}, r"policies\.a=.*; expected _target_ .* or checkpoint"),
+        ({"policies": {"a": {"_target_": PPO, "checkpoint": "x.ckpt"}}}, "expected _target_ .* or checkpoint"),
+        ({"policies": {"a": "lightning_rl.policies.PPPO"}}, r"policies\.a: .*Did you mean 'PPO'"),
+        ({"policies": {"a": torch.nn.Linear}}, r"policies\.a\._target_=.*expected a policy class"),
+        (
+            {"policies": {"a": {"_target_": PPO, "gama": 1}}},
+            r"policies\.a: PPO has no keyword 'gama'\. Did you mean 'gamma'",
+        ),
+        ({"policies": {"a": {"_target_": PPO, "gamma": 2}}}, r"policies\.a: policy\.gamma=2"),
+        (
+            {"policies": {"a": MultiAgentPolicy}},
+            r"policies\.a: MultiAgentPolicy: missing a required argument: 'policies'",
+        ),
+        ({"policies": {"a": PPO, "b": PPO}, "policy_mapping": {"*": "a"}}, r"policies\.b: no agent has this policy"),
+        ({"policies": {"a": PPO}, "policy_mapping": {"*": "b"}}, "'b' is none of the policies 'a'"),
+        ({"policies": {"a": PPO}, "policies_to_train": ["b"]}, "policies_to_train names 'b', which is none of"),
+        ({"policies": {"a": PPO}, "policies_to_train": ["a", "a"]}, "names 'a' twice"),
+        ({"policies": {"a": "random"}, "policies_to_train": ["a"]}, "a RandomPolicy, which never learns"),
+        ({"policies": {"a": ES}, "policies_to_train": ["a"]}, "an? ES, which learns from whole populations"),
+        ({"policies": {"a": PPO}, "count_steps_by": "steps"}, "count_steps_by='steps'; expected env_steps or"),
+        ({"policies": {"a": {"_target_": PPO, "spaces_of": "cart_9"}}}, "'cart_9' is no agent. Did you mean 'cart_"),
+    ],
+)
+def test_policies_that_cannot_work_are_refused(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        MultiAgentPolicy(*agent_spaces(), **keywords)
+
+
+def test_agents_of_different_spaces_cannot_share_a_policy() -> None:
+    message = "policy 'shared' cannot act for both 'cart_0' and 'pendulum_0'.*Map them to two policies, or make"
+    with pytest.raises(ConfigError, match=message):
+        several({"shared": PPO}, carts=1, pendulums=1)
+
+
+def test_agents_need_dict_spaces_of_the_same_names() -> None:
+    observations, actions = agent_spaces()
+    with pytest.raises(ConfigError, match="expects a Dict space, agent → its space"):
+        MultiAgentPolicy(*CARTPOLE.spaces(), policies={"a": PPO})
+    with pytest.raises(ConfigError, match="agent 'cart_1' has only one of"):
+        MultiAgentPolicy(observations, spaces.Dict({"cart_0": actions["cart_0"]}), policies={"a": PPO})
+
+
+def test_the_width_of_the_central_observation_reaches_policies_that_take_it() -> None:
+    class Central(PPO):
+        def __init__(self, observation_space: Any, action_space: Any, *, central_obs_size: int = 0, **keywords: Any):
+            self.central_obs_size = central_obs_size
+            super().__init__(observation_space, action_space, **keywords)
+
+    policy = several(
+        {"first": {**PPO_ENTRY, "_target_": Central}, "second": DQN_ENTRY}, FIRST_AND_SECOND, central_size=9
+    )
+    assert policy.policies["first"].central_obs_size == policy.central_obs_size == 9
+
+
+# -- acting -----------------------------------------------------------------------------------------------------------
+def test_the_policy_that_acts_is_named() -> None:
+    policy = ppo_and_dqn()
+    obs = np.stack([CARTPOLE.spaces()[0].sample() for _ in range(5)])
+    for name, part in policy.policies.items():
+        policy.seed_exploration(1)
+        actions, _, extra = policy.compute_actions(obs, policy_id=name)
+        policy.seed_exploration(1)
+        expected, _, expected_extra = part.compute_actions(obs)
+        torch.testing.assert_close(actions, expected)
+        assert extra.keys() == expected_extra.keys()
+        assert policy.compute_single_action(obs[0], policy_id=name) == part.compute_single_action(obs[0])
+    with pytest.raises(ConfigError, match=r"which policy\? Name one by policy_id: 'first', 'second'"):
+        policy.compute_actions(obs)
+    with pytest.raises(ConfigError, match=r"there is no policy 'frist'\. Did you mean 'first'"):
+        policy.compute_single_action(obs[0], policy_id="frist")
+    assert several({"shared": PPO_ENTRY}).compute_single_action(obs[0]) in (0, 1)
+
+
+def test_policies_explore_by_different_seeds() -> None:
+    policy = several({"first": PPO_ENTRY, "second": PPO_ENTRY}, FIRST_AND_SECOND)
+    policy.policies["second"].set_weights(policy.policies["first"].get_weights())
+    policy.seed_exploration(5)
+    obs = np.zeros((64, 4), np.float32)
+    first, second = (policy.compute_actions(obs, policy_id=name)[0] for name in policy.policies)
+    assert not torch.equal(first, second)
+
+
+def test_random_policies_respect_action_masks_and_draw_the_allowed_actions_equally() -> None:
+    space = spaces.Discrete(4, start=3)
+    policy = RandomPolicy(spaces.Box(-1, 1, (2,)), space, seed=1)
+    mask = np.tile(np.array([0, 1, 0, 1], np.int8), (4000, 1))
+    actions, _, _ = policy.act(np.zeros((4000, 2), np.float32), action_mask=mask)
+    counts = np.bincount(actions, minlength=7)
+    assert counts[[3, 5]].tolist() == [0, 0] and abs(counts[4] - 2000) < 200 and counts[4] + counts[6] == 4000
+    free, _, _ = policy.act(np.zeros((4000, 2), np.float32))
+    assert set(np.unique(free)) == {3, 4, 5, 6}
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(5), spaces.Box(-1, 1, (2,)), spaces.MultiDiscrete([2, 3])])
+def test_random_actions_lie_in_the_space_and_follow_the_seed(space: spaces.Space[Any]) -> None:
+    policy = RandomPolicy(spaces.Box(-1, 1, (2,)), space)
+    drawn = []
+    for _ in range(2):
+        policy.seed_exploration(4)
+        drawn.append(np.asarray(policy.act(np.zeros((6, 2), np.float32))[0]))
+    assert np.array_equal(*drawn) and len(np.unique(drawn[0], axis=0)) > 1
+    assert all(space.contains(action) for action in drawn[0])
+
+
+def test_a_scripted_policy_acts_by_a_function_of_one_observation_and_its_mask() -> None:
+    observation_space = spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": spaces.Box(-1, 1, (2,))})
+
+    def last_allowed(obs: dict[str, np.ndarray], action_mask: np.ndarray) -> int:
+        assert obs["x"].shape == (2,) and np.array_equal(obs["action_mask"], action_mask)
+        return int(np.flatnonzero(action_mask)[-1])
+
+    policy = ScriptedPolicy(observation_space, spaces.Discrete(3), function=last_allowed)
+    masks = np.array([[1, 1, 0], [0, 1, 1]], np.int8)
+    actions, state, extra = policy.act({"action_mask": masks, "x": np.zeros((2, 2), np.float32)})
+    assert actions.tolist() == [1, 2] and not state and not extra
+    plain = ScriptedPolicy(*CARTPOLE.spaces(), function=push_right)
+    assert plain.act(np.array([[0, 0, 1, 0], [0, 0, -1, 0]], np.float32))[0].tolist() == [1, 0]
+    assert fragment_of(plain).valid.any()
+
+
+# -- learning ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {**PPO_ENTRY, "observation_filter": "mean_std", "lr": [[0, 1e-2], [40, 1e-3]]},
+        {**PPO_ENTRY, "_target_": "lightning_rl.policies.A2C", "passes": None, "minibatches": None},
+        DQN_ENTRY,
+    ],
+)
+def test_one_policy_of_several_learns_as_it_does_alone(entry: dict[str, Any]) -> None:
+    """Weights, filters, metrics and counters are equal after each of three iterations."""
+    entry = {name: value for name, value in entry.items() if value is not None}
+    policy = several({"shared": {**entry, "seed": 5}})
+    part = policy.get_policy()
+    alone = type(part)(*CARTPOLE.spaces(), **{name: value for name, value in entry.items() if name[0] != "_"}, seed=5)
+    for seed in range(3):
+        fragment = fragment_of(alone, seed=seed)
+        expected = alone.learn_on_batch(fragment)
+        found = policy.learn_on_batch(MultiAgentBatch({"shared": fragment}, env_steps(fragment)))
+        assert found == {f"shared/{name}": value for name, value in expected.items()}
+        assert_equal_weights(weights_of(part), weights_of(alone))
+        assert policy.iteration_metrics == found
+    for counter in ("env_steps", "iterations", "gradient_steps"):
+        assert getattr(policy, counter) == getattr(part, counter) == getattr(alone, counter) > 0
+
+
+def test_policies_of_two_algorithms_learn_and_frozen_ones_stay_the_same() -> None:
+    entries = {
+        "first": {**PPO_ENTRY, "observation_filter": "mean_std"},
+        "second": DQN_ENTRY,
+        "third": {**PPO_ENTRY, "observation_filter": "mean_std", "reward_filter": "return_std"},
+    }
+    policy = several(
+        entries, {"cart_0": "first", "cart_1": "second", "*": "third"}, carts=3, policies_to_train=["second", "first"]
+    )
+    before = {name: weights_of(part) for name, part in policy.policies.items()}
+    policy.learn_on_batch(sample(policy))
+    assert differ(before["first"], weights_of(policy.policies["first"]))
+    assert differ(before["second"], weights_of(policy.policies["second"]))
+    assert_equal_weights(before["third"], weights_of(policy.policies["third"]))
+    assert next(iter(policy.iteration_metrics)).split("/")[0] == "second"
+    assert not any(name.startswith("third/") for name in policy.iteration_metrics)
+    assert policy.policies["third"].env_steps == 0 < policy.policies["first"].env_steps == policy.env_steps
+    assert policy.gradient_steps == sum(part.gradient_steps for part in policy.policies.values())
+
+
+def test_a_policy_without_experience_is_skipped() -> None:
+    policy = several({"first": PPO_ENTRY, "second": PPO_ENTRY}, FIRST_AND_SECOND)
+    batch = sample(policy)
+    batch.policy_batches["second"]["valid"] = torch.zeros_like(batch.policy_batches["second"].valid)
+    for given in (batch, MultiAgentBatch({"first": batch.policy_batches["first"]}, batch.env_steps)):
+        before = weights_of(policy.policies["second"])
+        metrics = policy.learn_on_batch(given)
+        assert {name.split("/")[0] for name in metrics} == {"first"}
+        assert_equal_weights(before, weights_of(policy.policies["second"]))
+    assert (policy.iterations, policy.policies["first"].iterations, policy.policies["second"].iterations) == (2, 2, 0)
+
+
+def test_a_policy_with_few_rows_takes_fewer_gradient_steps() -> None:
+    """Three rows make three minibatches of the eight, where alone they would be refused."""
+    policy = several({"shared": {**PPO_ENTRY, "passes": 1, "minibatches": 8}})
+    fragment = fragment_of(policy.get_policy(), lanes=1, length=3)
+    policy.learn_on_batch(MultiAgentBatch({"shared": fragment}, 3))
+    assert policy.gradient_steps == 1  # two rows per minibatch at least
+    with pytest.raises(ValueError, match="batch has 3 rows; minibatches=8"):
+        PPO(*CARTPOLE.spaces(), model=SMALL, minibatches=8).learn_on_batch(fragment)
+
+
+@pytest.mark.parametrize(("count_steps_by", "factor"), [("env_steps", 1), ("agent_steps", 2)])
+def test_steps_are_counted_by_environment_or_by_agent(count_steps_by: str, factor: int) -> None:
+    policy = ppo_and_dqn(count_steps_by=count_steps_by)
+    policy.learn_on_batch(sample(policy, lanes=1, length=8))
+    assert policy.env_steps == 8 * factor
+    assert {part.env_steps for part in policy.policies.values()} == {policy.env_steps}
+
+
+def test_schedules_of_trained_policies_follow_the_common_env_steps() -> None:
+    policy = several({"shared": {**PPO_ENTRY, "lr": [[0, 1.0e-3], [1000, 0.0]]}})
+    fragment = fragment_of(policy.get_policy())
+    metrics = policy.learn_on_batch(MultiAgentBatch({"shared": fragment}, 500))
+    assert metrics["shared/lr"] == pytest.approx(5.0e-4)
+
+
+class Peeking(PPO):
+    """Keeps what it gets of the other agents."""
+
+    others: Any = None
+
+    def postprocess_trajectory(self, batch: SampleBatch, other_agent_batches: Any = None) -> SampleBatch:
+        self.others = other_agent_batches
+        return super().postprocess_trajectory(batch, other_agent_batches)
+
+
+class Alone(PPO):
+    """Overrides the method without the argument."""
+
+    def postprocess_trajectory(self, batch: SampleBatch) -> SampleBatch:  # type: ignore[override]
+        return super().postprocess_trajectory(batch)
+
+
+def test_postprocess_trajectory_gets_the_fragments_of_the_other_policies() -> None:
+    policy = several(
+        {"first": {**PPO_ENTRY, "_target_": Peeking}, "second": {**PPO_ENTRY, "_target_": Alone}, "third": "random"},
+        {"cart_0": "first", "cart_1": "second", "cart_2": "third"},
+        carts=3,
+    )
+    batch = sample(policy)
+    policy.learn_on_batch(batch)
+    others = policy.policies["first"].others
+    assert others.keys() == {"second", "third"}
+    assert others["third"][0] is policy.policies["third"] and others["third"][1] is batch.policy_batches["third"]
+    assert policy.policies["second"].gradient_steps > 0
+    alone = Peeking(*CARTPOLE.spaces(), model=SMALL)
+    alone.learn_on_batch(fragment_of(alone))
+    assert alone.others is None
+
+
+def test_a_batch_of_one_agent_or_of_an_unknown_policy_is_refused() -> None:
+    policy = ppo_and_dqn()
+    fragment = fragment_of(policy.policies["first"])
+    with pytest.raises(ConfigError, match="learns from a MultiAgentBatch, and got a SampleBatch"):
+        policy.learn_on_batch(fragment)
+    with pytest.raises(ConfigError, match="there is no policy 'thrid'"):
+        policy.learn_on_batch(MultiAgentBatch({"thrid": fragment}, 1))
+
+
+def test_numbers_that_are_not_finite_name_the_policy() -> None:
+    policy = ppo_and_dqn()
+    batch = sample(policy)
+    batch.policy_batches["second"]["rewards"] = torch.full_like(batch.policy_batches["second"].rewards, torch.nan)
+    with pytest.raises(NonFiniteError, match="policy 'second': loss is nan"):
+        policy.learn_on_batch(batch)
+
+
+def test_gradients_are_computed_and_applied_by_policy() -> None:
+    policy = several({"first": PPO_ENTRY, "second": PPO_ENTRY}, FIRST_AND_SECOND)
+    gradients, metrics = policy.compute_gradients(sample(policy))
+    assert gradients.keys() == {"first", "second"} and "first/loss" in metrics
+    before = weights_of(policy)
+    policy.apply_gradients(gradients)
+    assert policy.gradient_steps == 2 and differ(before, weights_of(policy))
+
+
+# -- in a Trainer -----------------------------------------------------------------------------------------------------
+class StepHook(Callback):
+    """A hook around gradient steps, so that they go through Lightning."""
+
+    def __init__(self) -> None:
+        self.optimizers: list[Any] = []
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        self.optimizers.append(optimizer)
+
+
+@pytest.mark.parametrize("through_lightning", [False, True])
+def test_policies_learn_in_a_trainer_as_they_do_without_one(through_lightning: bool, tmp_path: Path) -> None:
+    policy, alone = ppo_and_dqn(), ppo_and_dqn()
+    batches = [sample(alone, seed=seed) for seed in range(3)]
+    for batch in batches:
+        alone.learn_on_batch(batch)
+    hook = StepHook()
+    trainer = trainer_of(tmp_path, callbacks=[hook] if through_lightning else [])
+    trainer.fit(policy, loader(*batches))
+    assert_equal_weights(weights_of(policy), weights_of(alone))
+    assert trainer.global_step == policy.gradient_steps == alone.gradient_steps > 0
+    own = [part.learner.optimiser.torch_optimizer for part in policy.policies.values()]
+    assert trainer.optimizers == own
+    if through_lightning:
+        steps = [policy.policies[name].gradient_steps for name in ("first", "second")]
+        assert [sum(each is optimizer for each in hook.optimizers) for optimizer in own] == steps
+
+
+def test_a_fit_without_a_policy_that_learns_says_so(tmp_path: Path) -> None:
+    policy = several({"first": "random", "second": PPO_ENTRY}, FIRST_AND_SECOND, policies_to_train=[])
+    before = weights_of(policy)
+    with pytest.warns(UserWarning, match="no policy learns"):
+        trainer_of(tmp_path).fit(policy, loader(sample(policy)))
+    assert_equal_weights(before, weights_of(policy))
+    assert policy.env_steps > 0 and policy.iterations == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*val_dataloader.*does not have many workers")
+def test_evaluation_logs_the_return_of_each_policy(tmp_path: Path) -> None:
+    policy = ppo_and_dqn()
+    episodes = SampleBatch(
+        episode_returns=torch.tensor([3.0, 5.0]),
+        episode_lengths=torch.tensor([10, 20]),
+        **{"policy_returns.first": torch.tensor([1.0, 2.0])},
+    )
+    (result,) = trainer_of(tmp_path).validate(policy, loader(episodes), verbose=False)
+    assert result == {"eval/ep_rew_mean": 4.0, "eval/ep_len_mean": 15.0, "eval/first/ep_rew_mean": 1.5}
+
+
+# -- adding policies --------------------------------------------------------------------------------------------------
+def test_a_policy_is_added_and_copies_in_workers_follow() -> None:
+    policy = several({"main": PPO_ENTRY, "other": "random"}, {"cart_0": "main", "cart_1": "other"})
+    spaces_, keywords = policy.constructor_arguments()
+    worker = MultiAgentPolicy(*spaces_, **keywords)
+    assert not pack(policy)["additions"]
+    snapshot = policy.policies["main"].copy_for_acting()
+    policy.add_policy("main_1", snapshot, policy_mapping={"cart_0": "main", "cart_1": ["other", "main_1"]})
+    assert policy.policies_to_train == ["main"]
+    assert policy.agents_of("main_1") == ["cart_1"] and not policy.mapping.static
+    policy.learn_on_batch(sample(policy, "main"))
+    unpack(worker, pickle.loads(pickle.dumps(pack(policy))))
+    assert_equal_weights(weights_of(worker), weights_of(policy))
+    assert worker.agents_of("main_1") == ["cart_1"] and worker.generation == policy.generation
+    mapping = worker.mapping
+    unpack(worker, pack(policy))
+    assert worker.mapping is mapping  # nothing new
+    policy.set_policy_mapping({"cart_0": "main", "cart_1": "main_1", "*": "other"})

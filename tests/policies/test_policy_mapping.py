@@ -1,0 +1,132 @@
+"""Which policy acts for which agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.policies.policy_mapping import EpisodeStart, PolicyMapping
+
+AGENTS = ("hunter_0", "hunter_1", "prey")
+IDS = ("hunter", "prey", "old")
+
+
+def by_name(agent_id: str) -> str:
+    return agent_id.split("_")[0]
+
+
+def mapping(given: Any, agents: tuple[str, ...] = AGENTS, ids: tuple[str, ...] = IDS) -> PolicyMapping:
+    return PolicyMapping(given, agents, ids)
+
+
+def draws(found: PolicyMapping, count: int = 50) -> list[dict[str, str]]:
+    return [found.assign(np.random.default_rng(seed)) for seed in range(count)]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"hunter_*": "hunter", "*": "prey"},
+        {"prey": "prey", "*": "hunter"},
+        {"*_[01]": "hunter", "prey": "prey"},
+        {"hunter_*": ["hunter"], "prey": "prey"},
+        by_name,
+        f"{__name__}:by_name",
+        lambda agent_id, *args, **kwargs: agent_id.split("_")[0],
+        lambda agent_id, episode, worker=None, **kwargs: agent_id.split("_")[0],
+        lambda agent_id, episode=None: agent_id.split("_")[0],
+    ],
+)
+def test_patterns_and_functions_give_each_agent_its_policy(given: Any) -> None:
+    found = mapping(given)
+    expected = {"hunter_0": "hunter", "hunter_1": "hunter", "prey": "prey"}
+    assert found.static
+    assert {agent: found.policy_of(agent) for agent in AGENTS} == expected
+    assert found.assign(np.random.default_rng(0)) == expected
+    assert found.agents_of("hunter") == ["hunter_0", "hunter_1"] and found.agents_of("old") == []
+
+
+def test_the_first_pattern_that_matches_counts() -> None:
+    found = mapping({"hunter_1": "old", "hunter_*": "hunter", "*": "prey"})
+    assert [found.policy_of(agent) for agent in AGENTS] == ["hunter", "old", "prey"]
+
+
+def test_an_agent_s_name_with_marks_of_patterns_matches_itself() -> None:
+    assert mapping({"a[1]": "old", "*": "prey"}, ("a[1]",)).policy_of("a[1]") == "old"
+
+
+def test_without_a_mapping_all_agents_have_the_only_policy_or_that_of_their_name() -> None:
+    assert {mapping(None, ids=("shared",)).policy_of(agent) for agent in AGENTS} == {"shared"}
+    named = mapping(None, ids=AGENTS)
+    assert [named.policy_of(agent) for agent in AGENTS] == list(AGENTS)
+
+
+def test_a_list_of_ids_draws_one_for_each_agent_and_episode() -> None:
+    found = mapping({"prey": "prey", "*": ["hunter", "old"]})
+    assert not found.static
+    assert found.agents_of("old") == ["hunter_0", "hunter_1"]
+    pairs = {(drawn["hunter_0"], drawn["hunter_1"]) for drawn in draws(found)}
+    assert pairs == {(one, other) for one in ("hunter", "old") for other in ("hunter", "old")}
+    assert draws(found) == draws(found)
+    assert found.policy_of("prey") == "prey"
+    with pytest.raises(ConfigError, match="the policy of agent 'hunter_0' depends on the episode"):
+        found.policy_of("hunter_0")
+
+
+def test_a_function_of_the_generator_is_called_in_each_episode() -> None:
+    found = mapping(lambda agent_id, rng: "prey" if agent_id == "prey" else ("hunter", "old")[rng.integers(2)])
+    assert not found.static
+    assert {drawn["hunter_1"] for drawn in draws(found)} == {"hunter", "old"}
+    assert draws(found) == draws(found)
+
+
+def test_a_function_of_the_episode_that_gives_several_results_is_called_in_each() -> None:
+    """As RLlib's self-play: the episode's id decides which side the learner plays."""
+    seen: list[EpisodeStart] = []
+
+    def choose(agent_id: str, episode: EpisodeStart, worker: Any, **kwargs: Any) -> str:
+        seen.append(episode)
+        return "hunter" if episode.episode_id % 2 == (agent_id == "prey") else "old"
+
+    found = mapping(choose)
+    assert not found.static and {type(episode) for episode in seen} == {EpisodeStart}
+    drawn = draws(found)
+    assert {each["prey"] for each in drawn} == {"hunter", "old"}
+
+
+def test_a_function_of_the_episode_may_give_an_agent_only_policies_of_its_spaces() -> None:
+    found = mapping(lambda agent_id, rng: ("prey", "hunter")[rng.integers(2)])
+    found.restrict({"hunter": ["hunter_0", "hunter_1"], "prey": ["prey"], "old": ["prey"]})
+    assert found.agents_of("old") == ["prey"]
+    with pytest.raises(ConfigError, match="which has other spaces than the agent"):
+        draws(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"*": "huntr"}, r"policy_mapping\['\*'\]='huntr' is none of the policies .* Did you mean 'hunter'\?"),
+        ({"*": ["hunter", "oldd"]}, "'oldd' is none of the policies .* Did you mean 'old'"),
+        ({"prey": "prey"}, "no pattern of policy_mapping matches agent 'hunter_0' .*'prey'.*add one, such as"),
+        ({}, r"no pattern of policy_mapping matches agent 'hunter_0' \(patterns: none\)"),
+        ({"*": 3}, r"policy_mapping\['\*'\]=3; expected a policy id, or a list"),
+        ({"*": []}, r"policy_mapping\['\*'\]=\[\]; expected a policy id, or a list"),
+        (lambda agent_id: "huntr", "gives agent 'hunter_0' the policy 'huntr', which is none of"),
+        (lambda agent_id: None, "gives agent 'hunter_0' the policy None, which is none of"),
+        (lambda agent_id, rng, team: "prey", "needs the argument 'team'; expected a function of"),
+        (3, "policy_mapping=3; expected"),
+        ("no_such_module:fn", "no module 'no_such_module'"),
+        (None, "policy_mapping is missing: which of the policies hunter, prey, old acts for agent 'hunter_0'"),
+    ],
+)
+def test_a_mapping_that_cannot_work_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        mapping(given)
+
+
+def test_an_unknown_agent_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"there is no agent 'hunter_2'\. Did you mean 'hunter_"):
+        mapping(by_name).policy_of("hunter_2")

@@ -1,0 +1,524 @@
+"""MultiAgentRolloutWorker: whom it asks, what it records, and what it gives to environments, policies and callbacks."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from lightning_rl.envs import EnvCreator
+from lightning_rl.envs.multi_agent import ALL, MultiAgentEnv
+from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors, TwoStepGame
+from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.exploration import Exploration
+from lightning_rl.policies import DQN, PPO
+from lightning_rl.rollouts import RolloutWorker, WorkerSet
+from lightning_rl.rollouts.multi_agent_worker import MultiAgentRolloutWorker, make_rollout_worker
+from lightning_rl.sample_batch import MultiAgentBatch, env_steps, flatten_fragment
+from tests.envs.classic_control import CARTPOLE
+from tests.rollouts.agents import (
+    ByObs,
+    Drawn,
+    Fixed,
+    Moment,
+    OneAgent,
+    Policies,
+    packed,
+    scripted,
+)
+from tests.rollouts.fragment_equality import assert_equal_fragments
+
+OPTIONS: dict[str, Any] = {"num_envs": 3, "fragment_length": 20, "seed": 5, "vectorization": "sync"}
+MEMORY = {"use_lstm": True, "lstm_cell_size": 8, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
+TURNS = [
+    Moment("a"),
+    Moment("b"),
+    Moment("a", {"a": 1.0, "b": -1.0}),
+    Moment("b"),
+    Moment("", {"a": -2.0, "b": 2.0}, terminated=(ALL,)),
+]
+TOGETHER = [Moment("ab"), Moment("ab", {"a": 1.0}), Moment("ab", {"b": 2.0}), Moment("", {"a": 3.0}, truncated=(ALL,))]
+
+
+def cartpoles(agents: Sequence[str] = ("agent",)) -> EnvCreator:
+    return packed(lambda: OneAgent(partial(gym.make, "CartPole-v1"), agents))
+
+
+def shared(policy: Any, *agents: str) -> Policies:
+    """All agents have one policy."""
+    return Policies({"shared": policy}, Fixed(dict.fromkeys(agents, "shared")))
+
+
+def each(first: Any, second: Any) -> Policies:
+    """a and b have policies of their own, named as they are."""
+    return Policies({"a": first, "b": second}, Fixed({"a": "a", "b": "b"}))
+
+
+# -- as one agent ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
+@pytest.mark.parametrize("model", [{}, MEMORY], ids=["plain", "memory"])
+def test_one_agent_gives_the_fragments_of_the_ordinary_worker(model: dict[str, Any], batch_mode: str) -> None:
+    def policy() -> PPO:
+        return PPO(*CARTPOLE.spaces(), model=model, seed=1, reward_filter="return_std")
+
+    alone = RolloutWorker(CARTPOLE, policy(), batch_mode=batch_mode, **OPTIONS)
+    source = make_rollout_worker(cartpoles(), shared(policy(), "agent"), batch_mode=batch_mode, **OPTIONS)
+    for _ in range(4):
+        expected, batch = alone.sample(), source.sample()
+        found = batch["shared"].select(*expected)
+        if batch_mode == "complete_episodes":  # what lies behind an environment's last episode is padding
+            expected, found = flatten_fragment(expected), flatten_fragment(found)
+        assert_equal_fragments(expected, found)
+        assert batch.env_steps == env_steps(expected) == batch.agent_steps
+        assert {*batch["shared"]} - {*expected} - {"valid"} == {"env_t", "eps_id"}
+    own, metrics = alone.get_metrics(), source.get_metrics()
+    assert own["episode_returns"] == metrics["episode_returns"] == metrics["policy_returns"]["shared"]
+    assert own["episode_lengths"] == metrics["episode_lengths"]
+    assert alone.run_episodes(4) == source.run_episodes(4)
+
+
+def test_postprocessed_samples_are_the_ordinary_worker_s() -> None:
+    def policy() -> PPO:
+        return PPO(*CARTPOLE.spaces(), seed=1)
+
+    rows = RolloutWorker(CARTPOLE, policy(), postprocess=True, **OPTIONS).sample()
+    batch = make_rollout_worker(cartpoles(), shared(policy(), "agent"), postprocess=True, **OPTIONS).sample()
+    assert_equal_fragments(rows, batch["shared"].select(*rows))
+    assert batch.env_steps == rows.count
+
+
+def test_contributed_gradients_are_the_ordinary_worker_s() -> None:
+    def policy() -> PPO:
+        return PPO(*CARTPOLE.spaces(), seed=1)
+
+    own = RolloutWorker(CARTPOLE, policy(), **OPTIONS).contribute()
+    updates = make_rollout_worker(cartpoles(), shared(policy(), "agent"), **OPTIONS).contribute()
+    assert updates["shared"].env_steps == own.env_steps
+    for mine, theirs in zip(own.gradients, updates["shared"].gradients, strict=True):
+        assert torch.equal(torch.as_tensor(mine), torch.as_tensor(theirs))
+
+
+# -- several agents and policies ---------------------------------------------------------------------------------------
+class Asked(ByObs):
+    """Records the observations that it is asked for, and gives fixed actions."""
+
+    def __init__(self, action: int = 0) -> None:
+        self.action, self.asked = action, list[np.ndarray]()
+
+    def compute_actions(self, obs: Any, state: Any, **_: Any) -> Any:
+        self.asked.append(obs)
+        return torch.full((len(obs),), self.action), [], {}
+
+
+def test_each_policy_is_asked_once_a_step_for_all_its_lanes_and_only_if_one_acts() -> None:
+    """a and b take turns in both environments in step: of 4 steps b acts in 2. It is asked in the first step too, so
+    that every fragment has its columns."""
+    first, second = Asked(), Asked()
+    policies = Policies({"x": first, "y": second}, Fixed({"a": "x", "b": "y"}))
+    source = make_rollout_worker(scripted([TURNS]), policies, num_envs=2, fragment_length=4)
+    source.sample()
+    assert [len(obs) for obs in first.asked] == [2] * 2
+    assert [obs[0, 1] for obs in second.asked] == [0, 1, 3]
+
+
+def test_each_agent_gets_the_action_of_its_policy() -> None:
+    source = make_rollout_worker(
+        scripted([TOGETHER], "abc"),
+        Policies({"x": Asked(1), "y": Asked(0)}, Fixed({"a": "x", "b": "y", "c": "x"})),
+        fragment_length=3,
+    )
+    taken = source.env.unwrapped.envs[0].env.taken
+    source.sample()
+    assert taken == [{"a": 1, "b": 0}] * 3
+
+
+class Mixed(MultiAgentEnv):
+    """A speaker with Discrete actions, and a listener with Box actions and Dict observations; both see the count."""
+
+    def __init__(self) -> None:
+        self.possible_agents = ["speaker", "listener"]
+        number = spaces.Box(0, 100, (1,), np.float32)
+        self.observation_spaces = {
+            "speaker": number,
+            "listener": spaces.Dict({"heard": spaces.Discrete(3), "count": number}),
+        }
+        self.action_spaces = {"speaker": spaces.Discrete(3), "listener": spaces.Box(-2, 2, (2,), np.float32)}
+        self.said, self.count = 0, 0
+
+    def _obs(self) -> dict[str, Any]:
+        count = np.array([self.count], np.float32)
+        return {"speaker": count, "listener": {"heard": np.int64(self.said), "count": count}}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.said = self.count = 0
+        return self._obs(), {}
+
+    def step(self, actions: Any) -> Any:
+        assert self.action_spaces["listener"].contains(actions["listener"])
+        self.said, self.count = int(actions["speaker"]), self.count + 1
+        return self._obs(), {"speaker": 1.0, "listener": 2.0}, {ALL: False}, {ALL: self.count == 7}, {}
+
+
+def test_policies_with_different_spaces_act_in_one_environment() -> None:
+    env = EnvCreator(Mixed)
+    agents, acted = (space.spaces for space in env.spaces())
+    policies = Policies(
+        {"dqn": DQN(agents["speaker"], acted["speaker"]), "ppo": PPO(agents["listener"], acted["listener"])},
+        Fixed({"speaker": "dqn", "listener": "ppo"}),
+    )
+    source = make_rollout_worker(env, policies, num_envs=2, fragment_length=16, vectorization="sync")
+    batch = source.sample()
+    heard, said = batch["ppo"].obs.heard[1:8, 0], batch["dqn"].actions[:7, 0]
+    assert torch.equal(heard, said)
+    assert batch["ppo"].actions.shape == (16, 2, 2) and batch.env_steps == 28 and batch.agent_steps == 56
+    assert source.get_metrics()["policy_returns"] == {"dqn": [7.0] * 4, "ppo": [14.0] * 4}
+    assert [episode.by_policy for episode in source.run_episodes(2)] == [{"dqn": 7.0, "ppo": 14.0}] * 2
+
+
+# -- a mapping that changes ------------------------------------------------------------------------------------------
+def drawn_worker(**options: Any) -> MultiAgentRolloutWorker:
+    policies = Policies({"x": Asked(0), "y": Asked(1), "z": Asked(1)}, Drawn("ab", "xyz"))
+    return MultiAgentRolloutWorker(scripted([TOGETHER, TURNS]), policies, num_envs=2, **options)  # type: ignore[arg-type]
+
+
+def test_a_mapping_may_give_agents_other_policies_in_each_episode() -> None:
+    """Each row belongs to exactly one policy: 2 agents and 3 + 2 rows in 8 + 1 steps; x says 0, the others 1."""
+    source = drawn_worker(fragment_length=90)
+    batch = source.sample()
+    assert {name: part.valid.shape[1] for name, part in batch.items()} == {"x": 4, "y": 4, "z": 4}
+    assert batch.agent_steps == 2 * 10 * (6 + 4) and batch.env_steps == 2 * 10 * (3 + 4)
+    owners = set()
+    for name, part in batch.items():
+        episodes, agents = part.eps_id[part.valid].tolist(), (part.valid.nonzero()[:, 1] % 2).tolist()
+        owners |= {(name, *pair) for pair in zip(episodes, agents, strict=True)}
+    assert len({owner[1:] for owner in owners}) == len(owners) == 2 * 2 * 20
+    assert {owner[0] for owner in owners} == {"x", "y", "z"}
+    by_policy = source.get_metrics()["policy_returns"]
+    assert sum(map(len, by_policy.values())) == 2 * 40
+
+
+def test_the_drawn_policies_depend_on_seed_worker_and_fragment_only() -> None:
+    first, second, other = (
+        drawn_worker(fragment_length=20),
+        drawn_worker(fragment_length=20),
+        drawn_worker(fragment_length=20, seed=1),
+    )
+    first.sample()
+    first.force_reset()
+    for worker in (second, other):
+        worker.load_state_dict(first.state_dict())
+    batches = [worker.sample() for worker in (first, second, other)]
+    for name in "xyz":
+        assert_equal_fragments(batches[0][name], batches[1][name])
+    assert any(not torch.equal(batches[0][name].valid, batches[2][name].valid) for name in "xyz")
+
+
+def test_the_actions_of_drawn_policies_reach_their_agents() -> None:
+    source = drawn_worker(fragment_length=60)
+    batch = source.sample()
+    taken = [env.env.taken for env in source.env.unwrapped.envs]
+    zeros = sum(action == 0 for env in taken for step in env for action in step.values())
+    assert zeros >= batch["x"].valid.sum() > 0
+    assert sum(len(step) for env in taken for step in env) - zeros >= batch["y"].valid.sum() + batch["z"].valid.sum()
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ({"speaker": "ppo", "listener": "ppo"}, "gives agent 'speaker' the policy 'ppo', which acts in"),
+        ({"speaker": "dqm", "listener": "ppo"}, "'dqm', which does not exist. Did you mean 'dqn'"),
+    ],
+)
+def test_a_mapping_that_cannot_be_is_refused(ids: dict[str, str], message: str) -> None:
+    env = EnvCreator(Mixed)
+    agents, acted = (space.spaces for space in env.spaces())
+    policies = {"dqn": DQN(agents["speaker"], acted["speaker"]), "ppo": PPO(agents["listener"], acted["listener"])}
+    with pytest.raises(ConfigError, match=message):
+        make_rollout_worker(env, Policies(policies, Fixed(ids)))
+
+
+def test_a_policy_cannot_have_agents_with_different_spaces() -> None:
+    with pytest.raises(ConfigError, match="'shared' the agents 'speaker' and 'listener', whose spaces differ"):
+        make_rollout_worker(EnvCreator(Mixed), shared(ByObs(), "speaker", "listener"))
+
+
+def test_a_policy_that_is_added_acts_from_the_next_fragment_on() -> None:
+    source = drawn_worker(fragment_length=30)
+    source.sample()
+    source.policy.policies["w"] = Asked()
+    source.policy.mapping = Drawn("ab", "xyzw")  # type: ignore[arg-type]
+    assert source.sample()["w"].valid.any()
+
+
+# -- what policies read before a step ----------------------------------------------------------------------------------
+class Masked(MultiAgentEnv):
+    """Agents take turns; only the action with the number of the step (modulo 3) is allowed, none to those who wait."""
+
+    def __init__(self, inside: bool) -> None:
+        self.possible_agents, self.inside = ["a", "b"], inside
+        number, mask = spaces.Box(0, 100, (1,), np.float32), spaces.MultiBinary(3)
+        obs = spaces.Dict({"count": number, "action_mask": mask}) if inside else number
+        self.observation_spaces = dict.fromkeys(self.possible_agents, obs)
+        self.action_spaces = {agent: spaces.Discrete(3) for agent in self.possible_agents}
+        self.count = 0
+
+    def _see(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        acts = "ab"[self.count % 2]
+        mask = np.eye(3, dtype=np.int8)[self.count % 3]
+        count = np.array([self.count], np.float32)
+        return {acts: {"count": count, "action_mask": mask} if self.inside else count}, {
+            acts: {} if self.inside else {"action_mask": mask}
+        }
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.count = 0
+        return self._see()
+
+    def step(self, actions: Any) -> Any:
+        assert list(actions.values()) == [self.count % 3], "a forbidden action"
+        self.count += 1
+        obs, infos = self._see()
+        return obs, {}, {ALL: False}, {ALL: self.count == 11}, infos
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("algorithm", [PPO, DQN])
+def test_only_allowed_actions_are_taken_in_turns(algorithm: Any, inside: bool) -> None:
+    """The environment refuses forbidden actions; a lane that waits has no allowed action, and never gives NaN."""
+    env = EnvCreator(lambda: Masked(inside), check=False)
+    agents, acted = (space.spaces for space in env.spaces())
+    policy = algorithm(agents["a"], acted["a"], seed=0)
+    batch = make_rollout_worker(env, shared(policy, "a", "b"), num_envs=2, fragment_length=25).sample()
+    part = batch["shared"]
+    masks = part.obs.action_mask[:-1] if inside else part.action_mask
+    assert (masks.sum(-1)[part.valid] == 1).all()
+    assert torch.equal(masks.float().argmax(-1)[part.valid], part.actions[part.valid])
+    assert torch.isfinite(part.action_logp).all()
+
+
+class Remembers(ByObs):
+    """Its state counts how often it was asked; it also reads the last action and the last two rewards."""
+
+    prev_actions, prev_rewards = 1, 2
+
+    def get_initial_state(self, batch_size: int) -> list[torch.Tensor]:
+        return [torch.zeros(batch_size, 1)]
+
+    def initial_previous_step(self, batch_size: int) -> dict[str, Any]:
+        return {"prev_actions": torch.full((batch_size,), -1), "prev_rewards": torch.zeros(batch_size, 2)}
+
+    def compute_actions(self, obs: Any, state: Any, **_: Any) -> Any:
+        return torch.from_numpy(obs[:, 1].astype(np.int64) % 2), [state[0] + 1], {}
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 10])
+def test_memory_advances_with_own_actions_and_restarts_with_the_episode(length: int) -> None:
+    """b acts at steps 1 and 3 and gets −1 for the first: its state is 0, then 1, its rewards (0, 0), then (0, −1), and
+    on the final row 2 and (−1, 2), of which the last is the reward of the final action."""
+    source = make_rollout_worker(scripted([TURNS]), each(Remembers(), Remembers()), fragment_length=length)
+    batches = [source.sample() for _ in range(20 // length)]
+    for name, (between, final) in {"a": ([0.0, 1.0], [1.0, -2.0]), "b": ([0.0, -1.0], [-1.0, 2.0])}.items():
+        parts = [batch[name] for batch in batches]
+        inputs = [
+            (part.state_in["0"][row, 0].item(), part.prev_actions[row, 0].item(), part.prev_rewards[row, 0].tolist())
+            for part in parts
+            for row in part.valid[:, 0].nonzero().flatten().tolist()
+        ]
+        second = 0 if name == "a" else 1
+        assert inputs[:4] == [(0.0, -1, [0.0, 0.0]), (1.0, second, between)] * 2
+        ends = [
+            (part.state_in["0"][row + 1, 0].item(), part.prev_rewards[row + 1, 0].tolist())
+            for part in parts
+            for row in part.terminated[:, 0].nonzero().flatten().tolist()
+        ]
+        assert ends[:2] == [(2.0, final)] * 2
+
+
+class Central(ByObs):
+    """Its critic sees everything."""
+
+    central_obs_size = 1
+
+
+def test_the_central_observation_is_that_of_the_row_s_own_step() -> None:
+    """The state is 100 · episode + step: a acts at 0 and 2 and sees 4 at the end; b acts at 1 and 3."""
+    env = scripted([TURNS], central=True)
+    batch = make_rollout_worker(env, each(Central(), Central()), fragment_length=5).sample()
+    assert batch["a"].central_obs[:, 0, 0].tolist() == [0, 2, 4, 100]
+    assert batch["b"].central_obs[:, 0, 0].tolist()[:3] == [1, 3, 4]
+
+
+def test_without_a_state_the_central_observation_is_that_of_all_agents() -> None:
+    policies = shared(Central(), "a", "b")
+    part = make_rollout_worker(scripted([TOGETHER]), policies, num_envs=2, fragment_length=4).sample()["shared"]
+    for lane in range(4):
+        env = lane // 2 * 2
+        assert torch.equal(part.central_obs[:, lane], torch.cat([part.obs[:, env], part.obs[:, env + 1]], -1))
+
+
+class Notes(Exploration):
+    """Records what a worker says."""
+
+    def get_exploration_action(self, dist: Any, *, timestep: int, explore: bool, generator: Any = None) -> Any:
+        return dist.deterministic_sample(), dist.sampled_action_logp()
+
+    def begin_fragment(self, actor: Any) -> None:
+        super().begin_fragment(actor)
+        self.notes: list[Any] = getattr(self, "notes", [])
+        self.notes.append(actor.num_envs)
+
+    def on_episode_start(self, env_indices: Any) -> None:
+        self.notes.append(list(env_indices))
+
+
+def test_exploration_noise_restarts_with_the_lanes_of_the_environment() -> None:
+    """Two lanes in each of two environments: 4 rows are an episode of 3 steps and its reset."""
+    env = scripted([TOGETHER])
+    agents, acted = (space.spaces for space in env.spaces())
+    policy = PPO(agents["a"], acted["a"], exploration={"type": Notes})
+    source = make_rollout_worker(env, shared(policy, "a", "b"), num_envs=2, fragment_length=4)
+    source.sample()
+    source.sample()
+    assert policy.exploration.notes == [4, [0, 1, 2, 3], [0, 1, 2, 3], 4, [0, 1, 2, 3]]
+
+
+# -- callbacks, errors, other places -----------------------------------------------------------------------------------
+class Listener:
+    """Records what a worker calls."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def on_episode_start(self, *, worker: Any, env_index: int) -> None:
+        self.heard.append(("start", env_index))
+
+    def on_episode_step(self, *, obs: Any, rewards: Any, **_: Any) -> None:
+        self.heard.append(("step", rewards.tolist(), obs["rewards"].tolist()))
+
+    def on_episode_end(self, *, worker: Any, env_index: int, episode_return: float, episode_length: int) -> None:
+        self.heard.append(("end", env_index, episode_return, episode_length))
+
+    def on_sample_end(self, *, worker: Any, samples: MultiAgentBatch) -> None:
+        self.heard.append(("sample", samples.env_steps))
+
+
+def test_callbacks_are_called_as_for_one_agent() -> None:
+    callback = Listener()
+    policies = shared(ByObs(), "a", "b")
+    make_rollout_worker(scripted([TOGETHER]), policies, fragment_length=4, callbacks=[callback]).sample()
+    assert callback.heard[:2] == [("start", 0), ("step", [1.0], [[1.0, 0.0]])]
+    assert callback.heard[-3:] == [("end", 0, 6.0, 3), ("start", 0), ("sample", 3)]
+
+
+class Breaks(TwoStepGame):
+    """Gives a number that is not finite in its third step."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what, self.steps = what, 0
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        obs, rewards, *others = super().step(actions)
+        self.steps += 1
+        if self.steps == 3 and self.what == "reward":
+            rewards["agent_1"] = float("nan")
+        if self.steps == 3 and self.what == "obs":
+            obs["agent_1"] = np.full(3, np.inf, np.float32)
+        return obs, rewards, *others
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("reward", "reward of agent 'agent_1' of sub-environment 0, row 3 is nan"),
+        ("obs", "observation 'obs' of agent 'agent_1' of sub-environment 0, row 4 is inf"),
+    ],
+)
+def test_values_that_are_not_finite_name_the_agent(what: str, message: str) -> None:
+    env = EnvCreator(lambda: Breaks(what), check=False)
+    source = make_rollout_worker(env, shared(Asked(), "agent_0", "agent_1"), max_env_restarts=0, fragment_length=6)
+    with pytest.raises(EnvError, match=message):
+        source.sample()
+
+
+class BreaksOnce(TwoStepGame):
+    """The first instance raises in its fourth step."""
+
+    broken = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        self.steps += 1
+        if self.steps == 4 and not BreaksOnce.broken:
+            BreaksOnce.broken = True
+            raise ArithmeticError("wheels came off")
+        return super().step(actions)
+
+
+def test_a_failed_environment_is_replaced_and_its_fragment_begins_again() -> None:
+    BreaksOnce.broken = False
+    policies = shared(Asked(), "agent_0", "agent_1")
+    source = make_rollout_worker(EnvCreator(BreaksOnce, check=False), policies, fragment_length=9)
+    batch = source.sample()
+    assert source.restarts.count == 1 and batch.env_steps == 6
+    assert source.get_metrics()["episode_returns"] == [7.0] * 3
+
+
+def test_a_single_policy_worker_refuses_a_container() -> None:
+    with pytest.raises(ConfigError, match="Policies holds several policies: use MultiAgentRolloutWorker"):
+        RolloutWorker(CARTPOLE, shared(ByObs(), "agent"))
+
+
+def test_a_container_needs_an_environment_with_several_agents() -> None:
+    with pytest.raises(EnvError, match="has one agent"):
+        make_rollout_worker(CARTPOLE, shared(ByObs(), "agent"), vectorization="sync")
+
+
+@pytest.mark.slow
+def test_environments_in_processes_give_the_same_fragments() -> None:
+    env = EnvCreator(RockPaperScissors, {"repetitions": 5})
+    agents, acted = (space.spaces for space in env.spaces())
+    batches = []
+    for vectorization in ("sync", "async"):
+        policy = PPO(agents["player_0"], acted["player_0"], seed=1)
+        options = {"num_envs": 2, "fragment_length": 14, "vectorization": vectorization}
+        source = make_rollout_worker(env, shared(policy, *agents), **options)
+        source.sample()
+        batches.append(source.sample())
+        source.stop()
+    assert_equal_fragments(batches[0]["shared"], batches[1]["shared"])
+
+
+def test_a_set_puts_the_lanes_of_its_workers_side_by_side() -> None:
+    options = {"num_envs": 2, "fragment_length": 6, "vectorization": "sync"}
+
+    both = WorkerSet(scripted([TURNS]), each(ByObs(), ByObs()), [0, 1], **options)
+    batch = both.sample()
+    sets = [WorkerSet(scripted([TURNS]), each(ByObs(), ByObs()), [index], **options) for index in (0, 1)]
+    alone = [workers.sample() for workers in sets]
+    assert batch.env_steps == sum(part.env_steps for part in alone) and batch.num_envs == 4
+    assert torch.equal(batch["b"].rewards, torch.cat([part["b"].rewards for part in alone], 1))
+    reference = both.next_sample()
+    assert reference.env_steps == both.fetch(reference)[0].env_steps and reference.nbytes > 0
+    assert {*both.get_metrics()} == {"episode_returns", "episode_lengths", "policy_returns"}
+
+
+def test_batches_and_episodes_travel_between_processes() -> None:
+    source = make_rollout_worker(scripted([TURNS]), shared(ByObs(), "a", "b"), fragment_length=6)
+    batch, (episode,) = source.sample(), source.run_episodes(1)
+    arrived: Any = pickle.loads(pickle.dumps(batch.numpy()))
+    assert_equal_fragments(arrived.torch()["shared"], batch["shared"])
+    assert (arrived.env_steps, arrived.num_envs) == (batch.env_steps, batch.num_envs)
+    again = copy.deepcopy(pickle.loads(pickle.dumps(episode)))
+    assert again == episode == (0.0, 4) and again.by_policy == {"shared": 0.0}

@@ -12,6 +12,7 @@ from lightning_rl.policies.ddpg import DDPG
 from lightning_rl.policies.dqn import DQN
 from lightning_rl.policies.es import ES
 from lightning_rl.policies.impala import IMPALA
+from lightning_rl.policies.matches import Matches
 from lightning_rl.policies.multi_agent_policy import MultiAgentPolicy
 from lightning_rl.policies.pg import PG
 from lightning_rl.policies.policy import Policy
@@ -42,6 +43,7 @@ __all__ = [
     "TD3",
     "TQC",
     "ApexDQN",
+    "Matches",
     "MultiAgentPolicy",
     "Policy",
     "Rainbow",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr
+from lightning_rl.policies.matches import Matches
 
 __all__ = ["EpisodeStart", "PolicyMapping"]
 
@@ -44,8 +45,8 @@ class PolicyMapping:
             - a function or its import path. `fn(agent_id)` is called once for each agent; `fn(agent_id, rng)`, with a
               NumPy generator, in each episode; `fn(agent_id, episode, worker=None, **kwargs)` as in RLlib, in each
               episode if it gives several results for 16 different `EpisodeStart`s, and otherwise once.
-            - {_target_: a class or its import path, **keywords}, such as `Matches`: an object that draws the policies
-              of all agents of an episode together, made with the agents' names and the keywords.
+            - {_target_: `Matches`, a subclass, or the import path of either, **keywords}, made with the names of the
+              agents and the keywords: draws the policies of all agents of an episode together.
         agents: names of all agents.
         policy_ids: of all policies.
 
@@ -65,7 +66,7 @@ class PolicyMapping:
     ) -> None:
         self.given, self.agents, self.policy_ids = mapping, tuple(agents), tuple(policy_ids)
         self._function: Callable[[str, EpisodeStart], str] | None = None
-        self._matches: Any = None
+        self._matches: Matches | None = None
         self._allowed: dict[str, frozenset[str]] | None = None  # policy id → the agents that it can act for
         self._choices: dict[str, tuple[str, ...]]  # agent → the policies that it may have
         if mapping is None:
@@ -174,14 +175,13 @@ class PolicyMapping:
             self._function = call
         return {agent: tuple(ids) for agent, ids in found.items()}
 
-    def _make_matches(self, keywords: dict[str, Any]) -> Any:
+    def _make_matches(self, keywords: dict[str, Any]) -> Matches:
         """The object that a mapping with `_target_` describes."""
         target = keywords.pop("_target_")
         found = import_object(target) if isinstance(target, str) else target
-        if not all(callable(getattr(found, name, None)) for name in ("choices", "assign")):
+        if not isinstance(found, type) or not issubclass(found, Matches):
             raise ConfigError(
-                f"policy_mapping._target_={short_repr(target)}; expected a class with `choices` and `assign`, such as "
-                "lightning_rl.policies.Matches"
+                f"policy_mapping._target_={short_repr(target)}; expected lightning_rl.policies.Matches or a subclass"
             )
         try:
             inspect.signature(found).bind(self.agents, **keywords)

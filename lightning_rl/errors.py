@@ -25,6 +25,7 @@ __all__ = [
     "first_line",
     "import_object",
     "import_path",
+    "is_dotted_path",
     "looked_at_first",
     "named_here",
     "no_such_key",
@@ -240,6 +241,11 @@ def import_object(path: str) -> Any:
     """
     note_name(path)
     return object_at(path)
+
+
+def is_dotted_path(text: str) -> bool:
+    """Whether a text has the form of a dotted import path, "pkg.module" or "pkg.module.Name"."""
+    return "." in text and all(part.isidentifier() for part in text.split("."))
 
 
 def note_name(path: str) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.errors import ConfigError, looked_at_first, named_here, note_name, object_at
+from lightning_rl.errors import ConfigError, is_dotted_path, looked_at_first, named_here, note_name, object_at
 
 __all__ = [
     "PLACES",
@@ -45,6 +45,7 @@ class Kind:
         expected: description for messages.
         homes: modules and classes that a file may name without being trusted.
         base: import path of the class that a class has to derive from; "": any class or function is accepted.
+        other_base: of another class that it may derive from instead.
         functions: whether a function of a trusted package is accepted, too.
         registries: import paths of mappings (or functions that give them) whose keys are registered names instead of
             import paths.
@@ -53,6 +54,7 @@ class Kind:
     expected: str
     homes: tuple[str, ...] = ()
     base: str = ""
+    other_base: str = ""
     functions: bool = False
     registries: tuple[str, ...] = ()
 
@@ -78,13 +80,20 @@ EXPLORATION = Kind("a subclass of lightning_rl.exploration.Exploration", OURS, "
 OPTIMIZER = Kind("a subclass of torch.optim.Optimizer", ("torch.optim",), "torch.optim:Optimizer")
 LOSS = Kind("a function loss(policy, batch) of a package that you trust")
 ENV = Kind(
-    "a registered id, or a subclass of gymnasium.Env",
+    "a registered id, or a subclass of gymnasium.Env or of MultiAgentEnv",
     OURS,
     "gymnasium:Env",
+    "lightning_rl.envs.multi_agent.multi_agent_env:MultiAgentEnv",
     functions=True,
     registries=("gymnasium:registry", "lightning_rl.envs.registry:registered_envs"),
 )
-WRAPPER = Kind("a subclass of gymnasium.Wrapper", (*OURS, "gymnasium.wrappers"), "gymnasium:Wrapper", functions=True)
+WRAPPER = Kind(
+    "a subclass of gymnasium.Wrapper or of MultiAgentWrapper",
+    (*OURS, "gymnasium.wrappers"),
+    "gymnasium:Wrapper",
+    "lightning_rl.envs.multi_agent.wrappers:MultiAgentWrapper",
+    functions=True,
+)
 DATA = Kind("a subclass of RolloutDataModule", OURS, "lightning_rl.data.datamodule:RolloutDataModule")
 DATASET = Kind("a subclass of torch's IterableDataset", OURS, "torch.utils.data:IterableDataset")
 PLAN = Kind("an execution plan of a package that you trust")
@@ -242,8 +251,10 @@ class FileTrust:
         users = own or _under(path, self.trust)
         if not users and not _under(path, kind.homes):
             raise self.error(self._distrust_message(key, path))
-        if kind is ENV and not path.partition(":")[2].isidentifier():
+        if kind is ENV and ":" in path and not path.partition(":")[2].isidentifier():
             return  # "my_pkg:My-v0", which Gymnasium imports
+        if kind is ENV and ":" not in path and users:
+            return  # a module with `parallel_env` or `env`
         try:
             found = object_at(path)
         except ConfigError as error:
@@ -253,7 +264,8 @@ class FileTrust:
         if not own and not _under(home, (*kind.homes, *self.trust)):
             raise self.error(self._distrust_message(key, path, home))
         is_class = isinstance(found, type)
-        fits = is_class and issubclass(found, object_at(kind.base)) if kind.base else callable(found)
+        bases = tuple(object_at(base) for base in (kind.base, kind.other_base) if base)
+        fits = is_class and issubclass(found, bases) if bases else callable(found)
         if not fits and not (kind.functions and users and callable(found) and not is_class):
             raise self.error(f"{self.file}: {key}={path!r} is {home}; expected {kind.expected}")
 
@@ -378,7 +390,7 @@ def _kind_at(key: str) -> Kind | None:
 
 
 def _is_path(name: str, kind: Kind) -> bool:
-    return ":" in name or (kind is not ENV and "." in name)
+    return ":" in name or (is_dotted_path(name) if kind is ENV else "." in name)
 
 
 def _top(path: str) -> str:

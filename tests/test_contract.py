@@ -24,22 +24,28 @@ from lightning_rl.errors import UnsupportedSpaceError, import_object
 from lightning_rl.learning.metrics import Metrics
 from lightning_rl.policies import Policy
 from lightning_rl.rollouts import RolloutWorker
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import SampleBatch, to_nested_batch
 from lightning_rl.signatures import keywords_of
+from lightning_rl.spaces import leaf_values
 from tests.models.parameters import trainable_vector
+from tests.policies.group_tasks import stacked
 
 POLICIES = [file.stem for file in sorted((Path(__file__).parents[1] / "conf" / "policy").glob("*.yaml"))]
 ENVS = ["cartpole", "pendulum"]
+FOR_GROUPS = ("qmix", "vdn", "independent_q")
 REFUSED = {  # because of their actions
+    *((name, env) for name in FOR_GROUPS for env in ENVS),
     *((name, "pendulum") for name in ("simple_q", "dqn", "rainbow", "r2d2", "apex")),
     *((name, "cartpole") for name in ("td3", "ddpg", "tqc")),
 }
 PAIRS = [(name, env) for name in POLICIES for env in ENVS if (name, env) not in REFUSED]
+PAIRS += [(name, "two_step_game") for name in FOR_GROUPS]
 FROM_ELSEWHERE = {"model": "${model}", "exploration": "${exploration}", "seed": "${seed}"}
 
 
 def made(name: str, env: str, **changes: Any) -> tuple[Policy, RolloutWorker]:
-    config = fractions_to_env_steps(compose_config([f"policy={name}", f"env={env}", "experiment=none"]))
+    grouped = [] if (name, env) in PAIRS else ["env.group_agents=null"]
+    config = fractions_to_env_steps(compose_config([f"policy={name}", f"env={env}", "experiment=none", *grouped]))
     keywords = {**config["policy"], **changes}
     creator = EnvCreator(**config["env"])
     policy: Policy = import_object(keywords.pop("_target_"))(*creator.spaces(), **keywords)
@@ -124,7 +130,7 @@ def test_actions_that_an_algorithm_cannot_take_are_refused_with_one_that_can(nam
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_load_from_checkpoint_gives_the_policy_again(name: str, tmp_path: Path) -> None:
-    policy, _ = made(name, next(env for env in ENVS if (name, env) in PAIRS))
+    policy, _ = made(name, next(env for each, env in PAIRS if each == name))
     checkpoint: dict[str, Any] = {"state_dict": policy.state_dict()}
     policy.on_save_checkpoint(checkpoint)
     torch.save(checkpoint, tmp_path / "policy.ckpt")
@@ -134,7 +140,7 @@ def test_load_from_checkpoint_gives_the_policy_again(name: str, tmp_path: Path) 
 
 @pytest.mark.parametrize(("name", "env"), PAIRS)
 class TestLearning:
-    """Two updates on a discrete and on a continuous environment."""
+    """Two updates on a discrete and on a continuous environment; of policies for groups on a game of two agents."""
 
     def test_gradients_are_finite_and_reach_the_policy(self, name: str, env: str) -> None:
         policy, worker = made(name, env)
@@ -167,12 +173,15 @@ class TestLearning:
         algorithm = Algorithm(name, env, overrides=[f"run_dir={tmp_path}", "workers.envs_per_worker=4"])
         algorithm.train()
         loaded = Policy.load(str(algorithm.save()))
-        obs = np.stack([algorithm.policy.observation_space.sample() for _ in range(8)])
+        obs = stacked([to_nested_batch(algorithm.policy.observation_space.sample()) for _ in range(8)])
         for explore in (False, True):
             for policy in (algorithm.policy, loaded):
                 policy.seed_exploration(3)
             here, there = (policy.compute_actions(obs, explore=explore)[0] for policy in (algorithm.policy, loaded))
-            assert torch.equal(here, there)
+            pairs = zip(
+                leaf_values(algorithm.policy.action_space, here), leaf_values(loaded.action_space, there), strict=True
+            )
+            assert all(torch.equal(mine, theirs) for mine, theirs in pairs)
         algorithm.stop()
 
     def test_custom_losses_reach_every_parameter(self, name: str, env: str) -> None:

@@ -416,6 +416,9 @@ HOSTILE_ENVS: dict[str, dict[str, Any]] = {
     "stranger's nested class": {"env.id": "stranger:Outer.Env"},
     "stranger's function": {"env.id": "stranger:touch"},
     "stranger's id": {"env.id": "stranger:CartPole-v1"},
+    "stranger's module": {"env.id": "stranger.envs"},
+    "our function with dots": {"env.id": "lightning_rl.errors.import_object", "env.kwargs": {"path": "stranger:Evil"}},
+    "our module": {"env.id": "lightning_rl.envs.creator"},
     "our function": {
         "env.id": "lightning_rl.runs.run:instantiate",
         "env.kwargs": {"entry": "os:system", "key": "_target_"},

@@ -51,7 +51,9 @@ class CompileNetworks(Callback):
             )
         if device == "cpu" and not any(map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))):
             raise ConfigError("CompileNetworks needs a C++ compiler on a CPU: install g++, or name one in CXX")
-        networks: list[Any] = [part for part in pl_module.children() if next(part.parameters(), None) is not None]
+        several = getattr(pl_module, "policies", None)  # of several agents
+        parts = [part for owner in ([pl_module] if several is None else several.values()) for part in owner.children()]
+        networks: list[Any] = [part for part in parts if next(part.parameters(), None) is not None]
         if not networks:
             raise ConfigError(f"CompileNetworks: {type(pl_module).__name__} has no networks")
         for network in networks:

@@ -18,13 +18,14 @@ from lightning_rl.data.inflight_requests import InflightRequests
 from lightning_rl.data.intrinsic_rewards_check import check_intrinsic_rewards
 from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.data.plans import record_times
+from lightning_rl.data.policy_feeds import policies_in
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.ranges import Count, NonNegative, Positive, Seed, Whole
 from lightning_rl.replay.storage import estimated_bytes
 from lightning_rl.rollouts.processes.remote_objects import make_objects
 from lightning_rl.rollouts.worker_options import Processes
 from lightning_rl.rollouts.worker_results import SampleReference, as_writable
-from lightning_rl.sample_batch import SampleBatch
+from lightning_rl.sample_batch import SampleBatch, env_steps
 from lightning_rl.seeding import derive_seed
 from lightning_rl.signatures import ImportPath
 
@@ -139,11 +140,12 @@ class AsyncDataModule(RolloutDataModule):
         first = stage == "fit" and self.workers is None
         if first:
             check_kind_of_data(type(self._policy()), type(self))
-            check_intrinsic_rewards(
-                self._policy(),
-                "data=async takes fragments of all workers as they come, some of them again",
-                "take data=on_policy",
-            )
+            for policy in policies_in(self._policy()):
+                check_intrinsic_rewards(
+                    policy,
+                    "data=async takes fragments of all workers as they come, some of them again",
+                    "take data=on_policy",
+                )
         super().setup(stage)  # starts Ray where that is needed
         if first:
             self.inflight = InflightRequests(
@@ -233,7 +235,7 @@ class AsyncDataModule(RolloutDataModule):
             return
         self._staleness = max(self._staleness, self._policy().gradient_steps - ahead.oldest)
         batch = as_writable(ahead.future.result())
-        if batch.valid.any():  # else it holds nothing but resets, as fragments of one step may
+        if env_steps(batch):  # else it holds nothing but resets, as fragments of one step may
             yield batch
 
     def pop_iteration_metrics(self) -> dict[str, float]:
@@ -283,6 +285,6 @@ class AsyncDataModule(RolloutDataModule):
         rows = options["num_envs"] * options.get("fragment_length", 128)
         logical = logical_workers(self._logical, self.num_workers, self._ranks)
         together = -(-logical // self.num_workers) if self.num_workers else 1
-        state = sum(4 * part.numel() for part in policy.model.get_initial_state())
+        state = sum(4 * part.numel() for each in policies_in(policy) for part in each.model.get_initial_state())
         spaces = policy.observation_space, policy.action_space
         return float(estimated_bytes(*spaces, rows * together, obs_frames=1, extra_row_bytes=state))

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 
-from lightning_rl.data.plans import concurrently, for_each
-from lightning_rl.data.replay_datamodule import ReplayDataModule, ReplayDraws
+from lightning_rl.data.device_transfer import to_device
+from lightning_rl.data.plans import NOT_READY
+from lightning_rl.data.replay_datamodule import Draw, ReplayDataModule
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
 
-__all__ = ["PolicyFeeds"]
+__all__ = ["PolicyFeeds", "policies_in"]
+
+
+class FragmentDraws:
+    """The draws of one iteration for one policy: iterating stores its fragment and takes the steps that are due then.
+
+    Args:
+        replay: the buffer, and how many gradient steps are due.
+        fragment: of the policy.
+    """
+
+    def __init__(self, replay: ReplayDataModule, fragment: SampleBatch) -> None:
+        self.replay, self.fragment = replay, fragment
+        self.device = torch.device("cpu")
+
+    def to(self, device: torch.device | str, **keywords: Any) -> Self:
+        """Give rows on `device`; Lightning calls this."""
+        self.device = torch.device(device)
+        return self
+
+    def __iter__(self) -> Iterator[Draw]:
+        self.replay.begin_iteration()
+        self.replay.store(self.fragment)
+        for draw in self.replay.draws_due():
+            if draw is NOT_READY:  # no step is due, or there are fewer rows than one needs
+                return
+            yield draw if self.device.type == "cpu" else draw._replace(rows=to_device(draw.rows, self.device))
+
+    def update_priorities(self, batch: SampleBatch) -> None:
+        """Set the priorities of a drawn batch's rows by its TD errors."""
+        self.replay.update_priorities(batch)
 
 
 class PolicyFeeds:
@@ -25,8 +55,6 @@ class PolicyFeeds:
 
     def __init__(self, replays: Mapping[str, ReplayDataModule]) -> None:
         self.replays = dict(replays)
-        self._stored: dict[str, deque[SampleBatch]] = {name: deque() for name in self.replays}
-        self._plans: dict[str, Iterator[Any]] = {}
 
     def setup(self, trainer: Any, policy: Any) -> None:
         """Make the buffers, once.
@@ -42,21 +70,15 @@ class PolicyFeeds:
             replay.trainer, replay.learner_policy = trainer, policy.policies[name]
             if replay.replay is None:
                 replay.replay = replay.make_buffer(replay.learner_policy)
-                store = for_each(_taken(self._stored[name]), replay.store)
-                self._plans[name] = concurrently([store, replay.draws_due()], round_robin_weights=[1, "*"])
 
     def feed(self, batch: MultiAgentBatch) -> MultiAgentBatch:
-        """The batch with draws from their buffers in place of the fragments of policies that learn from replay.
-
-        The fragment is stored when the draws are iterated over; a policy without experience in it draws nothing.
-        """
+        """The batch with draws in place of the fragments of policies that learn from replay."""
         parts: dict[str, Any] = {}
         for name, fragment in batch.policy_batches.items():
             if name not in self.replays:
                 parts[name] = fragment
             elif bool(fragment.valid.any()):
-                self._stored[name].append(fragment)
-                parts[name] = ReplayDraws(self._plans[name], self.replays[name], fragments=1)
+                parts[name] = FragmentDraws(self.replays[name], fragment)
         return FedBatch(parts, batch)
 
     def metrics(self) -> dict[str, float]:
@@ -113,6 +135,6 @@ class FedBatch(MultiAgentBatch):
         )
 
 
-def _taken(stored: deque[SampleBatch]) -> Iterator[SampleBatch]:
-    while True:
-        yield stored.popleft()
+def policies_in(policy: Any) -> list[Any]:
+    """The policies that a policy of several agents holds, or the policy itself."""
+    return [*policy.policies.values()] if hasattr(policy, "policies") else [policy]

@@ -54,8 +54,16 @@ def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
 
 
 def sample_allowed_action(space: gym.Space[Any], obs: Any, info: Mapping[str, Any]) -> Any:
-    """A random action; for a Discrete space, one that the mask in the observation or the info allows."""
+    """A random action; where it is Discrete, or a group of Discrete ones, one that the masks allow."""
     # As `sample_batch.action_mask_of`, whose module imports torch; environment processes do not.
+    if isinstance(space, gym.spaces.Tuple) and isinstance(obs, Mapping | tuple):  # a group of agents
+        agents = obs.get("agents") if isinstance(obs, Mapping) else obs
+        masks = obs.get("action_masks") if isinstance(obs, Mapping) else None
+        if masks is None and isinstance(agents, tuple):
+            masks = [agent.get("action_mask") if isinstance(agent, Mapping) else None for agent in agents]
+        if masks is not None and len(masks) == len(space.spaces):
+            own = zip(space.spaces, masks, strict=True)
+            return tuple(sample_allowed_action(part, None, {"action_mask": mask}) for part, mask in own)
     mask = info.get("action_mask")
     mask = obs.get("action_mask") if mask is None and isinstance(obs, Mapping) else mask
     if mask is None or not isinstance(space, gym.spaces.Discrete) or not np.any(mask):

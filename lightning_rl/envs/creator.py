@@ -34,7 +34,16 @@ from lightning_rl.envs.multi_agent.single_agent_env import SingleAgentEnv
 from lightning_rl.envs.multi_agent.wrappers import EpisodeLimit, MultiAgentWrapper
 from lightning_rl.envs.registry import EnvContext, call_creator, find_registered_env, register_env, registered_envs
 from lightning_rl.envs.sync_vector_env import SyncEnv
-from lightning_rl.errors import ConfigError, EnvError, did_you_mean, import_object, note_name, object_at, short_repr
+from lightning_rl.errors import (
+    ConfigError,
+    EnvError,
+    did_you_mean,
+    import_object,
+    is_dotted_path,
+    note_name,
+    object_at,
+    short_repr,
+)
 from lightning_rl.ranges import Count
 from lightning_rl.signatures import ImportPath, check_fields, coerce
 
@@ -157,8 +166,12 @@ class EnvCreator(LayoutSlot):
                 f"{self.name!r} made a {type(env).__name__}; expected a gymnasium.Env "
                 "(observation_space, action_space, reset, step), a MultiAgentEnv or a PettingZoo environment"
             )
-        if self.group_agents is not None and isinstance(env, gym.Env):
-            raise EnvError(f"group_agents={self.group_agents!r}: {self.name!r} has one agent; set group_agents=null")
+        is_group = isinstance(env, gym.Env) and isinstance(env.action_space, gym.spaces.Tuple)
+        if self.group_agents is not None and isinstance(env, gym.Env) and not (self.group_agents == "all" and is_group):
+            raise EnvError(
+                f"group_agents={self.group_agents!r}: {self.name!r} has one agent; set group_agents=null, and use "
+                "dqn, ppo or another algorithm for one agent"
+            )
         return env
 
     def _make_bare(self, context: EnvContext | None, extra: Mapping[str, Any]) -> Any:
@@ -277,11 +290,10 @@ class EnvCreator(LayoutSlot):
         if self.id in gym.registry:
             return self.id
         if ":" not in self.id:
-            dotted = "." in self.id and all(part.isidentifier() for part in self.id.split("."))
-            return _creator_in_module(_import_dotted(self.id)) if dotted else self.id
+            return _creator_in_module(_import_dotted(self.id)) if is_dotted_path(self.id) else self.id
         module, _, attribute = self.id.partition(":")
         if attribute.isidentifier():
-            return _creator_in_module(import_object(coerce("env.id", self.id, ImportPath)))
+            return import_object(coerce("env.id", self.id, ImportPath))
         note_name(self.id)  # Gymnasium imports the module
         return f"{module}:{attribute}"
 

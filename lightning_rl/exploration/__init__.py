@@ -5,6 +5,7 @@ from lightning_rl.exploration.curiosity import Curiosity
 from lightning_rl.exploration.epsilon_greedy import EpsilonGreedy
 from lightning_rl.exploration.exploration import Actor, Exploration
 from lightning_rl.exploration.gaussian_noise import GaussianNoise
+from lightning_rl.exploration.group_noise import GroupNoise
 from lightning_rl.exploration.gsde import GSDE
 from lightning_rl.exploration.noisy_network import NoisyNetwork, require_noisy_layers
 from lightning_rl.exploration.ornstein_uhlenbeck_noise import OrnsteinUhlenbeckNoise
@@ -25,6 +26,7 @@ __all__ = [
     "EpsilonGreedy",
     "Exploration",
     "GaussianNoise",
+    "GroupNoise",
     "NoisyNetwork",
     "OrnsteinUhlenbeckNoise",
     "ParameterNoise",

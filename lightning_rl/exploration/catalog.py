@@ -24,6 +24,7 @@ STRATEGIES: dict[str, str] = {
     "gaussian_noise": f"{ROOM}.gaussian_noise:GaussianNoise",
     "per_worker_gaussian_noise": f"{ROOM}.per_worker_gaussian_noise:PerWorkerGaussianNoise",
     "ornstein_uhlenbeck_noise": f"{ROOM}.ornstein_uhlenbeck_noise:OrnsteinUhlenbeckNoise",
+    "group_noise": f"{ROOM}.group_noise:GroupNoise",
     "gsde": f"{ROOM}.gsde:GSDE",
     "noisy_network": f"{ROOM}.noisy_network:NoisyNetwork",
     "parameter_noise": f"{ROOM}.parameter_noise:ParameterNoise",

@@ -12,7 +12,13 @@ from torch import Tensor
 
 from lightning_rl.exploration.exploration import Actor, Exploration, require_discrete_actions
 from lightning_rl.exploration.random import random_actions
-from lightning_rl.models.distributions import ActionDistribution, Bernoulli, Categorical, MultiCategorical
+from lightning_rl.models.distributions import (
+    ActionDistribution,
+    Bernoulli,
+    Categorical,
+    MultiActionDistribution,
+    MultiCategorical,
+)
 from lightning_rl.models.distributions.discrete import IMPOSSIBLE
 from lightning_rl.ranges import Probability, ProbabilitySchedule, WholeEnvSteps
 from lightning_rl.schedules import Schedule, Share, schedule_value, to_env_steps
@@ -28,7 +34,8 @@ BUILT_IN = (Categorical, MultiCategorical, Bernoulli)  # their random actions ar
 class EpsilonGreedy(Exploration):
     """With probability ε a uniformly random action among the allowed ones, else the best. Sutton and Barto 2018, §2.2.
 
-    An action of several components is random as a whole. The log-probability is that of this mixture.
+    An action of several components is random as a whole; with `independent` each component by itself, as for members
+    of a group (Rashid et al. 2018, arXiv:1803.11485, section 5). The log-probability is that of this mixture.
 
     Args:
         action_space: discrete, or nested of discrete parts.
@@ -38,6 +45,8 @@ class EpsilonGreedy(Exploration):
         epsilon_timesteps: environment steps over which it falls. Here and in `warmup_timesteps`, a share such as "10%"
             is one of a run's `total_env_steps`, or of 100,000 outside of a run.
         epsilon_schedule: any schedule for ε over environment steps, instead of these four.
+        independent: whether each component of a Dict or Tuple action is random by itself; `None`: for policies that act
+            for a group of agents.
 
     Raises:
         UnsupportedSpaceError: a part of the actions is continuous.
@@ -52,6 +61,7 @@ class EpsilonGreedy(Exploration):
         warmup_timesteps: WholeEnvSteps = 0,
         epsilon_timesteps: WholeEnvSteps = TENTH,
         epsilon_schedule: ProbabilitySchedule | None = None,
+        independent: bool | None = None,
     ) -> None:
         super().__init__(action_space)
         require_discrete_actions(type(self).__name__, action_space)
@@ -64,7 +74,13 @@ class EpsilonGreedy(Exploration):
         }
         self.choices = math.prod(float(choices_of(leaf).prod()) for _, leaf in leaf_spaces(action_space))
         self.schedule: Schedule = falling if epsilon_schedule is None else epsilon_schedule
+        self.independent = independent
         self._drawn: Tensor | None = None
+
+    def prepare_policy(self, policy: Any) -> None:
+        """Choose independent components for a policy that acts for a group, unless the config says something else."""
+        if self.independent is None:
+            self.independent = policy.acts_for_group
 
     def epsilon(self, timestep: int) -> float:
         """ε after `timestep` environment steps."""
@@ -76,6 +92,8 @@ class EpsilonGreedy(Exploration):
         """The best actions, some replaced by random ones, and log(ε · uniform + (1 − ε) · [it is the best])."""
         if not explore:
             return dist.deterministic_sample(), dist.sampled_action_logp()
+        if self.independent and isinstance(dist, MultiActionDistribution):
+            return self._independent_components(dist, self.epsilon(timestep), generator)
         epsilon, draws = self.epsilon(timestep), self._draws(dist, generator)
         if (few := self._few_choices(dist, draws, epsilon, generator)) is not None:
             greedy, chance = self._greedy_logp(epsilon), self._chance_logp(epsilon)
@@ -99,6 +117,47 @@ class EpsilonGreedy(Exploration):
             leaves.append(leaf)
         probability = epsilon * uniform_logp.exp() + (1.0 - epsilon) * greedy
         return pack_leaves(self.action_space, iter(leaves)), probability.log()
+
+    def get_action(
+        self, dist: ActionDistribution, *, timestep: int, explore: bool, generator: torch.Generator | None = None
+    ) -> Any:
+        """The actions of `get_exploration_action`."""
+        if explore and self.independent and (logits := _equal_choices(dist)) is not None:
+            actions = self._member_actions(logits, self.epsilon(timestep), generator)[0]
+            return pack_leaves(self.action_space, iter(actions.unbind(1)))
+        return self.get_exploration_action(dist, timestep=timestep, explore=explore, generator=generator)[0]
+
+    def _independent_components(
+        self, dist: MultiActionDistribution, epsilon: float, generator: torch.Generator | None
+    ) -> tuple[Any, Tensor]:
+        """`get_exploration_action` for each component of the action by itself."""
+        if (logits := _equal_choices(dist)) is not None:
+            actions, best = self._member_actions(logits, epsilon, generator)
+            chance = epsilon / (logits > IMPOSSIBLE).sum(-1)
+            logp = (chance + (1.0 - epsilon) * (actions == best)).log().sum(1)
+            return pack_leaves(self.action_space, iter(actions.unbind(1))), logp
+        draws = torch.rand(len(dist.inputs), len(dist.children), generator=generator, device=dist.inputs.device)
+        leaves, logp = [], torch.zeros(len(draws), device=draws.device)
+        for (_, leaf), child, draw in zip(leaf_spaces(self.action_space), dist.children, draws.unbind(1), strict=True):
+            best = child.deterministic_sample()
+            random, uniform_logp = random_actions(leaf, child, generator)
+            chosen = (draw < epsilon).view(-1, *[1] * (best.dim() - 1))
+            actions = torch.where(chosen, random.to(best.dtype), best)
+            greedy = (actions == best).view(len(draws), -1).all(1)
+            logp = logp + (epsilon * uniform_logp.exp() + (1.0 - epsilon) * greedy).log()
+            leaves.append(actions)
+        return pack_leaves(self.action_space, iter(leaves)), logp
+
+    @staticmethod
+    def _member_actions(logits: Tensor, epsilon: float, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """ε-greedy and best actions `[N, n]` of n independent choices with logits `[N, n, A]`, all at once."""
+        best = logits.argmax(-1)
+        draws = torch.rand(best.shape, generator=generator, device=best.device)
+        if draws.min().item() >= epsilon:
+            return best, best
+        scores = torch.rand(logits.shape, generator=generator, device=logits.device)
+        random = scores.masked_fill(logits <= IMPOSSIBLE, -1.0).argmax(-1)
+        return torch.where(draws < epsilon, random, best), best
 
     def blind_action(self, rows: int, *, timestep: int, explore: bool, generator: torch.Generator) -> Tensor | None:
         """Random actions if ε decides so for all rows, equal to those of `get_action`; else `None`."""
@@ -157,3 +216,13 @@ class EpsilonGreedy(Exploration):
     def info(self, timestep: int) -> dict[str, float]:
         """ε, for logging."""
         return {"epsilon": self.epsilon(timestep)}
+
+
+def _equal_choices(dist: ActionDistribution) -> Tensor | None:
+    """The logits `[N, n, A]` of an action of n Discrete parts with A choices each; else `None`."""
+    if not isinstance(dist, MultiActionDistribution):
+        return None
+    parts = [child.logits for child in dist.children if type(child) is Categorical]
+    if len(parts) < len(dist.children) or len({part.shape for part in parts}) > 1:
+        return None
+    return torch.stack(parts, dim=1)

@@ -54,12 +54,12 @@ class MultiAgentLearner:
             before = part.gradient_steps
             part.learner.other_agent_batches = self._other_batches(batch, policy_id)
             try:
-                found = part.learner.learn_on(batch.policy_batches[policy_id])
+                part.training_step(batch.policy_batches[policy_id])
             except NonFiniteError as error:
                 raise NonFiniteError(f"policy {policy_id!r}: {error}") from error
             finally:
                 part.learner.other_agent_batches = None
-            metrics |= {f"{policy_id}/{name}": value for name, value in found.items()}
+            metrics |= {f"{policy_id}/{name}": value for name, value in part.iteration_metrics.items()}
             policy.gradient_steps += part.gradient_steps - before
             seconds += part.learn_seconds
         policy.iteration_metrics, policy.learn_seconds = metrics, seconds

@@ -102,14 +102,14 @@ def critic_error(q_values: Tensor, targets: Tensor, weights: Tensor | None = Non
 
     Args:
         q_values: of K critics, `[K, N]`; carries the gradient.
-        targets: `[N]`, the same for all.
+        targets: `[N]`, the same for all; or `[K, N]`.
         weights: importance weights of the rows, `[N]`; `None`: 1.
 
     Raises:
         ValueError: the shapes do not fit.
     """
-    if q_values.dim() != 2 or targets.shape != q_values.shape[1:]:
+    if q_values.dim() != 2 or targets.shape not in (q_values.shape[1:], q_values.shape):
         shapes = f"q_values {list(q_values.shape)} and targets {list(targets.shape)}"
-        raise ValueError(f"{shapes} do not fit; expected [K, N] and [N]")
+        raise ValueError(f"{shapes} do not fit; expected [K, N] and [N] or [K, N]")
     errors = (q_values - targets).square()
-    return (errors if weights is None else weights * errors).sum() * (0.5 / targets.shape[0])
+    return (errors if weights is None else weights * errors).sum() * (0.5 / targets.shape[-1])

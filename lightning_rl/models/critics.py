@@ -66,8 +66,8 @@ class ParallelMLP(FastAttributes):
         self._layers = list(zip(self.weights, self.biases, strict=True))
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[N, size]` → `[K, N, outputs]`."""
-        x = x.expand(self.count, *x.shape)
+        """`[N, size]`, or `[K, N, size]` with an input for each network → `[K, N, outputs]`."""
+        x = x if x.dim() == 3 else x.expand(self.count, *x.shape)
         *hidden, (last_weight, last_bias) = self._layers
         for number, (weight, bias) in enumerate(hidden):
             x = torch.baddbmm(bias, x, weight)
@@ -133,10 +133,11 @@ class CriticEnsemble(FastAttributes):
 
         Args:
             input_dict: as a model's.
-            actions: `[N, A]`, in the policy's space.
+            actions: `[N, A]`, in the policy's space; or `[K, N, A]`, those that each critic judges.
         """
         features = input_dict["obs_flat"] if self.encoder is None else self.encoder(input_dict, (), None)[0]
         if actions is not None:
-            features = torch.cat([features, actions], dim=1)
+            same = features if actions.dim() == 2 else features.expand(len(actions), *features.shape)
+            features = torch.cat([same, actions], dim=-1)
         values = self.networks(features)
         return values if self.outputs > 1 else values.squeeze(-1)

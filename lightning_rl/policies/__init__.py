@@ -12,11 +12,15 @@ from lightning_rl.policies.ddpg import DDPG
 from lightning_rl.policies.dqn import DQN
 from lightning_rl.policies.es import ES
 from lightning_rl.policies.impala import IMPALA
+from lightning_rl.policies.independent_q import IndependentQ
+from lightning_rl.policies.maddpg import MADDPG
 from lightning_rl.policies.matches import Matches
+from lightning_rl.policies.matd3 import MATD3
 from lightning_rl.policies.multi_agent_policy import MultiAgentPolicy
 from lightning_rl.policies.pg import PG
 from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.ppo import PPO
+from lightning_rl.policies.qmix import QMIX
 from lightning_rl.policies.r2d2 import R2D2
 from lightning_rl.policies.rainbow import Rainbow
 from lightning_rl.policies.random_policy import RandomPolicy
@@ -26,6 +30,7 @@ from lightning_rl.policies.scripted_policy import ScriptedPolicy
 from lightning_rl.policies.simple_q import SimpleQ
 from lightning_rl.policies.td3 import TD3
 from lightning_rl.policies.tqc import TQC
+from lightning_rl.policies.vdn import VDN
 
 __all__ = [
     "A2C",
@@ -36,13 +41,18 @@ __all__ = [
     "DQN",
     "ES",
     "IMPALA",
+    "MADDPG",
+    "MATD3",
     "PG",
     "PPO",
+    "QMIX",
     "R2D2",
     "SAC",
     "TD3",
     "TQC",
+    "VDN",
     "ApexDQN",
+    "IndependentQ",
     "Matches",
     "MultiAgentPolicy",
     "Policy",

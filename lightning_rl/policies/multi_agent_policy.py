@@ -78,7 +78,7 @@ class MultiAgentPolicy(Policy):
         policies_to_train: ids of the policies that learn, in the order of training.
         env_steps: of the environments, or actions of agents; trained policies have the same number.
         gradient_steps: of all policies in this object.
-        generation: how often policies were added, or the mapping was changed, after the constructor.
+        generation: how often policies, mapping or trained policies were changed after the constructor.
     """
 
     has_model: ClassVar[bool] = False  # of its own
@@ -141,7 +141,7 @@ class MultiAgentPolicy(Policy):
             difference = space_difference(getattr(policy, name), mine)
             if difference:
                 raise ConfigError(f"{key}: its {name} is not that of agent {agent!r}: {difference}")
-        policy.learner.counts_env_steps = False
+        policy.policy_id, policy.learner.counts_env_steps = policy_id, False
         self.policies[policy_id] = policy
         self._spaces_of[policy_id] = agent
 
@@ -156,6 +156,8 @@ class MultiAgentPolicy(Policy):
         if isinstance(target, Policy):
             if entry:
                 raise ConfigError(f"{key}: a policy that is built already takes no keywords ({', '.join(entry)})")
+            if any(target is other for other in self.policies.values()):
+                raise ConfigError(f"{key} is the same object as another policy: map the agents of both to one id")
             return target
         found = NAMED_POLICIES.get(target, target) if isinstance(target, str) else target
         found = import_object(found) if isinstance(found, str) else found
@@ -297,16 +299,10 @@ class MultiAgentPolicy(Policy):
         entry = _as_mapping(f"policies.{policy_id}", policy)
         if spaces_of is not None:
             entry["spaces_of"] = spaces_of
-        self._extend({policy_id: entry}, self.mapping.given if policy_mapping is None else policy_mapping)
-        added = self.get_policy(policy_id)
-        if trained:
-            try:
-                self._check_learns(policy_id)
-            except ConfigError:
-                del self.policies[policy_id]
-                raise
-            self._train([*self.policies_to_train, policy_id])
-        return added
+        mapping = self.mapping.given if policy_mapping is None else policy_mapping
+        trained_ids = [*self.policies_to_train, policy_id] if trained else None
+        self._extend({policy_id: entry}, mapping, trained_ids)
+        return self.get_policy(policy_id)
 
     def set_policy_mapping(self, policy_mapping: Any) -> None:
         """Use another mapping from the next episodes on.
@@ -316,9 +312,17 @@ class MultiAgentPolicy(Policy):
         """
         self._extend({}, policy_mapping)
 
+    def set_policies_to_train(self, policy_ids: Sequence[str]) -> None:
+        """Train these policies from the next iteration on; the others stay as they are.
+
+        Raises:
+            ConfigError: as the constructor.
+        """
+        self._extend({}, self.mapping.given, policy_ids)
+
     @property
     def additions(self) -> dict[str, Any]:
-        """Keywords of `add_policies` with which a copy follows what was added since the constructor; empty: nothing."""
+        """Keywords of `add_policies` with which a copy follows what has changed since the constructor; {}: nothing."""
         if not self.generation:
             return {}
         keywords = self.constructor_arguments()[1]
@@ -343,13 +347,13 @@ class MultiAgentPolicy(Policy):
         missing = {policy_id: entry for policy_id, entry in policies.items() if policy_id not in self.policies}
         for policy_id in missing:
             check_policy_id(policy_id)
-        self._extend(missing, policy_mapping)
-        if policies_to_train is not None:
-            self._train(self._trained_ids(policies_to_train, {}))
+        self._extend(missing, policy_mapping, policies_to_train)
         self.generation = self.generation if generation is None else generation
 
-    def _extend(self, entries: Mapping[str, Any], policy_mapping: Any) -> None:
-        """Add policies and change the mapping; if one of them cannot work, nothing changes."""
+    def _extend(
+        self, entries: Mapping[str, Any], policy_mapping: Any, policies_to_train: Sequence[str] | None = None
+    ) -> None:
+        """Add policies, change the mapping and (unless `None`) what is trained; on an error nothing changes."""
         before = self.mapping
         self.mapping = PolicyMapping(policy_mapping, self._agent_spaces, [*self.policies, *entries])
         try:
@@ -357,6 +361,7 @@ class MultiAgentPolicy(Policy):
                 self._agent_with_spaces(policy_id, agent, {})
             for policy_id, entry in entries.items():
                 self._add(policy_id, entry)
+            trained = None if policies_to_train is None else self._trained_ids(policies_to_train, {})
         except Exception:
             self.mapping = before
             for policy_id in entries.keys() & self.policies.keys():
@@ -369,10 +374,9 @@ class MultiAgentPolicy(Policy):
         self._added += entries
         self._restrict_mapping()
         self.generation += 1
-
-    def _train(self, policy_ids: list[str]) -> None:
-        """Train these policies from now on, also in a Trainer that fits."""
-        self.policies_to_train = policy_ids
+        if trained is None or trained == self.policies_to_train:
+            return
+        self.policies_to_train = trained
         self.env_steps = self.env_steps  # of the new ones, too
         if self.in_trainer:
             strategy: Any = self.trainer.strategy

@@ -119,6 +119,7 @@ class Policy(FastAttributes, LightningModule):
     data: ClassVar[str] = "on_policy"  # the option of `conf/data` that is the default of this policy
     supports_recurrent: ClassVar[bool] = False
     off_policy: ClassVar[bool] = False  # learns from transitions of any policy, such as those of a replay buffer
+    acts_for_group: ClassVar[bool] = False  # its actions are those of several agents, one component each
     evolves: ClassVar[bool] = False  # learns from the returns of perturbed policies
     has_model: ClassVar[bool] = True
     has_loss: ClassVar[bool] = False
@@ -127,6 +128,8 @@ class Policy(FastAttributes, LightningModule):
     overridden: ClassVar[frozenset[str]] = frozenset()  # those of `VERBS` that the class defines itself
     central_obs_size: int = 0  # width S of the column `central_obs` that a central critic reads; 0: there is none
     reads_outputs: ClassVar[bool] = False  # whether acting uses the model's outputs for more than the actions
+
+    policy_id: str | None = None  # among the policies of several agents
 
     observation_space: gym.Space[Any]
     model: Any  # a `Model`; algorithms say which kind

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from lightning_rl.policies.policy import Policy
 from lightning_rl.policies.targets import PolyakUpdate, frozen, target_copy
 from lightning_rl.ranges import Count, Critics, LearningRate, NonNegative, Portion
 from lightning_rl.sample_batch import SampleBatch
-from lightning_rl.spaces import is_bounded_box
+from lightning_rl.spaces import is_bounded_box, leaf_spaces
 
 __all__ = ["TD3"]
 
@@ -76,10 +77,10 @@ class TD3(Policy):
         self.target_model, self.target_critic = target_copy(self.model), target_copy(self.critic)
         self._polyak_update_actor = PolyakUpdate(self.target_model, self.model)
         self._polyak_update_critic = PolyakUpdate(self.target_critic, self.critic)
-        space = self.action_transform.policy_space
-        assert isinstance(space, spaces.Box)
-        for name, bound in (("low", space.low), ("high", space.high)):
-            self.register_buffer(name, torch.from_numpy(bound.ravel().copy()), persistent=False)
+        boxes = [leaf for _, leaf in leaf_spaces(self.action_transform.policy_space) if isinstance(leaf, spaces.Box)]
+        for name, bounds in (("low", [box.low for box in boxes]), ("high", [box.high for box in boxes])):
+            entries = np.concatenate([np.zeros(0, np.float32), *(bound.ravel() for bound in bounds)])
+            self.register_buffer(name, torch.from_numpy(entries), persistent=False)
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
         """The actor; the critics are built here too, so that their initial weights follow from the same seed."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lightning_rl.errors import ConfigError, import_object
+from lightning_rl.errors import ConfigError, import_object, import_path
 
 if TYPE_CHECKING:
     from lightning_rl.envs.creator import EnvCreator
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["build_datamodule", "build_policy", "check_one_agent", "default_policies"]
 
-ROLLOUTS = "lightning_rl.data.datamodule:RolloutDataModule"
 ENV_STEPS_OF_ITERATION = 32  # least number where all policies replay; an iteration costs as much as some gradient steps
 SHARED = "shared"  # the id of the policy of all agents, where they have the same spaces
 
@@ -96,15 +95,28 @@ def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping
     Raises:
         ConfigError: the pipeline feeds no rollouts, or a policy needs rollouts of its own that are not there.
     """
+    from lightning_rl.data.async_datamodule import AsyncDataModule
+    from lightning_rl.data.datamodule import RolloutDataModule
     from lightning_rl.data.kinds_of_data import kind_of_data
     from lightning_rl.data.policy_feeds import PolicyFeeds
+    from lightning_rl.data.replay_datamodule import ReplayDataModule
 
     trained = {name: policy.policies[name] for name in policy.policies_to_train}
+    if not trained:
+        raise ConfigError(
+            f"none of the policies {', '.join(policy.policies)} learns from steps of several agents: name one that "
+            "does, such as policy=ppo, or play with `lightning-rl evaluate`"
+        )
     replaying = [name for name, each in trained.items() if kind_of_data(type(each)) == "transitions"]
     run_class, section = _class_of(config["data"]), dict(config["data"])
     workers = dict(config["workers"])
-    if run_class.feeds != "rollouts":
-        section, run_class = {"_target_": ROLLOUTS}, import_object(ROLLOUTS)
+    if run_class not in (RolloutDataModule, AsyncDataModule, ReplayDataModule):
+        raise ConfigError(
+            f"data._target_={import_path(run_class)} serves one agent; several agents take data=on_policy, async, or "
+            "replay, where each policy that replays has a buffer of its own"
+        )
+    if run_class is ReplayDataModule:
+        section, run_class = {}, RolloutDataModule
     if len(replaying) == len(trained):
         least = -(-ENV_STEPS_OF_ITERATION // workers["envs_per_worker"])
         workers["fragment_length"] = max(workers["fragment_length"], least)

@@ -37,6 +37,7 @@ TAKES: dict[str, list[Space[Any]]] = {
     "gaussian_noise": BOXES,
     "per_worker_gaussian_noise": BOXES,
     "ornstein_uhlenbeck_noise": BOXES,
+    "group_noise": DISCRETE + BOXES + MIXED,
     "parameter_noise": DISCRETE + BOXES + MIXED,
     "curiosity": DISCRETE + BOXES + MIXED,
     "rnd": DISCRETE + BOXES + MIXED,

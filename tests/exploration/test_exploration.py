@@ -46,7 +46,11 @@ from tests.exploration.spaces import (
     flat_actions,
 )
 
-REPLAYED = {"constant_noise": "td3", "random_start": "sac"}  # tuned values for these algorithms, not defaults
+REPLAYED = {
+    "constant_noise": "td3",
+    "random_start": "sac",
+    "constant_group_noise": "maddpg",
+}  # tuned values for these algorithms, not defaults
 YAMLS = [name for name in group_options("exploration") if name != "custom" and name not in REPLAYED]
 every_pair = pytest.mark.parametrize(("name", "space"), PAIRS, ids=IDS)
 

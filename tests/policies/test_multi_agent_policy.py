@@ -456,3 +456,69 @@ def test_a_policy_is_added_and_copies_in_workers_follow() -> None:
     unpack(worker, pack(policy))
     assert worker.mapping is mapping  # nothing new
     policy.set_policy_mapping({"cart_0": "main", "cart_1": "main_1", "*": "other"})
+
+
+def test_an_addition_that_cannot_work_changes_nothing() -> None:
+    policy = several({"main": PPO_ENTRY, "other": "random"}, {"cart_0": "main", "cart_1": "other"})
+    mapping = policy.mapping
+    for policy_id, entry, keywords, message in (
+        ("main", PPO_ENTRY, {}, "there is a policy 'main' already"),
+        ("a.b", PPO_ENTRY, {}, "the id 'a.b' has"),
+        ("late", PPO_ENTRY, {}, "no agent has this policy"),
+        ("late", {**PPO_ENTRY, "gamma": 2.0}, {"spaces_of": "cart_0"}, r"policies\.late: policy\.gamma=2\.0"),
+        ("late", "random", {"spaces_of": "cart_0", "trained": True}, "a RandomPolicy, which never learns"),
+        ("late", PPO_ENTRY, {"policy_mapping": {"*": "lat"}}, "'lat' is none of the policies .* 'late'"),
+        ("late", policy.policies["main"], {"spaces_of": "cart_0"}, "the same object as another policy"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            policy.add_policy(policy_id, entry, **keywords)
+    assert list(policy.policies) == ["main", "other"] and policy.mapping is mapping and not policy.additions
+    assert MultiAgentPolicy(*agent_spaces(), **policy.constructor_arguments()[1]).policies_to_train == ["main"]
+
+
+def test_policies_are_frozen_and_trained_again_during_a_fit(tmp_path: Path) -> None:
+    policy = several({"first": PPO_ENTRY, "second": PPO_ENTRY}, FIRST_AND_SECOND)
+    steps: list[tuple[int, int]] = []
+
+    class Switch(Callback):
+        """Trains `second` alone in the second iteration, and both from the third on."""
+
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            policy.set_policies_to_train((["first", "second"], ["second"], ["first", "second"])[batch_idx])
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            steps.append((policy.policies["first"].gradient_steps, policy.policies["second"].gradient_steps))
+
+    trainer = trainer_of(tmp_path, callbacks=[Switch()])
+    trainer.fit(policy, loader(*[sample(policy, seed=seed) for seed in range(3)]))
+    assert steps == [(4, 4), (4, 8), (8, 12)]
+    assert trainer.global_step == policy.gradient_steps == 20
+    with pytest.raises(ConfigError, match="policies_to_train names 'third'"):
+        policy.set_policies_to_train(["third"])
+
+
+def test_frozen_policies_keep_env_steps_of_their_own_in_workers() -> None:
+    """Exploration that fades out with the env steps of its own training does not start again."""
+    old = DQN(*CARTPOLE.spaces(), model=SMALL)
+    old.env_steps = 1_000_000
+    policy = several({"first": PPO_ENTRY, "second": old}, FIRST_AND_SECOND, policies_to_train=["first"])
+    spaces_, keywords = policy.constructor_arguments()
+    worker = MultiAgentPolicy(*spaces_, **keywords)
+    policy.env_steps = 10
+    unpack(worker, pack(policy))
+    worker.env_steps = 20
+    assert [part.env_steps for part in worker.policies.values()] == [20, 1_000_000]
+
+
+def test_hooks_of_callbacks_know_the_policy_by_its_id(tmp_path: Path) -> None:
+    learned: list[tuple[str, int]] = []
+
+    class Listening(Callback):
+        def on_learn_on_batch(self, policy: Policy, train_batch: SampleBatch, result: dict[str, float]) -> None:
+            assert policy.policy_id is not None and "loss" in result
+            learned.append((policy.policy_id, train_batch.count))
+
+    policy = ppo_and_dqn()
+    batch = sample(policy)
+    trainer_of(tmp_path, callbacks=[Listening()]).fit(policy, loader(batch))
+    assert learned == [(name, env_steps(part)) for name, part in batch.policy_batches.items()]

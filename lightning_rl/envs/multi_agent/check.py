@@ -11,7 +11,7 @@ from lightning_rl.envs.check import check_obs, check_scalars, equal, sample_allo
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.errors import EnvError, short_repr
 
-__all__ = ["check_agents", "check_multi_agent_env"]
+__all__ = ["check_agents", "check_multi_agent_env", "reset_with_seed"]
 
 STEP_PARTS = ("obs", "rewards", "terminated", "truncated", "infos")
 
@@ -144,6 +144,19 @@ def _check_observations(env: MultiAgentEnv, name: str, obs: Mapping[str, Any], w
 
 
 def _reset(env: MultiAgentEnv, name: str) -> Any:
+    obs, infos = reset_with_seed(env, name)
+    for part, values in (("obs", obs), ("infos", infos)):
+        _check_keys(env, name, f"{part} of reset", values, set())
+    _check_observations(env, name, obs, "reset")
+    return obs, infos
+
+
+def reset_with_seed(env: MultiAgentEnv, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Reset with seed 0, and check that two dicts come back.
+
+    Raises:
+        EnvError: names what came back, or what the environment raised.
+    """
     try:
         result: Any = env.reset(seed=0)
     except TypeError as error:
@@ -157,7 +170,4 @@ def _reset(env: MultiAgentEnv, name: str) -> Any:
             f"environment {name!r}: reset returned {type(result).__name__}; expected two dicts keyed by agent: "
             "(obs, infos)"
         )
-    for part, values in zip(("obs", "infos"), result, strict=True):
-        _check_keys(env, name, f"{part} of reset", values, set())
-    _check_observations(env, name, result[0], "reset")
     return result

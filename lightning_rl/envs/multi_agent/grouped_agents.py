@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import Space, spaces
 
+from lightning_rl.envs.multi_agent.check import check_agents, reset_with_seed
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.envs.multi_agent.wrappers import MultiAgentWrapper, blank, find_members
 from lightning_rl.errors import EnvError
@@ -40,6 +41,7 @@ class GroupedAgents(MultiAgentWrapper):
         obs_space: Space[Any] | None = None,
         act_space: Space[Any] | None = None,
     ) -> None:
+        check_agents(env, type(env.unwrapped).__name__)
         super().__init__(env)
         self.groups = find_members(env.possible_agents, {"all": ["*"]} if groups == "all" else groups)
         for group, members in self.groups.items():
@@ -47,7 +49,7 @@ class GroupedAgents(MultiAgentWrapper):
                 raise EnvError(f"group {group!r} has the name of an agent that is not in it: rename the group")
         self._group_of = {agent: group for group, members in self.groups.items() for agent in members}
         self.possible_agents = [*dict.fromkeys(self._group_of.get(agent, agent) for agent in env.possible_agents)]
-        _, infos = env.reset(seed=0)
+        _, infos = reset_with_seed(env, type(env.unwrapped).__name__)
         with_masks = any("action_mask" in info for info in infos.values() if isinstance(info, Mapping))
         self._masked: set[str] = set()
         grouped_obs: dict[str, Space[Any]] = {}

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, create_empty_array
 
 from lightning_rl.envs.multi_agent.agent_layout import AgentLayout
-from lightning_rl.envs.multi_agent.check import check_agents
+from lightning_rl.envs.multi_agent.check import check_agents, reset_with_seed
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.errors import EnvError, short_repr
 
@@ -43,7 +43,7 @@ class PackedEnv(gym.Env[Any, Any]):
         infos: of the last reset or step, by agent.
 
     Raises:
-        EnvError: an agent has no space.
+        EnvError: an agent has no space, or the first reset fails.
     """
 
     def __init__(self, env: MultiAgentEnv, name: str | None = None) -> None:
@@ -51,7 +51,7 @@ class PackedEnv(gym.Env[Any, Any]):
         self.metadata, self.render_mode = dict(env.metadata), env.render_mode
         check_agents(env, self.name)
         agents = [*env.possible_agents]
-        _, infos = env.reset(seed=0)
+        _, infos = reset_with_seed(env, self.name)
         masked = any("action_mask" in info for info in infos.values() if isinstance(info, Mapping))
         self.layout = AgentLayout.from_spaces(
             agents, env.observation_spaces, env.action_spaces, env.state_space, masked

@@ -32,9 +32,9 @@ def is_tuple_env(env: Any) -> bool:
 
 
 def _same_tuples(env: Any) -> bool:
-    observed, acted = env.observation_space, env.action_space
-    tuples = isinstance(observed, spaces.Tuple) and isinstance(acted, spaces.Tuple)
-    return tuples and len(observed) == len(acted)
+    observed: Any = getattr(env, "observation_space", None)
+    acted: Any = getattr(env, "action_space", None)
+    return all(isinstance(space, spaces.Tuple) for space in (observed, acted)) and len(observed) == len(acted)
 
 
 class TupleEnv(MultiAgentEnv):

@@ -232,7 +232,7 @@ class GumbelSoftmax(Categorical):
         straight_through: whether the vectors are exactly one-hot (else relaxed, entries in (0, 1)).
     """
 
-    relaxation: ClassVar[float] = 1.0
+    relaxation: float = 1.0
     straight_through: ClassVar[bool] = True
 
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -63,6 +64,14 @@ class MultiActionDistribution(ActionDistribution):
             part.factory(piece, model, allowed if part.maskable else None)
             for part, piece, allowed in zip(parts, pieces, masks, strict=True)
         ]
+
+    def select(self, leaves: Sequence[int]) -> MultiActionDistribution:
+        """The distribution of some of the leaves, as a Tuple."""
+        chosen = copy.copy(self)
+        spaces_of_leaves = [leaf for _, leaf in leaf_spaces(self.space)]
+        chosen.space, chosen.mask = spaces.Tuple([spaces_of_leaves[leaf] for leaf in leaves]), None
+        chosen.children = [self.children[leaf] for leaf in leaves]
+        return chosen
 
     @staticmethod
     def required_model_output_shape(action_space: Space[Any], model_config: Mapping[str, Any] | None = None) -> int:

@@ -19,7 +19,8 @@ def pack(policy: Any) -> dict[str, Any]:
     """
     if hasattr(policy, "policies"):
         parts = {policy_id: pack(part) for policy_id, part in policy.policies.items()}
-        return {"parts": parts, "additions": policy.additions}
+        steps = {policy_id: part.env_steps for policy_id, part in policy.policies.items()}
+        return {"parts": parts, "env_steps": steps, "additions": policy.additions}
     if not policy.has_model:
         return {"own": policy.get_weights()}
     state = {name: as_numpy_dtype(tensor) for name, tensor in policy.state_dict().items()}
@@ -37,6 +38,7 @@ def unpack(policy: Any, packed: Mapping[str, Any]) -> None:
             policy.add_policies(**packed["additions"])
         for policy_id, part in packed["parts"].items():
             unpack(policy.policies[policy_id], part)
+            policy.policies[policy_id].env_steps = packed["env_steps"][policy_id]  # frozen ones have their own
         return
     if "own" in packed:
         policy.set_weights(packed["own"])

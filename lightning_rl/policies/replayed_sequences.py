@@ -1,0 +1,101 @@
+"""Learning of models with memory from sequences: their rows, the burn-in, and the loss of a sequence.
+
+Kapturowski et al. 2019 (R2D2), openreview.net/forum?id=r1lyTjAqYX.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_rl.sample_batch import SampleBatch, to_sequences
+
+__all__ = ["burn_in_counts", "run_burn_in", "select_rows", "sequence_loss", "sequences_of"]
+
+
+def sequences_of(fragment: SampleBatch, max_seq_len: int, gamma: float) -> SampleBatch:
+    """A fragment `[T, B, …]` as rows in sequences, each with the model's inputs of the next step, as replay gives them.
+
+    Args:
+        fragment: with "state_in".
+        max_seq_len: longest sequence.
+        gamma: discount per environment step.
+    """
+    batch = fragment.copy()
+    for name in ("obs", "prev_actions", "prev_rewards"):
+        if name in batch:
+            column = batch[name]
+            batch[f"next_{name}"] = column[1:]
+    batch["next_state_in"] = batch.state_in.map(lambda part: part[1:])
+    rows = to_sequences(batch, max_seq_len)
+    starts = rows.seq_lens.cumsum(0) - rows.seq_lens
+    rows["next_state_in"] = rows["next_state_in"][starts]
+    rows["discounts"] = torch.full_like(rows.rewards, gamma)
+    return rows
+
+
+def burn_in_counts(batch: SampleBatch) -> Tensor:
+    """The number of burn-in rows of each sequence, int64 `[S]`."""
+    lens = batch.seq_lens
+    return torch.zeros_like(lens).index_add(0, _sequence_index(lens), batch["burn_in"].to(lens.dtype))
+
+
+@torch.no_grad()
+def run_burn_in(policy: Any, model: Any, batch: SampleBatch, counts: Tensor) -> tuple[Tensor, SampleBatch]:
+    """The model's outputs `[N, K]` of the burn-in rows, 0 elsewhere; and the state after them.
+
+    Args:
+        policy: makes the model's inputs.
+        model: the online or the target network.
+        batch: sequences with "burn_in".
+        counts: number of burn-in rows of each sequence, `[S]`.
+    """
+    warming, sequence = batch["burn_in"], _sequence_index(batch.seq_lens)
+    values = torch.zeros(len(warming), model.num_outputs, device=warming.device)
+    state = batch.state_in.map(torch.clone)
+    # Sequences of equal length together: only without padding the final state is the state after the last row.
+    for count in counts[counts > 0].unique():
+        chosen = counts == count
+        rows = warming & chosen[sequence]
+        part = select_rows(batch, rows, batch.state_in[chosen], counts[chosen])
+        before = {name: part.get(name) for name in policy.read_before()}
+        inputs = policy.input_dict(part.obs, is_training=model.training, **before)
+        outputs, after = model(inputs, [part.state_in[name] for name in state], part.seq_lens)
+        values[rows] = outputs.to(values.dtype)
+        for name, new in zip(state, after, strict=True):
+            state[name][chosen] = new.to(state[name].dtype)  # under autocast an LSTM gives another dtype
+    return values, state
+
+
+def select_rows(batch: SampleBatch, chosen: Tensor, state: SampleBatch, lens: Tensor) -> SampleBatch:
+    """The model's inputs of the chosen rows, in sequences of `lens` that begin in `state`."""
+    names = ("obs", "prev_actions", "prev_rewards", "action_mask")
+    return SampleBatch({name: batch[name][chosen] for name in names if name in batch}, state_in=state, seq_lens=lens)
+
+
+def sequence_loss(errors: Tensor, td_errors: Tensor, batch: SampleBatch, eta: float) -> tuple[Tensor, Tensor]:
+    """The mean loss of the trained rows, weighted by sequence; priorities η max |δ| + (1 − η) mean |δ| `[S]`.
+
+    Args:
+        errors: the loss of each row, `[N]`.
+        td_errors: δ, `[N]`.
+        batch: sequences, perhaps with "burn_in" and "weights".
+        eta: η.
+    """
+    trained = ~batch["burn_in"] if "burn_in" in batch else torch.ones_like(errors, dtype=torch.bool)
+    lens = batch.seq_lens
+    sequence = _sequence_index(lens)[trained]
+    weights = batch.get("weights")
+    errors = errors[trained] if weights is None else errors[trained] * weights[sequence]
+    size = td_errors[trained].abs()
+    empty = size.new_zeros(len(lens))
+    mean = empty.scatter_reduce(0, sequence, size, "mean", include_self=False)
+    most = empty.scatter_reduce(0, sequence, size, "amax", include_self=False)
+    return errors.mean(), eta * most + (1.0 - eta) * mean
+
+
+def _sequence_index(lens: Tensor) -> Tensor:
+    """The index of each row's sequence, int64 `[N]`."""
+    return torch.arange(len(lens), device=lens.device).repeat_interleave(lens)

@@ -1,0 +1,170 @@
+"""EnvCreator for environments with several agents: ids, layouts, copies, limits."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from lightning_rl.envs import EnvCreator, register_env
+from lightning_rl.envs.multi_agent import AECAdapter, PackedEnv, PackedVectorEnv, ParallelAdapter
+from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors, TwoStepGame
+from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.trust import FileTrust
+
+GAME = "lightning_rl.envs.multi_agent.toy_games:TwoStepGame"
+NEEDED = 'needs pip install -e ".[multiagent]"'
+
+
+def test_a_class_a_function_a_path_and_a_registered_name_make_the_same_environment() -> None:
+    register_env("two steps", lambda config: TwoStepGame())
+    for id in (TwoStepGame, lambda: TwoStepGame(), GAME, "two steps"):
+        layout = EnvCreator(id).layout()
+        assert layout is not None and layout.agents == ("agent_0", "agent_1")
+
+
+def test_spaces_are_dicts_in_the_order_of_the_agents() -> None:
+    pytest.importorskip("mpe2", reason=NEEDED)
+    observed, acted = EnvCreator("mpe2.simple_speaker_listener_v4").spaces()
+    assert isinstance(observed, spaces.Dict) and isinstance(acted, spaces.Dict)
+    assert [*observed] == [*acted] == ["speaker_0", "listener_0"]
+
+
+@pytest.mark.parametrize(
+    ("id", "package", "adapter"),
+    [
+        ("mpe2.simple_spread_v3", "mpe2", ParallelAdapter),
+        ("mpe2.simple_spread_v3:parallel_env", "mpe2", ParallelAdapter),
+        ("pettingzoo.classic.connect_four_v3", "pettingzoo", AECAdapter),
+        ("mpe2.simple_spread_v3:env", "mpe2", AECAdapter),
+    ],
+)
+@pytest.mark.filterwarnings("error::DeprecationWarning")
+def test_a_pettingzoo_module_is_named_by_its_path(id: str, package: str, adapter: type) -> None:
+    pytest.importorskip(package, reason=NEEDED)
+    env = EnvCreator(id).make_single()
+    assert isinstance(env, PackedEnv) and isinstance(env.env, adapter)
+
+
+def test_keywords_and_the_limit_reach_a_pettingzoo_environment() -> None:
+    pytest.importorskip("mpe2", reason=NEEDED)
+    creator = EnvCreator("mpe2.simple_spread_v3", {"N": 2, "continuous_actions": True}, max_episode_steps=3)
+    layout = creator.layout()
+    assert layout is not None and len(layout.agents) == 2
+    assert isinstance(layout.action_spaces["agent_0"], spaces.Box)
+    env = creator.make_single()
+    env.reset(seed=0)
+    assert [env.step(env.action_space.sample())[3] for _ in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("id", "error", "message"),
+    [
+        ("mpe2.simple_sprad_v3", ConfigError, "Did you mean 'simple_spread_v3'"),
+        ("no_such_package.envs.v3", ConfigError, "there is no module 'no_such_package'"),
+        ("lightning_rl.envs.registry", EnvError, "neither parallel_env nor env"),
+    ],
+)
+def test_a_path_that_leads_nowhere_names_the_nearest(id: str, error: type[Exception], message: str) -> None:
+    pytest.importorskip("mpe2", reason=NEEDED)
+    with pytest.raises(error, match=message):
+        EnvCreator(id).spaces()
+
+
+@pytest.mark.parametrize(
+    ("package", "id"), [("lbforaging", "Foraging-8x8-2p-2f-coop-v3"), ("rware", "rware-tiny-2ag-v2")]
+)
+def test_an_id_without_its_package_gets_the_package_named(package: str, id: str) -> None:
+    """In a fresh process: another test may have registered the ids."""
+    pytest.importorskip(package, reason=NEEDED)
+    code = (
+        "from lightning_rl.envs import EnvCreator\n"
+        f"try: EnvCreator({id!r}).spaces()\nexcept Exception as error: print(type(error).__name__, error)\n"
+        f"print(EnvCreator({package + ':' + id!r}).layout().agents)"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert f"EnvError environment {id!r} cannot be made" in printed and f"env.id={package}:{id}" in printed
+    assert "('agent_0', 'agent_1')" in printed
+
+
+def test_a_file_may_name_our_games_and_wrappers_and_a_module_only_under_a_trusted_prefix() -> None:
+    wrapper = "lightning_rl.envs.multi_agent.wrappers:AgentIds"
+    FileTrust("config.yaml").check({"env": {"id": GAME, "wrappers": [wrapper, {"wrapper": wrapper, "pad": True}]}})
+    strange = {"env": {"id": "zoo.some_game_v3"}}
+    with pytest.raises(ConfigError, match=r"names code that you have not trusted.*--trust zoo"):
+        FileTrust("config.yaml").check(strange)
+    FileTrust("config.yaml", ["zoo"]).check(strange)
+
+
+def test_a_single_agent_environment_has_no_layout() -> None:
+    creator = EnvCreator("CartPole-v1")
+    assert creator.layout() is None and isinstance(creator.make_single(), gym.Env)
+
+
+def test_the_layout_is_found_once() -> None:
+    made = []
+
+    def make() -> TwoStepGame:
+        made.append(True)
+        return TwoStepGame()
+
+    creator = EnvCreator(make)
+    creator.spaces()
+    assert creator.layout() is creator.layout() and len(made) == 1
+
+
+def test_agents_are_copies_with_episodes_of_their_own() -> None:
+    creator = EnvCreator("CartPole-v1", agents=3, max_episode_steps=4)
+    layout = creator.layout()
+    assert layout is not None and layout.agents == ("agent_0", "agent_1", "agent_2") and len(layout.kinds) == 1
+    env = creator.make(4)
+    assert isinstance(env, PackedVectorEnv)
+    env.reset(seed=0)
+    for step in range(4):
+        obs, _, _, truncated, _ = env.step({"0": env.action_space.sample()["0"]})
+        assert truncated.all() == (step == 3) and obs["truncated"].all() == (step == 3)
+
+
+def test_copies_of_several_agents_are_refused() -> None:
+    with pytest.raises(EnvError, match="agents=2 makes copies of an environment with one agent"):
+        EnvCreator(TwoStepGame, agents=2).spaces()
+    with pytest.raises(ConfigError, match=r"env\.agents=0"):
+        EnvCreator("CartPole-v1", agents=0)
+
+
+def test_a_pickled_creator_makes_the_same_environment() -> None:
+    creator = EnvCreator(GAME, group_agents={"team": ["agent_*"]})
+    creator.layout()
+    twin = pickle.loads(pickle.dumps(creator))
+    assert twin == creator and twin.layout() == creator.layout()
+
+
+def test_only_next_step_autoreset_is_known_to_several_agents() -> None:
+    with pytest.raises(EnvError, match="need autoreset mode NEXT_STEP"):
+        EnvCreator(GAME).make(2, mode=AutoresetMode.SAME_STEP)
+    with pytest.raises(EnvError, match="no native vector form"):
+        EnvCreator("CartPole-v1", agents=2).make(2, "native")
+
+
+def test_something_else_than_an_environment_is_named() -> None:
+    def make() -> Any:
+        return "no environment"
+
+    with pytest.raises(EnvError, match=r"made a str; expected a gymnasium\.Env .*MultiAgentEnv or a PettingZoo"):
+        EnvCreator(make).spaces()
+
+
+@pytest.mark.parametrize("agents", [None, 2])
+def test_keywords_of_a_game_reach_it(agents: int | None) -> None:
+    if agents is None:
+        env = EnvCreator(RockPaperScissors, {"repetitions": 2}).make_single()
+        assert isinstance(env, PackedEnv) and env.env.unwrapped.repetitions == 2
+    else:
+        env = EnvCreator("CartPole-v1", {"render_mode": "rgb_array"}, agents=agents).make_single()
+        assert env.render_mode == "rgb_array"

@@ -1,0 +1,157 @@
+"""Wrappers of multi-agent environments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from lightning_rl.envs import EnvCreator
+from lightning_rl.envs.multi_agent import ALL, EpisodeLimit, MultiAgentEnv, PackedEnv
+from lightning_rl.envs.multi_agent.check import check_multi_agent_env
+from lightning_rl.envs.multi_agent.toy_games import ScriptedTurns, TwoStepGame
+from lightning_rl.envs.multi_agent.wrappers import (
+    AgentIds,
+    BlackDeath,
+    CentralState,
+    CommonReward,
+    MultiAgentWrapper,
+    TeamRewards,
+    blank,
+)
+from lightning_rl.errors import EnvError
+
+WRAPPERS = "lightning_rl.envs.multi_agent.wrappers:"
+
+
+class Vectors(MultiAgentEnv):
+    """Agents with vectors of 2 and 3 numbers, the second one within a Dict; all acts last one step."""
+
+    def __init__(self) -> None:
+        self.possible_agents = ["short", "long"]
+        inner = spaces.Box(-2.0, 2.0, (3,), np.float32)
+        self.observation_spaces = {
+            "short": spaces.Box(-1.0, 1.0, (2,), np.float32),
+            "long": spaces.Dict(observation=inner, action_mask=spaces.MultiBinary(2)),
+        }
+        self.action_spaces = dict.fromkeys(self.possible_agents, spaces.Discrete(2))
+
+    def reset(self, **keywords: Any) -> Any:
+        long = {"observation": np.full(3, 2.0, np.float32), "action_mask": np.ones(2, np.int8)}
+        return {"short": np.full(2, 0.5, np.float32), "long": long}, {}
+
+
+def rewards_of(env: MultiAgentEnv, steps: int) -> list[dict[str, float]]:
+    env.reset()
+    return [env.step({})[1] for _ in range(steps)]
+
+
+def test_a_common_reward_is_the_sum_for_every_agent_in_the_episode() -> None:
+    """Paid are 1 to a; 2 to a and 102 to b; 103 to b: a has ended by then."""
+    script = ScriptedTurns(turns=[["a"], ["a", "b"], ["b"]], ends={"a": 1})
+    assert rewards_of(CommonReward(script), 3) == [{"a": 1.0, "b": 1.0}, {"a": 104.0, "b": 104.0}, {"b": 103.0}]
+
+
+def test_the_members_of_a_team_share_and_others_keep_their_own() -> None:
+    script = ScriptedTurns(turns=[["a", "b", "c"]])
+    assert rewards_of(TeamRewards(script, {"pair": ["[ab]"]}), 1) == [{"a": 102.0, "b": 102.0, "c": 201.0}]
+    with pytest.raises(EnvError, match="team 'pair' names 'x'"):
+        TeamRewards(script, {"pair": ["x"]})
+
+
+def test_ids_are_appended_to_vectors_and_to_vectors_in_dicts() -> None:
+    env = AgentIds(Vectors())
+    obs, _ = env.reset()
+    assert obs["short"].tolist() == [0.5, 0.5, 1, 0]
+    assert obs["long"]["observation"].tolist() == [2, 2, 2, 0, 1] and obs["long"]["action_mask"].tolist() == [1, 1]
+    assert all(env.observation_spaces[agent].contains(value) for agent, value in obs.items())
+
+
+def test_padded_vectors_have_one_length_and_one_space() -> None:
+    env = AgentIds(Vectors(), pad=True)
+    obs, _ = env.reset()
+    assert obs["short"].tolist() == [0.5, 0.5, 0, 1, 0] and obs["long"]["observation"].shape == (5,)
+    dicts: Any = env.observation_spaces["long"]
+    assert env.observation_spaces["short"] == dicts["observation"]
+    assert all(env.observation_spaces[agent].contains(value) for agent, value in obs.items())
+
+
+def test_ids_need_vectors() -> None:
+    env = Vectors()
+    env.observation_spaces = dict.fromkeys(env.possible_agents, spaces.Box(0, 255, (8, 8, 3), np.uint8))
+    with pytest.raises(EnvError, match="AgentIds needs a vector"):
+        AgentIds(env)
+
+
+def test_black_death_keeps_ended_agents_with_zeros_until_all_end() -> None:
+    script = ScriptedTurns(turns=[["a", "b"], ["b"], ["b"]], ends={"a": 0})
+    env = BlackDeath(script)
+    env.reset()
+    obs, rewards, terminated, _, _ = env.step({"a": 1, "b": 1})
+    assert obs["a"].tolist() == [0, 0] and terminated == {ALL: False} and rewards["a"] == 1.0
+    obs, rewards, terminated, _, _ = env.step({"a": 1, "b": 1})
+    assert obs["a"].tolist() == [0, 0] and rewards == {"a": 0.0, "b": 102.0} and script.actions[-1] == {"b": 1}
+    _, _, terminated, _, _ = env.step({"a": 1, "b": 1})
+    assert terminated[ALL] and terminated["a"]
+    check_multi_agent_env(env, "black death")
+
+
+def test_the_central_state_is_what_the_layout_joins() -> None:
+    turns, ends = [["a"], ["a", "b"], ["b"], ["b"]], {"a": 1}
+    plain, central = PackedEnv(ScriptedTurns(turns, ends)), PackedEnv(CentralState(ScriptedTurns(turns, ends)))
+    assert central.layout.central_size == 4
+    seen, states = plain.reset(seed=0)[0], central.reset(seed=0)[0]
+    for _ in range(4):
+        np.testing.assert_array_equal(central.layout.join(states), plain.layout.join(seen))
+        seen, states = (env.step({"0": np.zeros(2, int)})[0] for env in (plain, central))
+    np.testing.assert_array_equal(states["state"], [0, 0, 4, 1])
+
+
+def test_the_limit_truncates_all_and_leaves_a_terminated_episode_alone() -> None:
+    env = EpisodeLimit(ScriptedTurns(turns=[["a", "b"]] * 3), 2)
+    env.reset()
+    assert not env.step({})[3][ALL]
+    _, _, terminated, truncated, _ = env.step({})
+    assert truncated[ALL] and not terminated[ALL]
+    env = EpisodeLimit(TwoStepGame(), 2)
+    env.reset()
+    env.step({"agent_0": 0, "agent_1": 0})
+    _, _, terminated, truncated, _ = env.step({"agent_0": 0, "agent_1": 0})
+    assert terminated[ALL] and not truncated[ALL]
+
+
+def test_a_wrapper_in_the_config_wraps_the_multi_agent_environment() -> None:
+    wrappers = [{"wrapper": WRAPPERS + "AgentIds"}, WRAPPERS + "CentralState"]
+    layout = EnvCreator(TwoStepGame, wrappers=wrappers).layout()
+    assert layout is not None and layout.central_size == 2 * (3 + 2)
+
+
+def test_with_copies_a_gymnasium_wrapper_wraps_each_and_a_multi_agent_wrapper_all() -> None:
+    wrappers = [WRAPPERS + "CommonReward", {"wrapper": "gymnasium.wrappers:TimeLimit", "max_episode_steps": 2}]
+    env = EnvCreator("CartPole-v1", agents=2, wrappers=wrappers).make_single()
+    env.reset(seed=0)
+    assert env.step({"0": np.zeros(2, int)})[0]["rewards"].tolist() == [2.0, 2.0]
+    assert env.step({"0": np.zeros(2, int)})[3] is True
+
+
+def test_a_wrapper_passes_everything_on() -> None:
+    env = MultiAgentWrapper(TwoStepGame())
+    obs, _ = env.reset(seed=0)
+    np.testing.assert_array_equal(env.state(), obs["agent_0"])
+    assert isinstance(env.unwrapped, TwoStepGame) and env.render() is None
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(1.0, 2.0, (2,)),
+        spaces.Discrete(3, start=4),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiBinary(3),
+        spaces.Dict(a=spaces.Tuple([spaces.Discrete(2), spaces.Box(-1, 1, (1,))])),
+    ],
+)
+def test_a_blank_observation_is_in_its_space(space: spaces.Space[Any]) -> None:
+    assert space.contains(blank(space))

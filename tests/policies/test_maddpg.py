@@ -1,0 +1,499 @@
+"""MADDPG and MATD3: losses against slow references, gradients, masks, decentralised actors, whole runs."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from lightning_rl.algorithm import Algorithm
+from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.models import FullyConnectedNetwork, Model
+from lightning_rl.policies import MADDPG, MATD3, Policy
+from lightning_rl.sample_batch import SampleBatch, from_nested_batch
+
+VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
+MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(4), "x": spaces.Box(-1.0, 1.0, (2,), np.float32)})
+# A continuous member, one whose own observation has a mask, and one with a Discrete observation.
+OBS = spaces.Dict(
+    {
+        "agents": spaces.Tuple([VECTOR, MASKED, spaces.Discrete(5)]),
+        "present": spaces.MultiBinary(3),
+        "state": spaces.Box(-1.0, 1.0, (2,), np.float32),
+    }
+)
+ACTIONS = spaces.Tuple([spaces.Box(-2.0, 2.0, (2,), np.float32), spaces.Discrete(4), spaces.Discrete(3, start=1)])
+SIZES = [2, 4, 3]
+OWNERS = [0, 0, 1, 1, 1, 1, 2, 2, 2]
+MODEL = {"fcnet_hiddens": [16], "fcnet_activation": "tanh"}
+CASES: dict[str, tuple[type[MADDPG], dict[str, Any]]] = {
+    "maddpg": (MADDPG, {}),
+    "maddpg, shared": (MADDPG, {"shared_critic": True}),
+    "matd3": (MATD3, {"policy_delay": 1}),
+    "matd3, shared": (MATD3, {"policy_delay": 1, "shared_critic": True}),
+}
+each_case = pytest.mark.parametrize("name", CASES)
+
+
+def made(name: str = "maddpg", **changes: Any) -> Any:
+    """A small policy, whose target networks differ from those that they follow."""
+    policy_class, keywords = CASES[name]
+    policy = policy_class(OBS, ACTIONS, **{"model": MODEL, **keywords, **changes})
+    for target in (policy.target_model, policy.target_critic):
+        for parameter in target.parameters():
+            parameter.data.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)))
+    return policy
+
+
+def observations(count: int, seed: int, present: Tensor | None = None) -> Any:
+    generator = torch.Generator().manual_seed(seed)
+    masks = (torch.rand(count, 4, generator=generator) < 0.6).to(torch.int8)
+    masks[:, 1] = 1
+    agents = (
+        torch.rand(count, 3, generator=generator),
+        {"action_mask": masks, "x": torch.rand(count, 2, generator=generator)},
+        torch.randint(5, (count,), generator=generator),
+    )
+    present = torch.ones(count, 3, dtype=torch.int8) if present is None else present
+    return SampleBatch(agents=agents, present=present, state=torch.rand(count, 2, generator=generator))
+
+
+def transitions(count: int = 6, present: Tensor | None = None) -> Any:
+    generator = torch.Generator().manual_seed(1)
+    actions = (
+        torch.rand(count, 2, generator=generator) * 2 - 1,
+        torch.ones(count, dtype=torch.int64),
+        torch.randint(3, (count,), generator=generator),
+    )
+    return SampleBatch(
+        obs=observations(count, 2, present),
+        next_obs=observations(count, 3, present),
+        actions=actions,
+        rewards=torch.randn(count, generator=generator),
+        terminated=torch.arange(count) % 3 == 0,
+        discounts=torch.full((count,), 0.9),
+    )
+
+
+# -- a slow reference --------------------------------------------------------------------------------------------------
+def member_vector(obs: Any, member: int) -> Tensor:
+    """One member's observation of one row as a vector."""
+    if member == 0:
+        return obs["agents"][0]
+    if member == 1:
+        own = obs["agents"][1]
+        return torch.cat([own["action_mask"].float(), own["x"]])
+    return torch.eye(5)[obs["agents"][2]]
+
+
+def actor_output(actors: Any, obs: Any, member: int) -> Tensor:
+    network = actors.actors[member]
+    hidden = torch.tanh(network.trunk.layers[0](member_vector(obs, member)))
+    logits = network.head.linear(hidden)
+    if member == 1:
+        return torch.where(obs["agents"][1]["action_mask"].bool(), logits, torch.tensor(-torch.inf))
+    return logits
+
+
+def q_value(critic: Any, number: int, obs: Any, actions: list[Tensor]) -> Tensor:
+    """One critic's Q-value of one row: a network of one hidden layer."""
+    everything = [*(member_vector(obs, member) for member in range(3)), obs["present"].float(), obs["state"]]
+    weights, biases = critic.networks.weights, critic.networks.biases
+    x = torch.cat([*everything, *actions])
+    hidden = torch.tanh(x @ weights[0][number] + biases[0][number, 0])
+    return (hidden @ weights[1][number] + biases[1][number, 0])[0]
+
+
+def rows_of(policy: Any, obs: SampleBatch) -> list[Any]:
+    return [from_nested_batch(OBS, obs[row]) for row in range(obs.count)]
+
+
+def slow_loss(policy: Any, batch: Any, seed: int) -> Tensor:
+    """The loss as algorithm 1 of the papers, row by row, with the random numbers in the order of the policy's."""
+    torch.manual_seed(seed)
+    count, members = batch.count, range(3)
+    critics_of = [0, 0, 0] if policy.shared_critic else [0, 1, 2]
+    noise = [torch.randn(count, 2) if policy.target_noise else torch.zeros(count, 2)]
+    races = [torch.empty(count, size).exponential_() if policy.target_noise else None for size in (4, 3)]
+    gumbel = [-torch.empty(count, size).exponential_().log() for size in (4, 3)]
+    each = list(zip(rows_of(policy, batch.obs), rows_of(policy, batch.next_obs), strict=True))
+    value_loss, policy_loss = torch.zeros(()), torch.zeros(())
+    here = batch.obs.present.float()
+    for row, (obs, next_obs) in enumerate(each):
+        there = next_obs["present"].float()
+        following = []
+        for member in members:
+            output = actor_output(policy.target_model, next_obs, member)
+            if member == 0:
+                smooth = (noise[0][row] * policy.target_noise).clamp(-0.5, 0.5)
+                action = (output.tanh() + smooth).clamp(-1, 1)
+            else:
+                race = races[member - 1]
+                best = output.argmax() if race is None else (output.softmax(0) / race[row]).argmax()
+                action = torch.eye(SIZES[member])[best]
+            following.append(action * there[member])
+        taken = [batch.actions["0"][row], torch.eye(4)[batch.actions["1"][row]], torch.eye(3)[batch.actions["2"][row]]]
+        taken = [action * here[row, member] for member, action in enumerate(taken)]
+        for number in sorted(set(critics_of)):
+            lowest = min(q_value(critic, number, next_obs, following) for critic in policy.target_critic)
+            target = batch.rewards[row] + 0.9 * lowest * (not batch.terminated[row])
+            for critic in policy.critic:
+                value_loss = value_loss + 0.5 * (q_value(critic, number, obs, taken) - target.detach()) ** 2 / count
+        frozen = copy.deepcopy(policy.critic[0]).requires_grad_(False)
+        for member in members:
+            output = actor_output(policy.model, obs, member)
+            if member == 0:
+                action = output.tanh()
+            else:
+                relaxed = (output.log_softmax(0) + gumbel[member - 1][row]).softmax(0)
+                action = torch.eye(SIZES[member])[relaxed.argmax()] + relaxed - relaxed.detach()
+            joint = [action * here[row, member] if other == member else taken[other] for other in members]
+            share = here[row, member] / here[:, member].sum().clamp(min=1)
+            policy_loss = policy_loss - q_value(frozen, critics_of[member], obs, joint) * share
+            raw = torch.where(output.isfinite(), output, 0.0)
+            if member == 1:  # the penalty is that of the network's outputs, before the mask
+                network = policy.model.actors[1]
+                raw = network.head.linear(torch.tanh(network.trunk.layers[0](member_vector(obs, 1))))
+            policy_loss = policy_loss + policy.output_penalty * raw.square().mean() / count
+    return value_loss + policy_loss
+
+
+PRESENT = torch.tensor([[1, 1, 1], [1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]], dtype=torch.int8)
+
+
+@each_case
+@pytest.mark.parametrize("present", [None, PRESENT], ids=["all present", "some absent"])
+def test_loss_and_gradients_equal_the_slow_reference(name: str, present: Tensor | None) -> None:
+    policy, batch = made(name, output_penalty=0.1), transitions(present=present)
+    parameters = [parameter for parameter in policy.parameters() if parameter.requires_grad]
+    expected = slow_loss(policy, batch, seed=11)
+    wanted = torch.autograd.grad(expected, parameters, allow_unused=True)
+    torch.manual_seed(11)
+    loss, metrics = policy.loss(batch)
+    given = torch.autograd.grad(loss, parameters, allow_unused=True)
+    assert_close(loss, expected, atol=1e-5, rtol=1e-5)
+    assert_close(loss, metrics["value_loss"] + metrics["policy_loss"] + 0.1 * metrics["squared_outputs"])
+    for ours, theirs in zip(given, wanted, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None and theirs is not None:
+            assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+@each_case
+def test_the_actors_loss_leaves_the_critics_and_the_targets_alone(name: str) -> None:
+    policy, batch = made(name), transitions()
+    inputs = policy.inputs_of(batch)
+    value, _ = policy.policy_loss(batch, inputs, policy.action_vectors(batch.actions), None)
+    value.backward()
+    acting = [parameter for name, parameter in policy.model.named_parameters() if "value" not in name]
+    assert all(bool(parameter.grad.any()) for parameter in acting)
+    frozen = [*policy.critic.parameters(), *policy.target_model.parameters(), *policy.target_critic.parameters()]
+    assert all(parameter.grad is None for parameter in frozen)
+
+
+def test_each_actor_learns_from_its_own_critic() -> None:
+    """Another member's critic changes: the gradient of this member's actor stays."""
+    gradients = []
+    for disturbed in (False, True):
+        policy, batch = made(), transitions()
+        if disturbed:
+            for parameter in policy.critic[0].networks.parameters():
+                parameter.data[1:] += 1.0
+        torch.manual_seed(0)
+        policy.loss(batch)[0].backward()
+        gradients.append(
+            [[p.grad.clone() for p in actor.parameters() if p.grad is not None] for actor in actors(policy)]
+        )
+    assert all(torch.equal(*pair) for pair in zip(gradients[0][0], gradients[1][0], strict=True))
+    assert not any(torch.equal(*pair) for pair in zip(gradients[0][1], gradients[1][1], strict=True))
+
+
+def actors(policy: Any) -> list[nn.Module]:
+    return list(policy.model.actors)
+
+
+def test_a_member_that_is_absent_in_every_row_has_no_gradient() -> None:
+    present = torch.ones(6, 3, dtype=torch.int8)
+    present[:, 2] = 0
+    policy, batch = made(output_penalty=0.0), transitions(present=present)
+    policy.loss(batch)[0].backward()
+    moved = [any(bool(p.grad.any()) for p in actor.parameters() if p.grad is not None) for actor in actors(policy)]
+    assert moved == [True, True, False]
+
+
+def test_actions_of_absent_members_do_not_matter() -> None:
+    policy, batch = made(), transitions(present=PRESENT)
+    other = batch.copy()
+    absent = PRESENT[:, 0] == 0
+    other["actions"] = {**dict(batch.actions.items()), "0": torch.where(absent.unsqueeze(1), 0.7, batch.actions["0"])}
+    losses = []
+    for rows in (batch, other):
+        torch.manual_seed(0)
+        losses.append(policy.loss(rows)[0])
+    assert torch.equal(*losses)
+
+
+def test_matd3_delays_the_actors_and_the_targets() -> None:
+    policy = made("matd3", policy_delay=2)
+    before = {name: value.clone() for name, value in policy.state_dict().items()}
+
+    def moved(prefix: str) -> bool:
+        return any(not torch.equal(before[n], v) for n, v in policy.state_dict().items() if n.startswith(prefix))
+
+    policy.learn_on_batch(transitions())
+    assert moved("critic.") and not (moved("model.") or moved("target_"))
+    policy.learn_on_batch(transitions())
+    assert moved("model.") and moved("target_model.") and moved("target_critic.")
+
+
+# -- acting ------------------------------------------------------------------------------------------------------------
+EXPLORATION = {"type": "group_noise"}
+
+
+@pytest.mark.parametrize("explore", [False, True])
+def test_an_actor_sees_only_its_own_observation(explore: bool) -> None:
+    """Everything but a member's own observation is replaced: its actions stay, and the others' change."""
+    policy = made(exploration=EXPLORATION)
+    for parameter in policy.model.parameters():
+        parameter.data.mul_(5.0)
+    first, second = observations(64, 2), observations(64, 9)
+    for member in range(3):
+        mixed = second.copy()
+        mixed["agents"] = {str(i): (first if i == member else second).agents[str(i)] for i in range(3)}
+        chosen = []
+        for obs in (first, mixed):
+            policy.seed_exploration(4)
+            chosen.append(policy.compute_actions(from_nested_batch(OBS, obs), explore=explore)[0])
+        assert torch.equal(chosen[0][member], chosen[1][member])
+        assert any(not torch.equal(chosen[0][i], chosen[1][i]) for i in range(3) if i != member)
+
+
+@pytest.mark.parametrize("random_timesteps", [0, 1000])
+@pytest.mark.parametrize("explore", [False, True])
+def test_masked_actions_are_never_taken(explore: bool, random_timesteps: int) -> None:
+    policy = made(exploration={**EXPLORATION, "random_timesteps": random_timesteps})
+    obs = observations(500, 2)
+    actions, _, _ = policy.compute_actions(from_nested_batch(OBS, obs), explore=explore, timestep=10)
+    assert bool(obs.agents["1"]["action_mask"].gather(1, actions[1].unsqueeze(1)).all())
+    assert explore is False or len(set(actions[1].tolist())) == 4
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_masked_actions_are_never_in_targets_or_in_relaxed_actions(noise: float) -> None:
+    policy, obs = made(target_noise=noise), observations(500, 2)
+    rows = SampleBatch(obs=obs, next_obs=obs)
+    dist = policy.distribution(policy.model(policy.inputs_of(rows), (), None)[0], policy.mask_of(rows))
+    forbidden = obs.agents["1"]["action_mask"] == 0
+    assert not policy.target_actions(dist)[:, 2:6][forbidden].any()
+    assert not dist.children[1].rsample()[forbidden].any()
+
+
+def test_masks_beside_the_members_observations_are_those_of_their_own() -> None:
+    """The Dict's "action_masks" against entries of the members' Dict observations."""
+    member = MASKED["x"]
+    masks = spaces.Tuple([spaces.MultiBinary(4), spaces.MultiBinary(3)])
+    beside = spaces.Dict({"agents": spaces.Tuple([member, member]), "action_masks": masks})
+    discrete = spaces.Tuple([spaces.Discrete(4), spaces.Discrete(3)])
+    policy = MADDPG(beside, discrete, model=MODEL)
+    allowed = (torch.tensor([[1, 0, 0, 1]], dtype=torch.int8), torch.tensor([[0, 1, 0]], dtype=torch.int8))
+    obs = SampleBatch(agents=(torch.zeros(1, 2), torch.zeros(1, 2)), action_masks=allowed)
+    mask = policy.mask_of(SampleBatch(obs=obs))
+    assert mask is not None and mask.tolist() == [[True, False, False, True, False, True, False]]
+    with_own = spaces.Tuple([MASKED, member])
+    policy = MADDPG(with_own, discrete, model=MODEL)
+    obs = SampleBatch({"0": {"action_mask": allowed[0], "x": torch.zeros(1, 2)}, "1": torch.zeros(1, 2)})
+    mask = policy.mask_of(SampleBatch(obs=obs))
+    assert mask is not None and mask.tolist() == [[True, False, False, True, True, True, True]]
+
+
+def test_without_exploring_actions_are_the_best_and_in_the_environments_space() -> None:
+    policy = made(exploration=EXPLORATION)
+    for seed in range(5):
+        OBS.seed(seed)
+        action = policy.compute_single_action(OBS.sample())
+        assert ACTIONS.contains(tuple(action))
+
+
+def test_smoothed_targets_stay_near_the_best_continuous_actions() -> None:
+    policy, obs = made("matd3"), observations(2000, 2)
+    rows = SampleBatch(obs=obs, next_obs=obs)
+    dist = policy.distribution(policy.model(policy.inputs_of(rows), (), None)[0], policy.mask_of(rows))
+    best, smoothed = dist.children[0].deterministic_sample().detach(), policy.target_actions(dist)[:, :2]
+    noise = (smoothed - best).detach()
+    assert float(noise.abs().max()) <= 0.5 and float(noise.std()) == pytest.approx(0.2, abs=0.02)
+
+
+def test_the_temperature_relaxes_the_actions_of_learning() -> None:
+    """Straight-through samples are one-hot at any temperature; their gradient is larger at a low one."""
+    obs = observations(500, 2)
+    rows, sizes = SampleBatch(obs=obs), []
+    for temperature in (0.5, 5.0):
+        policy = made(temperature=temperature)
+        outputs = policy.model(policy.inputs_of(rows), (), None)[0].detach().requires_grad_()
+        torch.manual_seed(0)
+        sample = policy.distribution(outputs, policy.mask_of(rows)).children[2].rsample()
+        assert_close(sample.sum(1), torch.ones(500))
+        sample[:, 0].sum().backward()
+        assert outputs.grad is not None
+        sizes.append(float(outputs.grad.abs().mean()))
+    assert sizes[0] > 3 * sizes[1]
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+class Auxiliary(FullyConnectedNetwork):
+    """A network with a loss of its own, 0.1 per member."""
+
+    def custom_loss(self, policy_loss: Tensor, loss_inputs: SampleBatch) -> list[Tensor]:
+        return [policy_loss, torch.tensor(0.1)]
+
+    def metrics(self) -> dict[str, Tensor | float]:
+        return {"width": float(self.num_outputs)}
+
+
+def test_custom_models_are_those_of_the_members_with_their_losses_and_metrics() -> None:
+    policy = made(model={"custom_model": Auxiliary})
+    assert all(isinstance(actor, Auxiliary) for actor in actors(policy))
+    metrics = policy.learn_on_batch(transitions())
+    assert [metrics[f"model/{member}/width"] for member in range(3)] == [2.0, 4.0, 3.0]
+    plain = metrics["value_loss"] + metrics["policy_loss"] + 1e-3 * metrics["squared_outputs"]
+    assert metrics["loss"] == pytest.approx(plain + 0.3, abs=1e-5)
+
+
+def test_members_may_see_images() -> None:
+    image = spaces.Box(0, 255, (12, 12, 3), np.uint8)
+    observed = spaces.Tuple([image, spaces.Dict({"camera": image, "x": VECTOR}), VECTOR])
+    policy = MATD3(observed, ACTIONS, model=MODEL, policy_delay=1, observation_filter="mean_std")
+    pixels = torch.randint(256, (4, 12, 12, 3), dtype=torch.uint8)
+    obs = {"0": pixels, "1": {"camera": pixels, "x": torch.rand(4, 3)}, "2": torch.rand(4, 3)}
+    batch = transitions(4)
+    batch["obs"] = batch["next_obs"] = SampleBatch(obs)
+    before = [parameter.detach().clone() for parameter in policy.model.parameters()]
+    policy.learn_on_batch(batch)
+    assert policy.preprocessor.size == 6
+    for old, (name, new) in zip(before, policy.model.named_parameters(), strict=True):
+        assert "value" in name or not torch.equal(old, new), name
+
+
+class Rewarded(Model):
+    """A custom model that lacks nothing."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.layer = nn.Linear(self.preprocessor.size, self.num_outputs)
+
+    def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
+        return self.layer(input_dict["obs_flat"]), list(state)
+
+
+def test_a_custom_model_reads_the_filtered_observation_of_its_member() -> None:
+    policy = made(model={"custom_model": Rewarded}, observation_filter="mean_std")
+    obs = observations(100, 2)
+    policy.update_filters(SampleBatch(obs=obs))
+    inputs = policy.inputs_of(SampleBatch(obs=obs))
+    own = policy.model.inputs(inputs, 0)["obs_flat"]
+    assert_close(own.mean(0), torch.zeros(3), atol=1e-4, rtol=0)
+    assert_close(policy.model(inputs)[0][:, :2], policy.model.actors[0].layer(own))
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("observed", "acted", "message"),
+    [
+        (VECTOR, spaces.Discrete(2), r"MADDPG learns for a group .* the action space is Discrete\(2\): use .*group"),
+        (VECTOR, spaces.Tuple([spaces.Discrete(2)]), r"whose observations are a Tuple, or a Dict .*group_agents=all"),
+        (spaces.Tuple([VECTOR]), spaces.Tuple([spaces.Discrete(2)] * 2), r"1 observations and 2 actions"),
+        (spaces.Tuple([VECTOR]), spaces.Tuple([spaces.MultiDiscrete([2, 2])]), r"for member 0: use ppo"),
+        (spaces.Tuple([VECTOR]), spaces.Tuple([spaces.Box(-np.inf, np.inf, (1,))]), r"float Boxes with finite bounds"),
+        (
+            spaces.Dict({"agents": spaces.Tuple([VECTOR]), "present": spaces.MultiBinary(2)}),
+            spaces.Tuple([spaces.Discrete(2)]),
+            r"part 'present' .* expected shape \[1\]",
+        ),
+        (
+            spaces.Dict({"agents": spaces.Tuple([VECTOR]), "action_masks": spaces.Tuple([spaces.MultiBinary(3)])}),
+            spaces.Tuple([spaces.Discrete(2)]),
+            r"part 'action_masks.0' .* expected shape \[2\]",
+        ),
+    ],
+)
+def test_spaces_that_are_no_group_s_are_refused_in_one_line(observed: Any, acted: Any, message: str) -> None:
+    with pytest.raises(UnsupportedSpaceError, match=message) as error:
+        MADDPG(observed, acted)
+    assert "\n" not in str(error.value)
+
+
+def test_models_with_memory_and_custom_preprocessors_are_refused() -> None:
+    with pytest.raises(UnsupportedSpaceError, match="MADDPG does not learn from recurrent models"):
+        made(model={"use_lstm": True})
+    with pytest.raises(ConfigError, match=r"model\.custom_action_dist: MADDPG has one for each member"):
+        made(model={"custom_action_dist": "GumbelSoftmax"})
+
+
+# -- whole runs --------------------------------------------------------------------------------------------------------
+RUN = ["model.fcnet_hiddens=[32,32]", "data.batch_size=64", "evaluation.episodes=50"]
+
+
+@pytest.mark.parametrize("name", ["maddpg", "matd3"])
+@pytest.mark.parametrize("game", ["Beam", "Cues"])
+def test_a_saved_and_loaded_policy_acts_bit_equally(name: str, game: str, tmp_path: Any) -> None:
+    overrides = [f"run_dir={tmp_path}", "data.learning_starts=64", *RUN]
+    algorithm = Algorithm(name, f"tests.envs.groups:{game}", overrides=overrides)
+    for _ in range(3):
+        algorithm.train()
+    assert algorithm.policy.gradient_steps > 10
+    loaded = Policy.load(str(algorithm.save()))
+    space = algorithm.policy.observation_space
+    for explore in (False, True):
+        for seed in range(5):
+            space.seed(seed)
+            obs = space.sample()
+            for policy in (algorithm.policy, loaded):
+                policy.seed_exploration(seed)
+            here, there = (p.compute_single_action(obs, explore=explore) for p in (algorithm.policy, loaded))
+            assert all(np.array_equal(a, b) for a, b in zip(here, there, strict=True))
+    algorithm.stop()
+
+
+@pytest.mark.parametrize(
+    "override", ["data.prioritized=true", "data.n_step=3", "exploration.sub_exploration.type=ornstein_uhlenbeck_noise"]
+)
+def test_replay_takes_groups_with_priorities_n_steps_and_other_noise(override: str, tmp_path: Any) -> None:
+    dropped = ["~exploration.sub_exploration.stddev"] if "ornstein" in override else []
+    overrides = [f"run_dir={tmp_path}", "data.learning_starts=64", override, *dropped, *RUN]
+    algorithm = Algorithm("maddpg", "tests.envs.groups:Beam", overrides=overrides)
+    for _ in range(3):
+        algorithm.train()
+    assert algorithm.policy.gradient_steps > 10
+    algorithm.stop()
+
+
+def trained(name: str, env: str, env_steps: int, *overrides: str) -> float:
+    """The mean return of 50 episodes with the best actions, after learning for so many steps."""
+    algorithm = Algorithm(name, env, overrides=[*RUN, f"total_env_steps={env_steps}", *overrides])
+    while algorithm.policy.env_steps < env_steps:
+        algorithm.train()
+    result = algorithm.evaluate()
+    algorithm.stop()
+    return result["eval/ep_rew_mean"]
+
+
+def test_maddpg_learns_a_game_of_discrete_actions(tmp_path: Any) -> None:
+    """The best return is 5; random play gives 0.56."""
+    started = ["data.learning_starts=200", f"run_dir={tmp_path}"]
+    assert trained("maddpg", "tests.envs.groups:Cues", 1200, *started) > 4.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["maddpg", "matd3"])
+@pytest.mark.parametrize("shared", ["true", "false"])
+def test_the_beam_is_lifted_level(name: str, shared: str, tmp_path: Any) -> None:
+    """The best return is about −2, random actions give about −40."""
+    more = ["data.learning_starts=500", f"policy.shared_critic={shared}", f"run_dir={tmp_path}"]
+    assert trained(name, "tests.envs.groups:Beam", 4000, *more) > -5.0

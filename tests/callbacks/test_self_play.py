@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_a_copy_keeps_the_weights_of_its_time_bit_by_bit(tmp_path: Path) -> None
     for (_, copied_at), kept in watch.weights.items():
         assert all(same(each, watch.own[copied_at]) for each in kept)
     own = [*watch.own.values()]
-    assert not any(same(before, after) for before, after in zip(own, own[1:], strict=False))
+    assert not any(same(before, after) for before, after in pairwise(own))
 
 
 def test_the_weakest_copy_by_elo_is_replaced(tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ DATASET = Kind("a subclass of torch's IterableDataset", OURS, "torch.utils.data:
 PLAN = Kind("an execution plan of a package that you trust")
 REWARD = Kind("a function compute_reward of a package that you trust")
 MAPPING = Kind("a function policy_mapping(agent) of a package that you trust")
+MATCHES = Kind("a subclass of lightning_rl.policies.Matches", OURS, "lightning_rl.policies.matches:Matches")
 SCRIPT = Kind("a function obs -> action of a package that you trust")
 LAUNCHER = Kind(
     "a launcher",
@@ -132,6 +133,7 @@ PLACES: dict[str, Kind] = {  # by dotted key, list indices as numbers
     rf"{ONE_POLICY}(\.config)?\.custom_losses\.\d+(\.loss)?": LOSS,
     rf"{ONE_POLICY}\.function": SCRIPT,
     r"(policy\.)?policy_mapping": MAPPING,
+    r"(policy\.)?policy_mapping\._target_": MATCHES,
     r"(.*\.)?custom_model": MODEL,
     r"(.*\.)?custom_action_dist": DISTRIBUTION,
     r"(.*\.)?custom_preprocessor": PREPROCESSOR,

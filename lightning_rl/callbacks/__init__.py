@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lightning_rl.callbacks.parallel_evaluation import ParallelEvaluation
     from lightning_rl.callbacks.progress import ProgressBar
     from lightning_rl.callbacks.rank_config_check import RankConfigCheck
+    from lightning_rl.callbacks.self_play import SelfPlay
     from lightning_rl.callbacks.signals import StopSignals
     from lightning_rl.callbacks.status import StatusCallback
     from lightning_rl.callbacks.stop import StopCallback
@@ -33,6 +34,7 @@ __all__ = [
     "RLCallback",
     "RLCheckpoint",
     "RankConfigCheck",
+    "SelfPlay",
     "StatusCallback",
     "StopCallback",
     "StopSignals",
@@ -52,6 +54,7 @@ _HOMES = {
     "RLCallback": "hooks",
     "RLCheckpoint": "checkpoint",
     "RankConfigCheck": "rank_config_check",
+    "SelfPlay": "self_play",
     "StatusCallback": "status",
     "StopCallback": "stop",
     "StopSignals": "signals",

@@ -227,7 +227,11 @@ def _coerce_policy(key: str, values: Config, config: Config) -> dict[str, Any]:
 
 
 def _coerce_entry(key: str, entry: Config, config: Config) -> dict[str, Any]:
-    """Coerce one of the policies of several agents, with its `data` if it learns from replay."""
+    """Coerce one of the policies of several agents, with its `data` if it learns from replay, and `spaces_of`."""
+    if "spaces_of" in entry:
+        agent = coerce(f"{key}.spaces_of", entry["spaces_of"], str)
+        own = {name: value for name, value in entry.items() if name != "spaces_of"}
+        return {**_coerce_entry(key, own, config), "spaces_of": agent}
     from lightning_rl.data.kinds_of_data import kind_of_data
     from lightning_rl.data.replay_datamodule import ReplayDataModule
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning_rl.errors import import_object
 from lightning_rl.schedules import to_env_steps
-from lightning_rl.signatures import hints_of, may_be_share
+from lightning_rl.signatures import hints_of, keywords_of, may_be_share
 
 __all__ = ["fractions_to_env_steps", "section_to_env_steps"]
 
@@ -20,7 +20,8 @@ def fractions_to_env_steps(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config with env steps in place of shares of `total_env_steps`.
 
     Annotations decide where shares are allowed: keywords of type `Schedule` or `EnvSteps` in the constructors of the
-    policy, of the exploration strategy (and a wrapped one), of the DataModule and of the checkpoint callback.
+    policy, of the exploration strategy (and a wrapped one), of the DataModule, of the checkpoint callback and of the
+    user's callbacks.
 
     Args:
         config: plain containers whose keys and types are those of the constructors.
@@ -33,6 +34,7 @@ def fractions_to_env_steps(config: Mapping[str, Any]) -> dict[str, Any]:
     own["policies"] = {name: _policy_to_env_steps(each, total) for name, each in own.get("policies", {}).items()}
     own["checkpoint"] = section_to_env_steps(own["checkpoint"], hints_of(RLCheckpoint), total)
     own["evaluation"] = section_to_env_steps(own["evaluation"], EVALUATION.hints, total)
+    own["callbacks"] = [_callback_to_env_steps(entry, total) for entry in own["callbacks"]]
     own["report_every_env_steps"] = to_env_steps(own["report_every_env_steps"], total)
     return own
 
@@ -42,6 +44,22 @@ def _to_env_steps(section: Mapping[str, Any], total: int) -> dict[str, Any]:
     target = section["_target_"]
     hints = hints_of(import_object(target) if isinstance(target, str) else target)
     return section_to_env_steps(section, hints, total)
+
+
+def _callback_to_env_steps(entry: Any, total: int) -> Any:
+    """An entry of `callbacks`: an object or an import path stays as it is, unless defaults of its class are shares."""
+    keywords = dict(entry) if isinstance(entry, Mapping) else {"callback": entry}
+    target = keywords.get("callback", keywords.get("_target_"))
+    found = import_object(target) if isinstance(target, str) else target
+    if not isinstance(found, type):
+        return entry
+    hints = hints_of(found)
+    shares = {
+        name: parameter.default
+        for name, parameter in keywords_of(found).items()
+        if may_be_share(parameter.default, hints.get(name))
+    }
+    return section_to_env_steps({**shares, **keywords}, hints, total)
 
 
 def _policy_to_env_steps(policy: Mapping[str, Any], total: int) -> dict[str, Any]:

@@ -188,6 +188,7 @@ class RolloutDataModule(LightningDataModule):
         self.workers: Any = None
         self.evaluator: Evaluator | None = None
         self.episode_window = EpisodeWindow()
+        self.agent_returns: list[dict[str, tuple[str, float]]] = []  # of the last iteration's episodes, of all ranks
         self._collect_seconds = 0.0  # since the last report
         self._collected_seconds = 0.0  # in this process
         self._collected_at = 0
@@ -308,9 +309,11 @@ class RolloutDataModule(LightningDataModule):
     def pop_iteration_metrics(self) -> dict[str, float]:
         """Episode statistics and collection time since the last call; names of the metric registry."""
         episodes = self.workers.get_metrics()
+        self.agent_returns = []
         if sum_over_ranks(len(episodes["episode_returns"])):  # else there is nothing to gather
             for part in all_gather_objects(episodes):
                 self.episode_window.add(part["episode_returns"], part["episode_lengths"], part.get("policy_returns"))
+                self.agent_returns += part.get("agent_returns", [])
         seconds, self._collect_seconds = self._collect_seconds, 0.0
         return {
             **self.episode_window.means(),

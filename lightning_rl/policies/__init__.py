@@ -14,6 +14,7 @@ from lightning_rl.policies.es import ES
 from lightning_rl.policies.impala import IMPALA
 from lightning_rl.policies.independent_q import IndependentQ
 from lightning_rl.policies.maddpg import MADDPG
+from lightning_rl.policies.matches import Matches
 from lightning_rl.policies.matd3 import MATD3
 from lightning_rl.policies.multi_agent_policy import MultiAgentPolicy
 from lightning_rl.policies.pg import PG
@@ -52,6 +53,7 @@ __all__ = [
     "VDN",
     "ApexDQN",
     "IndependentQ",
+    "Matches",
     "MultiAgentPolicy",
     "Policy",
     "Rainbow",

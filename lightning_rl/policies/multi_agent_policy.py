@@ -523,7 +523,7 @@ class MultiAgentPolicy(Policy):
             if returns is not None:
                 self.log(
                     f"eval/{policy_id}/ep_rew_mean",
-                    returns.double().mean(),
+                    returns.double().nanmean(),
                     on_epoch=True,
                     logger=alone,
                     batch_size=len(returns),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr
+from lightning_rl.policies.matches import Matches
 
 __all__ = ["EpisodeStart", "PolicyMapping"]
 
@@ -21,7 +22,7 @@ RNG_NAMES = ("rng", "generator", "random", "np_random")
 
 @dataclass(frozen=True, slots=True)
 class EpisodeStart:
-    """The episode that a mapping function is called for.
+    """The episode that a mapping function is called for, the same one for all its agents.
 
     Attributes:
         episode_id: a random number, another one for each episode.
@@ -44,6 +45,8 @@ class PolicyMapping:
             - a function or its import path. `fn(agent_id)` is called once for each agent; `fn(agent_id, rng)`, with a
               NumPy generator, in each episode; `fn(agent_id, episode, worker=None, **kwargs)` as in RLlib, in each
               episode if it gives several results for 16 different `EpisodeStart`s, and otherwise once.
+            - {_target_: `Matches`, a subclass, or the import path of either, **keywords}, made with the names of the
+              agents and the keywords: draws the policies of all agents of an episode together.
         agents: names of all agents.
         policy_ids: of all policies.
 
@@ -63,12 +66,19 @@ class PolicyMapping:
     ) -> None:
         self.given: Any = mapping
         self.agents, self.policy_ids = tuple(agents), tuple(policy_ids)
-        self._function: Callable[[str, np.random.Generator], str] | None = None
+        self._function: Callable[[str, EpisodeStart], str] | None = None
+        self._matches: Matches | None = None
         self._allowed: dict[str, frozenset[str]] | None = None  # policy id → the agents that it can act for
         self._choices: dict[str, tuple[str, ...]]  # agent → the policies that it may have
         if mapping is None:
             self._choices = {agent: (self._default_of(agent),) for agent in self.agents}
             self.given = {glob.escape(agent): ids[0] for agent, ids in self._choices.items()}
+        elif isinstance(mapping, Mapping) and "_target_" in mapping:
+            self._matches = self._make_matches(dict(mapping))
+            self._choices = {agent: tuple(ids) for agent, ids in self._matches.choices().items()}
+            for agent, ids in self._choices.items():
+                for policy_id in ids:
+                    self._checked(agent, policy_id)
         elif isinstance(mapping, Mapping):
             patterns = {str(pattern): self._ids_of(str(pattern), named) for pattern, named in mapping.items()}
             self._choices = {agent: _match(agent, patterns) for agent in self.agents}
@@ -100,10 +110,13 @@ class PolicyMapping:
         Raises:
             ConfigError: a function gives a policy that does not exist, or one with other spaces than the agent.
         """
+        if self._matches is not None:
+            return self._matches.assign(rng)
         if self._function is None:
             choices = self._choices.items()
             return {agent: ids[0] if len(ids) == 1 else ids[int(rng.integers(len(ids)))] for agent, ids in choices}
-        assigned = {agent: self._checked(agent, self._function(agent, rng)) for agent in self.agents}
+        episode = EpisodeStart(int(rng.integers(2**62)), rng)
+        assigned = {agent: self._checked(agent, self._function(agent, episode)) for agent in self.agents}
         for agent, policy_id in assigned.items():
             if self._allowed is not None and agent not in self._allowed.get(policy_id, ()):
                 raise ConfigError(
@@ -156,11 +169,26 @@ class PolicyMapping:
         found: dict[str, dict[str, None]] = {agent: {} for agent in self.agents}
         for trial in range(TRIALS if by_episode else 1):
             rng = np.random.default_rng(trial)
+            episode = EpisodeStart(int(rng.integers(2**62)), rng)
             for agent in self.agents:
-                found[agent][self._checked(agent, call(agent, rng))] = None
+                found[agent][self._checked(agent, call(agent, episode))] = None
         if by_rng or any(len(ids) > 1 for ids in found.values()):
             self._function = call
         return {agent: tuple(ids) for agent, ids in found.items()}
+
+    def _make_matches(self, keywords: dict[str, Any]) -> Matches:
+        """The object that a mapping with `_target_` describes."""
+        target = keywords.pop("_target_")
+        found = import_object(target) if isinstance(target, str) else target
+        if not isinstance(found, type) or not issubclass(found, Matches):
+            raise ConfigError(
+                f"policy_mapping._target_={short_repr(target)}; expected lightning_rl.policies.Matches or a subclass"
+            )
+        try:
+            inspect.signature(found).bind(self.agents, **keywords)
+        except TypeError as error:
+            raise ConfigError(f"policy_mapping: {found.__name__}: {error}") from error
+        return found(self.agents, **keywords)
 
     def _checked(self, agent: str, policy_id: Any) -> str:
         self._check_id(f"policy_mapping gives agent {agent!r} the policy {policy_id!r}, which", policy_id)
@@ -185,8 +213,8 @@ def _match(agent: str, patterns: Mapping[str, tuple[str, ...]]) -> tuple[str, ..
     )
 
 
-def _episode_function(function: Callable[..., Any]) -> tuple[Callable[[str, np.random.Generator], Any], bool, bool]:
-    """A mapping function as one of (agent, generator); whether it takes the episode in any form; whether a generator.
+def _episode_function(function: Callable[..., Any]) -> tuple[Callable[[str, EpisodeStart], Any], bool, bool]:
+    """A mapping function as one of (agent, episode); whether it takes the episode in any form; whether a generator.
 
     Raises:
         ConfigError: it needs an argument that nothing here can give.
@@ -206,15 +234,14 @@ def _episode_function(function: Callable[..., Any]) -> tuple[Callable[[str, np.r
                 "(agent_id, rng) or (agent_id, episode, worker=None, **kwargs)"
             )
 
-    def call(agent: str, rng: np.random.Generator) -> Any:
+    def call(agent: str, episode: EpisodeStart) -> Any:
         placed: list[Any] = [agent]
         keywords: dict[str, Any] = {}
-        episode = EpisodeStart(int(rng.integers(2**62)), rng) if by_episode and not by_rng else None
         for position, each in enumerate(named[1:], start=1):
             if each.name in RNG_NAMES:
-                value: Any = rng
+                value: Any = episode.rng
             elif each.name == "episode" or (position == 1 and each.name != "worker" and by_episode):
-                value = episode if episode is not None else EpisodeStart(int(rng.integers(2**62)), rng)
+                value = episode
             elif each.name == "worker" and each.default is each.empty:
                 value = None
             else:

@@ -24,9 +24,9 @@ class ScriptedPolicy(ScratchPolicy):
     Args:
         observation_space, action_space: of one environment, any kind.
         config: the attribute `config`.
-        function: `fn(obs) -> action`, or `fn(obs, action_mask) -> action`; or its import path. `obs` is nested as the
-            environment's, `action_mask` is the allowed actions `[n]`, or `None`.
-        seed: seeds the action space, from which the function may sample.
+        function: `fn(obs) -> action`, or its import path. It may take `action_mask`, the allowed actions `[n]` or
+            `None`, and `rng`, a NumPy generator to draw from. `obs` is nested as the environment's.
+        seed: seeds the generator, and the action space, from which the function may sample, too.
     """
 
     def __init__(
@@ -40,7 +40,8 @@ class ScriptedPolicy(ScratchPolicy):
     ) -> None:
         super().__init__(observation_space, action_space, config, seed=seed)
         self.function = import_object(function) if isinstance(function, str) else function
-        self._takes_mask = "action_mask" in inspect.signature(self.function).parameters
+        self._takes = frozenset(inspect.signature(self.function).parameters)
+        self.seed_exploration(self.action_seed)
 
     def compute_actions(self, obs: Any, state: Any = (), *, action_mask: Any = None, **unused: Any) -> Any:
         """The function's actions for observations `[B, *]`.
@@ -57,6 +58,11 @@ class ScriptedPolicy(ScratchPolicy):
         actions = []
         for row in range(row_count(obs)):
             one = map_leaves(lambda leaf, row=row: np.asarray(leaf[row]), obs)
-            given = {"action_mask": None if masks is None else np.asarray(masks[row])} if self._takes_mask else {}
-            actions.append(self.function(one, **given))
+            given = {"action_mask": None if masks is None else np.asarray(masks[row]), "rng": self._rng}
+            actions.append(self.function(one, **{name: given[name] for name in given.keys() & self._takes}))
         return actions, [], {}
+
+    def seed_exploration(self, seed: int) -> None:
+        """Seed the generator and the action space."""
+        super().seed_exploration(seed)
+        self._rng = np.random.default_rng(seed)

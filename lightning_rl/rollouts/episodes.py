@@ -6,7 +6,7 @@ The end of an Atari life is an end for learning (`terminated`), but not here: wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,19 +29,27 @@ class MultiAgentEpisode(tuple[float, int]):
 
     Args:
         episode_return, length: the pair.
-        by_policy: policy id → mean return of those of its agents that acted.
+        by_agent: agent → (the policy that it had, its return), of the agents that acted.
     """
 
-    by_policy: dict[str, float]
+    by_agent: dict[str, tuple[str, float]]
 
-    def __new__(cls, episode_return: float, length: int, by_policy: Mapping[str, float]) -> MultiAgentEpisode:
-        """The pair, with the attribute `by_policy`."""
+    def __new__(cls, episode_return: float, length: int, by_agent: Mapping[str, tuple[str, float]]) -> Self:
+        """The pair, with the attribute `by_agent`."""
         self = super().__new__(cls, (episode_return, length))
-        self.by_policy = dict(by_policy)
+        self.by_agent = dict(by_agent)
         return self
 
-    def __getnewargs__(self) -> tuple[float, int, dict[str, float]]:
-        return self[0], self[1], self.by_policy
+    @property
+    def by_policy(self) -> dict[str, float]:
+        """Policy id → mean return of those of its agents that acted."""
+        found: dict[str, list[float]] = {}
+        for policy_id, gain in self.by_agent.values():
+            found.setdefault(policy_id, []).append(gain)
+        return {policy_id: sum(own) / len(own) for policy_id, own in found.items()}
+
+    def __getnewargs__(self) -> tuple[float, int, dict[str, tuple[str, float]]]:
+        return self[0], self[1], self.by_agent
 
 
 def episode_ends(ended: np.ndarray, info: Mapping[str, Any]) -> np.ndarray:
@@ -160,7 +168,7 @@ class AgentEpisodeTracker(EpisodeTracker):
         rewards: np.ndarray,
         acting: np.ndarray,
         ended: np.ndarray,
-        returns_by_policy: Callable[[int, int, np.ndarray, np.ndarray], dict[str, float]],
+        returns_by_agent: Callable[[int, int, np.ndarray, np.ndarray], dict[str, tuple[str, float]]],
     ) -> tuple[np.ndarray, np.ndarray]:
         """Count rows as `count`; the finished episodes are `MultiAgentEpisode`s.
 
@@ -168,7 +176,7 @@ class AgentEpisodeTracker(EpisodeTracker):
             rewards: `[T, B, A]`.
             acting: bool `[T, B, A]`, which agents acted.
             ended: bool `[T, B]`, whether the whole episode ended.
-            returns_by_policy: gives `by_policy` for (row, environment, returns `[A]`, whether each acted `[A]`).
+            returns_by_agent: gives `by_agent` for (row, environment, returns `[A]`, whether each acted `[A]`).
         """
         before = len(self.finished)
         counted = self.count(rewards.sum(axis=2), ended, ended)
@@ -184,7 +192,7 @@ class AgentEpisodeTracker(EpisodeTracker):
             index, (total, length) = self.finished[before + place]
             self.finished[before + place] = (
                 index,
-                MultiAgentEpisode(total, length, returns_by_policy(row, env, gains, acted)),
+                MultiAgentEpisode(total, length, returns_by_agent(row, env, gains, acted)),
             )
         for env, start in enumerate(first.tolist()):
             self._gains[env] += rewards[start:, env].sum(axis=0)

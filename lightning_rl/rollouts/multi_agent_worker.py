@@ -174,17 +174,24 @@ class MultiAgentRolloutWorker(RolloutWorker):
         return MultiAgentBatch(rows, fragment.env_steps)
 
     def get_metrics(self) -> dict[str, Any]:
-        """Returns and lengths of the episodes that ended since the last call; "policy_returns": by policy id."""
+        """Returns and lengths of the episodes that ended since the last call, and what their agents received.
+
+        "policy_returns": policy id → mean return of its agents, an entry for each episode in which it acted;
+        "agent_returns": agent → (its policy, its return), for each episode.
+        """
         episodes = [episode for _, episode in self.episodes.pop_finished()]
         by_policy: dict[str, list[float]] = {}
+        by_agent: list[dict[str, tuple[str, float]]] = []
         for episode in episodes:
             if isinstance(episode, MultiAgentEpisode):
+                by_agent.append(episode.by_agent)
                 for policy_id, value in episode.by_policy.items():
                     by_policy.setdefault(policy_id, []).append(value)
         return {
             "episode_returns": [episode[0] for episode in episodes],
             "episode_lengths": [episode[1] for episode in episodes],
             "policy_returns": by_policy,
+            "agent_returns": by_agent,
         }
 
     # -- weights, gradients -------------------------------------------------------------------------------------------
@@ -230,7 +237,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
         for policy in self.policy.policies.values():  # each enters train mode by itself when it learns
             if getattr(policy, "training", True):
                 policy.eval()
-        if self.policy.mapping is not self._mapping or dict(self.policy.policies.items()) != self._policies:
+        if self._has_new_lanes():
             self._make_lanes()
             self._needs_reset = True
         self.policy.seed_exploration(self.restarts.seed())
@@ -248,6 +255,21 @@ class MultiAgentRolloutWorker(RolloutWorker):
         self._number_episodes(np.arange(self.num_envs))
         for lanes in self.lanes:
             lanes.restart()
+
+    def _has_new_lanes(self) -> bool:
+        """Whether policies were added, or may get other agents; takes over a mapping that only draws differently."""
+        if dict(self.policy.policies.items()) != self._policies:
+            return True
+        mapping = self.policy.mapping
+        if mapping is self._mapping:
+            return False
+        if self._fixed or mapping.static:
+            return True
+        before, self._mapping = self._mapping, mapping
+        if self._possible_slots() == {lanes.policy_id: lanes.slots for lanes in self.lanes}:
+            return False
+        self._mapping = before
+        return True
 
     def _begin_episodes(self, ended: np.ndarray) -> None:
         starting, self._just_ended = self._just_ended, ended
@@ -407,10 +429,10 @@ class MultiAgentRolloutWorker(RolloutWorker):
             raise EnvError(f"{self._where()}: {problem}; expected finite numbers")
         owners = None if self._fixed else concat_steps(recorded["owners"])
 
-        def returns_by_policy(row: int, env: int, gains: np.ndarray, acted: np.ndarray) -> dict[str, float]:
-            return self._returns_by_policy(None if owners is None else owners[row, env], gains, acted)
+        def returns_by_agent(row: int, env: int, gains: np.ndarray, acted: np.ndarray) -> dict[str, tuple[str, float]]:
+            return self._returns_by_agent(None if owners is None else owners[row, env], gains, acted)
 
-        experience, env_t = self.episodes.count_agents(rewards, acting[:-1], ended & active, returns_by_policy)
+        experience, env_t = self.episodes.count_agents(rewards, acting[:-1], ended & active, returns_by_agent)
         steps = AgentSteps(
             acting=acting,
             rewards=rewards,
@@ -427,12 +449,16 @@ class MultiAgentRolloutWorker(RolloutWorker):
         }
         return MultiAgentBatch(fragments, int(np.count_nonzero(experience & active)), self.num_envs)
 
-    def _policy_returns_now(self, row: int, env: int, gains: np.ndarray, acted: np.ndarray) -> dict[str, float]:
-        """`_returns_by_policy` of the episode that is running."""
-        return self._returns_by_policy(None if self._owners is None else self._owners[env], gains, acted)
+    def _agent_returns_now(
+        self, row: int, env: int, gains: np.ndarray, acted: np.ndarray
+    ) -> dict[str, tuple[str, float]]:
+        """`_returns_by_agent` of the episode that is running."""
+        return self._returns_by_agent(None if self._owners is None else self._owners[env], gains, acted)
 
-    def _returns_by_policy(self, owners: np.ndarray | None, gains: np.ndarray, acted: np.ndarray) -> dict[str, float]:
-        """Mean return of each policy's agents that acted.
+    def _returns_by_agent(
+        self, owners: np.ndarray | None, gains: np.ndarray, acted: np.ndarray
+    ) -> dict[str, tuple[str, float]]:
+        """Agent → (its policy, its return), of the agents that acted.
 
         Args:
             owners: number of each agent's policy, `[A]`; `None`: the fixed ones.
@@ -440,11 +466,8 @@ class MultiAgentRolloutWorker(RolloutWorker):
         """
         ids = [*self._policies]
         names = self._owner_ids if owners is None else [ids[number] for number in owners.tolist()]
-        found: dict[str, list[float]] = {}
-        for policy_id, gain, has_acted in zip(names, gains.tolist(), acted.tolist(), strict=True):
-            if has_acted:
-                found.setdefault(policy_id, []).append(gain)
-        return {policy_id: sum(own) / len(own) for policy_id, own in found.items()}
+        each = zip(self.layout.agents, names, gains.tolist(), acted.tolist(), strict=True)
+        return {agent: (policy_id, gain) for agent, policy_id, gain, has_acted in each if has_acted}
 
     def _describe_not_finite(self, rewards: np.ndarray) -> str:
         """A message on the first NaN or infinite reward `[T, B, A]`; "" if all are finite."""
@@ -462,7 +485,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
             packed, _, terminated, truncated, _ = self._step_envs(actions)
             ended = terminated | truncated
             self._advance_memory(outputs, acts, owners)
-            self.episodes.count_agents(packed["rewards"][None], acts[None], ended[None], self._policy_returns_now)
+            self.episodes.count_agents(packed["rewards"][None], acts[None], ended[None], self._agent_returns_now)
             self._begin_episodes(ended)
             for env, episode in self.episodes.pop_finished():
                 played[env].append(episode)

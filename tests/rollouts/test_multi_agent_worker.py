@@ -510,7 +510,7 @@ def test_a_set_puts_the_lanes_of_its_workers_side_by_side() -> None:
     assert torch.equal(batch["b"].rewards, torch.cat([part["b"].rewards for part in alone], 1))
     reference = both.next_sample()
     assert reference.env_steps == both.fetch(reference)[0].env_steps and reference.nbytes > 0
-    assert {*both.get_metrics()} == {"episode_returns", "episode_lengths", "policy_returns"}
+    assert {*both.get_metrics()} == {"episode_returns", "episode_lengths", "policy_returns", "agent_returns"}
 
 
 def test_batches_and_episodes_travel_between_processes() -> None:

@@ -119,10 +119,11 @@ class AECAdapter(PettingZooAdapter):
             raise EnvError(f"it is the turn of {turn!r}, and the actions are of {[*actions]}")
         env.step(actions[turn])
         alive = [agent for agent in env.agents if agent not in self._ended]
-        rewards = {agent: env.rewards.get(agent, 0.0) for agent in alive}
-        terminated = {agent: bool(env.terminations[agent]) for agent in alive}
-        truncated = {agent: bool(env.truncations[agent]) for agent in alive}
-        infos = {agent: env.infos.get(agent, {}) for agent in alive}
+        gained, dead, cut, told = env.rewards, env.terminations, env.truncations, env.infos  # wrappers take long to ask
+        rewards = {agent: gained.get(agent, 0.0) for agent in alive}
+        terminated = {agent: bool(dead[agent]) for agent in alive}
+        truncated = {agent: bool(cut[agent]) for agent in alive}
+        infos = {agent: told.get(agent, {}) for agent in alive}
         ended = [agent for agent in alive if terminated[agent] or truncated[agent]]
         obs = {agent: env.observe(agent) for agent in ended}
         self._ended.update(ended)

@@ -1,0 +1,66 @@
+"""Self-play: why a league. A policy that only plays against itself chases its own tail; against its past it does not.
+
+In rock, paper, scissors every pure strategy has an answer, and the equilibrium is a third each. A policy that plays
+against its present self runs round the circle, faster than it calms down. Against a league of all its past copies
+(`callbacks.SelfPlay`) it plays the answer to their mean, as in fictitious play (Brown 1951), smoothed by the entropy
+bonus, and that mean comes to rest.
+
+Distance of the mean strategy of a run's second half to a third, in the worst of the three hands, after 51k env steps
+(10 seconds each): `league` ≤ 0.05, `alone` ≥ 0.08; and of the mean of the league's copies: `copies` ≤ 0.03.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import torch
+
+from lightning_rl import Algorithm
+
+SETTINGS: dict[str, Any] = {
+    "env": {"kwargs": {"repetitions": 1}},  # an episode is one hand, so the observation is constant
+    "model": {"fcnet_hiddens": []},
+    "policy": {"lr": 0.1, "gamma": 0.0, "passes": 4, "minibatches": 1, "entropy_coef": 0.35, "reward_filter": "none"},
+    "workers": {"envs_per_worker": 64, "fragment_length": 8},
+    "evaluation": {"every_env_steps": 0},
+}
+LEAGUE = {
+    "callback": "lightning_rl.callbacks.SelfPlay",
+    "every_env_steps": 512,
+    "league_size": 100,
+    "share_of_self": 0.0,
+}
+
+
+def strategy(policy: Any) -> torch.Tensor:
+    """The probabilities of rock, paper and scissors."""
+    return policy.compute_log_likelihoods(torch.arange(3), torch.zeros(3, 6)).exp().detach()
+
+
+def distance(strategies: list[torch.Tensor]) -> float:
+    """The largest difference of the mean strategy to a third."""
+    return float((torch.stack(strategies).mean(0) - 1 / 3).abs().max())
+
+
+def main(iterations: int = 100, seed: int = 0) -> dict[str, float]:
+    """Train with and without the league; return the distances to the equilibrium."""
+    scores = {}
+    for name, callbacks in {"league": [LEAGUE], "alone": []}.items():
+        with tempfile.TemporaryDirectory() as folder:
+            config = {**SETTINGS, "callbacks": callbacks, "seed": seed, "run_dir": folder}
+            algorithm = Algorithm("ppo", "rock_paper_scissors", config=config)
+            played = []
+            for _ in range(iterations):
+                algorithm.train()
+                played.append(strategy(algorithm.policy.policies["shared"]))
+            scores[name] = distance(played[iterations // 2 :])
+            if name == "league":
+                copies = [strategy(policy) for key, policy in algorithm.policy.policies.items() if "past" in key]
+                scores["copies"] = distance(copies)
+            algorithm.stop()
+    return scores
+
+
+if __name__ == "__main__":
+    print(main())

@@ -1,0 +1,75 @@
+"""Who plays against whom: a policy on a random side of each episode, drawn opponents on the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.ranges import NonNegative
+from lightning_rl.signatures import check_keywords
+
+__all__ = ["Matches"]
+
+
+class Matches:
+    """Gives one side of each episode, drawn at random, to a policy, and each other side to one of its opponents.
+
+    Args:
+        agents: names of all agents.
+        policy: policy id.
+        opponents: policy id → how often it is drawn, relative to the others. The policy itself may be one.
+        sides: the agents of each side; a side has one policy. `None`: each agent is a side of its own.
+        others: policy id of each agent that is on no side.
+
+    Raises:
+        ConfigError: there are fewer than two sides, an agent is unknown, on two sides or without a policy, or no
+            opponent can be drawn.
+    """
+
+    @check_keywords("policy_mapping")
+    def __init__(
+        self,
+        agents: Sequence[str],
+        policy: str,
+        opponents: Mapping[str, NonNegative],
+        sides: Sequence[Sequence[str]] | None = None,
+        others: Mapping[str, str] | None = None,
+    ) -> None:
+        self.policy, self.others = policy, dict(others or {})
+        free = [agent for agent in agents if agent not in self.others]
+        self.sides = [[agent] for agent in free] if sides is None else [[*side] for side in sides]
+        named = [*(agent for side in self.sides for agent in side), *self.others]
+        for agent in named:
+            if agent not in agents:
+                raise ConfigError(f"policy_mapping names {agent!r}, which is no agent.{did_you_mean(agent, agents)}")
+        odd = next((agent for agent in agents if named.count(agent) != 1), None)
+        if odd is not None:
+            raise ConfigError(
+                f"policy_mapping names agent {odd!r} {named.count(odd)} times; expected once, in `sides` or in `others`"
+            )
+        if len(self.sides) < 2 or not all(self.sides):
+            raise ConfigError(f"policy_mapping.sides={self.sides}; matches need at least two sides, each with an agent")
+        drawn = {policy_id: float(weight) for policy_id, weight in opponents.items() if weight > 0}
+        if not drawn:
+            raise ConfigError(f"policy_mapping.opponents={dict(opponents)}; expected at least one weight above 0")
+        self.opponents = [*drawn]
+        self._ends = np.cumsum([*drawn.values()]) / sum(drawn.values())
+
+    def choices(self) -> dict[str, tuple[str, ...]]:
+        """Agent → the policies that it may have."""
+        ids = tuple(dict.fromkeys([self.policy, *self.opponents]))
+        return {agent: ids for side in self.sides for agent in side} | {
+            agent: (policy_id,) for agent, policy_id in self.others.items()
+        }
+
+    def assign(self, rng: np.random.Generator) -> dict[str, str]:
+        """Agent → its policy in an episode that begins."""
+        learner = int(rng.integers(len(self.sides)))
+        found = dict(self.others)
+        for place, side in enumerate(self.sides):
+            drawn = int(np.searchsorted(self._ends, rng.random(), side="right"))
+            policy_id = self.policy if place == learner else self.opponents[min(drawn, len(self.opponents) - 1)]
+            found |= dict.fromkeys(side, policy_id)
+        return found

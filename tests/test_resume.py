@@ -6,7 +6,6 @@ compared is all that the last checkpoint holds and all that metrics.csv does, ti
 
 from __future__ import annotations
 
-import csv
 import os
 import shutil
 import signal
@@ -20,7 +19,14 @@ from lightning.pytorch import Trainer
 from lightning_rl.callbacks import RLCallback
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.runs import run
-from tests.run_comparison import assert_equal, learned_state
+from tests.run_comparison import (
+    assert_equal,
+    assert_same_run,
+    everything,
+    first_checkpoint,
+    learned_state,
+    resume,
+)
 from tests.run_processes import Run
 
 SMALL = [
@@ -47,56 +53,6 @@ def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
     composed = compose_config([*SMALL, f"run_dir={run_dir}", *overrides])
     check_config(composed)
     return composed
-
-
-def resume(source: Path, checkpoint: str, run_dir: Path, total: int, workers: int) -> Path:
-    """Copy a run as it was when `checkpoint` was written, and let it go on to `total` env steps."""
-    shutil.copytree(source, run_dir, ignore=shutil.ignore_patterns("status.json"))
-    for later in (run_dir / "checkpoints").glob("*_*.ckpt"):
-        if checkpoint != "last.ckpt" and later.name.split("_")[1][:9] > checkpoint.split("_")[1][:9]:
-            later.unlink()
-    taken = run.resumed_config(run_dir, {"total_env_steps": total})
-    taken["workers"]["num_workers"] = workers
-    status = run.train(taken, ckpt_path=run_dir / "checkpoints" / checkpoint)
-    assert status["state"] == "ok" and status["env_steps"] >= total
-    return run_dir
-
-
-def first_checkpoint(run_dir: Path) -> str:
-    """The first of a run's checkpoints; the last one is its end."""
-    files = sorted(path.name for path in (run_dir / "checkpoints").glob("step_*.ckpt"))
-    assert len(files) > 1
-    return files[0]
-
-
-TIMES = ("time/", "sys/rss_mb", "eval/share")  # metrics of time and memory
-
-
-def assert_same_run(first: Path, second: Path) -> None:
-    """Two runs that ended alike: all that their last checkpoints and their curves hold."""
-    assert_equal(everything(first), everything(second))
-    assert rows(first) == rows(second)  # one curve, without a row twice or missing
-
-
-def everything(run_dir: Path) -> dict[str, Any]:
-    """What the last checkpoint holds, without times, the configuration, and how Lightning counted its way there."""
-    checkpoint = torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
-    del checkpoint["loops"], checkpoint["config"]
-    metrics = checkpoint["callbacks"]["MetricsCallback"]
-    del metrics["seconds"]
-    epochs = checkpoint["callbacks"]["Epochs"]
-    checkpoint["callbacks"]["Epochs"] = {name: epochs[name] for name in ("done", "put_off")}
-    metrics["latest"] = {name: value for name, value in metrics["latest"].items() if not name.startswith(TIMES)}
-    return checkpoint
-
-
-def rows(run_dir: Path) -> list[dict[str, str]]:
-    """All columns of metrics.csv but the times; empty cells are left out."""
-    with (run_dir / "metrics.csv").open() as file:
-        return [
-            {name: value for name, value in row.items() if value and not name.startswith(TIMES)}
-            for row in csv.DictReader(file)
-        ]
 
 
 @pytest.mark.parametrize("workers", WORKERS)

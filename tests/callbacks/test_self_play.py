@@ -19,7 +19,7 @@ from lightning_rl.config import check_config, compose_config
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.policies import Policy
 from lightning_rl.runs import run
-from tests.test_resume import assert_same_run, first_checkpoint, resume
+from tests.run_comparison import assert_same_run, first_checkpoint, resume
 
 SMALL = [
     "policy=ppo",
@@ -272,7 +272,7 @@ def test_the_league_goes_on_when_an_algorithm_trains_again(tmp_path: Path) -> No
     entry = {"callback": "lightning_rl.callbacks.SelfPlay", "every_env_steps": 100}
     workers = {"envs_per_worker": 4, "fragment_length": 20}
     settings = {"run_dir": str(tmp_path), "callbacks": [entry], "workers": workers}
-    algorithm = Algorithm("ppo", "rock_paper_scissors", config=settings)
+    algorithm = Algorithm("ppo", "rock_paper_scissors", config=settings, overrides=["experiment=none"])
     results = [algorithm.train() for _ in range(4)]
     assert [result["self_play/copies"] for result in results] == [1, 2, 3, 4]
     algorithm.stop()

@@ -28,7 +28,7 @@ from lightning_rl.envs.multi_agent.check import check_multi_agent_env
 from lightning_rl.envs.multi_agent.copies import Copies
 from lightning_rl.envs.multi_agent.grouped_agents import GroupedAgents
 from lightning_rl.envs.multi_agent.multi_agent_env import MultiAgentEnv
-from lightning_rl.envs.multi_agent.packed_env import PackedEnv
+from lightning_rl.envs.multi_agent.packed_env import PackedEnv, is_packed
 from lightning_rl.envs.multi_agent.packed_vector_env import PackedVectorEnv
 from lightning_rl.envs.multi_agent.single_agent_env import SingleAgentEnv
 from lightning_rl.envs.multi_agent.wrappers import EpisodeLimit, MultiAgentWrapper
@@ -228,8 +228,6 @@ class EnvCreator(LayoutSlot):
             return self._native(num_envs)
         contexts = [EnvContext(self.kwargs, worker_index, index, num_workers) for index in range(num_envs)]
         creators = [partial(self.make_single, context) for context in contexts]
-        if mode != AutoresetMode.NEXT_STEP and self.layout() is not None:
-            raise EnvError(f"environment {self.name!r} has several agents, which need autoreset mode NEXT_STEP")
         if vectorization == "async":
             # forkserver: forking a process that already runs threads (torch, Ray) can deadlock the child. The server
             # imports this module once, instead of each child for itself.
@@ -237,10 +235,15 @@ class EnvCreator(LayoutSlot):
             env: VectorEnv[Any, Any, Any] = AsyncVectorEnv(
                 creators, autoreset_mode=mode, context="forkserver", copy=False
             )
+            several = is_packed(env.single_observation_space)
         else:
             first = creators[0]()
             given: list[Callable[[], Any]] = [lambda: first, *creators[1:]]
-            env = PackedVectorEnv(given) if isinstance(first, PackedEnv) else SyncEnv(given, mode)
+            several = isinstance(first, PackedEnv)
+            env = PackedVectorEnv(given) if several else SyncEnv(given, mode)
+        if several and mode != AutoresetMode.NEXT_STEP:
+            env.close()
+            raise EnvError(f"environment {self.name!r} has several agents, which need autoreset mode NEXT_STEP")
         return ResetEnded(env) if mode == AutoresetMode.DISABLED else env
 
     def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:

@@ -37,7 +37,7 @@ def test_a_run_that_ended_has_its_numbers(tmp_path: Path):
     numbers = {"env_steps": 600, "return": 6.0, "evaluation": 4.0, "evaluated_at": 600, "best_return": 5.0}
     numbers["best_checkpoint"] = None
     process = {name: value for name, value in this_process().items() if name != "born"}
-    assert status == {"state": "ok", **numbers, "error": None, **process}
+    assert status == {"state": "ok", **numbers, "policies": None, "error": None, **process}
     assert (process["pid"], process["host"]) == (os.getpid(), socket.gethostname())
 
 

@@ -15,9 +15,14 @@ from lightning_rl.envs.multi_agent.check import check_agents, reset_with_seed
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.errors import EnvError, short_repr
 
-__all__ = ["AgentFlags", "PackedEnv", "actions_by_agent", "plain_actions", "row_of"]
+__all__ = ["AgentFlags", "PackedEnv", "actions_by_agent", "is_packed", "plain_actions", "row_of"]
 
 FLAGS = ("acts", "terminated", "truncated", "present")
+
+
+def is_packed(space: spaces.Space[Any]) -> bool:
+    """Whether an observation space is that of a `PackedEnv`."""
+    return isinstance(space, spaces.Dict) and {"obs", "rewards", *FLAGS} <= set(space.spaces)
 
 
 class AgentFlags:

@@ -168,15 +168,10 @@ def test_agents_need_dict_spaces_of_the_same_names() -> None:
 
 
 def test_the_width_of_the_central_observation_reaches_policies_that_take_it() -> None:
-    class Central(PPO):
-        def __init__(self, observation_space: Any, action_space: Any, *, central_obs_size: int = 0, **keywords: Any):
-            self.central_obs_size = central_obs_size
-            super().__init__(observation_space, action_space, **keywords)
-
-    policy = several(
-        {"first": {**PPO_ENTRY, "_target_": Central}, "second": DQN_ENTRY}, FIRST_AND_SECOND, central_size=9
-    )
+    central = {**PPO_ENTRY, "central_critic": True}
+    policy = several({"first": central, "second": DQN_ENTRY}, FIRST_AND_SECOND, central_size=9)
     assert policy.policies["first"].central_obs_size == policy.central_obs_size == 9
+    assert policy.policies["second"].central_obs_size == 0
 
 
 # -- acting -----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ to know that. The values are those of conf/experiment/ppo_connect_four.yaml: one
 past copies. "searcher" (`envs.multi_agent.connect_four:two_ply`) wins where it can at once, and never lets its opponent
 win at once where it can help it.
 
-Share of 200 games won with the best actions after 1 M env steps (CLAIMS).
+Share of 200 games won with the best actions after 700k env steps (5 minutes): `random` ≥ 0.9, `searcher` ≥ 0.3.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def share_won(env: EnvCreator, policy: Any, opponent: str, seed: int) -> float:
     return sum(episode.by_policy["main"] > 0 for episode in played) / len(played)
 
 
-def main(iterations: int = 245, seed: int = 0) -> dict[str, float]:
+def main(iterations: int = 178, seed: int = 0) -> dict[str, float]:
     """Train by self-play, and return the share of games won against each fixed opponent."""
     with tempfile.TemporaryDirectory() as folder:
         settings = {"seed": seed, "run_dir": folder, "evaluation": {"every_env_steps": 0}}

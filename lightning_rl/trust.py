@@ -100,7 +100,7 @@ PLAN = Kind("an execution plan of a package that you trust")
 REWARD = Kind("a function compute_reward of a package that you trust")
 MAPPING = Kind("a function policy_mapping(agent) of a package that you trust")
 MATCHES = Kind("a subclass of lightning_rl.policies.Matches", OURS, "lightning_rl.policies.matches:Matches")
-SCRIPT = Kind("a function obs -> action of a package that you trust")
+SCRIPT = Kind("a function obs -> action of a package that you trust", ("lightning_rl.envs.multi_agent.connect_four",))
 LAUNCHER = Kind(
     "a launcher",
     ("lightning_rl.runs.launchers.LocalLauncher", "lightning_rl.runs.launchers.RayTrainLauncher"),

@@ -11,7 +11,7 @@ prey, `hunters` ≥ 20 where random ones reach `random hunters` ≤ 8; against t
 from __future__ import annotations
 
 import tempfile
-from typing import Any
+from typing import Any, cast
 
 from lightning_rl import Algorithm, MultiAgentPolicy
 from lightning_rl.envs import EnvCreator
@@ -32,7 +32,7 @@ def play(env: EnvCreator, hunter: Any, prey: Any, seed: int) -> float:
     policies = {"hunter": {"_target_": hunter}, "prey": {"_target_": prey}}
     together = MultiAgentPolicy(*env.spaces(), policies=policies, policy_mapping=MAPPING, seed=seed)
     worker = make_rollout_worker(env, together, num_envs=16, seed=seed)
-    played = worker.run_episodes(200)
+    played: Any = worker.run_episodes(200)
     worker.stop()
     return sum(each.by_policy["hunter"] for each in played) / len(played)
 
@@ -43,7 +43,7 @@ def main(iterations: int = 49, seed: int = 0) -> dict[str, float]:
         algorithm = Algorithm("ppo", "simple_tag", config={**SETTINGS, "seed": seed, "run_dir": folder})
         for _ in range(iterations):
             algorithm.train()
-        env, policies = algorithm.datamodule.env, algorithm.policy.policies
+        env, policies = algorithm.datamodule.env, cast(Any, algorithm.policy).policies
         scores = {
             "hunters": play(env, policies["hunter"], "random", seed),
             "random hunters": play(env, "random", "random", seed),

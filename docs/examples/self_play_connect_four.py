@@ -11,7 +11,7 @@ Share of 200 games won with the best actions after 700k env steps (5 minutes): `
 from __future__ import annotations
 
 import tempfile
-from typing import Any
+from typing import Any, cast
 
 from lightning_rl import Algorithm, MultiAgentPolicy
 from lightning_rl.envs import EnvCreator
@@ -26,7 +26,7 @@ def share_won(env: EnvCreator, policy: Any, opponent: str, seed: int) -> float:
     matches = {"_target_": "lightning_rl.policies.Matches", "policy": "main", "opponents": {"opponent": 1.0}}
     both = MultiAgentPolicy(*env.spaces(), policies=policies, policy_mapping=matches, seed=seed)
     worker = make_rollout_worker(env, both, num_envs=16, explore=False, seed=seed)
-    played = worker.run_episodes(200)
+    played: Any = worker.run_episodes(200)
     worker.stop()
     return sum(episode.by_policy["main"] > 0 for episode in played) / len(played)
 
@@ -38,7 +38,7 @@ def main(iterations: int = 178, seed: int = 0) -> dict[str, float]:
         algorithm = Algorithm("ppo", "connect_four", config=settings)
         for _ in range(iterations):
             algorithm.train()
-        env, policy = algorithm.datamodule.env, algorithm.policy.policies["main"]
+        env, policy = algorithm.datamodule.env, cast(Any, algorithm.policy).policies["main"]
         scores = {name: share_won(env, policy, opponent, seed) for name, opponent in OPPONENTS.items()}
         algorithm.stop()
     return scores

@@ -12,7 +12,7 @@ Distance of the mean strategy of a run's second half to a third, in the worst of
 from __future__ import annotations
 
 import tempfile
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -50,13 +50,13 @@ def main(iterations: int = 100, seed: int = 0) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as folder:
             config = {**SETTINGS, "callbacks": callbacks, "seed": seed, "run_dir": folder}
             algorithm = Algorithm("ppo", "rock_paper_scissors", config=config)
-            played = []
+            played, policy = [], cast(Any, algorithm.policy)
             for _ in range(iterations):
                 algorithm.train()
-                played.append(strategy(algorithm.policy.policies["shared"]))
+                played.append(strategy(policy.policies["shared"]))
             scores[name] = distance(played[iterations // 2 :])
             if name == "league":
-                copies = [strategy(policy) for key, policy in algorithm.policy.policies.items() if "past" in key]
+                copies = [strategy(each) for key, each in policy.policies.items() if "past" in key]
                 scores["copies"] = distance(copies)
             algorithm.stop()
     return scores

@@ -12,12 +12,14 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from lightning_rl import Algorithm
+from lightning_rl import Algorithm, MultiAgentPolicy
 from lightning_rl.callbacks import SelfPlay
 from lightning_rl.callbacks.self_play import Member, elo_change, match_scores, prioritised_weight
 from lightning_rl.config import check_config, compose_config
+from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.policies import Policy
+from lightning_rl.rollouts.multi_agent_worker import make_rollout_worker
 from lightning_rl.runs import run
 from tests.run_comparison import assert_same_run, first_checkpoint, resume
 
@@ -93,6 +95,14 @@ def test_the_league_grows_at_multiples_of_env_steps_and_then_replaces_its_oldest
     assert policy.policies_to_train == ["shared"]
 
 
+def test_a_share_of_the_run_decides_when_copies_join(tmp_path: Path) -> None:
+    assert len(fit(config(tmp_path, league_size=3, every_env_steps="50%"))[1].members) == 3
+    given = config(tmp_path / "path")
+    given["callbacks"] = ["lightning_rl.callbacks.SelfPlay"]
+    callbacks: Any = run.build(given)[2].callbacks  # type: ignore[attr-defined]
+    assert [each.every_env_steps for each in callbacks if isinstance(each, SelfPlay)] == [40]  # 5% of 800
+
+
 def test_a_copy_keeps_the_weights_of_its_time_bit_by_bit(tmp_path: Path) -> None:
     watch = Watch()
     fit(config(tmp_path, league_size=3), watch)
@@ -152,6 +162,28 @@ def test_the_latest_copy_alone_is_drawn(tmp_path: Path) -> None:
     assert self_play.odds() == {self_play.members[-1].policy_id: 1.0}
     pairs = [{policy_id for policy_id, _ in episode.values()} for episode in watch.episodes]
     assert all(pair == {"shared"} | (pair - {"shared"}) and len(pair) == 2 for pair in pairs)
+
+
+def test_episodes_go_on_when_only_the_odds_change() -> None:
+    """Episodes of 10 steps, fragments of 6: the second one begins with step 6, or with step 0 after a reset."""
+    env = EnvCreator("lightning_rl.envs.multi_agent.toy_games:RockPaperScissors", {"repetitions": 10})
+    policies = {name: {"_target_": "random", "spaces_of": "player_0"} for name in ("main", "past_0", "past_1")}
+
+    def matches(**opponents: float) -> dict[str, Any]:
+        return {"_target_": "lightning_rl.policies.Matches", "policy": "main", "opponents": opponents}
+
+    policy = MultiAgentPolicy(*env.spaces(), policies=policies, policy_mapping=matches(past_0=1.0, past_1=1.0))
+    worker = make_rollout_worker(env, policy, num_envs=2, fragment_length=6)
+
+    def first_step() -> int:
+        return int(worker.sample()["main"].env_t[0].max())
+
+    assert first_step() == 0
+    policy.set_policy_mapping(matches(past_0=1.0, past_1=3.0))
+    assert first_step() == 6
+    policy.set_policy_mapping(matches(past_0=1.0))
+    assert first_step() == 0
+    worker.stop()
 
 
 def test_prioritised_opponents_are_those_that_the_policy_loses_against() -> None:

@@ -1,0 +1,76 @@
+"""Who plays in an episode, drawn for all its agents together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.policies.matches import Matches
+from lightning_rl.policies.policy_mapping import EpisodeStart, PolicyMapping
+
+AGENTS = ["a", "b", "c", "d"]
+
+
+def draws(mapping: Any, count: int = 4000) -> list[dict[str, str]]:
+    return [mapping.assign(np.random.default_rng(seed)) for seed in range(count)]
+
+
+def test_the_policy_has_a_random_side_and_opponents_come_by_their_weights() -> None:
+    found = draws(Matches(["a", "b"], "main", {"old": 3.0, "older": 1.0, "never": 0.0}))
+    sides = Counter("a" if each["a"] == "main" else "b" for each in found)
+    opponents = Counter(next(name for name in each.values() if name != "main") for each in found)
+    assert sides["a"] / 4000 == pytest.approx(0.5, abs=0.03)
+    assert opponents["old"] / 4000 == pytest.approx(0.75, abs=0.03) and set(opponents) == {"old", "older"}
+
+
+def test_the_agents_of_a_side_have_one_policy_and_agents_on_no_side_keep_theirs() -> None:
+    matches = Matches(AGENTS, "main", {"main": 1.0, "old": 1.0}, sides=[["a", "c"], ["b"]], others={"d": "judge"})
+    found = draws(matches, 200)
+    assert all(each["a"] == each["c"] and each["d"] == "judge" and "main" in each.values() for each in found)
+    assert {(each["a"], each["b"]) for each in found} == {("main", "main"), ("main", "old"), ("old", "main")}
+    assert matches.choices()["b"] == ("main", "old") and matches.choices()["d"] == ("judge",)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"opponents": {"old": 0.0}}, "expected at least one weight above 0"),
+        ({"opponents": {"old": -1.0}}, r"policy_mapping\.opponents.*-1"),
+        ({"sides": [["a"], ["b"]]}, "names agent 'c' 0 times"),
+        ({"sides": [["a", "b"], ["b", "c", "d"]]}, "names agent 'b' 2 times"),
+        ({"sides": [["a"], ["z"]]}, "'z', which is no agent"),
+        ({"sides": [["a", "b", "c", "d"]]}, "at least two sides"),
+        ({"others": {"b": "judge", "c": "judge", "d": "judge"}}, "at least two sides"),
+    ],
+)
+def test_matches_that_cannot_be_played_are_refused(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Matches(AGENTS, **{"policy": "main", "opponents": {"old": 1.0}, **keywords})
+
+
+def test_a_mapping_may_name_matches() -> None:
+    given = {"_target_": "lightning_rl.policies.Matches", "policy": "main", "opponents": {"old": 1.0}}
+    mapping = PolicyMapping(given, ["a", "b"], ["main", "old", "extra"])
+    assert not mapping.static and mapping.given == given
+    assert mapping.agents_of("old") == ["a", "b"] and mapping.agents_of("extra") == []
+    assert {each["a"] for each in draws(mapping, 50)} == {"main", "old"}
+    with pytest.raises(ConfigError, match=r"'old', which is none of"):
+        PolicyMapping(given, ["a", "b"], ["main"])
+    with pytest.raises(ConfigError, match=r"expected lightning_rl\.policies\.Matches or a subclass"):
+        PolicyMapping({**given, "_target_": "lightning_rl.policies.PPO"}, ["a", "b"], ["main", "old"])
+    with pytest.raises(ConfigError, match="Matches: got an unexpected keyword argument 'oponents'"):
+        PolicyMapping({**given, "oponents": {}}, ["a", "b"], ["main", "old"])
+
+
+def test_all_agents_of_an_episode_have_the_same_episode_id() -> None:
+    """As in RLlib's self-play: the id decides who takes which side, so exactly one agent has the learner."""
+
+    def choose(agent_id: str, episode: EpisodeStart, worker: Any = None, **kwargs: Any) -> str:
+        return "main" if episode.episode_id % 2 == (agent_id == "b") else "old"
+
+    found = draws(PolicyMapping(choose, ["a", "b"], ["main", "old"]), 200)
+    assert {tuple(each.values()) for each in found} == {("main", "old"), ("old", "main")}

@@ -86,7 +86,11 @@ class TupleEnv(MultiAgentEnv):
         result: Any = self.env.step(chosen)
         obs, rewards, terminated, truncated, info = result
         terminated, truncated = self._flags(terminated), self._flags(truncated)
-        rewards = dict(zip(agents, np.broadcast_to(rewards, len(agents)).tolist(), strict=True))
+        each = [float(reward) for reward in rewards] if isinstance(rewards, list | tuple) else self._spread(rewards)
+        rewards = dict(zip(agents, each, strict=True))
+        if not (self._ended or any(terminated.values()) or any(truncated.values())):  # the usual case
+            terminated[ALL] = truncated[ALL] = False
+            return dict(zip(agents, obs, strict=True)), rewards, terminated, truncated, self._infos(info)
         there = [agent for agent in agents if agent not in self._ended]
         self._ended.update(agent for agent in there if terminated[agent] or truncated[agent])
         over = len(self._ended) == len(agents)
@@ -98,17 +102,26 @@ class TupleEnv(MultiAgentEnv):
             truncated,
             self._infos(info),
         )
-        obs, rewards, terminated, truncated, infos = ({agent: part[agent] for agent in there} for part in parts)
+        obs, rewards, terminated, truncated, infos = (
+            {agent: part[agent] for agent in there if agent in part} for part in parts
+        )
         terminated[ALL], truncated[ALL] = over and not cut, over and cut
         return obs, rewards, terminated, truncated, infos
 
     def _flags(self, value: Any) -> dict[str, bool]:
-        flags = np.broadcast_to(value, len(self.possible_agents)).tolist()
-        return {agent: bool(flag) for agent, flag in zip(self.possible_agents, flags, strict=True)}
+        if isinstance(value, bool | np.bool_):  # of all agents
+            return dict.fromkeys(self.possible_agents, bool(value))
+        return {agent: bool(flag) for agent, flag in zip(self.possible_agents, self._spread(value), strict=True)}
+
+    def _spread(self, value: Any) -> list[Any]:
+        """A value for each agent; one number is that of all."""
+        return np.broadcast_to(value, len(self.possible_agents)).tolist()
 
     def _infos(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """The environment's info for each agent, each with its own mask."""
         count = len(self.possible_agents)
+        if not info:
+            return {}
         masks = next((info[name] for name in MASKS if name in info and len(info[name]) == count), None)
         infos: dict[str, Any] = {agent: dict(info) for agent in self.possible_agents}
         if masks is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from lightning_rl.errors import EnvError
 
-__all__ = ["check_env", "check_obs", "check_scalars", "equal", "sample_allowed_action"]
+__all__ = ["call_reset", "check_env", "check_obs", "check_scalars", "equal", "sample_allowed_action"]
 
 
 def check_env(env: gym.Env[Any, Any], name: str, steps: int = 20) -> None:
@@ -71,15 +71,24 @@ def sample_allowed_action(space: gym.Space[Any], obs: Any, info: Mapping[str, An
     return space.sample(np.asarray(mask, dtype=bool).astype(np.int8))
 
 
-def _reset(env: gym.Env[Any, Any], name: str) -> Any:
+def call_reset(env: Any, name: str) -> Any:
+    """What `reset(seed=0)` of an environment of one or several agents returned.
+
+    Raises:
+        EnvError: it does not take a seed, or raised.
+    """
     try:
-        result = env.reset(seed=0)
+        return env.reset(seed=0)
     except TypeError as error:
         raise EnvError(
             f"environment {name!r}: reset(seed=0) raised {error}; expected reset(self, *, seed=None, options=None)"
         ) from error
     except Exception as error:
         raise EnvError(f"environment {name!r} raised {type(error).__name__} in reset: {error}") from error
+
+
+def _reset(env: gym.Env[Any, Any], name: str) -> Any:
+    result = call_reset(env, name)
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
         raise EnvError(f"environment {name!r}: reset returned {type(result).__name__}; expected the tuple (obs, info)")
     check_obs(env.observation_space, name, result[0], "reset")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +88,15 @@ class Learner:
         self._loaded: dict[int, SampleBatch] = {}
         self.counts_env_steps = True
         self.other_agent_batches: Mapping[str, tuple[Any, SampleBatch]] | None = None
+
+    @contextmanager
+    def beside(self, others: Mapping[str, tuple[Any, SampleBatch]] | None) -> Iterator[None]:
+        """A block in which `postprocess_trajectory` gets these `other_agent_batches`."""
+        self.other_agent_batches = others
+        try:
+            yield
+        finally:
+            self.other_agent_batches = None
 
     @property
     def optimiser(self) -> Optimiser:

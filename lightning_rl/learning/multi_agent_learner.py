@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.errors import ConfigError, NonFiniteError
-from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, env_steps, is_fragment
+from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, env_steps, is_fragment, other_agent_batches
 
 __all__ = ["MultiAgentLearner"]
 
@@ -52,13 +52,11 @@ class MultiAgentLearner:
         for policy_id in self._with_experience(batch):
             part = policy.policies[policy_id]
             before = part.gradient_steps
-            part.learner.other_agent_batches = self._other_batches(batch, policy_id)
             try:
-                part.training_step(batch.policy_batches[policy_id])
+                with part.learner.beside(self._other_batches(batch, policy_id)):
+                    part.training_step(batch.policy_batches[policy_id])
             except NonFiniteError as error:
                 raise NonFiniteError(f"policy {policy_id!r}: {error}") from error
-            finally:
-                part.learner.other_agent_batches = None
             metrics |= {f"{policy_id}/{name}": value for name, value in part.iteration_metrics.items()}
             policy.gradient_steps += part.gradient_steps - before
             seconds += part.learn_seconds
@@ -114,10 +112,11 @@ class MultiAgentLearner:
 
     def _other_batches(self, batch: MultiAgentBatch, policy_id: str) -> dict[str, tuple[Any, SampleBatch]]:
         """Policy id → (policy, fragment) of the other policies that have a fragment."""
+        others = other_agent_batches(batch, self.policy.policies, policy_id)
         return {
-            other: (self.policy.policies[other], part)
-            for other, part in batch.policy_batches.items()
-            if other != policy_id and isinstance(part, SampleBatch) and is_fragment(part)
+            name: (policy, part)
+            for name, (policy, part) in others.items()
+            if isinstance(part, SampleBatch) and is_fragment(part)
         }
 
 

@@ -28,7 +28,6 @@ from lightning_rl.rollouts.rollout_worker import (
     has_experience,
     has_several_policies,
     instantiate_policy,
-    learns_beside,
     rows_of,
 )
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, other_agent_batches
@@ -226,7 +225,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
         for policy_id, part in samples.items():
             if policy_id in trained and has_experience(part):
                 learner = self._policies[policy_id].learner
-                with learns_beside(learner, other_agent_batches(samples, self._policies, policy_id)):
+                with learner.beside(other_agent_batches(samples, self._policies, policy_id)):
                     updates[policy_id] = learner.gradient_update(part, hooks)
         return updates
 

@@ -7,8 +7,7 @@ a fragment that starts with a reset can be computed again anywhere.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -442,18 +441,8 @@ def rows_of(policy: Any, fragment: SampleBatch, others: Mapping[str, Any] | None
     if learner is None:
         more = () if others is None else (others,)
         return policy.postprocess_trajectory(fragment, *more)
-    with learns_beside(learner, others):
+    with learner.beside(others):
         return learner.rows_of(fragment)
-
-
-@contextmanager
-def learns_beside(learner: Any, others: Mapping[str, Any] | None) -> Iterator[None]:
-    """A block in which a learner hands `other_agent_batches` to `postprocess_trajectory`."""
-    learner.other_agent_batches = others
-    try:
-        yield
-    finally:
-        learner.other_agent_batches = None
 
 
 def has_experience(samples: SampleBatch | MultiAgentBatch) -> bool:

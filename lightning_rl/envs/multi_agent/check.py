@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from lightning_rl.envs.check import check_obs, check_scalars, equal, sample_allowed_action
+from lightning_rl.envs.check import call_reset, check_obs, check_scalars, equal, sample_allowed_action
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.errors import EnvError, short_repr
 
@@ -157,14 +157,7 @@ def reset_with_seed(env: MultiAgentEnv, name: str) -> tuple[dict[str, Any], dict
     Raises:
         EnvError: names what came back, or what the environment raised.
     """
-    try:
-        result: Any = env.reset(seed=0)
-    except TypeError as error:
-        raise EnvError(
-            f"environment {name!r}: reset(seed=0) raised {error}; expected reset(self, *, seed=None, options=None)"
-        ) from error
-    except Exception as error:
-        raise EnvError(f"environment {name!r} raised {type(error).__name__} in reset: {error}") from error
+    result: Any = call_reset(env, name)
     if not isinstance(result, tuple) or len(result) != 2 or not all(isinstance(part, Mapping) for part in result):
         raise EnvError(
             f"environment {name!r}: reset returned {type(result).__name__}; expected two dicts keyed by agent: "

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
+from lightning_rl.envs.multi_agent.multi_agent_env import MultiAgentEnv, add_all
 
 __all__ = ["Copies", "make_multi_agent"]
 
@@ -49,8 +49,7 @@ class Copies(MultiAgentEnv):
             obs[agent], rewards[agent], terminated[agent], truncated[agent], infos[agent] = result
             if terminated[agent] or truncated[agent]:
                 self._left.discard(agent)
-        cut = any(value and not terminated[agent] for agent, value in truncated.items())
-        terminated[ALL], truncated[ALL] = not self._left and not cut, not self._left and cut
+        add_all(terminated, truncated, over=not self._left)
         return obs, rewards, terminated, truncated, infos
 
     def render(self) -> Any:

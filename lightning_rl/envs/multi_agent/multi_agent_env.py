@@ -10,7 +10,7 @@ from gymnasium import Space
 
 from lightning_rl.errors import object_at
 
-__all__ = ["ALL", "MultiAgentEnv"]
+__all__ = ["ALL", "HoldsEnv", "MultiAgentEnv", "add_all"]
 
 ALL = "__all__"
 """The key of `terminated` and `truncated` that stands for the whole episode."""
@@ -90,3 +90,37 @@ class MultiAgentEnv:
     def unwrapped(self) -> Any:
         """The innermost environment."""
         return self
+
+
+class HoldsEnv(MultiAgentEnv):
+    """A `MultiAgentEnv` around another environment, which renders and is closed.
+
+    Attributes:
+        env: that environment, of any form; a subclass sets it.
+    """
+
+    env: Any
+
+    def render(self) -> Any:
+        """As the environment renders."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+    @property
+    def unwrapped(self) -> Any:
+        """The innermost environment."""
+        return self.env.unwrapped
+
+
+def add_all(terminated: AgentDict, truncated: AgentDict, over: bool) -> None:
+    """Add "__all__"; an episode is truncated if an agent that is truncated, and not terminated, is among the last.
+
+    Args:
+        terminated, truncated: of the agents in this step; changed in place.
+        over: whether no agent is left.
+    """
+    cut = any(value and not terminated.get(agent, False) for agent, value in truncated.items())
+    terminated[ALL], truncated[ALL] = over and not cut, over and cut

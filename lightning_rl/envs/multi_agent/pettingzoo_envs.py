@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
+from lightning_rl.envs.multi_agent.multi_agent_env import HoldsEnv, add_all
 from lightning_rl.errors import EnvError
 
 __all__ = ["AECAdapter", "ParallelAdapter", "is_aec_env", "is_parallel_env"]
@@ -28,7 +28,7 @@ def _has_spaces_by_agent(env: Any) -> bool:
     return all(callable(getattr(env, name, None)) for name in ("observation_space", "action_space", "reset", "step"))
 
 
-class PettingZooAdapter(MultiAgentEnv):
+class PettingZooAdapter(HoldsEnv):
     """What both forms have in common: agents, spaces, the state.
 
     Args:
@@ -52,19 +52,6 @@ class PettingZooAdapter(MultiAgentEnv):
         """The environment's own state."""
         return self.env.state()
 
-    def render(self) -> Any:
-        """As the environment renders."""
-        return self.env.render()
-
-    def close(self) -> None:
-        """Close the environment."""
-        self.env.close()
-
-    @property
-    def unwrapped(self) -> Any:
-        """PettingZoo's innermost environment."""
-        return self.env.unwrapped
-
 
 class ParallelAdapter(PettingZooAdapter):
     """A PettingZoo `ParallelEnv`. The episode is over when no agent is left.
@@ -86,7 +73,7 @@ class ParallelAdapter(PettingZooAdapter):
             for part in self.env.step(actions)
         ]
         obs, rewards, terminated, truncated, infos = found
-        _add_all(terminated, truncated, over=not self.env.agents)
+        add_all(terminated, truncated, over=not self.env.agents)
         return obs, rewards, terminated, truncated, infos
 
 
@@ -133,11 +120,5 @@ class AECAdapter(PettingZooAdapter):
             agent = env.agent_selection
             obs[agent] = env.observe(agent)
             infos[agent] = env.infos.get(agent, {})
-        _add_all(terminated, truncated, over=not env.agents)
+        add_all(terminated, truncated, over=not env.agents)
         return obs, rewards, terminated, truncated, infos
-
-
-def _add_all(terminated: dict[str, bool], truncated: dict[str, bool], over: bool) -> None:
-    """Add "__all__"; an episode is truncated if an agent that is truncated, and not terminated, is among the last."""
-    cut = any(value and not terminated.get(agent, False) for agent, value in truncated.items())
-    terminated[ALL], truncated[ALL] = over and not cut, over and cut

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
+from lightning_rl.envs.multi_agent.multi_agent_env import ALL, HoldsEnv, add_all
 from lightning_rl.errors import EnvError
 
 __all__ = ["TupleEnv", "is_tuple_env"]
@@ -37,7 +37,7 @@ def _same_tuples(env: Any) -> bool:
     return all(isinstance(space, spaces.Tuple) for space in (observed, acted)) and len(observed) == len(acted)
 
 
-class TupleEnv(MultiAgentEnv):
+class TupleEnv(HoldsEnv):
     """Agents "agent_0", "agent_1", … of an environment with tuples of observations, actions and rewards.
 
     All agents act in each step. A single reward is of each of them; a single `terminated` or `truncated` is of all.
@@ -94,7 +94,6 @@ class TupleEnv(MultiAgentEnv):
         there = [agent for agent in agents if agent not in self._ended]
         self._ended.update(agent for agent in there if terminated[agent] or truncated[agent])
         over = len(self._ended) == len(agents)
-        cut = any(truncated[agent] and not terminated[agent] for agent in there)
         parts = (
             dict(zip(agents, obs, strict=True)),
             rewards,
@@ -105,7 +104,7 @@ class TupleEnv(MultiAgentEnv):
         obs, rewards, terminated, truncated, infos = (
             {agent: part[agent] for agent in there if agent in part} for part in parts
         )
-        terminated[ALL], truncated[ALL] = over and not cut, over and cut
+        add_all(terminated, truncated, over)
         return obs, rewards, terminated, truncated, infos
 
     def _flags(self, value: Any) -> dict[str, bool]:
@@ -128,16 +127,3 @@ class TupleEnv(MultiAgentEnv):
             for agent, mask in zip(self.possible_agents, masks, strict=True):
                 infos[agent]["action_mask"] = np.asarray(mask)
         return infos
-
-    def render(self) -> Any:
-        """As the environment renders."""
-        return self.env.render()
-
-    def close(self) -> None:
-        """Close the environment."""
-        self.env.close()
-
-    @property
-    def unwrapped(self) -> Any:
-        """Gymnasium's innermost environment."""
-        return self.env.unwrapped

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from lightning_rl.envs.multi_agent.agent_layout import flat_size, flatten
-from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
+from lightning_rl.envs.multi_agent.multi_agent_env import ALL, HoldsEnv, MultiAgentEnv
 from lightning_rl.errors import EnvError, did_you_mean
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-class MultiAgentWrapper(MultiAgentEnv):
+class MultiAgentWrapper(HoldsEnv):
     """Passes everything on to the environment it holds; a subclass changes what it defines.
 
     Args:
@@ -50,19 +50,6 @@ class MultiAgentWrapper(MultiAgentEnv):
     def state(self) -> Any:
         """The environment's state."""
         return self.env.state()
-
-    def render(self) -> Any:
-        """As the environment renders."""
-        return self.env.render()
-
-    def close(self) -> None:
-        """Close the environment."""
-        self.env.close()
-
-    @property
-    def unwrapped(self) -> Any:
-        """The innermost environment."""
-        return self.env.unwrapped
 
 
 class EpisodeLimit(MultiAgentWrapper):

@@ -73,6 +73,7 @@ def test_the_returns_of_a_zero_sum_game_are_the_sums_of_its_rows() -> None:
         "episode_returns": [0.0] * 3,
         "episode_lengths": [4] * 3,
         "policy_returns": {"a": [-1.0] * 3, "b": [1.0] * 3},
+        "agent_returns": [{"a": ("a", -1.0), "b": ("b", 1.0)}] * 3,
     }
 
 

@@ -6,9 +6,24 @@ import shutil
 import tempfile
 from pathlib import Path
 
-__all__ = ["CrashTraces"]
+__all__ = ["CrashTraces", "crash_summary"]
 
 LONGEST = 4000  # characters
+
+
+def crash_summary(text: str) -> str:
+    """What a person needs of what a process wrote when it ended, at most about `LONGEST` characters.
+
+    After a crash in native code Python writes the error, all threads with the innermost call first, and the names of
+    all extension modules (hundreds, where SciPy is loaded): the error and the calls of the thread that crashed are
+    kept. Of any other text the end is kept, where a traceback has its innermost call.
+    """
+    _, fatal, after = text.partition("Fatal Python error")
+    if not fatal:
+        return text.strip()[-LONGEST:]
+    error, _, threads = (fatal + after).partition("\n")
+    crashed = threads[max(threads.find("Current thread"), 0) :].lstrip("\n").partition("\n\n")[0]
+    return f"{error}\n{crashed[:LONGEST]}".strip()
 
 
 class CrashTraces:
@@ -24,9 +39,9 @@ class CrashTraces:
     def take(self, number: int) -> str:
         """The traceback that the last process in a place has left, or ""; the file is deleted."""
         file = self.file(number)
-        text = file.read_text(encoding="utf-8", errors="replace").strip() if file.is_file() else ""
+        text = crash_summary(file.read_text(encoding="utf-8", errors="replace")) if file.is_file() else ""
         file.unlink(missing_ok=True)
-        return f"\n{text[-LONGEST:]}" if text else ""
+        return f"\n{text}" if text else ""
 
     def remove(self) -> None:
         """Delete all files; safe to call again."""

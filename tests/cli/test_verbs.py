@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib
 import json
 import os
 import re
@@ -219,7 +220,7 @@ def test_ctrl_c_before_training_leaves_a_word(command: Command, monkeypatch: pyt
     def interrupted(config: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lightning_rl.cli.check_config", interrupted)
+    monkeypatch.setattr(importlib.import_module("lightning_rl.cli.train"), "check_config", interrupted)
     outcome = command("train", "policy=ppo", "env=cartpole")
     assert (outcome.code, outcome.err) == (130, "interrupted: ended at once, nothing was saved by this\n")
 

@@ -1,0 +1,87 @@
+"""The command line: one file per verb. `python train.py …` is the same as `lightning-rl train …`.
+
+Exit codes: 0 done, 1 the run failed, 2 bad config or bad input, 130 ended by Ctrl-C or SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+
+from lightning_rl.callbacks.signals import Interrupts
+from lightning_rl.cli.benchmark import benchmark
+from lightning_rl.cli.choices import describe, list_choices
+from lightning_rl.cli.evaluate import evaluate
+from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
+from lightning_rl.cli.resume import resume
+from lightning_rl.cli.train import train
+from lightning_rl.errors import ConfigError, RankError, SaveError, did_you_mean
+
+__all__ = ["VERBS", "main", "run_verb"]
+
+VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "train": train,
+    "evaluate": evaluate,
+    "resume": resume,
+    "list": list_choices,
+    "describe": describe,
+    "benchmark": benchmark,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of `lightning-rl`."""
+    verb, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if verb in ("-h", "--help"):
+        print("usage: lightning-rl VERB …  (lightning-rl VERB --help explains one)\n")
+        print("\n".join(f"  {name:10} {(function.__doc__ or '').splitlines()[0]}" for name, function in VERBS.items()))
+        return 0
+    return run_verb(verb, rest)
+
+
+def run_verb(verb: str, arguments: Sequence[str]) -> int:
+    """Run one verb, and report every mistake of the user in one line on stderr.
+
+    Returns:
+        The exit code. With LIGHTNING_RL_TRACEBACK=1 (or HYDRA_FULL_ERROR=1) the exception is raised instead.
+    """
+    interrupts = Interrupts()
+    try:
+        with interrupts:
+            if verb not in VERBS:
+                raise ConfigError(f"no verb {verb!r}.{did_you_mean(verb, VERBS)} Verbs: {', '.join(VERBS)}")
+            find_own_modules()
+            return VERBS[verb](arguments)
+    except KeyboardInterrupt as interrupt:
+        return report_interrupt(interrupt)
+    except BrokenPipeError:  # the reader of the pipe (head, less) closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_CODES["ok"]
+    except Exception as error:
+        if interrupts.received is not None:  # the interrupted code may raise an error of its own
+            return report_interrupt(error)
+        if any(os.environ.get(name, "0") not in ("", "0") for name in ("LIGHTNING_RL_TRACEBACK", "HYDRA_FULL_ERROR")):
+            raise
+        if not isinstance(error, (*USER_ERRORS, RankError)):
+            traceback.print_exc()
+        print(f"error: {one_line(error)}", file=sys.stderr)
+        return 2 if isinstance(error, USER_ERRORS) and not isinstance(error, SaveError) else EXIT_CODES["failed"]
+
+
+def report_interrupt(error: BaseException) -> int:
+    """Report that a signal ended the command, and what was saved; returns the exit code."""
+    message = str(error) if isinstance(error, KeyboardInterrupt) else ""
+    print(f"interrupted: {message or 'ended at once, nothing was saved by this'}", file=sys.stderr)
+    return EXIT_CODES["interrupted"]
+
+
+def find_own_modules() -> None:
+    """Put the working directory on the module path, so that `env.id=my_envs:MyEnv` finds my_envs.py there.
+
+    It comes after the installed packages, so that a file there cannot replace one of them. Ray's processes and other
+    ranks have the working directory on their path anyway.
+    """
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())

@@ -1,0 +1,57 @@
+"""`lightning-rl list` and `describe`: what can be chosen, and what it means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_rl.cli.parser import Parser
+from lightning_rl.config import descriptions
+from lightning_rl.errors import ConfigError
+from lightning_rl.run_directory.listing import runs_below
+
+__all__ = ["describe", "list_choices"]
+
+LISTS = {
+    "policies": "policy",
+    "envs": "env",
+    "experiments": "experiment",
+    "models": "model",
+    "explorations": "exploration",
+    "data": "data",
+    "loggers": "logger",
+}
+
+
+def list_choices(arguments: Sequence[str]) -> int:
+    """List what can be chosen: list [policies|envs|experiments|models|explorations|data|loggers|metrics|runs [DIR]]."""
+    parser = Parser(prog="lightning-rl list", description=list_choices.__doc__)
+    parser.add_argument("kind", nargs="?", choices=[*LISTS, "metrics", "runs"])
+    parser.add_argument("directory", nargs="?", type=Path, help="of runs, at any depth; default ./runs")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_intermixed_args(arguments)
+    if options.kind == "runs":
+        return list_runs(options.directory or Path("runs"), options.json)
+    if options.directory is not None:
+        raise ConfigError(f"list {options.kind} takes no directory; `list runs {options.directory}` does")
+    kinds = [options.kind] if options.kind else [*LISTS, "metrics"]
+    found = {kind: descriptions.metrics() if kind == "metrics" else descriptions.choices(LISTS[kind]) for kind in kinds}
+    listings = [descriptions.listing(kind, names) for kind, names in found.items()]
+    print(json.dumps(found) if options.json else "\n\n".join(listings))
+    return 0
+
+
+def list_runs(directory: Path, as_json: bool) -> int:
+    """Print the runs below a directory, newest first."""
+    rows = runs_below(directory)
+    print(json.dumps({"runs": rows}) if as_json else descriptions.run_table(rows, directory))
+    return 0
+
+
+def describe(arguments: Sequence[str]) -> int:
+    """Explain a choice, a key or a metric: describe policy=ppo, describe workers, describe policy.lr."""
+    parser = Parser(prog="lightning-rl describe", description=describe.__doc__)
+    parser.add_argument("what", nargs="?", default="train", help="group=choice, a group, a key, or a metric")
+    print(descriptions.describe(parser.parse_args(arguments).what))
+    return 0

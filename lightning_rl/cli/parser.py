@@ -1,0 +1,40 @@
+"""What the verbs share: the argument parser, the option --trust, the exit codes, and errors in one line."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NoReturn
+
+from lightning_rl.errors import (
+    CheckpointError,
+    ConfigError,
+    EnvError,
+    NonFiniteError,
+    RankError,
+    UnsupportedSpaceError,
+)
+
+__all__ = ["EXIT_CODES", "TRUST", "USER_ERRORS", "Parser", "one_line"]
+
+USER_ERRORS = (ConfigError, UnsupportedSpaceError, EnvError, CheckpointError, NonFiniteError)  # reported in one line
+TRUST: dict[str, Any] = {
+    "action": "append",
+    "default": [],
+    "metavar": "PACKAGE",
+    "help": "a package of your own that the files may name (also LIGHTNING_RL_TRUST=a,b); give it again for another",
+}
+EXIT_CODES = {"ok": 0, "failed": 1, "interrupted": 130}
+
+
+class Parser(argparse.ArgumentParser):
+    """Argument parser that reports an error in one line, like all other errors of the command line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage."""
+        raise ConfigError(f"{message}; see {self.prog} --help")
+
+
+def one_line(error: BaseException) -> str:
+    """An error's message without line breaks, or the name of its type if it has no message."""
+    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    return text if isinstance(error, (*USER_ERRORS, RankError)) and text else f"{type(error).__name__}: {text}"

@@ -1,0 +1,50 @@
+"""`lightning-rl resume`: continue a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_rl.cli.parser import TRUST, Parser
+from lightning_rl.cli.train import report_outcome
+from lightning_rl.config import check_config
+from lightning_rl.config.compose import parse_overrides
+from lightning_rl.errors import ConfigError
+from lightning_rl.run_directory.checkpoints import checkpoint_of, has_checkpoint, naming_others
+from lightning_rl.runs import run
+from lightning_rl.trust import FileTrust
+
+__all__ = ["resume"]
+
+
+def resume(arguments: Sequence[str]) -> int:
+    """Continue a run: resume RUN_DIR [total_env_steps=…]."""
+    parser = Parser(prog="lightning-rl resume", description=resume.__doc__)
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("overrides", nargs="*", help=f"of {', '.join(run.RESUMABLE)}")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--checkpoint", type=Path, help="a file of RUN_DIR/checkpoints; default last.ckpt")
+    which.add_argument("--best", action="store_true", help="go on from the checkpoint with the best evaluation")
+    parser.add_argument("--trust", **TRUST)
+    parser.add_argument("--force", action="store_true", help="also with a file or an edited config of another run")
+    options = parser.parse_intermixed_args(arguments)
+    changed = parse_overrides(options.overrides)
+    config = run.resumed_config(options.run_dir, changed, options.trust)
+    if options.checkpoint is None and not has_checkpoint(options.run_dir):
+        raise ConfigError(f"{options.run_dir} has no checkpoint to go on from: {run.AFRESH}")
+    checkpoint = options.checkpoint or checkpoint_of(options.run_dir, best=options.best)
+    given = FileTrust(options.run_dir / "config.yaml", options.trust)
+    with given.restrict_imports(), naming_others(checkpoint, "--checkpoint FILE"):
+        check_config(config)
+        run.check_same_run(config, checkpoint, changed, force=options.force)
+        print(f"resuming {checkpoint}", flush=True)
+        for line in run.standing_still(config, env_steps_in(checkpoint)):
+            print(f"note: {line}", flush=True)
+        return report_outcome(run.train(config, ckpt_path=checkpoint), config)
+
+
+def env_steps_in(checkpoint: Path) -> int:
+    """The env steps that the policy in a checkpoint has taken."""
+    from lightning_rl.checkpoint_files import counters_in  # torch
+
+    return counters_in(checkpoint)["env_steps"]

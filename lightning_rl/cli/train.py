@@ -1,0 +1,101 @@
+"""`lightning-rl train`: one run, or all combinations of a sweep."""
+
+from __future__ import annotations
+
+import gc
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import yaml
+
+from lightning_rl.cli.parser import EXIT_CODES, Parser, one_line
+from lightning_rl.config import check_config, compose_config, descriptions
+from lightning_rl.config.compose import check_choices
+from lightning_rl.config.sweeps import sweep, sweep_jobs
+from lightning_rl.runs import run
+from lightning_rl.runs.sweep_tables import failures, sweep_jobs_of, write_tables
+from lightning_rl.trust import packages_to_trust
+from lightning_rl.version import __version__
+
+__all__ = ["report_outcome", "train"]
+
+
+def train(arguments: Sequence[str]) -> int:
+    """Train a policy: train policy=ppo env=cartpole [key=value …]."""
+    parser = Parser(
+        prog="lightning-rl train", description=train.__doc__, epilog="See also: lightning-rl list, describe."
+    )
+    parser.add_argument("overrides", nargs="*", help="group=choice and key=value, as policy=a2c policy.lr=1e-3 seed=1")
+    parser.add_argument(
+        "-m", "--multirun", action="store_true", help="run every combination of seed=1,2,3 and the like"
+    )
+    parser.add_argument("--cfg", action="store_true", help="print the composed config and train nothing")
+    options = parser.parse_intermixed_args(arguments)
+    check_choices(options.overrides)
+    if options.multirun:
+        return train_all(options.overrides)
+    config = compose_config(options.overrides)
+    if options.cfg:
+        print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), end="")
+        return 0
+    print(start_line(config), flush=True)  # the imports of torch and Lightning that follow may take seconds
+    with no_collection():
+        check_config(config)  # imports what the run needs
+    return report_outcome(run.train(config), config)
+
+
+def start_line(config: Mapping[str, Any]) -> str:
+    """One line that describes the run before it starts."""
+    policy = re.split(r"[.:]", config["policy"]["_target_"])[-1]
+    steps = f"{config['total_env_steps']:,}" if isinstance(config["total_env_steps"], int) else "unlimited"
+    return f"lightning_rl {__version__}: {policy} on {config['env']['id']}, {steps} env steps → {config['run_dir']}"
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Context without garbage collection: torch and Lightning create lasting objects; collecting them costs 0.5 s."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def report_outcome(status: Mapping[str, Any], config: Mapping[str, Any]) -> int:
+    """Print where the run is and which commands apply to it; returns the exit code."""
+    run_dir = config["run_dir"]
+    trusting = "".join(f" --trust {package}" for package in packages_to_trust(config))  # those of the user's own
+    print(f"{status['state']}: {run_dir}  (lightning-rl evaluate {run_dir}{trusting}, tensorboard --logdir {run_dir})")
+    print(descriptions.outcome(status, run_dir))
+    return EXIT_CODES[status["state"]]
+
+
+def train_all(overrides: Sequence[str]) -> int:
+    """Train every combination of a sweep in a run directory of its own, and print a table; 1 if a job failed."""
+    for job in sweep_jobs(overrides):
+        check_config(compose_config(job))
+    directory = sweep(overrides, train_one)
+    jobs = sweep_jobs_of(directory)
+    table = descriptions.table(write_tables(directory, jobs))
+    print("\n".join(["", table, *failures(jobs), f"{directory}  (sweep.csv, sweep.md)"]))
+    return EXIT_CODES["ok"] if jobs and all(job["state"] == "ok" for job in jobs) else EXIT_CODES["failed"]
+
+
+def train_one(config: dict[str, Any]) -> float:
+    """Train one job of a sweep and return its best evaluation; a failure goes to its train.log, other jobs go on."""
+    print(f"\njob in {config['run_dir']}", flush=True)
+    try:
+        with run.record_outcome(config["run_dir"]):
+            check_config(config)
+        status = run.train(config)
+    except Exception as error:
+        print(f"job in {config['run_dir']} failed: {one_line(error)}", file=sys.stderr)
+        return math.nan
+    if status["state"] == "interrupted":
+        raise KeyboardInterrupt(f"{config['run_dir']} has its checkpoint, and no other job is started")
+    return status["best_return"] if status["best_return"] is not None else math.nan

@@ -17,6 +17,7 @@ from lightning_rl.cli.evaluate import evaluate
 from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
 from lightning_rl.cli.resume import resume
 from lightning_rl.cli.train import train
+from lightning_rl.cli.verify import verify
 from lightning_rl.errors import ConfigError, RankError, SaveError, did_you_mean
 
 __all__ = ["VERBS", "main", "run_verb"]
@@ -27,6 +28,7 @@ VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "resume": resume,
     "list": list_choices,
     "describe": describe,
+    "verify": verify,
     "benchmark": benchmark,
 }
 

@@ -1,0 +1,65 @@
+"""`lightning-rl verify`: whether an experiment still learns as its reference runs did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from lightning_rl.cli.parser import EXIT_CODES, Parser
+from lightning_rl.cli.train import train
+from lightning_rl.errors import ConfigError
+from lightning_rl.runs.reference import (
+    EVALUATION,
+    MARKS,
+    Comparison,
+    ReferenceCurves,
+    curve_at_marks,
+    load_reference,
+    read_evaluations,
+    reference_names,
+)
+
+__all__ = ["verify"]
+
+
+def verify(arguments: Sequence[str]) -> int:
+    """Compare an experiment with its reference curves: verify [ppo_cartpole [--run RUN_DIR] [key=value …]]."""
+    parser = Parser(prog="lightning-rl verify", description=verify.__doc__, epilog="Exit code 1: it learns worse.")
+    parser.add_argument("experiment", nargs="?", help="left out: list those with reference curves")
+    parser.add_argument("overrides", nargs="*", help="of train, as seed=7 or torch_threads=2; default: an unused seed")
+    parser.add_argument("--run", type=Path, help="compare this run instead of training one")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_intermixed_args(arguments)
+    if options.experiment is None:
+        print(json.dumps(reference_names()) if options.json else "\n".join(reference_names()))
+        return EXIT_CODES["ok"]
+    reference = load_reference(options.experiment)
+    run_dir = options.run
+    if run_dir is not None and options.overrides:
+        raise ConfigError(f"--run compares a run as it is: leave out {' '.join(options.overrides)}")
+    if run_dir is None:
+        seed = max(reference.seeds) + 1
+        run_dir = next(
+            (Path(override.partition("=")[2]) for override in options.overrides if override.startswith("run_dir=")),
+            Path(f"runs/verify/{options.experiment}_{seed}"),
+        )
+        code = train([*reference.overrides, *EVALUATION, f"seed={seed}", f"run_dir={run_dir}", *options.overrides])
+        if code != EXIT_CODES["ok"]:
+            return code
+    reference.check_length(run_dir)
+    comparison = reference.compare(curve_at_marks(read_evaluations(run_dir), reference.total_env_steps))
+    print(json.dumps(asdict(comparison)) if options.json else verdict(options.experiment, reference, comparison))
+    return EXIT_CODES["ok" if comparison.ok else "failed"]
+
+
+def verdict(experiment: str, reference: ReferenceCurves, comparison: Comparison) -> str:
+    """The comparison in words."""
+    runs = f"the {len(reference.seeds)} reference runs"
+    return (
+        f"{experiment}: {'inside the band' if comparison.ok else 'BELOW the band'} of {runs}\n"
+        f"  last evaluation {comparison.last:.4g}; theirs {comparison.lowest:.4g} … {comparison.highest:.4g}, "
+        f"with a margin of {comparison.margin:.3g}\n"
+        f"  of {MARKS} evaluations {comparison.low} are below theirs, {comparison.high} above"
+    )

@@ -1,0 +1,167 @@
+"""Reference curves: the evaluations of an experiment over several seeds, against which a new run is compared.
+
+Each file of conf/reference holds one: `scripts/reference_curves.py` trains the seeds and writes it.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from lightning_rl.config.groups import shipped_conf
+from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.run_directory.config_file import read_config
+
+__all__ = [
+    "EVALUATION",
+    "MARKS",
+    "Comparison",
+    "ReferenceCurves",
+    "curve_at_marks",
+    "load_reference",
+    "read_evaluations",
+    "reference_names",
+]
+
+MARKS = 20  # points of a curve: after each twentieth of the run
+EVALUATION = (f"evaluation.every_env_steps={100 // MARKS}%", "evaluation.max_share=null", "evaluation.episodes=20")
+"""Overrides of a run with a reference curve: no evaluation is put off, whatever the machine's speed."""
+MARGIN = 0.1  # of what the reference runs improved by; a return counts as too low below their lowest minus this,
+LEAST_MARGIN = 0.02  # or minus this share of their last return, if that is more
+MAY_BE_LOW = 0.2  # share of the marks before the last
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How a run's evaluations compare with reference curves.
+
+    Args:
+        ok: the last evaluation is not too low, and at most a fifth of the others are.
+        low: number of marks at which the run's return is too low.
+        high: number of marks at which it exceeds all reference runs.
+        last: return of the run's last evaluation.
+        lowest, highest: returns of the reference runs' last evaluations.
+        margin: return below the lowest reference run that still counts as equal.
+    """
+
+    ok: bool
+    low: int
+    high: int
+    last: float
+    lowest: float
+    highest: float
+    margin: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceCurves:
+    """Mean returns of the evaluations of several runs that differ in the seed only.
+
+    Args:
+        overrides: of `train`, that give the runs; without the seed.
+        total_env_steps: length of the runs.
+        seeds: one for each run.
+        returns: mean evaluation returns, `[runs, MARKS]`.
+        versions: of the packages that trained them.
+    """
+
+    overrides: Sequence[str]
+    total_env_steps: int
+    seeds: Sequence[int]
+    returns: Sequence[Sequence[float]]
+    versions: dict[str, str]
+
+    def compare(self, curve: Sequence[float]) -> Comparison:
+        """Compare the returns of another run at the same marks, `[MARKS]`, with these."""
+        at_marks = list(zip(*self.returns, strict=True))
+        medians = [median(returns) for returns in at_marks]
+        margin = max(MARGIN * (max(medians) - min(medians)), LEAST_MARGIN * abs(medians[-1]))
+        low = [value < min(returns) - margin for value, returns in zip(curve, at_marks, strict=True)]
+        high = [value > max(returns) for value, returns in zip(curve, at_marks, strict=True)]
+        return Comparison(
+            ok=not low[-1] and sum(low[:-1]) <= MAY_BE_LOW * (len(low) - 1),
+            low=sum(low),
+            high=sum(high),
+            last=curve[-1],
+            lowest=min(at_marks[-1]),
+            highest=max(at_marks[-1]),
+            margin=margin,
+        )
+
+    def check_length(self, run_dir: Path) -> None:
+        """Check that a run is as long as these.
+
+        Raises:
+            ConfigError: it has another `total_env_steps`: its returns belong to other marks.
+        """
+        if (length := read_config(run_dir).get("total_env_steps")) != self.total_env_steps:
+            raise ConfigError(
+                f"{run_dir} has total_env_steps={length}; the reference runs have {self.total_env_steps}, which "
+                "schedules follow: compare a run of that length"
+            )
+
+    def save(self, file: Path) -> None:
+        """Write the file, one line for each run."""
+        values = {**asdict(self), "returns": None}
+        rows = ",\n  ".join(json.dumps([float(f"{value:.5g}") for value in run]) for run in self.returns)
+        text = json.dumps(values, indent=1).replace('"returns": null', f'"returns": [\n  {rows}\n ]')
+        file.write_text(text + "\n", encoding="utf-8")
+
+
+def reference_directory() -> Path:
+    """The directory of the files."""
+    return shipped_conf() / "reference"
+
+
+def reference_names() -> list[str]:
+    """Experiments that have reference curves."""
+    return sorted(file.stem for file in reference_directory().glob("*.json"))
+
+
+def load_reference(experiment: str) -> ReferenceCurves:
+    """The reference curves of an experiment.
+
+    Raises:
+        ConfigError: there are none; names those that there are.
+    """
+    names = reference_names()
+    if experiment not in names:
+        raise ConfigError(
+            f"{experiment!r} has no reference curves.{did_you_mean(experiment, names)} There are: {', '.join(names)}"
+        )
+    return ReferenceCurves(**json.loads((reference_directory() / f"{experiment}.json").read_text(encoding="utf-8")))
+
+
+def curve_at_marks(evaluations: Sequence[tuple[int, float]], total_env_steps: int) -> list[float]:
+    """The return of the first evaluation at or after each twentieth of a run, `[MARKS]`; at the end, of the last one.
+
+    Args:
+        evaluations: env steps and mean return of each evaluation, in order; at least one.
+        total_env_steps: length of the run. One that has stopped early keeps its last return.
+    """
+    marks = [total_env_steps * number / MARKS for number in range(1, MARKS + 1)]
+    return [next((value for steps, value in evaluations if steps >= mark), evaluations[-1][1]) for mark in marks]
+
+
+def read_evaluations(run_dir: Path) -> list[tuple[int, float]]:
+    """Env steps and mean return of each evaluation in a run's metrics.csv.
+
+    Raises:
+        ConfigError: the run has no metrics.csv, or no evaluation in it.
+    """
+    file = run_dir / "metrics.csv"
+    if not file.is_file():
+        raise ConfigError(f"{file} is not there: give the directory of a run with logger=default or csv")
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows: list[dict[str, Any]] = list(csv.DictReader(lines))
+    found = [
+        (int(float(row["env_steps"])), float(row["eval/ep_rew_mean"])) for row in rows if row.get("eval/ep_rew_mean")
+    ]
+    if not found:
+        raise ConfigError(f"{file} has no evaluation: the run needs evaluation.every_env_steps={100 // MARKS}%")
+    return found

@@ -1,0 +1,96 @@
+"""Reference curves: marks, bands, and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lightning_rl.config import compose_config
+from lightning_rl.errors import ConfigError
+from lightning_rl.runs.reference import (
+    MARKS,
+    ReferenceCurves,
+    curve_at_marks,
+    load_reference,
+    read_evaluations,
+    reference_names,
+)
+
+RISING = [float(10 * mark) for mark in range(MARKS)]  # 0 … 190
+BETTER = [value + 20.0 for value in RISING]
+
+
+@pytest.fixture
+def reference() -> ReferenceCurves:
+    """Medians rise from 10 to 200, so the margin is 19; the lowest at the end is 190."""
+    middle = [value + 10.0 for value in RISING]
+    return ReferenceCurves(("policy=ppo",), 2000, (0, 1, 2), (RISING, middle, BETTER), {"torch": "2"})
+
+
+def test_a_curve_has_the_first_evaluation_at_or_after_each_mark() -> None:
+    evaluations = [(100, 1.0), (199, 2.0), (205, 3.0), (1800, 4.0)]
+    curve = curve_at_marks(evaluations, 2000)
+    assert curve == [1.0, 3.0, *[4.0] * 18]  # the marks are 100, 200, …; the run ended before the last two
+
+
+def test_a_run_like_the_reference_runs_is_inside_their_band(reference: ReferenceCurves) -> None:
+    comparison = reference.compare(RISING)
+    assert (comparison.ok, comparison.low, comparison.high, comparison.margin) == (True, 0, 0, 19.0)
+    assert (comparison.last, comparison.lowest, comparison.highest) == (190.0, 190.0, 210.0)
+
+
+@pytest.mark.parametrize(("last", "ok"), [(171.0, True), (170.9, False)])
+def test_the_last_evaluation_may_be_lower_by_the_margin(reference: ReferenceCurves, last: float, ok: bool) -> None:
+    assert reference.compare([*RISING[:-1], last]).ok is ok
+
+
+@pytest.mark.parametrize(("low", "ok"), [(3, True), (4, False)])
+def test_a_fifth_of_the_evaluations_before_the_last_may_be_low(reference: ReferenceCurves, low: int, ok: bool) -> None:
+    curve = [value - 100.0 if mark < low else value for mark, value in enumerate(RISING)]
+    comparison = reference.compare(curve)
+    assert (comparison.ok, comparison.low) == (ok, low)
+
+
+def test_a_run_that_learns_faster_is_inside_the_band(reference: ReferenceCurves) -> None:
+    comparison = reference.compare([value + 5.0 for value in BETTER])
+    assert comparison.ok and comparison.high == MARKS
+
+
+def test_runs_that_are_at_their_best_from_the_start_have_a_margin(reference: ReferenceCurves) -> None:
+    flat = ReferenceCurves((), 2000, (0,), ([500.0] * MARKS,), {})
+    assert flat.compare([490.0] * MARKS).ok and not flat.compare([489.0] * MARKS).ok
+
+
+@pytest.mark.parametrize("name", reference_names())
+def test_shipped_reference_curves_belong_to_an_experiment_as_it_is(name: str) -> None:
+    reference = load_reference(name)
+    config = compose_config(list(reference.overrides))
+    assert config["total_env_steps"] == reference.total_env_steps, "the experiment changed: train its reference again"
+    assert len(reference.seeds) == len(set(reference.seeds)) == len(reference.returns) >= 5
+    assert {len(returns) for returns in reference.returns} == {MARKS}
+    worst = min(reference.returns, key=lambda returns: returns[-1])
+    assert reference.compare(worst).ok
+
+
+def test_saved_curves_are_read_again(
+    reference: ReferenceCurves, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "reference").mkdir()
+    reference.save(tmp_path / "reference" / "mine.json")
+    monkeypatch.setattr("lightning_rl.runs.reference.shipped_conf", lambda: tmp_path)
+    assert reference_names() == ["mine"]
+    loaded = load_reference("mine")
+    assert loaded.compare(RISING) == reference.compare(RISING) and list(loaded.seeds) == [0, 1, 2]
+    with pytest.raises(ConfigError, match=r"'min' has no reference curves\. Did you mean 'mine'\?"):
+        load_reference("min")
+
+
+def test_a_run_without_evaluations_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"metrics\.csv is not there: give the directory of a run"):
+        read_evaluations(tmp_path)
+    (tmp_path / "metrics.csv").write_text("env_steps,eval/ep_rew_mean\n10,\n")
+    with pytest.raises(ConfigError, match="has no evaluation"):
+        read_evaluations(tmp_path)
+    (tmp_path / "metrics.csv").write_text("env_steps,eval/ep_rew_mean\n10,\n20,1.5\n")
+    assert read_evaluations(tmp_path) == [(20, 1.5)]

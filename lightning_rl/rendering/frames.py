@@ -55,11 +55,13 @@ class Watched(VectorWrapper):
     Args:
         env: synchronous, with a render mode, and autoreset in the step after an end.
         show: gets the frames of all environments.
+        every: renders only each so many steps, and when an episode is over.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], show: Callable[[list[Frame]], None]) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], show: Callable[[list[Frame]], None], every: int = 1) -> None:
         super().__init__(env)
-        self.show = show
+        self.show, self.every = show, every
+        self._steps = 0  # since the last frames
         self._episodes = EpisodeTracker(self.num_envs, False, NO_HOOKS, None)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -76,10 +78,13 @@ class Watched(VectorWrapper):
         ended = terminated | truncated
         over = episode_ends(ended, info)
         self._episodes.count(np.asarray(rewards)[None], ended[None], over[None])
-        self._show(over)
+        self._steps += 1
+        if self._steps >= self.every or np.count_nonzero(over):
+            self._show(over)
         return result
 
     def _show(self, over: np.ndarray) -> None:
+        self._steps = 0
         episodes, ended = self._episodes, dict(self._episodes.pop_finished())
         running = zip(episodes.returns.tolist(), episodes.lengths.tolist(), strict=True)
         counts = [ended.get(index, pair) for index, pair in enumerate(running)]
@@ -159,8 +164,9 @@ def watched_workers(
     num_envs: int = 1,
     seed: int = 0,
     explore: bool = False,
+    every: int = 1,
 ) -> WorkerSet:
-    """Workers whose `run_episodes` plays as in an evaluation, and shows a frame after each reset and step.
+    """Workers whose `run_episodes` plays as in an evaluation, and shows frames.
 
     Args:
         creator, policy: of an evaluation.
@@ -168,6 +174,7 @@ def watched_workers(
         render_mode: "human", "ansi" or "rgb_array".
         num_envs: environments stepped together.
         seed, explore: as `RolloutWorker`.
+        every: as `Watched`.
     """
     return WorkerSet(
         with_render_mode(creator, render_mode),
@@ -178,5 +185,5 @@ def watched_workers(
         stream="evaluation",
         explore=explore,
         max_env_restarts=0,  # a second attempt would show an episode's beginning twice
-        wrap_env=partial(Watched, show=show),
+        wrap_env=partial(Watched, show=show, every=every),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -55,8 +56,14 @@ def add_caption(picture: np.ndarray, text: str) -> np.ndarray:
     high, wide = picture.shape[:2]
     canvas = Image.new("RGB", (wide, high + CAPTION), BACKGROUND)
     canvas.paste(Image.fromarray(np.ascontiguousarray(picture)), (0, 0))
-    ImageDraw.Draw(canvas).text((5, high + 2), text, fill=FOREGROUND, font=ImageFont.load_default(FONT))
+    ImageDraw.Draw(canvas).text((5, high + 2), text, fill=FOREGROUND, font=caption_font())
     return np.asarray(canvas)
+
+
+@cache
+def caption_font() -> Any:
+    """Pillow's own font, which takes a millisecond to load."""
+    return ImageFont.load_default(FONT)
 
 
 def tile(pictures: Sequence[np.ndarray]) -> np.ndarray:

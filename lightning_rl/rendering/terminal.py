@@ -161,6 +161,7 @@ class Player:
         self.draw, self.keyboard, self.seconds = draw, keyboard, 1.0 / fps if fps else 0.0
         self.episode, self.last_episode = 1, ""
         self.paused = False
+        self.frame = Frame(None, 0, 0.0, False)
         self._next = time.monotonic()
 
     def show(self, frames: list[Frame]) -> None:
@@ -170,7 +171,8 @@ class Player:
             StopWatching: q was pressed.
         """
         (frame,) = frames
-        self.draw(frame.rendered, self._describe(frame))
+        self.frame = frame
+        self.draw(frame.rendered, self._describe())
         self._next = max(self._next + self.seconds, time.monotonic() - self.seconds)
         while True:
             left = None if self.paused else max(0.0, self._next - time.monotonic())
@@ -183,11 +185,15 @@ class Player:
             if key == " ":
                 self.paused = not self.paused
                 self._next = time.monotonic() + self.seconds
-                self.draw(frame.rendered, self._describe(frame))
+                self.draw(frame.rendered, self._describe())
             elif not self.paused and time.monotonic() >= self._next:
                 return
 
-    def _describe(self, frame: Frame) -> str:
+    def describe_position(self) -> str:
+        """Step and return so far."""
+        return f"step {self.frame.steps} · return {self.frame.episode_return:.6g}"
+
+    def _describe(self) -> str:
         keys = ("space goes on, n steps, q quits" if self.paused else "space pauses, q quits") * self.keyboard.active
-        counts = f"episode {self.episode} · step {frame.steps} · return {frame.episode_return:.6g}"
-        return " · ".join(part for part in (counts, self.last_episode, keys) if part)
+        parts = f"episode {self.episode}", self.describe_position(), self.last_episode, keys
+        return " · ".join(part for part in parts if part)

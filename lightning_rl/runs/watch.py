@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +85,8 @@ def play(
                     played += workers.run_episodes(1)
                     player.last_episode = describe_episode(player.episode, played[-1])
                     (lines.append if screen is not None and screen.takes_all else say)(player.last_episode)
-            except StopWatching:
-                pass  # the viewer has seen enough
+            except StopWatching:  # the viewer has seen enough
+                lines.append(f"episode {player.episode}: stopped at {player.describe_position()}")
             finally:
                 workers.stop()
     finally:
@@ -194,10 +194,8 @@ def record(
                 recorder.begin()
                 # Seeds follow from the number, which a cut episode would not count on.
                 workers.load_state_dict({"0": {"fragment": number, "env_steps": 0}})
-                try:
+                with suppress(StopWatching):  # all episodes are over or cut
                     workers.run_episodes(width)
-                except StopWatching:
-                    pass  # all episodes are over or cut
         finally:
             workers.stop()
     ended = {

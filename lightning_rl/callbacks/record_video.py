@@ -16,7 +16,7 @@ from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, CountEnvSteps, Positive
 from lightning_rl.rendering.frames import Frame, StopWatching, check_picture, watched_workers
 from lightning_rl.rendering.pictures import add_caption, as_rgb, scale_to_fit
-from lightning_rl.rendering.video_files import VideoFile, encode_gif
+from lightning_rl.rendering.video_files import VideoFile, check_video_file, encode_gif
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.schedules import to_env_steps
 from lightning_rl.signatures import check_keywords
@@ -77,7 +77,7 @@ class RecordVideo(Callback):
         if self.file is None and not has_tensorboard(trainer):
             raise ConfigError("RecordVideo has nowhere to write: add a TensorBoard logger, or set file: gif")
         if self.file is not None:
-            VideoFile(Path(f"step.{self.file}"), 1.0)  # is what it needs installed?
+            check_video_file(Path(f"step.{self.file}"))
         if not self._every:
             own = check_picture(datamodule.evaluation_env, "RecordVideo")
             self._every = math.ceil((self.fps or own) / SMOOTH)

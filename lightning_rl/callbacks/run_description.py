@@ -108,7 +108,9 @@ def charts_of(metrics: Iterable[str]) -> dict[str, dict[str, list[Any]]]:
 def command_line() -> str:
     """The command that started this process, as one could type it."""
     program, *arguments = sys.argv or [""]
-    return shlex.join([Path(program).name or "python", *arguments])
+    path = Path(program)
+    typed = ["python", "-m", path.parent.name] if path.name == "__main__.py" else [path.name or "python"]
+    return shlex.join([*typed, *arguments])
 
 
 def versions() -> dict[str, str]:

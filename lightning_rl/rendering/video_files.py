@@ -16,7 +16,7 @@ from PIL import Image
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.atomic import write_atomically
 
-__all__ = ["ENDINGS", "VideoFile", "encode_gif", "has_mp4"]
+__all__ = ["ENDINGS", "VideoFile", "check_video_file", "encode_gif", "has_mp4"]
 
 ENDINGS = (".mp4", ".gif")
 GIF_FPS = 50  # browsers show faster ones at 10 frames per second
@@ -55,6 +55,21 @@ def with_palette(picture: Any) -> Image.Image:
     return image.quantize(COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
 
 
+def check_video_file(file: Path) -> None:
+    """Check that a video of this name can be written.
+
+    Raises:
+        ConfigError: the ending is not .mp4 or .gif, or MP4 needs packages that are not installed.
+    """
+    ending = file.suffix.lower()
+    if ending not in ENDINGS:
+        raise ConfigError(f"{file}: a video ends with {' or '.join(ENDINGS)}")
+    if ending == ".mp4" and not has_mp4():
+        raise ConfigError(
+            f'{file}: MP4 needs imageio and imageio-ffmpeg: pip install -e ".[video]"; .gif needs nothing more'
+        )
+
+
 class VideoFile:
     """Writes pictures of one size into a video, a GIF or an MP4 by the file's ending; a context.
 
@@ -65,17 +80,12 @@ class VideoFile:
         fps: pictures per second.
 
     Raises:
-        ConfigError: the ending is another one, or MP4 needs packages that are not installed.
+        ConfigError: as `check_video_file`.
     """
 
     def __init__(self, file: Path, fps: float) -> None:
         self.file, self.fps, self.ending = file, fps, file.suffix.lower()
-        if self.ending not in ENDINGS:
-            raise ConfigError(f"{file}: a video ends with {' or '.join(ENDINGS)}")
-        if self.ending == ".mp4" and not has_mp4():
-            raise ConfigError(
-                f'{file}: MP4 needs imageio and imageio-ffmpeg: pip install -e ".[video]"; .gif needs nothing more'
-            )
+        check_video_file(file)
         self._images: list[Image.Image] = []
         self._writer: Any = None
         self._partial = file.with_name(f".{file.stem}.partial{self.ending}")

@@ -15,7 +15,7 @@ from lightning_rl.errors import ConfigError, check_at_least_one
 from lightning_rl.rendering.frames import Frame, StopWatching, check_picture, render_modes, watched_workers
 from lightning_rl.rendering.pictures import add_caption, as_rgb, scale_to_fit, tile
 from lightning_rl.rendering.terminal import Keyboard, Player, TerminalScreen
-from lightning_rl.rendering.video_files import VideoFile, has_mp4
+from lightning_rl.rendering.video_files import VideoFile, check_video_file, has_mp4
 from lightning_rl.runs.evaluation import load_policy
 
 __all__ = ["MOST_STEPS", "RENDERERS", "play", "record"]
@@ -180,6 +180,8 @@ def record(
         raise ConfigError(f"--episodes {episodes} --grid: a picture has room for {MOST_TILES} episodes")
     if fps is not None and not fps > 0:
         raise ConfigError(f"fps={fps}; expected frames per second above 0")
+    if out is not None:
+        check_video_file(out)
     checkpoint, policy, creator = load_policy(checkpoint, best=best, env=env, trust=trust)
     own_fps = check_picture(creator, "a video")
     file = default_file(checkpoint, seed, grid) if out is None else out

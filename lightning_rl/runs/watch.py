@@ -81,9 +81,10 @@ def play(
                 creator, policy, player.show, render_mode=RENDERERS[renderer], seed=seed, explore=explore
             )
             try:
-                for player.episode in range(1, episodes + 1):
+                for number in range(1, episodes + 1):
+                    player.episode = number
                     played += workers.run_episodes(1)
-                    player.last_episode = describe_episode(player.episode, played[-1])
+                    player.last_episode = describe_episode(number, played[-1])
                     (lines.append if screen is not None and screen.takes_all else say)(player.last_episode)
             except StopWatching:  # the viewer has seen enough
                 lines.append(f"episode {player.episode}: stopped at {player.describe_position()}")

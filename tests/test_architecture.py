@@ -24,7 +24,7 @@ FLOORS: dict[str, int] = {
             "sample_batch schedules seeding signatures spaces trust version",
             "envs models",
             "exploration learning replay",
-            "policies rollouts",
+            "policies rendering rollouts",
             "callbacks data",
             "config runs",
             "algorithm cli rllib",

@@ -110,6 +110,15 @@ CLAIMS = {
     "--best: the best checkpoint": [
         "cli/test_last_and_best.py::test_the_end_of_a_run_reports_last_and_best_and_both_can_be_evaluated"
     ],
+    "in a window or in the terminal; space pauses, q quits": [
+        "cli/test_play.py::test_a_window_opens_where_there_is_a_display",
+        "cli/test_play.py::test_pictures_are_drawn_below_each_other_where_the_output_is_a_pipe",
+        "rendering/test_terminal.py::test_space_pauses_n_steps_and_q_quits",
+    ],
+    "episodes side by side in an MP4 or a GIF": [
+        "cli/test_video.py::test_a_grid_shows_the_episodes_that_an_evaluation_counts",
+        "cli/test_video.py::test_an_mp4_has_a_picture_of_each_step",
+    ],
     "goes on to more steps; tuned schedules with it": ["test_schedules.py::test_tuned_schedules_end_with_the_run"],
     "goals that pay seldom: hindsight experience replay": [
         "data/test_hindsight_datamodule.py::test_every_algorithm_of_single_rows_learns_with_hindsight"

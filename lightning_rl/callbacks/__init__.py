@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from lightning_rl.callbacks.checkpoint_io import AtomicCheckpointIO
     from lightning_rl.callbacks.compile_networks import CompileNetworks
     from lightning_rl.callbacks.config_in_checkpoint import ConfigInCheckpoint
+    from lightning_rl.callbacks.histograms import LogHistograms
     from lightning_rl.callbacks.hooks import RLCallback
     from lightning_rl.callbacks.lightning_messages import filter_lightning_messages
     from lightning_rl.callbacks.loggers import CSVLogger, TensorBoardLogger
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from lightning_rl.callbacks.parallel_evaluation import ParallelEvaluation
     from lightning_rl.callbacks.progress import ProgressBar
     from lightning_rl.callbacks.rank_config_check import RankConfigCheck
+    from lightning_rl.callbacks.record_video import RecordVideo
+    from lightning_rl.callbacks.run_description import RunDescription
     from lightning_rl.callbacks.self_play import SelfPlay
     from lightning_rl.callbacks.signals import StopSignals
     from lightning_rl.callbacks.status import StatusCallback
@@ -28,12 +31,15 @@ __all__ = [
     "CSVLogger",
     "CompileNetworks",
     "ConfigInCheckpoint",
+    "LogHistograms",
     "MetricsCallback",
     "ParallelEvaluation",
     "ProgressBar",
     "RLCallback",
     "RLCheckpoint",
     "RankConfigCheck",
+    "RecordVideo",
+    "RunDescription",
     "SelfPlay",
     "StatusCallback",
     "StopCallback",
@@ -54,6 +60,9 @@ _HOMES = {
     "RLCallback": "hooks",
     "RLCheckpoint": "checkpoint",
     "RankConfigCheck": "rank_config_check",
+    "LogHistograms": "histograms",
+    "RecordVideo": "record_video",
+    "RunDescription": "run_description",
     "SelfPlay": "self_play",
     "StatusCallback": "status",
     "StopCallback": "stop",

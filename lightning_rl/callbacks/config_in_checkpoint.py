@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lightning_rl.errors import import_path
 
-__all__ = ["ConfigInCheckpoint"]
+__all__ = ["ConfigInCheckpoint", "to_plain"]
 
 
 class ConfigInCheckpoint(Callback):
@@ -23,15 +23,16 @@ class ConfigInCheckpoint(Callback):
         self.config = config
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Store plain data; a class or function that cannot be imported by name becomes `None`."""
-        checkpoint["config"] = _to_plain(self.config)
+        """Store plain data."""
+        checkpoint["config"] = to_plain(self.config)
 
 
-def _to_plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
+    """Plain data for a config; a class or function becomes its import path, or `None` if it has none."""
     if isinstance(value, Mapping):
-        return {str(key): _to_plain(child) for key, child in value.items()}
+        return {str(key): to_plain(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
-        return [_to_plain(child) for child in value]
+        return [to_plain(child) for child in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if not hasattr(value, "__qualname__") or "<" in value.__qualname__ or value.__module__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.loggers import TensorBoardLogger as LightningTensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
@@ -23,7 +24,7 @@ from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.atomic import write_atomically
 
-__all__ = ["CSVLogger", "TensorBoardLogger"]
+__all__ = ["CSVLogger", "TensorBoardLogger", "check_tensorboard", "has_tensorboard", "log_summary"]
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +159,13 @@ class TensorBoardLogger(LightningTensorBoardLogger):
             metrics = {**metrics, "hp_metric": metrics[EVAL_RETURN]}  # the HPARAMS tab sorts runs by this name
         values = [Summary.Value(tag=name, simple_value=float(value)) for name, value in metrics.items()]
         self._latest_step = step
-        self._pending.append((Summary(value=values), step, time.time()))
+        self.log_summary(Summary(value=values), step)
+
+    @rank_zero_only
+    def log_summary(self, summary: Any, step: int | None) -> None:
+        """Add an event: a `Summary` of TensorBoard with text, pictures or histograms."""
+        if not self._broken:
+            self._pending.append((summary, step, time.time()))
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, metrics: Mapping[str, Any] | None = None, step: int | None = None) -> None:
@@ -209,6 +216,36 @@ class TensorBoardLogger(LightningTensorBoardLogger):
             log.error(
                 "TensorBoard files in %s cannot be written (%s); training goes on without them", self.log_dir, error
             )
+
+
+def has_tensorboard(trainer: Trainer) -> bool:
+    """Whether a Trainer has a TensorBoard logger, ours or Lightning's."""
+    return any(isinstance(logger, LightningTensorBoardLogger) for logger in trainer.loggers)
+
+
+def check_tensorboard(trainer: Trainer, name: str) -> None:
+    """Check that a callback can write to TensorBoard.
+
+    Raises:
+        ConfigError: the Trainer has no TensorBoard logger.
+    """
+    if not has_tensorboard(trainer):
+        raise ConfigError(f"{name} writes to TensorBoard, and no such logger is there: logger=tensorboard or default")
+
+
+def log_summary(trainer: Trainer, summary: Any, step: int) -> None:
+    """Write a `Summary` of TensorBoard to the TensorBoard loggers of a Trainer, on the first rank.
+
+    Args:
+        trainer: with loggers, ours or Lightning's.
+        summary: text, pictures, histograms.
+        step: env steps.
+    """
+    for logger in trainer.loggers if trainer.is_global_zero else ():
+        if isinstance(logger, TensorBoardLogger):
+            logger.log_summary(summary, step)
+        elif isinstance(logger, LightningTensorBoardLogger):
+            logger.experiment._get_file_writer().add_summary(summary, step)
 
 
 def _merge_equal_steps(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.errors import count_in_file, number_in_file
 from lightning_rl.process_memory import resident_mb
 
-__all__ = ["MetricsCallback", "ensure_metrics_callback", "latest_metrics"]
+__all__ = ["MetricsCallback", "ensure_metrics_callback", "latest_metrics", "leave_out_seconds"]
 
 BY_HAND = 50  # env steps between two rows without a run's config: 2,000 rows in 100,000 steps
 AVERAGED = ("train/", "time/collect_s", "time/learn_s")
@@ -53,7 +53,7 @@ class MetricsCallback(Callback):
         self._hparams_written = False
         self._seconds_before = 0.0
         self._started = self._iteration_started = self._flushed = self._evaluation_started = time.perf_counter()
-        self._evaluation_seconds = 0.0
+        self._other_seconds = 0.0  # of this iteration, in which the run neither collected nor learned
         self._env_steps = 0
         self._row: dict[str, float] = {}  # values of the next row, except for means
         self._sums: dict[str, list[float]] = {}  # metric → [sum, count] over the iterations since the last row
@@ -89,7 +89,7 @@ class MetricsCallback(Callback):
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Collect an iteration's metrics, and write a row if one is due."""
         now, step = time.perf_counter(), int(pl_module.env_steps)
-        seconds = max(now - self._iteration_started - self._evaluation_seconds, 1e-9)
+        seconds = max(now - self._iteration_started - self._other_seconds, 1e-9)
         result = {f"train/{name}": float(value) for name, value in pl_module.iteration_metrics.items()}
         datamodule: Any = getattr(trainer, "datamodule", None)
         if datamodule is not None:
@@ -103,7 +103,7 @@ class MetricsCallback(Callback):
         for callback in self._hooked:
             callback.on_train_result(trainer=trainer, policy=pl_module, result=result)
         self._take(result, seconds)
-        self._env_steps, self._iteration_started, self._evaluation_seconds = step, now, 0.0
+        self._env_steps, self._iteration_started, self._other_seconds = step, now, 0.0
         if due:
             self._report(trainer)
         if now - self._flushed > FLUSH_SECONDS and not trainer.is_last_batch:
@@ -124,9 +124,10 @@ class MetricsCallback(Callback):
         """Write the evaluation to the row of the last iteration."""
         if trainer.sanity_checking:
             return
-        self._evaluation_seconds = time.perf_counter() - self._evaluation_started
+        seconds = time.perf_counter() - self._evaluation_started
+        self._other_seconds += seconds
         result = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("eval/")}
-        result["time/eval_s"] = self._evaluation_seconds
+        result["time/eval_s"] = seconds
         datamodule: Any = getattr(trainer, "datamodule", None)
         self.record_evaluation(trainer, result, getattr(datamodule, "evaluated_at", int(pl_module.env_steps)))
 
@@ -235,6 +236,13 @@ def ensure_metrics_callback(trainer: Trainer) -> None:
     """Add the metrics callback to a Trainer that a user created, unless it has one."""
     if not any(isinstance(callback, MetricsCallback) for callback in trainer.callbacks):  # pyright: ignore[reportAttributeAccessIssue]
         trainer.callbacks.insert(0, MetricsCallback(every_env_steps=BY_HAND))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def leave_out_seconds(trainer: Trainer, seconds: float) -> None:
+    """Leave out the time that a callback took from the current iteration's, and so from `time/fps`."""
+    for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
+        if isinstance(callback, MetricsCallback):
+            callback._other_seconds += seconds
 
 
 def latest_metrics(trainer: Trainer) -> dict[str, float]:

@@ -15,9 +15,11 @@ from lightning_rl.cli.benchmark import benchmark
 from lightning_rl.cli.choices import describe, list_choices
 from lightning_rl.cli.evaluate import evaluate
 from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
+from lightning_rl.cli.play import play
 from lightning_rl.cli.resume import resume
 from lightning_rl.cli.train import train
 from lightning_rl.cli.verify import verify
+from lightning_rl.cli.video import video
 from lightning_rl.errors import ConfigError, RankError, SaveError, did_you_mean
 
 __all__ = ["VERBS", "main", "run_verb"]
@@ -25,6 +27,8 @@ __all__ = ["VERBS", "main", "run_verb"]
 VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "train": train,
     "evaluate": evaluate,
+    "play": play,
+    "video": video,
     "resume": resume,
     "list": list_choices,
     "describe": describe,

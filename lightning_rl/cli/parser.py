@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any, NoReturn
 
 from lightning_rl.errors import (
@@ -14,7 +15,7 @@ from lightning_rl.errors import (
     UnsupportedSpaceError,
 )
 
-__all__ = ["EXIT_CODES", "TRUST", "USER_ERRORS", "Parser", "one_line"]
+__all__ = ["EXIT_CODES", "TRUST", "USER_ERRORS", "Parser", "add_policy_arguments", "one_line"]
 
 USER_ERRORS = (ConfigError, UnsupportedSpaceError, EnvError, CheckpointError, NonFiniteError)  # reported in one line
 TRUST: dict[str, Any] = {
@@ -32,6 +33,22 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage."""
         raise ConfigError(f"{message}; see {self.prog} --help")
+
+
+def add_policy_arguments(parser: Parser, episodes: int) -> None:
+    """Add the arguments that say which policy plays, where and how.
+
+    Args:
+        parser: of a verb.
+        episodes: default of --episodes.
+    """
+    parser.add_argument("checkpoint", type=Path, help="a .ckpt file, or a run directory for its last.ckpt")
+    parser.add_argument("--best", action="store_true", help="of the run directory, the one with the best evaluation")
+    parser.add_argument("--episodes", type=int, default=episodes, help=f"default {episodes}")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--explore", action="store_true", help="sample actions as in training, not the best")
+    parser.add_argument("--env", help="environment id or import path; default: the run's own")
+    parser.add_argument("--trust", **TRUST)
 
 
 def one_line(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, no_such_key, printable
 from lightning_rl.signatures import Keyword, keywords_of, spell_type
 
-__all__ = ["choices", "describe", "evaluation", "listing", "metrics", "outcome", "run_table", "table"]
+__all__ = ["choices", "describe", "evaluation", "listing", "metrics", "outcome", "recording", "run_table", "table"]
 
 # The class whose constructor takes a group's keys, if the group's config has no `_target_`.
 TAKEN_BY = {
@@ -270,6 +270,18 @@ def evaluation(result: Mapping[str, Any]) -> str:
         f"(95 % confidence interval of the mean: {interval[0]:.2f} … {interval[1]:.2f})\n"
         f"length {result['length_mean']:.1f} ± {result['length_std']:.1f}, {min(lengths)} … {max(lengths)} steps"
         f"{of_policies(result.get('policies', {}))}"
+    )
+
+
+def recording(result: Mapping[str, Any]) -> str:
+    """Describe a video: its file, and the episodes in it."""
+    returns, lengths = result["returns"], result["lengths"]
+    mean = f", mean {sum(returns) / len(returns):.2f}" if len(returns) > 1 else ""
+    cut = f"; {result['cut']} cut there (--max-steps)" if result["cut"] else ""
+    return (
+        f"{result['file']}\n"
+        f"return {', '.join(f'{value:.6g}' for value in returns)}{mean}\n"
+        f"length {', '.join(map(str, lengths))} steps{cut}"
     )
 
 

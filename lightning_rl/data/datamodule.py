@@ -273,6 +273,12 @@ class RolloutDataModule(LightningDataModule):
         """The workers that play evaluations on this rank; `None` if there are none."""
         return None if self.evaluator is None else self.evaluator.workers
 
+    @property
+    def evaluation_env(self) -> EnvCreator:
+        """How to make the environments of evaluations."""
+        env = self.evaluation["env"]
+        return self.env if env is None else EnvCreator.from_spec(env)
+
     def evaluate(self) -> list[tuple[float, int]]:
         """(return, length) of an evaluation's episodes; in parallel to training, of the evaluation begun before."""
         assert self.evaluator is not None and self.trainer is not None
@@ -363,7 +369,7 @@ class RolloutDataModule(LightningDataModule):
         self._check_memory(policy, len(range(rank, logical, ranks)))
         return make_worker_set(
             self.env,
-            self._acting_policy(policy),
+            self.acting_policy(policy),
             num_workers=-(-self.num_workers // ranks),
             worker_indices=list(range(rank, logical, ranks)),
             logical_workers=logical,
@@ -385,15 +391,13 @@ class RolloutDataModule(LightningDataModule):
 
     def _make_evaluator(self, policy: Any) -> Evaluator:
         assert self.trainer is not None
-        env = self.evaluation["env"]
-        creator = self.env if env is None else EnvCreator.from_spec(env)
         place = {"seed": self.seed, "rank": self.trainer.global_rank, "ranks": self.trainer.world_size}
         workers, episodes = evaluation_workers(
-            creator, self._acting_policy(policy), self.evaluation, self.worker_options, **place
+            self.evaluation_env, self.acting_policy(policy), self.evaluation, self.worker_options, **place
         )
         return Evaluator(workers, episodes, parallel=bool(self.evaluation["parallel"]))
 
-    def _acting_policy(self, policy: Any) -> Any:
+    def acting_policy(self, policy: Any) -> Any:
         """The policy that acts in this process: the learner itself, or a copy of it on the CPU, in float32."""
         assert self.trainer is not None
         here = self.act_on == "learner" or self.trainer.strategy.root_device.type == "cpu"

@@ -128,7 +128,7 @@ class EnvCreator(LayoutSlot):
 
         Args:
             context: index of the environment and its worker, for creators that take it; `None`: the first ones.
-            extra: more keywords, such as `render_mode`.
+            extra: more keywords, such as `render_mode`; they replace those of `kwargs`.
 
         Raises:
             EnvError: the id is unknown, the environment cannot be imported or constructed (its own error is chained),
@@ -182,7 +182,7 @@ class EnvCreator(LayoutSlot):
         limit = self.max_episode_steps
         if isinstance(creator, str):
             given = {} if limit is None else {"max_episode_steps": limit}
-            return gym.make(creator, disable_env_checker=True, **given, **self.kwargs, **extra)
+            return gym.make(creator, disable_env_checker=True, **given, **{**self.kwargs, **extra})
         env = call_creator(creator, EnvContext(self.kwargs) if context is None else context, extra)
         if limit is None:
             return env

@@ -74,7 +74,7 @@ def call_creator(creator: Callable[..., Any], context: EnvContext, extra: Mappin
     wanted = (needed if not isinstance(creator, type) and len(needed) == 1 else []) or named
     if len(wanted) == 1 and wanted[0] not in context and set(needed) <= set(wanted):
         return creator(**{wanted[0]: context}, **extra)
-    return creator(**context, **extra)
+    return creator(**{**context, **extra})
 
 
 def _positional(creator: Callable[..., Any]) -> dict[str, Any]:

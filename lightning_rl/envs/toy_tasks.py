@@ -24,10 +24,11 @@ class StatelessCartPole(gym.ObservationWrapper[np.ndarray, int, np.ndarray]):
 
     Args:
         env: CartPole; `None` creates CartPole-v1.
+        render_mode: of the CartPole that is created.
     """
 
-    def __init__(self, env: gym.Env[np.ndarray, int] | None = None) -> None:
-        super().__init__(gym.make("CartPole-v1") if env is None else env)
+    def __init__(self, env: gym.Env[np.ndarray, int] | None = None, render_mode: str | None = None) -> None:
+        super().__init__(gym.make("CartPole-v1", render_mode=render_mode) if env is None else env)
         box = self.env.observation_space
         assert isinstance(box, spaces.Box)
         self.observation_space = spaces.Box(box.low[[0, 2]], box.high[[0, 2]], dtype=np.float32)
@@ -225,6 +226,7 @@ class ParametricActionsCartPole(gym.Wrapper[Any, Any, Any, Any]):
             left and odd ones right.
         mask: show "action_mask".
         env: CartPole; `None` creates CartPole-v1.
+        render_mode: of the CartPole that is created.
     """
 
     EMBEDDINGS = np.array([[0.8, -0.6], [0.6, 0.8]], np.float32)
@@ -238,8 +240,9 @@ class ParametricActionsCartPole(gym.Wrapper[Any, Any, Any, Any]):
         embeddings: bool = True,
         mask: bool = True,
         env: gym.Env[np.ndarray, int] | None = None,
+        render_mode: str | None = None,
     ) -> None:
-        super().__init__(gym.make("CartPole-v1") if env is None else env)
+        super().__init__(gym.make("CartPole-v1", render_mode=render_mode) if env is None else env)
         self.slots, self.varying, self.embeddings, self.mask = slots, varying, embeddings, mask
         parts: dict[str, gym.Space[Any]] = {"cart": self.env.observation_space}
         if mask:

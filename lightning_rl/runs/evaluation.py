@@ -7,14 +7,18 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one, note_name
 from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
 from lightning_rl.run_directory.config_file import read_config
 from lightning_rl.trust import FileTrust
 
-__all__ = ["confidence_interval", "evaluate"]
+if TYPE_CHECKING:
+    from lightning_rl.envs.creator import EnvCreator
+    from lightning_rl.policies import Policy
+
+__all__ = ["confidence_interval", "evaluate", "load_policy"]
 
 ENVIRONMENTS = 16  # largest number of environments stepped together
 
@@ -50,17 +54,9 @@ def evaluate(
         ConfigError: the environment is unknown, or is code that is not trusted.
     """
     check_at_least_one(episodes=episodes)
-    from lightning_rl.envs.creator import EnvCreator
-    from lightning_rl.policies import Policy
     from lightning_rl.rollouts.worker_set import WorkerSet
 
-    file = checkpoint_file(checkpoint, best)
-    with naming_others(file, "its path"):
-        policy = Policy.load(file, trust=trust)
-    keywords = environment(file, env, trust)
-    with FileTrust(file, trust).restrict_imports():
-        creator = EnvCreator(**keywords)
-        check_same_spaces(file, policy, creator)
+    file, policy, creator = load_policy(checkpoint, best=best, env=env, trust=trust)
     workers = WorkerSet(
         creator, policy, num_envs=min(episodes, ENVIRONMENTS), seed=seed, stream="evaluation", explore=explore
     )
@@ -69,6 +65,30 @@ def evaluate(
     finally:
         workers.stop()
     return {"checkpoint": str(file), "env": creator.name, "episodes": episodes, **episode_statistics(played)}
+
+
+def load_policy(
+    checkpoint: Path, *, best: bool, env: str | None, trust: str | Sequence[str]
+) -> tuple[Path, Policy, EnvCreator]:
+    """The file, the policy in it, and the creator of the environments that it acts in.
+
+    Args:
+        checkpoint, best, env, trust: as `evaluate`.
+
+    Raises:
+        CheckpointError, ConfigError: as `evaluate`.
+    """
+    from lightning_rl.envs.creator import EnvCreator
+    from lightning_rl.policies import Policy
+
+    file = checkpoint_file(checkpoint, best)
+    with naming_others(file, "its path"):
+        policy = Policy.load(file, trust=trust)
+    keywords = environment(file, env, trust)
+    with FileTrust(file, trust).restrict_imports():
+        creator = EnvCreator(**keywords)
+        check_same_spaces(file, policy, creator)
+    return file, policy, creator
 
 
 def checkpoint_file(checkpoint: Path, best: bool) -> Path:

@@ -105,7 +105,7 @@ def build(
     import torch
     from lightning.pytorch import seed_everything
 
-    from lightning_rl.callbacks import ConfigInCheckpoint, filter_lightning_messages
+    from lightning_rl.callbacks import ConfigInCheckpoint, RunDescription, filter_lightning_messages
     from lightning_rl.callbacks.hooks import worker_hooks
     from lightning_rl.envs.creator import EnvCreator
 
@@ -134,7 +134,7 @@ def build(
         place or {},
         max_epochs=-1,  # StopCallback counts env steps
         logger=loggers(config) or False,
-        callbacks=[ConfigInCheckpoint(asked), *callbacks(config, env, users, signals)],
+        callbacks=[ConfigInCheckpoint(asked), *callbacks(config, env, users, signals), RunDescription(asked)],
         default_root_dir=config["run_dir"],
         limit_val_batches=None if config["evaluation"]["every_env_steps"] else 0,
         log_every_n_steps=1,  # MetricsCallback logs; this only avoids a warning of Lightning

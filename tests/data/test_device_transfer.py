@@ -77,7 +77,7 @@ def test_act_on_decides_which_policy_acts_on_which_device(
     policy = PPO(env.observation_space, env.action_space, model={"fcnet_hiddens": [8]})
     data = RolloutDataModule({"id": "CartPole-v1"}, {"act_on": act_on})
     data.trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device(device)), precision=precision)  # pyright: ignore
-    actor = data._acting_policy(policy)
+    actor = data.acting_policy(policy)
     assert (actor is policy) == itself
     assert actor.device.type == "cpu"
 

@@ -77,6 +77,10 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
         self._ended = terminated | truncated
         return self._arrays, rewards, terminated, truncated, {}
 
+    def render(self) -> tuple[Any, ...]:
+        """What each environment renders."""
+        return tuple(env.render() for env in self.envs)
+
     def close_extras(self, **keywords: Any) -> None:
         """Close all environments."""
         for env in self.envs:

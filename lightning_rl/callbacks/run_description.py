@@ -1,0 +1,120 @@
+"""What TensorBoard says of a run beside its curves: config, command, versions, and which curves tell the story."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+from lightning.pytorch import Callback, Trainer
+
+from lightning_rl.callbacks.config_in_checkpoint import to_plain
+from lightning_rl.callbacks.loggers import has_tensorboard, log_summary
+from lightning_rl.callbacks.metrics import latest_metrics
+from lightning_rl.version import __version__
+
+__all__ = ["CHARTS", "RunDescription", "charts_of"]
+
+PACKAGES = ("torch", "lightning", "gymnasium", "ray", "numpy")
+
+ANY = r"(.*/)?"  # a policy of several
+CHARTS: tuple[tuple[str, str, str], ...] = (
+    # category, chart, pattern of its metrics
+    ("1 Is it getting better?", "return: training and evaluation", rf"^(rollout|eval)/{ANY}ep_rew_mean$"),
+    ("1 Is it getting better?", "episode length", rf"^(rollout|eval)/{ANY}ep_len_mean$"),
+    ("1 Is it getting better?", "self-play: Elo and win rate", r"^self_play/(elo|win_rate)$"),
+    ("2 Is it learning soundly?", "losses", rf"^train/{ANY}(\w+_)?loss$"),
+    ("2 Is it learning soundly?", "entropy, temperature", rf"^train/{ANY}(entropy|alpha)$"),
+    ("2 Is it learning soundly?", "size of the policy's steps", rf"^train/{ANY}(approx_kl|kl|clip_fraction)$"),
+    ("2 Is it learning soundly?", "explained variance", rf"^train/{ANY}explained_variance$"),
+    ("2 Is it learning soundly?", "Q-values and TD error", rf"^train/{ANY}(q_mean|td_error)$"),
+    ("2 Is it learning soundly?", "gradient norm", rf"^train/{ANY}grad_norm$"),
+    ("2 Is it learning soundly?", "learning rate", rf"^train/{ANY}lr$"),
+    ("2 Is it learning soundly?", "exploration", rf"^train/{ANY}exploration/(epsilon|temperature|scale|stddev)$"),
+    ("3 How fast is it?", "environment steps per second", r"^time/fps$"),
+    ("3 How fast is it?", "seconds of an iteration and an evaluation", r"^time/(collect|learn|eval)_s$"),
+    ("3 How fast is it?", "memory, MiB", r"^sys/rss_mb$"),
+)
+
+
+class RunDescription(Callback):
+    """Writes the config, the command line and versions once per process, and a layout for the Custom Scalars tab.
+
+    A resumed run adds its own texts at the env steps where it goes on. The layout has the charts whose metrics the run
+    has written so far; it is written again when there are more.
+
+    Args:
+        config: of the run.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = config
+        self._described = False
+        self._charts: dict[str, dict[str, list[Any]]] = {}
+
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Write the texts."""
+        if self._described or not has_tensorboard(trainer):
+            return
+        from torch.utils.tensorboard.summary import text
+
+        self._described = True
+        resolved = yaml.safe_dump(to_plain(self.config), sort_keys=False, allow_unicode=True)
+        texts = {
+            "run/config": f"```yaml\n{resolved}```",
+            "run/command": f"```bash\n{command_line()}\n```",
+            "run/versions": "\n".join(["| | |", "|-|-|", *(f"| {name} | {own} |" for name, own in versions().items())]),
+        }
+        for tag, content in texts.items():
+            log_summary(trainer, text(tag, content), int(pl_module.env_steps))
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Write the layout after the first iteration."""
+        if not self._charts:
+            self._write_layout(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Add the charts of metrics that have come since."""
+        self._write_layout(trainer, pl_module)
+
+    def _write_layout(self, trainer: Trainer, policy: Any) -> None:
+        charts = charts_of(latest_metrics(trainer))
+        if charts == self._charts or not has_tensorboard(trainer):
+            return
+        from torch.utils.tensorboard.summary import custom_scalars
+
+        self._charts = charts
+        log_summary(trainer, custom_scalars(charts), int(policy.env_steps))
+
+
+def charts_of(metrics: Iterable[str]) -> dict[str, dict[str, list[Any]]]:
+    """The layout for these metrics: category → chart → ["Multiline", [pattern]], as torch's `custom_scalars` takes it.
+
+    The chart of returns is always there, as they come with the first episode that ends.
+    """
+    names, layout = [*metrics], {}
+    for place, (category, chart, pattern) in enumerate(CHARTS):
+        if place == 0 or any(re.search(pattern, name) for name in names):
+            layout.setdefault(category, {})[chart] = ["Multiline", [pattern]]
+    return layout
+
+
+def command_line() -> str:
+    """The command that started this process, as one could type it."""
+    program, *arguments = sys.argv or [""]
+    path = Path(program)
+    typed = ["python", "-m", path.parent.name] if path.name == "__main__.py" else [path.name or "python"]
+    return shlex.join([*typed, *arguments])
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, this package and those that it computes with, and the machine's name for its kind."""
+    found = {"lightning_rl": __version__, "Python": platform.python_version()}
+    found |= {package: version(package) for package in PACKAGES}
+    return {**found, "machine": platform.platform(terse=True)}

@@ -1,0 +1,24 @@
+"""`lightning-rl play`: watch a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lightning_rl.cli.parser import Parser, add_policy_arguments
+
+__all__ = ["play"]
+
+
+def play(arguments: Sequence[str]) -> int:
+    """Watch a policy in a window or in the terminal: play RUN_DIR [--best] [--episodes 3] [--render rgb]."""
+    parser = Parser(prog="lightning-rl play", description=play.__doc__)
+    add_policy_arguments(parser, episodes=3)
+    ways = "a window, the environment's text, or its picture as coloured characters; default: the first that works"
+    parser.add_argument("--render", choices=("auto", "human", "ansi", "rgb"), default="auto", help=ways)
+    parser.add_argument("--fps", type=float, help="frames per second, 0: no waiting; default: the environment's own")
+    parser.epilog = "Keys in the terminal: space pauses, n steps while paused, q quits."
+    options = parser.parse_args(arguments)
+    from lightning_rl.runs import watch  # torch
+
+    watch.play(**vars(options))
+    return 0

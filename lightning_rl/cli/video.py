@@ -1,0 +1,30 @@
+"""`lightning-rl video`: record a policy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_rl.cli.parser import Parser, add_policy_arguments
+from lightning_rl.config import descriptions
+
+__all__ = ["video"]
+
+
+def video(arguments: Sequence[str]) -> int:
+    """Record episodes of a policy: video RUN_DIR [--best] [--episodes 3] [--grid] [--out FILE.mp4|FILE.gif]."""
+    parser = Parser(prog="lightning-rl video", description=video.__doc__)
+    add_policy_arguments(parser, episodes=3)
+    parser.add_argument("--out", type=Path, help="default: RUN_DIR/videos/CHECKPOINT_seedN.mp4, or .gif without ffmpeg")
+    parser.add_argument("--grid", action="store_true", help="the episodes side by side instead of one after the other")
+    parser.add_argument("--fps", type=float, help="frames per second; default: the environment's own")
+    parser.add_argument("--max-steps", type=int, default=5000, help="longer episodes are cut; default 5000")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = vars(parser.parse_args(arguments))
+    as_json = options.pop("json")
+    from lightning_rl.runs import watch  # torch
+
+    result = watch.record(**options)
+    print(json.dumps(result) if as_json else descriptions.recording(result))
+    return 0

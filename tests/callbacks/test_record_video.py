@@ -1,0 +1,140 @@
+"""Episodes in TensorBoard's Images tab and in files: on a schedule, and without changing the training."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import TensorBoardLogger as LightningTensorBoardLogger
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from lightning_rl.algorithm import Algorithm
+from lightning_rl.callbacks import CSVLogger, LogHistograms, RecordVideo, TensorBoardLogger
+from lightning_rl.data import RolloutDataModule
+from lightning_rl.envs.creator import EnvCreator
+from lightning_rl.errors import ConfigError
+from lightning_rl.policies import PPO
+from lightning_rl.rendering.video_files import has_mp4
+from tests.callbacks.log_files import curve
+
+SMALL = {"fragment_length": 64}
+
+
+def fit(directory: Path, *callbacks: Any, epochs: int = 3, logger: Any = None, env: Any = "CartPole-v1") -> PPO:
+    """Train for `epochs` evaluations, 128 env steps apart."""
+    policy = PPO(*EnvCreator.from_spec(env).spaces(), minibatches=2, passes=1, seed=0)
+    data = RolloutDataModule(env, SMALL, {"every_env_steps": 128, "episodes": 1})
+    trainer = Trainer(
+        max_epochs=epochs,
+        logger=TensorBoardLogger(directory / "tb") if logger is None else logger,
+        callbacks=list(callbacks),
+        default_root_dir=directory,
+        accelerator="cpu",
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+    )
+    trainer.fit(policy, datamodule=data)
+    return policy
+
+
+def images(directory: Path) -> list[Any]:
+    events = EventAccumulator(str(directory), {"images": 0})
+    events.Reload()
+    return events.Images("episode") if "episode" in events.Tags()["images"] else []
+
+
+def test_an_episode_moves_in_tensorboard_at_each_multiple(tmp_path: Path):
+    fit(tmp_path, RecordVideo(every_env_steps=128, side=100, file="gif"))
+    shown = images(tmp_path / "tb")
+    assert [event.step // 128 for event in shown] == [1, 2, 3]  # the first iterations past the multiples
+    for event in shown:
+        gif = Image.open(io.BytesIO(event.encoded_image_string))
+        assert gif.n_frames > 4
+        assert gif.size == (event.width, event.height) == (100, 67 + 18)
+        assert (tmp_path / "videos" / f"step_{event.step:09d}.gif").read_bytes() == event.encoded_image_string
+    # A frame for each second of 50 steps per second, so 25 frames of 40 ms.
+    assert Image.open(io.BytesIO(shown[0].encoded_image_string)).info["duration"] == 40
+
+
+def test_recording_changes_neither_the_training_nor_its_speed(tmp_path: Path):
+    plain, recorded = fit(tmp_path / "plain"), fit(tmp_path / "recorded", RecordVideo(every_env_steps=64))
+    for name, value in plain.state_dict().items():
+        assert value.equal(recorded.state_dict()[name]), name
+    rewards = [curve(tmp_path / name / "tb", "rollout/ep_rew_mean") for name in ("plain", "recorded")]
+    assert rewards[0] == rewards[1]
+    seconds = sum(64 / fps for _, fps in curve(tmp_path / "recorded" / "tb", "time/fps"))
+    total = curve(tmp_path / "recorded" / "tb", "time/total_s")[-1][1]
+    assert seconds < 0.5 * total  # most of the time went into pictures
+
+
+def test_a_long_episode_is_cut(tmp_path: Path):
+    fit(tmp_path, RecordVideo(every_env_steps=128, max_steps=4, fps=10), epochs=1)
+    gif = Image.open(io.BytesIO(images(tmp_path / "tb")[0].encoded_image_string))
+    assert (gif.n_frames, gif.info["duration"]) == (5, 100)
+
+
+def test_lightnings_own_logger_shows_it_too(tmp_path: Path):
+    fit(tmp_path, RecordVideo(every_env_steps=128), epochs=1, logger=LightningTensorBoardLogger(tmp_path, "tb", ""))
+    assert [event.step for event in images(tmp_path / "tb")] == [
+        184
+    ]  # the first iteration past 128; rows of resets are no env steps
+
+
+@pytest.mark.parametrize(
+    ("keywords", "env", "message"),
+    [
+        ({"every_env_steps": 0}, "CartPole-v1", "RecordVideo.every_env_steps=0"),
+        ({"file": "avi"}, "CartPole-v1", "RecordVideo.file='avi'; expected gif or mp4 or null"),
+        ({}, "lightning_rl.envs.toy_tasks:RepeatAfterMe", "RecordVideo needs pictures"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused_before_training(
+    tmp_path: Path, keywords: dict[str, Any], env: str, message: str
+):
+    with pytest.raises(ConfigError, match=message):
+        fit(tmp_path, RecordVideo(**keywords), env=env)
+    assert not (tmp_path / "videos").exists()
+
+
+def test_without_tensorboard_a_file_is_needed(tmp_path: Path):
+    logger = CSVLogger(tmp_path / "metrics.csv")
+    with pytest.raises(ConfigError, match="RecordVideo has nowhere to write"):
+        fit(tmp_path, RecordVideo(), logger=logger)
+    with pytest.raises(ConfigError, match="LogHistograms writes to TensorBoard"):
+        fit(tmp_path, LogHistograms(), logger=logger)
+    fit(tmp_path, RecordVideo(every_env_steps=128, file="gif"), logger=logger, epochs=1)
+    assert [file.name for file in (tmp_path / "videos").iterdir()] == ["step_000000184.gif"]
+
+
+@pytest.mark.skipif(not has_mp4(), reason='pip install -e ".[video]"')
+def test_mp4_files_are_written_beside_the_gifs_in_tensorboard(tmp_path: Path):
+    fit(tmp_path, RecordVideo(every_env_steps=128, file="mp4"), epochs=1)
+    assert [file.name for file in (tmp_path / "videos").iterdir()] == ["step_000000184.mp4"]
+    assert len(images(tmp_path / "tb")) == 1
+
+
+def test_several_agents_are_recorded_and_have_histograms_of_each_policy(tmp_path: Path):
+    """As entries of a config, with shares of the run."""
+    entries = [
+        {"callback": "lightning_rl.callbacks.RecordVideo", "every_env_steps": "50%", "side": 64},
+        {"callback": "lightning_rl.callbacks.LogHistograms", "every_env_steps": "50%", "weights": False},
+    ]
+    config = {"total_env_steps": 200, "callbacks": entries, "workers": SMALL}
+    overrides = ["logger=tensorboard", f"run_dir={tmp_path / 'run'}"]
+    algorithm = Algorithm("ppo", env="mpe2.simple_tag_v3", config=config, overrides=overrides)
+    while algorithm.train()["env_steps"] < 200:
+        pass
+    algorithm.stop()
+    assert [event.step // 100 for event in images(tmp_path / "run" / "tb")] == [19]  # an iteration has 32 · 62 steps
+    events = EventAccumulator(str(tmp_path / "run" / "tb"), {"histograms": 0})
+    events.Reload()
+    tags = events.Tags()["histograms"]
+    policies = {tag.split("/")[1] for tag in tags if tag.startswith("actions/")}
+    assert len(policies) == 2  # hunters share spaces, the prey has its own
+    assert not [tag for tag in tags if tag.startswith("weights/")]
+    assert {tag.split("/")[2] for tag in tags if tag.startswith("gradients/policies/")} == policies

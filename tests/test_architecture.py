@@ -26,7 +26,7 @@ FLOORS: dict[str, int] = {
             "exploration learning replay",
             "policies rollouts",
             "callbacks data",
-            "config runs",
+            "config diagnosis runs",
             "algorithm cli rllib",
         ],
         start=1,

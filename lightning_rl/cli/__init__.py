@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from lightning_rl.callbacks.signals import Interrupts
 from lightning_rl.cli.benchmark import benchmark
 from lightning_rl.cli.choices import describe, list_choices
+from lightning_rl.cli.doctor import doctor
 from lightning_rl.cli.evaluate import evaluate
 from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
 from lightning_rl.cli.resume import resume
@@ -27,6 +28,7 @@ VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "resume": resume,
     "list": list_choices,
     "describe": describe,
+    "doctor": doctor,
     "benchmark": benchmark,
 }
 

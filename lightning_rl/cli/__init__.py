@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lightning_rl.callbacks.signals import Interrupts
 from lightning_rl.cli.benchmark import benchmark
+from lightning_rl.cli.check_env import check_env
 from lightning_rl.cli.choices import describe, list_choices
 from lightning_rl.cli.doctor import doctor
 from lightning_rl.cli.evaluate import evaluate
@@ -29,6 +30,7 @@ VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "list": list_choices,
     "describe": describe,
     "doctor": doctor,
+    "check-env": check_env,
     "benchmark": benchmark,
 }
 

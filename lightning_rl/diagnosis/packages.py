@@ -32,7 +32,7 @@ def examine_packages() -> list[Finding]:
     if installed_version(NAME) is None:
         return [Finding(NAME, "bad", "runs from a folder and is not installed", "pip install -e . in the checkout")]
     python = platform.python_version()
-    needed = metadata.metadata(NAME).get("Requires-Python") or ">=3.11"
+    needed = metadata.metadata(NAME)["Requires-Python"]
     fits = Requirement(f"python{needed}").specifier.contains(python)
     found = [
         Finding(NAME, "ok", __version__),

@@ -16,6 +16,7 @@ from lightning_rl.cli.check_env import check_env
 from lightning_rl.cli.choices import describe, list_choices
 from lightning_rl.cli.doctor import doctor
 from lightning_rl.cli.evaluate import evaluate
+from lightning_rl.cli.explain import explain
 from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
 from lightning_rl.cli.resume import resume
 from lightning_rl.cli.train import train
@@ -29,6 +30,7 @@ VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "resume": resume,
     "list": list_choices,
     "describe": describe,
+    "explain": explain,
     "doctor": doctor,
     "check-env": check_env,
     "benchmark": benchmark,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.run_fractions import fractions_to_env_steps
-from lightning_rl.config.schema import SEVERAL_AGENTS, RunKeys
+from lightning_rl.config.schema import LATER_KEYS, SEVERAL_AGENTS, RunKeys
 from lightning_rl.errors import (
     CheckpointError,
     ConfigError,
@@ -82,6 +82,7 @@ RESUMABLE = (
 )
 # Keys that decide where and how a run is computed, not its results; they may also be edited in config.yaml.
 ELSEWHERE = (
+    *("overrides*", "init_from*"),  # a run that goes on has begun already
     *("run_dir", "logger*", "callbacks*", "launcher*", "trainer.*", "data.storage"),
     *("workers.num_workers", "workers.act_on", "workers.ray*"),
 )
@@ -438,7 +439,7 @@ def check_same_run(
     theirs = with_current_paths(content.get("config")) if isinstance(content, dict) else None
     if not isinstance(theirs, dict) or not isinstance(theirs.get("run_dir"), str):
         return  # an old checkpoint without a config
-    theirs = {**SEVERAL_AGENTS, **theirs}
+    theirs = {**SEVERAL_AGENTS, **LATER_KEYS, **theirs}
     changed = tuple(prefix for key in ("run_dir", *typed) for prefix in (key, f"policy.{key}"))
     found = {
         key: pair

@@ -17,6 +17,7 @@ from lightning_rl.cli.choices import describe, list_choices
 from lightning_rl.cli.doctor import doctor
 from lightning_rl.cli.evaluate import evaluate
 from lightning_rl.cli.explain import explain
+from lightning_rl.cli.init import init
 from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
 from lightning_rl.cli.resume import resume
 from lightning_rl.cli.train import train
@@ -31,6 +32,7 @@ VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "list": list_choices,
     "describe": describe,
     "explain": explain,
+    "init": init,
     "doctor": doctor,
     "check-env": check_env,
     "benchmark": benchmark,

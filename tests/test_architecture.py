@@ -27,7 +27,7 @@ FLOORS: dict[str, int] = {
             "policies rollouts",
             "callbacks data",
             "config diagnosis runs",
-            "algorithm cli rllib",
+            "algorithm benchmark cli rllib",
         ],
         start=1,
     )

@@ -92,7 +92,9 @@ def key_text(key: str, config: Mapping[str, Any]) -> str:
     section, _, name = key.rpartition(".")
     target = target_of(section, config) if section in config else None
     line = keyword_lines(target).get(name, "") if target is not None else ""
-    return f"{target.__module__}.{target.__qualname__}:\n{line}" if line else commented_line(section, name)
+    if target is None or not line:
+        return commented_line(section, name)
+    return f"{target.__module__}.{target.__qualname__}:\n{line}"
 
 
 def config_with(key: str) -> Mapping[str, Any]:

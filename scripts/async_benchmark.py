@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from sides import Side, alternate, best, ours, peer, report
+from sides import peer
+
+from lightning_rl.benchmark.sides import Side, alternate, best, ours, report
 
 __all__ = ["ASYNC"]
 

@@ -22,7 +22,10 @@ from async_benchmark import ASYNC
 from multi_agent_benchmark import MULTI_AGENT
 from off_policy_benchmark import OFF_POLICY
 from replay_benchmark import replay
-from sides import Side, alternate, best, loop, ours, peer, report
+from sides import peer
+
+from lightning_rl.benchmark.cartpole import NO_EVALUATION, SAME_WORK, THROUGHPUT_LOOP
+from lightning_rl.benchmark.sides import Side, alternate, best, ours, report, torch_loop
 
 PACKAGES = {
     "sb3": ("stable-baselines3==2.9.*", "ale-py==0.12.*", "opencv-python-headless"),
@@ -35,25 +38,6 @@ PACKAGES = {
 }
 TORCH = "torch==2.13.0"
 
-# rl-zoo's tuned PPO for CartPole-v1, as scripts/peers/sb3_ppo.py has it.
-SAME_WORK = (
-    "experiment=none",
-    "policy.reward_filter=none",
-    "policy.passes=20",
-    "policy.minibatches=1",
-    "policy.gamma=0.98",
-    "policy.gae_lambda=0.8",
-    "policy.entropy_coef=0.0",
-    "policy.value_coef=0.5",
-    "policy.max_grad_norm=0.5",
-    "policy.lr=[[0,0.001],[100000,0.0]]",
-    "policy.clip=[[0,0.2],[100000,0.0]]",
-    "+policy.optimizer_kwargs.eps=1e-5",
-    "model.fcnet_hiddens=[64,64]",
-    "model.fcnet_activation=tanh",
-    "workers.envs_per_worker=8",
-    "workers.fragment_length=32",
-)
 # RLlib's tuned example, as scripts/peers/rllib_ppo.py has it with PPOConfig's own defaults: 4000 rows in minibatches
 # of 128, KL penalty.
 RLLIB_WORK = (
@@ -73,8 +57,6 @@ RLLIB_WORK = (
     "model.vf_share_layers=true",
     "workers.num_workers=2",
 )
-NO_EVALUATION = ("evaluation.every_env_steps=0", "stop.return=null")
-THROUGHPUT_LOOP = ("--native", "--no-schedule", "--envs=64", "--fragment=128", "--passes=4", "--minibatches=4")
 
 
 def sb3(args: argparse.Namespace, *arguments: str) -> list[Side]:
@@ -98,10 +80,10 @@ def same_work(args: argparse.Namespace) -> dict[str, object]:
     peers = sb3(args, "--env-steps", steps)
     sides = [
         ours("ours", *work, "workers.vectorization=sync"),
-        loop("torch", "--env-steps", steps),
-        loop("torch, plain idioms", "--env-steps", steps, "--plain"),
+        torch_loop("torch", "--env-steps", steps),
+        torch_loop("torch, plain idioms", "--env-steps", steps, "--plain"),
         ours("ours, native envs", *work, "workers.vectorization=native"),
-        loop("torch, native envs", "--env-steps", steps, "--native"),
+        torch_loop("torch, native envs", "--env-steps", steps, "--native"),
     ]
     rounds = alternate([*sides, *peers], args.repeats)
     fastest = best(rounds, [side.name for side in peers], "steps_per_s")
@@ -115,8 +97,8 @@ def throughput(args: argparse.Namespace) -> dict[str, object]:
     peers = sb3(args, "--env-steps", str(args.env_steps))
     sides = [
         ours("ours", "experiment=cartpole_throughput", *NO_EVALUATION, f"total_env_steps={steps}"),
-        loop("bound", *THROUGHPUT_LOOP, "--measure-bound"),
-        loop("torch", *THROUGHPUT_LOOP, "--env-steps", steps),
+        torch_loop("bound", *THROUGHPUT_LOOP, "--measure-bound"),
+        torch_loop("torch", *THROUGHPUT_LOOP, "--env-steps", steps),
     ]
     rounds = alternate([*sides, *peers], args.repeats)
     fastest = best(rounds, [side.name for side in peers], "steps_per_s")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from sides import PEERS, Side, alternate, loop, ours, report
+from sides import PEERS, loop
+
+from lightning_rl.benchmark.sides import Side, alternate, ours, report
 
 __all__ = ["MULTI_AGENT"]
 

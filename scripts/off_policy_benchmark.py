@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 
-from sides import Side, alternate, best, loop, ours, peer, report
+from sides import loop, peer
+
+from lightning_rl.benchmark.sides import Side, alternate, best, ours, report
 
 __all__ = ["OFF_POLICY"]
 

@@ -6,7 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from sides import ROOT, Round, Side, alternate, best, peer, report
+from sides import ROOT, peer
+
+from lightning_rl.benchmark.sides import Round, Side, alternate, best, report
 
 __all__ = ["replay"]
 

@@ -1,92 +1,20 @@
-"""Who competes in a benchmark, in which order they run, and how their numbers are compared.
-
-The sides of a scenario run one after the other, A B A B, so that a machine whose speed drifts is unfair to nobody.
-Ratios are taken pair by pair, within a round; their median says more than the ratio of medians.
-"""
+"""The sides of a benchmark that are no part of the package: peers in virtual environments, and loops beside them."""
 
 from __future__ import annotations
 
-import csv
-import json
-import os
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
-__all__ = ["Side", "alternate", "best", "loop", "ours", "peer", "report"]
+from lightning_rl.benchmark.sides import Side
+
+__all__ = ["PEERS", "ROOT", "loop", "peer"]
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / "scripts" / "peers"
 
-Numbers = dict[str, float]
-Round = dict[str, Numbers]
 
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One competitor: a command that prints a JSON object last, or our own, which writes a run directory."""
-
-    name: str
-    command: tuple[str, ...]
-    overrides: tuple[str, ...] | None = None  # ours: `train.py` with these
-
-    def run(self, seed: int) -> Numbers:
-        """Numbers of one run, and `wall`: seconds from before the process starts until it has ended.
-
-        Raises:
-            RuntimeError: the command failed; its last lines are in the message.
-        """
-        environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-        with tempfile.TemporaryDirectory(prefix="benchmark_") as folder:
-            run_dir = Path(folder) / "run"
-            command = [*self.command, f"--seed={seed}"]
-            if self.overrides is not None:
-                command = [*self.command, *self.overrides, f"seed={seed}", f"run_dir={run_dir}"]
-            start = time.perf_counter()
-            done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
-            wall = time.perf_counter() - start
-            if done.returncode != 0:
-                tail = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
-                raise RuntimeError(f"{self.name}: exit code {done.returncode} of {' '.join(command)}; it ends:\n{tail}")
-            if self.overrides is not None:
-                return {**run_dir_numbers(run_dir), "wall": wall}
-            return {**json.loads(done.stdout.strip().splitlines()[-1]), "wall": wall}
-
-
-def run_dir_numbers(run_dir: Path) -> Numbers:
-    """Env steps, return and rates of one of our runs.
-
-    `steps_per_s` is of the whole loop (imports and start-up are not in it), `steady_steps_per_s` leaves the first
-    report out, in which worker processes start.
-    """
-    status = json.loads((run_dir / "status.json").read_text())
-    env_steps = status["env_steps"]
-    numbers = {"env_steps": env_steps, "seconds": status["seconds"]}
-    if status.get("return") is not None:
-        numbers["return"] = status["return"]
-    with (run_dir / "metrics.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row.get("time/total_s")]
-    if rows:
-        numbers["seconds"] = float(rows[-1]["time/total_s"])
-        axis = "env_steps" if "env_steps" in rows[0] else "step"
-        steps, seconds = (float(rows[-1][column]) - float(rows[0][column]) for column in (axis, "time/total_s"))
-        if seconds > 0:
-            numbers["steady_steps_per_s"] = steps / seconds
-    return {**numbers, "steps_per_s": env_steps / numbers["seconds"]}
-
-
-def ours(name: str, *overrides: str, policy: str = "ppo", env: str = "cartpole") -> Side:
-    """`python train.py policy=… env=…` with overrides."""
-    return Side(name, (sys.executable, str(ROOT / "train.py"), f"policy={policy}", f"env={env}"), overrides)
-
-
-def loop(name: str, *arguments: str, program: str = "torch_loop") -> Side:
-    """A hand-written loop, in the interpreter that runs this script."""
+def loop(name: str, *arguments: str, program: str) -> Side:
+    """A hand-written loop of scripts/peers, in the interpreter that runs this script."""
     return Side(name, (sys.executable, str(PEERS / f"{program}.py"), *arguments))
 
 
@@ -100,45 +28,3 @@ def peer(name: str, venvs: Path, program: str, *arguments: str) -> Side:
     if not python.exists():
         raise FileNotFoundError(f"no {python}: run `python scripts/benchmark.py setup --venvs {venvs}` first")
     return Side(name, (str(python), str(PEERS / f"{program}.py"), *arguments))
-
-
-def alternate(sides: Sequence[Side], repeats: int) -> list[Round]:
-    """Each side once a round, in order, all with the round's number as their seed."""
-    rounds = []
-    for number in range(repeats):
-        results = {}
-        for side in sides:
-            print(f"round {number + 1}/{repeats}: {side.name} …", file=sys.stderr, flush=True)
-            results[side.name] = side.run(seed=number)
-        rounds.append(results)
-    return rounds
-
-
-def ratios(rounds: Sequence[Round], one: str, other: str, number: str) -> list[float]:
-    """`one` over `other`, pair by pair."""
-    return [results[one][number] / results[other][number] for results in rounds]
-
-
-def best(rounds: Sequence[Round], names: Sequence[str], number: str, lowest: bool = False) -> str:
-    """Which side has the best median."""
-    medians = {name: median(results[name][number] for results in rounds) for name in names}
-    return (min if lowest else max)(names, key=lambda name: medians[name])
-
-
-def report(
-    scenario: str, rounds: list[Round], columns: Sequence[str], compared: Sequence[tuple[str, str, str]]
-) -> dict[str, object]:
-    """Print the table and the ratios; the same numbers come back for the JSON file."""
-    medians: dict[str, Numbers] = {}
-    width = max(len(name) for name in rounds[0])
-    print(f"\n{scenario}: medians of {len(rounds)}\n{'':{width}} " + " ".join(f"{column:>20}" for column in columns))
-    for name in rounds[0]:
-        medians[name] = {c: median(results[name].get(c, float("nan")) for results in rounds) for c in columns}
-        print(f"{name:{width}} " + " ".join(f"{medians[name][column]:>20,.1f}" for column in columns))
-    pairs = []
-    for one, other, number in compared:
-        values = ratios(rounds, one, other, number)
-        pairs.append({"of": number, "one": one, "other": other, "median": median(values), "each": values})
-        each = ", ".join(f"{value:.2f}" for value in values)
-        print(f"{number}: {one} / {other} = {median(values):.2f} (each round: {each})")
-    return {"scenario": scenario, "rounds": rounds, "medians": medians, "ratios": pairs}

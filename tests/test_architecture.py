@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "lightning_rl"
-FILES = sorted(PACKAGE.rglob("*.py"))
+FILES = sorted(set(PACKAGE.rglob("*.py")) - set((PACKAGE / "template").rglob("*.py")))  # files of a user's project
 
 FLOORS: dict[str, int] = {
     room: floor
@@ -26,8 +26,8 @@ FLOORS: dict[str, int] = {
             "exploration learning replay",
             "policies rendering rollouts",
             "callbacks data",
-            "config runs",
-            "algorithm cli rllib",
+            "config diagnosis runs",
+            "algorithm benchmark cli rllib",
         ],
         start=1,
     )
@@ -37,8 +37,8 @@ FLOORS: dict[str, int] = {
 STRANGERS = {("policies", "rollouts"), ("rollouts", "policies"), ("data", "policies"), ("learning", "replay")}
 HOMES = {
     "ray": {f"rollouts/ray/{name}.py" for name in ("actors", "placement", "session", "train", "transport")},
-    "hydra": {f"config/{name}.py" for name in ("compose", "groups", "hydra_errors", "sweeps")},
-    "omegaconf": {f"config/{name}.py" for name in ("compose", "hydra_errors", "sweeps")},
+    "hydra": {f"config/{name}.py" for name in ("compose", "groups", "hydra_errors", "origins", "sweeps")},
+    "omegaconf": {f"config/{name}.py" for name in ("compose", "hydra_errors", "origins", "sweeps")},
 }
 
 

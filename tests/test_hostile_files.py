@@ -148,7 +148,7 @@ NAMES_IN_POLICIES: dict[str, dict[str, Any]] = {
     "object_at": {"class": "lightning_rl.errors:object_at", "kwargs": {"path": "stranger:Evil"}},
     "gymnasium": {"class": "gymnasium:make", "kwargs": {"id": "stranger:Id-v0"}},
     "through our module": {"class": "lightning_rl.checkpoint_files:os.system"},
-    "through our module's module": {"class": "lightning_rl.cli.benchmark:subprocess.Popen", "kwargs": COMMAND},
+    "through our module's module": {"class": "lightning_rl.benchmark.sides:subprocess.Popen", "kwargs": COMMAND},
     "a class of ours that is no policy": {"class": "lightning_rl.runs.launchers:LocalLauncher"},
     "a model for a policy": {"class": "lightning_rl.models:FullyConnectedNetwork"},
     "no path": {"class": "PPO"},

@@ -33,6 +33,22 @@ CLAIMS = {
     "registered, it can end a run or choose checkpoints": [
         "policies/test_subclasses.py::test_stop_metric_may_be_a_registered_metric_that_a_loss_returns"
     ],
+    # Everyday commands
+    "ten runs of one config": ["cli/test_seeds.py::test_each_seed_has_its_run_and_the_table_comes_at_the_end"],
+    "fine-tuning": [
+        "runs/test_initial_weights.py::test_weights_and_filters_are_those_of_the_file_and_counters_are_0",
+        "policies/test_freeze.py::test_a_run_keeps_them_and_resumes",
+    ],
+    "where a value comes from": [
+        "cli/test_explain.py::test_the_chain_is_algorithm_experiment_command_line",
+        "cli/test_explain.py::test_a_run_is_explained_by_its_own_overrides_and_its_history",
+    ],
+    "what is wrong with an environment": [
+        "diagnosis/test_environment.py::test_each_fault_has_its_finding_and_its_fix",
+        "diagnosis/test_environment.py::test_policies_are_sorted_by_what_they_take",
+    ],
+    "what this machine lacks": ["cli/test_doctor.py::test_doctor_examines_this_machine"],
+    "a project folder in which everything runs": ["cli/test_init.py::test_everything_in_a_new_project_runs"],
     # What it is
     "each **Policy is a LightningModule**": [
         "test_hand_written_fit.py::test_early_stopping_and_model_checkpoint_read_the_metrics"

@@ -12,8 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lightning_rl.callbacks.signals import Interrupts
 from lightning_rl.cli.benchmark import benchmark
+from lightning_rl.cli.check_env import check_env
 from lightning_rl.cli.choices import describe, list_choices
+from lightning_rl.cli.completion import print_script
+from lightning_rl.cli.doctor import doctor
 from lightning_rl.cli.evaluate import evaluate
+from lightning_rl.cli.explain import explain
+from lightning_rl.cli.init import init
 from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
 from lightning_rl.cli.play import play
 from lightning_rl.cli.resume import resume
@@ -24,6 +29,12 @@ from lightning_rl.errors import ConfigError, RankError, SaveError, did_you_mean
 
 __all__ = ["VERBS", "main", "run_verb"]
 
+
+def completion(arguments: Sequence[str]) -> int:
+    """Print a script for completion by Tab: source <(lightning-rl completion bash), or zsh, fish."""
+    return print_script(arguments, VERBS, completion.__doc__)
+
+
 VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "train": train,
     "evaluate": evaluate,
@@ -33,6 +44,11 @@ VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "list": list_choices,
     "describe": describe,
     "verify": verify,
+    "explain": explain,
+    "init": init,
+    "completion": completion,
+    "doctor": doctor,
+    "check-env": check_env,
     "benchmark": benchmark,
 }
 

@@ -1,22 +1,26 @@
-"""`lightning-rl benchmark`: the benchmark programs of the source checkout."""
+"""`lightning-rl benchmark`: how fast runs are on this machine, beside the same work in plain torch."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_rl.errors import ConfigError
+from lightning_rl.benchmark.cartpole import SCENARIOS, measure
+from lightning_rl.cli.parser import Parser
+from lightning_rl.errors import check_at_least_one
 
 __all__ = ["benchmark"]
 
 
 def benchmark(arguments: Sequence[str]) -> int:
-    """Measure this machine: benchmark [arguments of scripts/benchmark.py]."""
-    script = Path(__file__).parents[2] / "scripts" / "benchmark.py"
-    if not script.is_file():
-        raise ConfigError(
-            f"{script} is not there: the benchmark is in the source checkout, not in the installed package"
-        )
-    return subprocess.call([sys.executable, str(script), *arguments])
+    """Measure runs beside plain torch on this machine: benchmark [solve|same_work|throughput|all] [--repeats 3]."""
+    parser = Parser(prog="lightning-rl benchmark", description=benchmark.__doc__)
+    parser.add_argument("scenario", nargs="?", choices=[*SCENARIOS, "all"], default="same_work")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds, with seeds 0, 1, …")
+    parser.add_argument("--env-steps", type=int, default=30_000, help="of each run; throughput: ten times as many")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers here")
+    options = parser.parse_args(arguments)
+    check_at_least_one("--", repeats=options.repeats, **{"env-steps": options.env_steps})
+    names = list(SCENARIOS) if options.scenario == "all" else [options.scenario]
+    measure(names, options.repeats, options.env_steps, options.json)
+    return 0

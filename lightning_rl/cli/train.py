@@ -16,12 +16,15 @@ from lightning_rl.cli.parser import EXIT_CODES, Parser, one_line
 from lightning_rl.config import check_config, compose_config, descriptions
 from lightning_rl.config.compose import check_choices
 from lightning_rl.config.sweeps import sweep, sweep_jobs
+from lightning_rl.errors import ConfigError
 from lightning_rl.runs import run
 from lightning_rl.runs.sweep_tables import failures, sweep_jobs_of, write_tables
 from lightning_rl.trust import packages_to_trust
 from lightning_rl.version import __version__
 
-__all__ = ["report_outcome", "train"]
+__all__ = ["report_outcome", "train", "with_seeds"]
+
+MOST_SEEDS = 1000
 
 
 def train(arguments: Sequence[str]) -> int:
@@ -34,11 +37,13 @@ def train(arguments: Sequence[str]) -> int:
         "-m", "--multirun", action="store_true", help="run every combination of seed=1,2,3 and the like"
     )
     parser.add_argument("--cfg", action="store_true", help="print the composed config and train nothing")
+    parser.add_argument("--seeds", metavar="0..9", help="a run for each of these seeds (also seeds=0..9), as -m seed=…")
     options = parser.parse_intermixed_args(arguments)
-    check_choices(options.overrides)
-    if options.multirun:
-        return train_all(options.overrides)
-    config = compose_config(options.overrides)
+    overrides = with_seeds([*options.overrides, *([f"seeds={options.seeds}"] if options.seeds is not None else [])])
+    check_choices(overrides)
+    if options.multirun or overrides != options.overrides:
+        return train_all(overrides)
+    config = compose_config(overrides)
     if options.cfg:
         print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), end="")
         return 0
@@ -46,6 +51,26 @@ def train(arguments: Sequence[str]) -> int:
     with no_collection():
         check_config(config)  # imports what the run needs
     return report_outcome(run.train(config), config)
+
+
+def with_seeds(overrides: Sequence[str]) -> list[str]:
+    """The overrides with a sweep `seed=0,1,2` in the place of `seeds=0..2` or `seeds=0,1,2`.
+
+    Raises:
+        ConfigError: it is neither, or there is a `seed` beside it, or it comes twice.
+    """
+    given = [override for override in overrides if override.startswith("seeds=")]
+    if not given:
+        return list(overrides)
+    written = given[0].removeprefix("seeds=")
+    beside = [override for override in overrides if override.startswith("seed=")]
+    if len(given) > 1 or beside:
+        raise ConfigError(f"{given[0]} beside {[*given[1:], *beside][0]}: give one of them")
+    ends = re.fullmatch(r"(\d+)\.\.(\d+)", written)
+    seeds = range(int(ends[1]), int(ends[2]) + 1) if ends else re.findall(r"\d+", written)
+    if not re.fullmatch(r"\d+(\.\.\d+|(,\d+)*)", written) or not 1 <= len(seeds) <= MOST_SEEDS:
+        raise ConfigError(f"{given[0]}; expected a range with both ends, as seeds=0..9, or a list, as seeds=1,5,7")
+    return [*(override for override in overrides if override not in given), f"seed={','.join(map(str, seeds))}"]
 
 
 def start_line(config: Mapping[str, Any]) -> str:

@@ -15,7 +15,18 @@ from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.errors import ConfigError, did_you_mean, import_object, no_such_key, printable
 from lightning_rl.signatures import Keyword, keywords_of, spell_type
 
-__all__ = ["choices", "describe", "evaluation", "listing", "metrics", "outcome", "recording", "run_table", "table"]
+__all__ = [
+    "choices",
+    "describe",
+    "evaluation",
+    "key_text",
+    "listing",
+    "metrics",
+    "outcome",
+    "recording",
+    "run_table",
+    "table",
+]
 
 # The class whose constructor takes a group's keys, if the group's config has no `_target_`.
 TAKEN_BY = {
@@ -85,6 +96,16 @@ def describe(what: str) -> str:
     target = target_of(section, config)
     line = keyword_lines(target).get(key, "") if target is not None else ""
     return line or commented_line(section, key) or f"{what} = {value_at(config, what)!r}"
+
+
+def key_text(key: str, config: Mapping[str, Any]) -> str:
+    """Type, default and documentation of a key in the constructor that takes it, or else its line in a config file."""
+    section, _, name = key.rpartition(".")
+    target = target_of(section, config) if section in config else None
+    line = keyword_lines(target).get(name, "") if target is not None else ""
+    if target is None or not line:
+        return commented_line(section, name)
+    return f"{target.__module__}.{target.__qualname__}:\n{line}"
 
 
 def config_with(key: str) -> Mapping[str, Any]:

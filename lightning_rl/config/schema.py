@@ -9,7 +9,16 @@ from typing import Annotated, Any, Literal, TypedDict
 from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.ranges import Count, CountEnvSteps, Range, Seed
 
-__all__ = ["SEVERAL_AGENTS", "TRAINER_KEYS_WITH_A_HOME", "RunKeys", "SeveralAgents", "StopSection", "TrainerSection"]
+__all__ = [
+    "LATER_KEYS",
+    "SEVERAL_AGENTS",
+    "TRAINER_KEYS_WITH_A_HOME",
+    "LaterKeys",
+    "RunKeys",
+    "SeveralAgents",
+    "StopSection",
+    "TrainerSection",
+]
 
 
 class RunKeys(TypedDict):
@@ -35,6 +44,14 @@ class RunKeys(TypedDict):
     callbacks: list[Any]
 
 
+class LaterKeys(TypedDict):
+    """The keys of the whole config that the configs of older versions lack."""
+
+    init_from: str | None
+    init_from_strict: bool
+    overrides: list[str]
+
+
 class SeveralAgents(TypedDict):
     """The keys of the whole config that environments with several agents need; a config may lack them."""
 
@@ -44,6 +61,7 @@ class SeveralAgents(TypedDict):
     count_steps_by: Literal["env_steps", "agent_steps"]
 
 
+LATER_KEYS: Mapping[str, Any] = {"init_from": None, "init_from_strict": True, "overrides": []}
 SEVERAL_AGENTS: Mapping[str, Any] = {
     "policies": {},
     "policy_mapping": None,

@@ -88,7 +88,7 @@ class Optimiser:
     def _make(self) -> torch.optim.Optimizer:
         cls: Any = OPTIMIZERS.get(self.name) or import_object(self.name)
         keywords = _fused_keywords(cls, self.keywords)
-        groups = self.policy.parameter_groups()
+        groups = self._groups()
         self.flat = [FlatParameters(group["params"]) for group in groups] if self._is_flat(groups) else []
         stepped = (
             [{**group, "params": [flat.parameter]} for group, flat in zip(groups, self.flat, strict=True)]
@@ -99,6 +99,10 @@ class Optimiser:
             return cls(stepped, lr=schedule_value(self.lr, self.policy.env_steps), **keywords)
         except (ValueError, TypeError) as error:
             raise ConfigError(f"policy.optimizer={self.name} with policy.optimizer_kwargs: {error}") from error
+
+    def _groups(self) -> list[dict[str, Any]]:
+        """The policy's parameter groups, without those in which every parameter is frozen."""
+        return [group for group in self.policy.parameter_groups() if group["params"]]
 
     def _is_flat(self, groups: Sequence[Mapping[str, Any]]) -> bool:
         return self.is_known and is_small(groups)
@@ -124,7 +128,7 @@ class Optimiser:
         self, state: Mapping[str, Any], convert: Callable[[str, Tensor, Sequence[int]], Tensor]
     ) -> dict[str, Any]:
         """The state with `convert(name, moment, sizes of the parameters)` in place of each flat group's moments."""
-        groups = self.policy.parameter_groups()
+        groups = self._groups()
         if not self._is_flat(groups):
             return dict(state)
         converted = {}

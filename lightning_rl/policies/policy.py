@@ -6,10 +6,12 @@ A new algorithm overrides `postprocess_trajectory` (the columns that its loss ne
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -20,7 +22,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from lightning_rl.checkpoint_files import migrate_checkpoint, version_entry
-from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError
+from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError, did_you_mean
 from lightning_rl.exploration import Exploration, make_exploration, require_noisy_layers
 from lightning_rl.fast_torch import FastAttributes, set_mode
 from lightning_rl.learning.custom_losses import CustomLosses, LossEntries
@@ -72,6 +74,18 @@ VERBS = ("compute_actions", "learn_on_batch", "compute_gradients", "apply_gradie
 OUTPUT_READERS = ("extra_action_out", "distribution", "_mask")
 
 
+def freeze_afterwards(constructor: Callable[..., None]) -> Callable[..., None]:
+    """Let the constructor of a policy's own class freeze parameters, when all constructors have made theirs."""
+
+    @functools.wraps(constructor)
+    def construct(self: Policy, *args: Any, **keywords: Any) -> None:
+        constructor(self, *args, **keywords)
+        if type(self).__init__ is construct and self._frozen_names:
+            self._freeze_parameters()
+
+    return construct
+
+
 class Policy(FastAttributes, LightningModule):
     """Model, action distribution, exploration, filters, loss and optimizer of one agent.
 
@@ -97,6 +111,8 @@ class Policy(FastAttributes, LightningModule):
         clip_actions: clip Box actions to their bounds, if they are not normalised.
         custom_losses: extra losses `{loss: import path or callable, weight: 1.0, **keywords}`, added in every gradient
             step.
+        freeze: names of parameters that never change, or patterns of names ("model.trunk.*"): they get no gradient, and
+            the optimizer leaves them out.
         seed: seeds initial weights, minibatches and (without workers) actions.
 
     Raises:
@@ -129,6 +145,8 @@ class Policy(FastAttributes, LightningModule):
     central_obs_size: int = 0  # width S of the column `central_obs` that a central critic reads; 0: there is none
     reads_outputs: ClassVar[bool] = False  # whether acting uses the model's outputs for more than the actions
 
+    _frozen_names: tuple[str, ...] = ()  # `freeze`
+
     policy_id: str | None = None  # among the policies of several agents
 
     observation_space: gym.Space[Any]
@@ -146,7 +164,7 @@ class Policy(FastAttributes, LightningModule):
         """Set `overridden`, `reads_outputs` and `has_loss`; let the constructor check its keywords."""
         super().__init_subclass__(**keywords)
         if "__init__" in vars(cls):
-            cls.__init__ = check_keywords("policy")(cls.__init__)
+            cls.__init__ = freeze_afterwards(check_keywords("policy")(cls.__init__))
         cls.overridden = frozenset(verb for verb in VERBS if getattr(cls, verb) is not getattr(Policy, verb))
         cls.reads_outputs = any(getattr(cls, name) is not getattr(Policy, name) for name in OUTPUT_READERS)
         cls.has_loss = cls.loss is not Policy.loss
@@ -157,6 +175,7 @@ class Policy(FastAttributes, LightningModule):
         object.__setattr__(policy, "_constructor", (args, kwargs))
         return policy
 
+    @freeze_afterwards
     @check_keywords("policy")
     def __init__(
         self,
@@ -176,9 +195,11 @@ class Policy(FastAttributes, LightningModule):
         normalize_actions: bool = True,
         clip_actions: bool = False,
         custom_losses: LossEntries = (),
+        freeze: Sequence[str] = (),
         seed: Seed = 0,
     ) -> None:
         super().__init__()
+        self._frozen_names = tuple(freeze)
         if config:
             raise ConfigError(f"{type(self).__name__} takes keywords, not a config: write **config")
         self._set_basic_attributes(observation_space, action_space, gamma, seed)
@@ -228,6 +249,25 @@ class Policy(FastAttributes, LightningModule):
                 f"{type(self).__name__} acts and learns by methods of its own, without a loss: derive it from "
                 "lightning_rl.ScratchPolicy, for which no model and no optimizer are built"
             )
+
+    def _freeze_parameters(self) -> None:
+        """Stop the gradients of the parameters that `freeze` names.
+
+        Raises:
+            ConfigError: a pattern matches no parameter, or none is left to train.
+        """
+        named = {name: parameter for name, parameter in self.named_parameters() if parameter.requires_grad}
+        for pattern in self._frozen_names:
+            found = [name for name in named if fnmatchcase(name, pattern)]
+            if not found:
+                raise ConfigError(
+                    f"policy.freeze: {pattern!r} matches no parameter.{did_you_mean(pattern, named)} They are "
+                    f"{', '.join(named)}"
+                )
+            for name in found:
+                named[name].requires_grad_(False)
+        if not any(parameter.requires_grad for parameter in named.values()):
+            raise ConfigError(f"policy.freeze={list(self._frozen_names)} leaves no parameter to train")
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
         """The model of a model config, and the class of action distributions over its outputs."""

@@ -14,7 +14,7 @@ from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now
 from lightning_rl.trust import check_bounded
 
-__all__ = ["CONFIG_FILE", "HISTORY_FILE", "read_config", "relocate", "write_config"]
+__all__ = ["CONFIG_FILE", "HISTORY_FILE", "read_config", "read_history", "relocate", "write_config"]
 
 CONFIG_FILE = "config.yaml"
 HISTORY_FILE = "config_history.yaml"
@@ -131,6 +131,29 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any], run_dir: Path) 
     old, new = dict(_leaves(relocate(before, run_dir))), dict(_leaves(relocate(after, run_dir)))
     pairs = {key: [old.get(key, ABSENT), new.get(key, ABSENT)] for key in dict.fromkeys([*old, *new])}
     return moved | {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def read_history(file: Path) -> list[dict[str, Any]]:
+    """The entries of config_history.yaml, oldest first: at, env_steps, changes; empty if there is no such file.
+
+    Raises:
+        ConfigError: the file is damaged.
+    """
+    if not file.is_file():
+        return []
+    try:
+        if (size := file.stat().st_size) > MOST_BYTES:
+            raise ValueError(f"it has {size} bytes")
+        entries = yaml.load(file.read_text(encoding="utf-8"), Loader)  # a safe loader
+        check_bounded(entries)
+        for entry in entries:
+            whole = {"at": str(entry["at"]), "env_steps": int(entry["env_steps"])}
+            pairs = {str(key): (before, after) for key, (before, after) in entry["changes"].items()}
+            entry |= {**whole, "changes": pairs}
+        return entries
+    except (LookupError, OSError, RecursionError, TypeError, ValueError, AttributeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{file} is damaged ({reason}): delete it, a run goes on without it") from error
 
 
 def _record(file: Path, changed: Mapping[str, list[Any]], env_steps: int) -> None:

@@ -35,7 +35,7 @@ class LocalLauncher:
 
         run_dir = Path(config["run_dir"]).absolute()
         with StopSignals() as signals, start_ranks(local_ranks(config), run_dir) as launch:
-            built = build(config, signals)
+            built = build(config, signals, resumed=ckpt_path is not None)
             if is_first_rank():
                 write_config(config, run_dir, env_steps_of(ckpt_path))
             launch(config, ckpt_path)
@@ -106,7 +106,8 @@ def train_rank(job: Mapping[str, Any]) -> None:
     from lightning_rl.runs.run import build, fit
 
     path = job["ckpt_path"]
-    fit(*build(job["config"], place=rank_trainer_keywords()), None if path is None else Path(path))
+    built = build(job["config"], place=rank_trainer_keywords(), resumed=path is not None)
+    fit(*built, None if path is None else Path(path))
 
 
 def env_steps_of(ckpt_path: Path | None) -> int:

@@ -38,7 +38,7 @@ def main() -> None:
     watch = RankWatch(find_failure, report)
     try:
         with StopSignals() as signals, watch:
-            built = build(config, signals)
+            built = build(config, signals, resumed=len(sys.argv) > 1)
             store.set(f"ready/{rank}", "")
             fit(*built, Path(sys.argv[1]) if len(sys.argv) > 1 else None)
     except Exception as error:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.run_fractions import fractions_to_env_steps
-from lightning_rl.config.schema import SEVERAL_AGENTS, RunKeys
+from lightning_rl.config.schema import LATER_KEYS, SEVERAL_AGENTS, RunKeys
 from lightning_rl.errors import (
     CheckpointError,
     ConfigError,
@@ -40,6 +40,7 @@ from lightning_rl.run_directory.status import (
     write_status,
 )
 from lightning_rl.runs import multi_agent
+from lightning_rl.runs.initial_weights import load_initial_weights
 from lightning_rl.runs.ranks import is_first_rank
 from lightning_rl.runs.trainer import make_trainer
 from lightning_rl.signatures import coerce, hints_of
@@ -82,13 +83,18 @@ RESUMABLE = (
 )
 # Keys that decide where and how a run is computed, not its results; they may also be edited in config.yaml.
 ELSEWHERE = (
+    *("overrides*", "init_from*"),  # a run that goes on has begun already
     *("run_dir", "logger*", "callbacks*", "launcher*", "trainer.*", "data.storage"),
     *("workers.num_workers", "workers.act_on", "workers.ray*"),
 )
 
 
 def build(
-    config: Mapping[str, Any], signals: StopSignals | None = None, place: Mapping[str, Any] | None = None
+    config: Mapping[str, Any],
+    signals: StopSignals | None = None,
+    place: Mapping[str, Any] | None = None,
+    *,
+    resumed: bool = False,
 ) -> tuple[Policy, RolloutDataModule, Trainer]:
     """Build policy, DataModule and Trainer for `trainer.fit(policy, datamodule=datamodule)`; writes no file yet.
 
@@ -96,8 +102,10 @@ def build(
         config: plain containers that passed `check_config`. Classes may take the place of import paths.
         signals: records Ctrl-C; `None` leaves it to Lightning.
         place: keywords of the Trainer from a launcher that define its rank; `None`: environment variables define it.
+        resumed: whether a checkpoint of this run will be restored, so that `init_from` is not read again.
 
     Raises:
+        CheckpointError: the checkpoint of `init_from` cannot be read, or does not fit.
         ConfigError: a constructor refuses its keywords.
         EnvError: the environment cannot be made, or breaks the Gymnasium API.
         UnsupportedSpaceError: the policy cannot take the environment's spaces.
@@ -126,6 +134,10 @@ def build(
     else:
         policy, data = multi_agent.build_policy(config, layout, spaces)
         datamodule = multi_agent.build_datamodule(config, env, policy, data, **shared)
+    if config["init_from"] is not None and not resumed:
+        line = load_initial_weights(policy, config["init_from"], config["init_from_strict"])
+        if is_first_rank():
+            print(line, flush=True)
     if config["workers"]["vectorization"] == "native":
         env.make(1, "native").close()  # fail now, not when training has begun
     trainer = make_trainer(
@@ -438,7 +450,7 @@ def check_same_run(
     theirs = with_current_paths(content.get("config")) if isinstance(content, dict) else None
     if not isinstance(theirs, dict) or not isinstance(theirs.get("run_dir"), str):
         return  # an old checkpoint without a config
-    theirs = {**SEVERAL_AGENTS, **theirs}
+    theirs = {**SEVERAL_AGENTS, **LATER_KEYS, **theirs}
     changed = tuple(prefix for key in ("run_dir", *typed) for prefix in (key, f"policy.{key}"))
     found = {
         key: pair

@@ -177,9 +177,11 @@ def test_open_mappings_take_keys_without_a_plus():
 )
 def test_open_mappings_are_taken_as_with_two_plus_signs(key: str, value: str):
     names = ["run_dir=out", "launcher=ray_train"]
-    config = compose_config([*names, f"{key}={value}"])
-    assert config == compose_config([*names, f"++{key}={value}"])
-    assert config != compose_config(names)
+    config, plus, without = (
+        {**compose_config([*names, *more]), "overrides": []} for more in ([f"{key}={value}"], [f"++{key}={value}"], [])
+    )
+    assert config == plus
+    assert config != without
 
 
 def test_an_optimizer_may_be_changed_where_the_policys_file_has_keywords_for_another():

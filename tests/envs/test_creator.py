@@ -13,90 +13,22 @@ import pytest
 from lightning_rl.config.groups import option_text
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, EnvError
-
-
-class Fine(gym.Env[np.ndarray, int]):
-    """Keeps the API; the others break one promise each."""
-
-    def __init__(self, size: int = 2) -> None:
-        self.observation_space: gym.Space[Any] = gym.spaces.Box(-1, 1, (size,), np.float32)
-        self.action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        return self.observe(), {}
-
-    def observe(self) -> Any:
-        return np.zeros(self.observation_space.shape or (2,), np.float32)
-
-    def step(self, action: int) -> Any:
-        return self.observe(), 0.0, False, False, {}
-
-
-class OldStep(Fine):
-    def step(self, action: int) -> Any:
-        return self.observe(), 0.0, False, {}
-
-
-class OldReset(Fine):
-    def reset(self) -> Any:  # type: ignore[override]
-        return self.observe()
-
-
-class NoInfo(Fine):
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return self.observe()
-
-
-class Outside(Fine):
-    def observe(self) -> Any:
-        return np.full(2, 3.0, np.float32)
-
-
-class WrongShape(Fine):
-    def observe(self) -> Any:
-        return np.zeros(3, np.float32)
-
-
-class WrongDtype(Fine):
-    def observe(self) -> Any:
-        return [0.0, 0.0]
-
-
-class NaN(Fine):
-    def observe(self) -> Any:
-        return np.array([0.0, np.nan], np.float32)
-
-
-class NoSpace(Fine):
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = "four numbers"  # type: ignore[assignment]
-
-
-class ArrayReward(Fine):
-    def step(self, action: int) -> Any:
-        return self.observe(), np.zeros(2), False, False, {}
-
-
-class NaNReward(Fine):
-    def step(self, action: int) -> Any:
-        return self.observe(), float("nan"), False, False, {}
-
-
-class IntegerEnd(Fine):
-    def step(self, action: int) -> Any:
-        return self.observe(), 0.0, 0, False, {}
-
-
-class Unseeded(Fine):
-    def observe(self) -> Any:
-        return np.random.default_rng().uniform(-1, 1, 2).astype(np.float32)
-
-
-class Raises(Fine):
-    def step(self, action: int) -> Any:
-        raise ZeroDivisionError("no wheels")
+from tests.envs.broken_envs import (
+    ArrayReward,
+    Fine,
+    IntegerEnd,
+    NaN,
+    NaNReward,
+    NoInfo,
+    NoSpace,
+    OldReset,
+    OldStep,
+    Outside,
+    Raises,
+    Unseeded,
+    WrongDtype,
+    WrongShape,
+)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +87,7 @@ def test_the_example_of_a_user_environment_can_be_created() -> None:
 
 
 def test_a_class_a_function_and_an_import_path_make_the_same_environment() -> None:
-    for id in (Fine, lambda size: Fine(size), f"{__name__}:Fine"):
+    for id in (Fine, lambda size: Fine(size), "tests.envs.broken_envs:Fine"):
         env = EnvCreator(id, {"size": 5}).make_single()
         assert env.observation_space.shape == (5,)
 
@@ -193,7 +125,7 @@ def test_an_asynchronous_vector_environment_steps() -> None:
         ("CartPol-v1", EnvError, "Did you mean 'CartPole-v1'"),
         ("CartPole-v7", EnvError, "CartPole-v7"),
         ("no_such_package.envs:Env", ConfigError, "there is no module 'no_such_package'"),
-        (f"{__name__}:Fin", ConfigError, "Did you mean 'Fine'"),
+        ("tests.envs.broken_envs:Fin", ConfigError, "Did you mean 'Fine'"),
     ],
 )
 def test_an_unknown_environment_names_the_nearest(id: str, error: type[Exception], message: str) -> None:

@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import Tensor, nn
 
+Prepared = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # `Learner.prepared`
 Rows = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # obs [N, 4], actions, logp, advantages, value targets [N]
 SCHEDULE_STEPS = 100_000  # rl-zoo's budget: learning rate and clip fall to 0 over it
 
@@ -132,12 +133,12 @@ class Learner:
         self.actor, self.critic, self.plain = actor, critic, plain
         self.parameters = [*actor.parameters(), *critic.parameters()]
         if not plain:
-            flat = nn.Parameter(torch.cat([p.detach().flatten() for p in self.parameters]))
-            flat.grad = torch.zeros_like(flat)
+            self.flat = nn.Parameter(torch.cat([p.detach().flatten() for p in self.parameters]))
+            self.flat.grad = self.gradient = torch.zeros_like(self.flat)
             sizes = [p.numel() for p in self.parameters]
-            for p, data, grad in zip(self.parameters, flat.detach().split(sizes), flat.grad.split(sizes), strict=True):
+            parts = zip(self.parameters, self.flat.detach().split(sizes), self.gradient.split(sizes), strict=True)
+            for p, data, grad in parts:
                 p.data, p.grad = data.view_as(p), grad.view_as(p)
-            self.flat = flat
         self.optimizer = torch.optim.Adam(self.parameters if plain else [self.flat], lr=1e-3, eps=1e-5, fused=True)
 
     def learn(self, rows: Rows, passes: int, minibatches: int, clip: float, generator: torch.Generator) -> None:
@@ -151,7 +152,7 @@ class Learner:
                 obs, actions, logp, advantages, targets = (column.index_select(0, part) for column in rows)
                 self.step(*self.prepared((obs, actions, logp, advantages, targets), clip), clip)
 
-    def prepared(self, rows: Rows, clip: float) -> tuple[Tensor, ...]:
+    def prepared(self, rows: Rows, clip: float) -> Prepared:
         """Standardised advantages, actions as an index, and the bound min(ratio · A, bound) of the surrogate."""
         obs, actions, logp, advantages, targets = rows
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
@@ -165,7 +166,7 @@ class Learner:
         if self.plain:
             self.optimizer.zero_grad(set_to_none=True)
         else:
-            self.flat.grad.zero_()
+            self.gradient.zero_()
         logp = F.log_softmax(self.actor(obs), -1).gather(1, actions).squeeze(1)
         ratio = (logp - old).exp()
         capped = ratio.clamp(1 - clip, 1 + clip) * advantages if self.plain else bound
@@ -175,9 +176,9 @@ class Learner:
         if self.plain:
             nn.utils.clip_grad_norm_(self.parameters, 0.5)
         else:
-            norm = torch.linalg.vector_norm(self.flat.grad).item()
+            norm = torch.linalg.vector_norm(self.gradient).item()
             if norm > 0.5:
-                self.flat.grad.mul_(0.5 / (norm + 1e-6))
+                self.gradient.mul_(0.5 / (norm + 1e-6))
         self.optimizer.step()
 
 

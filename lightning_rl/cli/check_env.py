@@ -1,0 +1,33 @@
+"""`lightning-rl check-env`: is this environment ready for runs, and which policies take it?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from lightning_rl.cli.parser import Parser
+from lightning_rl.config import compose_config
+from lightning_rl.config.groups import group_options
+from lightning_rl.errors import check_at_least_one
+
+__all__ = ["check_env"]
+
+
+def check_env(arguments: Sequence[str]) -> int:
+    """Examine an environment, and name the policies that take it: check-env ENV [env.kwargs.size=5 …]."""
+    parser = Parser(prog="lightning-rl check-env", description=check_env.__doc__)
+    parser.add_argument("env", help="a choice of `lightning-rl list envs`, an environment id, or an import path")
+    parser.add_argument("overrides", nargs="*", help="keys of env, as env.kwargs.size=5 env.agents=2")
+    parser.add_argument("--steps", type=int, default=1000, help="of the longest random walk, of at most 10 s")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_intermixed_args(arguments)
+    check_at_least_one("--", steps=options.steps)
+    chosen = f"env={options.env}" if options.env in group_options("env") else f"env.id='{options.env}'"
+    config = compose_config([chosen, *options.overrides, "experiment=none"])
+    from lightning_rl.diagnosis.environment import examine_env
+    from lightning_rl.diagnosis.findings import as_json, as_text, exit_code
+    from lightning_rl.envs.creator import EnvCreator
+
+    findings = examine_env(EnvCreator(**config["env"]), options.steps)
+    print(json.dumps(as_json(findings)) if options.json else as_text(findings))
+    return exit_code(findings)

@@ -1,0 +1,30 @@
+"""`lightning-rl doctor`: is this machine ready for runs?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_rl.cli.parser import Parser
+from lightning_rl.errors import ConfigError
+
+__all__ = ["doctor"]
+
+
+def doctor(arguments: Sequence[str]) -> int:
+    """Examine this machine: doctor [--full] [--json]; exit code 1 if something has to be fixed."""
+    parser = Parser(prog="lightning-rl doctor", description=doctor.__doc__)
+    parser.add_argument("run_dir", nargs="?", type=Path, default=Path("runs"), help="where runs go; default ./runs")
+    parser.add_argument("--full", action="store_true", help="also start a Ray session")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement of speed; 0: no measurement")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(arguments)
+    if not 0 <= options.seconds <= 60:
+        raise ConfigError(f"--seconds {options.seconds}; expected 0 to 60")
+    from lightning_rl.diagnosis.findings import as_json, as_text, exit_code
+    from lightning_rl.diagnosis.machine import examine_machine
+
+    findings = examine_machine(options.run_dir, full=options.full, seconds=options.seconds)
+    print(json.dumps(as_json(findings)) if options.json else as_text(findings))
+    return exit_code(findings)

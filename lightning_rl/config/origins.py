@@ -1,0 +1,184 @@
+"""Finds out where a config value comes from: which lines of which files, and which overrides, set it one after another.
+
+Hydra merges the files of its defaults list in order, and then the overrides. The same list is walked here, with the
+place of every key in the text of each file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.types import RunMode
+
+from lightning_rl.config.compose import complete_config, compose_config
+from lightning_rl.config.groups import GROUPS, PRIMARY, hydra_ready
+from lightning_rl.config.hydra_errors import explanation
+from lightning_rl.config.keys import dotted_keys, value_at
+from lightning_rl.errors import ConfigError
+
+__all__ = ["Setting", "changed_keys", "settings_of"]
+
+REFERENCE = re.compile(r"\$\{(\w+(?:\.\w+)*)\}")  # a value that is another key's
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One place that sets a key.
+
+    Args:
+        key: dotted; that of a section which holds the key, if the place sets the section.
+        value: as it is written there.
+        place: "FILE:LINE", or "command line".
+        reason: what chose the file, such as "env=cartpole"; empty for the primary config.
+    """
+
+    key: str
+    value: str
+    place: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """A file of the defaults list: where it is, the section that it sets, and what chose it."""
+
+    path: str
+    package: str
+    node: yaml.Node | None
+    reason: str
+
+
+def settings_of(key: str, overrides: Sequence[str] = ()) -> list[Setting]:
+    """Everything that sets a key of a composed config, in the order in which it is merged: the last one holds.
+
+    A value that refers to another key (`model: ${model}`) is followed by what sets that key.
+
+    Args:
+        key: dotted.
+        overrides: as on the command line.
+
+    Raises:
+        ConfigError: an override cannot be read, or a choice does not exist.
+    """
+    files, given = _merged(overrides)
+    return list(_settings(key, files, given, followed=set()))
+
+
+def changed_keys(overrides: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    """Key → (value, default) for each key that has another value than its choices give without values of one's own.
+
+    The defaults are those of the same choices of groups (`policy=dqn env=pendulum`) with `experiment=none`. Copies of a
+    section, as of `model` in `policy.model`, are left out.
+
+    Raises:
+        ConfigError: the overrides do not compose.
+    """
+    config = compose_config(overrides)
+    choices = [override for override in overrides if override.partition("=")[0] in GROUPS]
+    needed = [override for override in overrides if override.startswith("env.id=")]
+    kept = [choice for choice in choices if not choice.startswith("experiment=")]
+    defaults = compose_config([*kept, *needed, "experiment=none"])
+    files, given = _merged(overrides)
+    found = {}
+    for key in dotted_keys(config):
+        value, default = value_at(config, key), value_at(defaults, key)
+        if isinstance(value, dict) or value == default or key in ("run_dir", "overrides"):
+            continue
+        own = [setting for setting in _settings(key, files, given, followed=set()) if _covers(setting.key, key)]
+        if own and not REFERENCE.fullmatch(own[-1].value):
+            found[key] = (value, default)
+    return found
+
+
+def _merged(overrides: Sequence[str]) -> tuple[list[ConfigFile], list[Override]]:
+    """The files of the defaults list in the order in which Hydra merges them, and the overrides of keys."""
+    overrides = complete_config(overrides)
+    chosen = {override.lstrip("+").partition("=")[0]: override for override in overrides}
+    with hydra_ready() as hydra:
+        loader = hydra.config_loader
+        try:
+            listed = loader.compute_defaults_list(PRIMARY, list(overrides), RunMode.RUN)
+        except HydraException as error:
+            raise ConfigError(explanation(error, overrides)) from error
+        files = []
+        for default in listed.defaults:
+            if default.config_path is None or default.config_path.startswith("hydra/"):
+                continue
+            source = loader.repository.load_config(default.config_path)
+            path = f"{default.config_path}.yaml"
+            group = default.override_key or default.config_path.rpartition("/")[0]
+            reason = chosen.get(group, "")
+            if source is not None and source.path.startswith("file://"):
+                file = Path(source.path.removeprefix("file://")) / path
+                node = yaml.compose(file.read_text(encoding="utf-8"))
+                files.append(ConfigFile(str(file), default.package or "", node, reason))
+            elif source is not None:  # a policy's own keywords (`store_policy`), or a package's config
+                text = yaml.safe_dump(_plain(source.config))
+                place = f"constructor of {default.config_path.removeprefix('policy/')}"
+                files.append(ConfigFile(place, default.package or "", yaml.compose(text), reason))
+        return files, list(listed.config_overrides)
+
+
+def _plain(config: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_container(config)
+
+
+def _settings(key: str, files: list[ConfigFile], given: list[Override], followed: set[str]) -> Iterator[Setting]:
+    found = [setting for file in files if (setting := _setting_in(file, key)) is not None]
+    found += [
+        Setting(override.key_or_group, (override.input_line or "").partition("=")[2], COMMAND_LINE)
+        for override in given
+        if _covers(override.key_or_group, key) or override.key_or_group.startswith(f"{key}.")
+    ]
+    for setting in found:
+        yield setting
+        refers = REFERENCE.fullmatch(setting.value)
+        if refers and refers[1] not in followed:
+            rest = key.removeprefix(setting.key)
+            yield from _settings(f"{refers[1]}{rest}", files, given, followed | {refers[1]})
+
+
+def _covers(setting: str, key: str) -> bool:
+    """Whether what sets one key sets the other: they are equal, or the first is a section around the second."""
+    return key == setting or key.startswith(f"{setting}.")
+
+
+def _setting_in(file: ConfigFile, key: str) -> Setting | None:
+    """The place of a key in a file; if the file sets a section around it to one value, the place of that section."""
+    if file.package and not _covers(file.package, key):
+        return None
+    parts = key.removeprefix(file.package).strip(".").split(".") if key != file.package else []
+    at, node = [file.package] if file.package else [], file.node
+    line = 0
+    for part in parts:
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        pair = next(((name, value) for name, value in pairs if name.value == part), None)
+        if pair is None:
+            break
+        at, line, node = [*at, part], pair[0].start_mark.line + 1, pair[1]
+    whole = ".".join(at) == key
+    if not parts and isinstance(node, yaml.MappingNode):
+        return Setting(key, f"{len(node.value)} keys", _place(file, 1), file.reason)
+    if node is None or not line or not (whole or isinstance(node, yaml.ScalarNode)):
+        return None
+    value = node.value if isinstance(node, yaml.ScalarNode) else _one_line(node)
+    return Setting(".".join(at), value, _place(file, line), file.reason)
+
+
+def _place(file: ConfigFile, line: int) -> str:
+    return f"{file.path}:{line}" if file.path.endswith(".yaml") else file.path
+
+
+def _one_line(node: yaml.Node) -> str:
+    text = yaml.serialize(node)
+    return yaml.safe_dump(yaml.safe_load(text), default_flow_style=True, width=1_000, sort_keys=False).strip()

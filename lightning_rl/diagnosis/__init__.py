@@ -1,0 +1,1 @@
+"""Examines a machine or an environment, and says what to fix: the checks of `lightning-rl doctor` and `check-env`."""

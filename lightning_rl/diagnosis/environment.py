@@ -1,0 +1,337 @@
+"""Examines an environment: the check before a run, and what only more steps, copies and processes can show."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from lightning_rl.diagnosis.findings import Finding
+from lightning_rl.diagnosis.fitting_policies import examine_policies
+from lightning_rl.diagnosis.random_play import (
+    Played,
+    Spaces,
+    first_difference,
+    play,
+    spaces_by_agent,
+    trajectory,
+)
+from lightning_rl.envs.creator import EnvCreator, autoreset_mode
+from lightning_rl.envs.goals import GOAL_PARTS
+from lightning_rl.envs.multi_agent.packed_env import PackedEnv
+from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError
+from lightning_rl.spaces import check_supported, leaf_spaces
+
+__all__ = ["examine_env"]
+
+STEPS, SECONDS = 1000, 10.0  # of the longest walk
+COMPARED = 200  # steps of the walks that are compared
+SEEDS = range(5)
+LARGE_OBS, LARGE_REWARD = 100.0, 100.0
+SLOW_STEP_S, SLOW_RESET_S = 5e-3, 1.0
+SMALLEST_IMAGE = 32  # pixels; smaller arrays are boards
+SHORTEST_LIMIT = 10  # steps; shorter episodes of one length are games of some moves
+LEAK_MB = 10.0  # in 1000 steps
+LONG_RUN_STEPS = 1_000_000
+
+MEND = "change the environment as the line says, or wrap it (env.wrappers)"
+
+
+def examine_env(creator: EnvCreator, steps: int = STEPS, seconds: float = SECONDS) -> list[Finding]:
+    """Everything that a run needs of an environment; the first thing that is bad ends what builds upon it.
+
+    Args:
+        creator: of the environment; its check is done whatever its `check` says.
+        steps: of the longest random walk.
+        seconds: that this walk may take.
+
+    Raises:
+        ConfigError: the environment's id or a keyword cannot be.
+    """
+    creator = replace(creator, check=True)
+    findings: list[Finding] = []
+    try:
+        start = time.perf_counter()
+        env = creator.make_single()
+    except EnvError as error:
+        return [Finding("creation", "bad", str(error), "change env.id, env.kwargs, or the environment's __init__")]
+    took = time.perf_counter() - start
+    try:
+        made = type((env.env if isinstance(env, PackedEnv) else env).unwrapped).__name__
+        findings.append(Finding("creation", "ok", f"{made} in {took * 1e3:.0f} ms"))
+        findings += _examine_opened(creator, env, steps, seconds)
+    finally:
+        env.close()
+    return findings
+
+
+def _examine_opened(creator: EnvCreator, env: Any, steps: int, seconds: float) -> Iterator[Finding]:
+    """Findings of an open environment, those of the API first."""
+    try:
+        creator.spaces()
+    except EnvError as error:
+        yield Finding("API", "bad", str(error), MEND)
+        return
+    yield Finding("API", "ok", "resets, steps and spaces keep to it for 20 steps")
+    spaces = spaces_by_agent(env)
+    unsupported = False
+    for agents, pair in agents_by_spaces(spaces):
+        for role, space in zip(("observation", "action"), pair, strict=True):
+            finding = examine_space(f"{role} space{f' of {agents}' if agents else ''}", role, space)
+            unsupported = unsupported or finding.level == "bad"
+            yield finding
+    try:
+        played = play(env, creator.name, steps, seconds)
+    except EnvError as error:
+        yield Finding("longer walk", "bad", str(error), MEND)
+        return
+    except Exception as error:  # of the environment's own code
+        text = f"raised {type(error).__name__} in a walk of {steps} steps: {error}"
+        yield Finding("longer walk", "bad", text, "change the environment; `env.step` and `env.reset` shall not raise")
+        return
+    yield Finding("longer walk", "ok", f"{len(played.step_seconds)} random steps without a violation")
+    yield from examine_episodes(env, played)
+    yield examine_rewards(played.rewards)
+    yield examine_sizes(played.largest)
+    yield from examine_costs(played)
+    yield examine_determinism(creator, env)
+    yield examine_seeding(creator, env)
+    yield examine_processes(creator)
+    yield examine_vector(creator)
+    yield examine_rendering(creator, env)
+    yield from examine_extras_of_spaces(env, played)
+    if not unsupported:
+        yield from examine_policies(creator, spaces)
+
+
+def agents_by_spaces(spaces: Spaces) -> list[tuple[str, tuple[Any, Any]]]:
+    """The names of agents with the same spaces, as one text, and these spaces."""
+    found: list[tuple[str, tuple[Any, Any]]] = []
+    for agent, pair in spaces.items():
+        at = next((place for place, (_, other) in enumerate(found) if other == pair), None)
+        if at is None:
+            found.append((agent, pair))
+        else:
+            found[at] = (f"{found[at][0]}, {agent}", pair)
+    return found
+
+
+def examine_space(subject: str, role: str, space: gym.Space[Any]) -> Finding:
+    """Whether a space is supported, and whether actions have bounds."""
+    try:
+        if not isinstance(space, gym.spaces.Tuple):
+            check_supported(space, role)
+    except UnsupportedSpaceError as error:
+        return Finding(subject, "bad", str(error), "convert it in a wrapper (env.wrappers)")
+    text = " ".join(str(space).split())
+    text = text if len(text) <= 120 else f"{text[:117]}…"
+    for path, leaf in leaf_spaces(space):
+        is_float = isinstance(leaf, gym.spaces.Box) and leaf.dtype.kind == "f"
+        if role == "action" and isinstance(leaf, gym.spaces.Box) and is_float and not leaf.is_bounded():
+            where = f"part {path!r} " if path else ""
+            fix = "give low and high: bounded actions are learned in [−1, 1], and SAC, TD3 and DDPG need bounds"
+            return Finding(subject, "warn", f"{text}: {where}has no bounds", fix)
+        is_image = (
+            isinstance(leaf, gym.spaces.Box)
+            and is_float
+            and len(leaf.shape) == 3
+            and min(leaf.shape[:2]) >= SMALLEST_IMAGE
+        )
+        if role == "observation" and is_image:
+            fix = "give images as uint8 in [0, 255]: a quarter of the memory in replay and between processes"
+            return Finding(subject, "warn", f"{text}: an image of {leaf.dtype}", fix)
+    return Finding(subject, "ok", text)
+
+
+def examine_episodes(env: Any, played: Played) -> Iterator[Finding]:
+    """How episodes end."""
+    count, walked = len(played.lengths), len(played.step_seconds)
+    limit = _time_limit(env)
+    limited = f"time limit {limit} steps" if limit else "no time limit"
+    if not count:
+        if limit and limit > walked:
+            yield Finding("episodes", "ok", f"none ended within {walked} random steps; {limited}")
+            return
+        fix = "set env.max_episode_steps=1000, or end episodes by `truncated`: without an end there is no return"
+        yield Finding("episodes", "warn", f"none ended within {walked} random steps; {limited}", fix)
+        return
+    ends = sum(played.terminated)
+    lengths = f"{min(played.lengths)} … {max(played.lengths)} steps"
+    text = f"{count} ended ({ends} terminated, {count - ends} truncated), {lengths}; {limited}"
+    if ends == count >= 3 and len(set(played.lengths)) == 1 and played.lengths[0] >= SHORTEST_LIMIT:
+        fix = (
+            "if this is a time limit, return truncated=True there instead of terminated=True (or set "
+            "env.max_episode_steps): the value after a terminated step is taken as 0"
+        )
+        yield Finding("episodes", "warn", f"{text}: all of one length", fix)
+        return
+    yield Finding("episodes", "ok", text)
+
+
+def _time_limit(env: Any) -> int | None:
+    """The limit of `TimeLimit` or of `EpisodeLimit` around an environment; `None` without one."""
+    while env is not None:
+        limit = getattr(env, "_max_episode_steps", None) or getattr(env, "limit", None)
+        if isinstance(limit, int):
+            return limit
+        env = vars(env).get("env")
+    return None
+
+
+def examine_rewards(rewards: list[float]) -> Finding:
+    """The scale of the rewards."""
+    values = np.asarray(rewards)
+    text = f"{values.min():.4g} … {values.max():.4g}, mean {values.mean():.4g} of a random policy"
+    if np.abs(values).max() > LARGE_REWARD:
+        fix = "policy.reward_filter=return_std divides by the running deviation of returns (or scale them in the env)"
+        return Finding("rewards", "warn", f"{text}: large", fix)
+    if not values.any():
+        fix = "is this so by design? A sparse reward needs exploration=rnd or curiosity, or data=hindsight"
+        return Finding("rewards", "warn", f"all 0 in {len(values)} random steps", fix)
+    if values.min() == values.max() and values.size > 1:
+        return Finding("rewards", "ok", f"always {values.min():.4g}: only the length of an episode counts")
+    return Finding("rewards", "ok", text)
+
+
+def examine_sizes(largest: dict[str, float]) -> Finding:
+    """The scale of the observations."""
+    if not largest:
+        return Finding("observations", "ok", "images or discrete: the model scales them")
+    place = max(largest, key=lambda name: largest[name])
+    text = f"largest absolute value {largest[place]:.4g}" + (f" (part {place!r})" if place else "")
+    if largest[place] > LARGE_OBS:
+        fix = "policy.observation_filter=mean_std normalises them (or scale them in a wrapper)"
+        return Finding("observations", "warn", f"{text}: large for a network's input", fix)
+    return Finding("observations", "ok", text)
+
+
+def examine_costs(played: Played) -> Iterator[Finding]:
+    """Time of a step and a reset, and memory that steps keep."""
+    step, reset = median(played.step_seconds), max(played.reset_seconds)
+    text = f"step {step * 1e6:.0f} µs (median), reset {reset * 1e3:.1f} ms (longest)"
+    if step > SLOW_STEP_S or reset > SLOW_RESET_S:
+        hours = step * LONG_RUN_STEPS / 3600
+        fix = "workers.vectorization=async or workers.num_workers=4 step in other processes"
+        yield Finding("speed", "warn", f"{text}: {hours:.1f} h for 10⁶ steps of one environment", fix)
+    else:
+        yield Finding("speed", "ok", f"{text}; {1 / step:,.0f} steps/s")
+    grown = played.grown_mb * 1000 / max(1, len(played.step_seconds))
+    text = f"{grown:+.1f} MiB in 1000 steps"
+    if grown > LEAK_MB:
+        fix = "the environment keeps what it creates: look for lists that grow, and figures or windows left open"
+        yield Finding("memory", "warn", text, fix)
+    else:
+        yield Finding("memory", "ok", text)
+
+
+def examine_determinism(creator: EnvCreator, env: Any) -> Finding:
+    """Whether two copies give the same trajectory for the same seed and actions."""
+    other = creator.make_single()
+    try:
+        step = first_difference(*(trajectory(each, creator.name, COMPARED, seed=0) for each in (env, other)))
+    finally:
+        other.close()
+    if step is None:
+        return Finding("determinism", "ok", "two copies with one seed give the same episode")
+    fix = "draw from self.np_random only (super().reset(seed=seed) seeds it), and keep no state from before a reset"
+    where = "reset" if step == 0 else f"step {step - 1}"
+    return Finding("determinism", "warn", f"two copies with one seed differ from {where} on", fix)
+
+
+def examine_seeding(creator: EnvCreator, env: Any) -> Finding:
+    """Whether seeds matter, and whether a reset without a seed begins another episode."""
+
+    def differ(found: list[list[Any]]) -> bool:
+        return any(first_difference(found[0], each) is not None for each in found[1:])
+
+    by_seed = differ([trajectory(env, creator.name, COMPARED, seed) for seed in SEEDS])
+    unseeded = differ([trajectory(env, creator.name, COMPARED, None) for _ in SEEDS])
+    fix = (
+        "call super().reset(seed=seed), draw from self.np_random, and never seed a generator by a fixed number in reset"
+    )
+    if by_seed and unseeded:
+        return Finding("seeding", "ok", "other seeds give other episodes, and resets without a seed go on from there")
+    if by_seed:
+        return Finding("seeding", "warn", "a reset without a seed begins the same episode again", fix)
+    if unseeded:
+        return Finding("seeding", "warn", "all seeds give the same episode, and resets without a seed others", fix)
+    return Finding("seeding", "ok", "every episode begins and goes on in the same way: nothing is random in it")
+
+
+def examine_processes(creator: EnvCreator) -> Finding:
+    """Whether another process can create and step the environment, as worker processes do."""
+    try:
+        vector = creator.make(1, "async")
+        try:
+            vector.reset(seed=0)
+            vector.step(vector.action_space.sample())
+        finally:
+            vector.close()
+    except Exception as error:  # pickling alone raises many kinds
+        text = f"another process cannot run it ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+        fix = "give env.id the import path of a module-level class or function, and plain env.kwargs"
+        return Finding("processes", "warn", text, fix)
+    return Finding("processes", "ok", "another process creates and steps it: num_workers and async work")
+
+
+def examine_vector(creator: EnvCreator) -> Finding:
+    """The vector form that `vectorization=auto` takes, and its autoreset mode."""
+    try:
+        vector = creator.make(4)
+    except (EnvError, ConfigError) as error:
+        return Finding(
+            "vector form", "bad", str(error), "set workers.vectorization=sync, or mend the vector environment"
+        )
+    try:
+        mode = autoreset_mode(vector)
+        native = "native" if not hasattr(vector, "env_fns") and not hasattr(vector, "envs") else "sync"
+        return Finding("vector form", "ok", f"{native}, autoreset {mode.value}")
+    except EnvError as error:
+        return Finding("vector form", "bad", str(error), "declare it in `metadata`, or set workers.vectorization=sync")
+    finally:
+        vector.close()
+
+
+def examine_rendering(creator: EnvCreator, env: Any) -> Finding:
+    """The render modes, and whether pictures come."""
+    inner = env.env if isinstance(env, PackedEnv) else env
+    modes = list((getattr(inner, "metadata", None) or {}).get("render_modes") or [])
+    if "rgb_array" not in modes:
+        fix = 'add "rgb_array" to metadata["render_modes"], take render_mode, return uint8 [H, W, 3] from render()'
+        return Finding("rendering", "ok", f"modes {modes or 'none'}: no pictures and no videos", fix)
+    try:
+        pictured: Any = creator.make_single(render_mode="rgb_array")
+        try:
+            pictured.reset(seed=0)
+            picture = pictured.render()
+        finally:
+            pictured.close()
+    except Exception as error:  # of the environment's own code, or of a package that draws
+        text = f"rgb_array raised {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return Finding(
+            "rendering", "warn", text, "install what draws, or take render_mode in __init__; `doctor` knows more"
+        )
+    if isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3:
+        return Finding(
+            "rendering", "ok", f"modes {', '.join(modes)}; a picture has {picture.shape[0]}×{picture.shape[1]}"
+        )
+    found = f"{picture.dtype} {list(picture.shape)}" if isinstance(picture, np.ndarray) else type(picture).__name__
+    return Finding("rendering", "warn", f"rgb_array gave {found}", "return an array of uint8, [H, W, 3]")
+
+
+def examine_extras_of_spaces(env: Any, played: Played) -> Iterator[Finding]:
+    """Action masks and goals, for which there are algorithms of their own."""
+    if played.masked:
+        yield Finding("action masks", "ok", "found: policies for Discrete actions choose among the allowed ones")
+    space = getattr(env, "observation_space", None)
+    if isinstance(space, gym.spaces.Dict) and set(GOAL_PARTS) <= set(space.spaces):
+        if hasattr(env.unwrapped, "compute_reward"):
+            yield Finding("goals", "ok", "found, with compute_reward: data=hindsight learns from other goals, too")
+        else:
+            fix = "add compute_reward(achieved_goal, desired_goal, info)"
+            yield Finding("goals", "warn", "found, without compute_reward: data=hindsight is not possible", fix)

@@ -1,0 +1,84 @@
+"""Which shipped policies take an environment's spaces, found by building each one for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import yaml
+
+from lightning_rl.config.groups import group_options, option_text
+from lightning_rl.diagnosis.findings import Finding
+from lightning_rl.diagnosis.random_play import Spaces, spaces_by_agent
+from lightning_rl.envs.creator import EnvCreator
+from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError, import_object
+
+__all__ = ["examine_policies", "refusals"]
+
+
+def examine_policies(creator: EnvCreator, spaces: Spaces) -> list[Finding]:
+    """One finding with the policies that fit, and one for each reason of others.
+
+    Args:
+        creator: of the environment.
+        spaces: of each agent.
+    """
+    found = refusals(list(spaces.values()))
+    if any(spaces) and (grouped := grouped_spaces(creator)) is not None:
+        of_groups = refusals([grouped], names=[name for name, reason in found.items() if "env.group_agents" in reason])
+        found |= {name: reason and f"as a group: {reason}" for name, reason in of_groups.items()}
+    fitting = [name for name, reason in found.items() if not reason]
+    findings = [
+        Finding("policies that fit", "ok", ", ".join(fitting))
+        if fitting
+        else Finding("policies that fit", "bad", "none", "change the spaces in a wrapper (env.wrappers)")
+    ]
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in found.items():
+        if reason:
+            by_reason.setdefault(reason, []).append(name)
+    for reason, names in by_reason.items():
+        text, _, fix = reason.rpartition(": ")
+        findings.append(Finding(f"not {', '.join(names)}", "ok", text or reason, fix if text else ""))
+    return findings
+
+
+def refusals(pairs: Sequence[tuple[Any, Any]], names: Sequence[str] | None = None) -> dict[str, str]:
+    """Policy → why it does not take one of these (observation space, action space); "" if it takes all.
+
+    Args:
+        pairs: spaces, one pair per agent.
+        names: of the policies to try; `None`: all options of the group `policy`, the user's own too.
+    """
+    return {name: _refusal(name, pairs) for name in (group_options("policy") if names is None else names)}
+
+
+def _refusal(name: str, pairs: Sequence[tuple[Any, Any]]) -> str:
+    target = (yaml.safe_load(option_text("policy", name)) or {}).get("_target_")
+    if target is None:
+        return "" if pairs else "no agents"  # a variant of another option, by its defaults list
+    policy_class = import_object(target)
+    distinct: list[tuple[Any, Any]] = []
+    for pair in pairs:
+        if pair not in distinct:
+            distinct.append(pair)
+    try:
+        for pair in distinct:
+            policy_class(*pair)
+    except (UnsupportedSpaceError, ConfigError) as error:
+        # Names at the start are of one class of several with the same reason.
+        return " ".join(str(error).split()).removeprefix(f"{policy_class.__name__} ")
+    return ""
+
+
+def grouped_spaces(creator: EnvCreator) -> tuple[Any, Any] | None:
+    """The spaces of the agents as one group; `None` if they cannot be one."""
+    try:
+        env = replace(creator, group_agents="all").make_single()
+    except (ConfigError, EnvError):
+        return None
+    try:
+        return spaces_by_agent(env)[""]
+    finally:
+        env.close()

@@ -1,0 +1,84 @@
+"""Gives the policy of a new run the weights and filters of a checkpoint: fine-tuning.
+
+Only tensors (and the weights of a policy written from scratch, plain data) are taken from the file. No name in it is
+imported, so it need not be trusted. Counters, optimizer and data begin anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning_rl.errors import CheckpointError
+from lightning_rl.run_directory.checkpoints import checkpoint_of
+
+__all__ = ["load_initial_weights"]
+
+SHOWN = 6  # names in a message
+
+
+def load_initial_weights(policy: Any, source: str, strict: bool) -> str:
+    """Copy the weights and filters of a checkpoint into a policy, by name.
+
+    Args:
+        policy: as its constructor built it.
+        source: a checkpoint file, or a run directory for its last.ckpt.
+        strict: whether names and shapes have to be the same; if not, what fits is taken.
+
+    Returns:
+        A line about what was taken and what was left.
+
+    Raises:
+        CheckpointError: the file is missing, damaged or no checkpoint; or names or shapes differ, if `strict`; or
+            nothing fits. The policy is unchanged then.
+    """
+    from lightning_rl.policies.checkpoints import read_checkpoint, weights_from_plain
+
+    path = Path(source)
+    file = checkpoint_of(path) if path.is_dir() else path
+    checkpoint = read_checkpoint(file)
+    if not policy.has_model and not hasattr(policy, "policies"):
+        if "weights" not in checkpoint:
+            raise CheckpointError(
+                f"init_from={source} holds a {checkpoint['policy']['class']}, and {type(policy).__name__} has weights "
+                "in a form of its own: give a checkpoint of that policy"
+            )
+        policy.set_weights(weights_from_plain(checkpoint["weights"]))
+        return f"init_from: the weights of {file}"
+    theirs, ours = checkpoint["state_dict"], policy.state_dict()
+    fitting = {name: theirs[name] for name in ours if name in theirs and _fits(theirs[name], ours[name])}
+    left = differences(theirs, ours, fitting)
+    if strict and left:
+        raise CheckpointError(
+            f"init_from={source} does not fit this policy (file against policy): {shortened(left)}: give the model "
+            "and filters of that run, or init_from_strict=false, which takes what fits"
+        )
+    if not fitting:
+        raise CheckpointError(f"init_from={source}: nothing fits this policy (file against policy): {shortened(left)}")
+    policy.load_state_dict({**ours, **fitting})
+    taken = f"init_from: {len(fitting)} of {len(ours)} tensors of {file}"
+    return f"{taken}; left as they are (file against policy): {shortened(left)}" if left else taken
+
+
+def _fits(theirs: Any, ours: Any) -> bool:
+    return getattr(theirs, "shape", None) == ours.shape
+
+
+def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any], fitting: Mapping[str, Any]) -> list[str]:
+    """One text per tensor of either side that does not fit, with both shapes."""
+    return [
+        f"{name} {_shape(theirs.get(name))} against {_shape(ours.get(name))}"
+        for name in {**ours, **theirs}
+        if name not in fitting
+    ]
+
+
+def _shape(tensor: Any) -> str:
+    return "absent" if tensor is None else str(list(getattr(tensor, "shape", ())))
+
+
+def shortened(entries: list[str]) -> str:
+    """The first entries, and how many more there are."""
+    more = f" and {len(entries) - SHOWN} more" if len(entries) > SHOWN else ""
+    return "; ".join(entries[:SHOWN]) + more

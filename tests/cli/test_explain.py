@@ -1,0 +1,167 @@
+"""`explain` names the lines and overrides that set a value, one after another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lightning_rl.config.groups import shipped_conf
+from lightning_rl.config.origins import changed_keys, settings_of
+from tests.cli.conftest import Command
+
+CONF = shipped_conf()
+SHORT = ("total_env_steps=300", "evaluation=none", "logger=none", "run_dir=out")
+
+
+def line_of(place: str) -> str:
+    """The line of a file that a place names."""
+    file, _, number = place.rpartition(":")
+    return Path(file).read_text().splitlines()[int(number) - 1].strip()
+
+
+def test_the_chain_is_algorithm_experiment_command_line():
+    settings = settings_of("policy.lr", ["policy=ppo", "env=cartpole", "policy.lr=1e-3"])
+    assert [setting.place.rpartition(":")[0] for setting in settings[:2]] == [
+        str(CONF / "policy" / "ppo.yaml"),
+        str(CONF / "experiment" / "ppo_cartpole.yaml"),
+    ]
+    assert [line_of(setting.place) for setting in settings[:2]] == [
+        "lr: [[0, 1.0e-3], [100%, 0.0]]",
+        "lr: [[0, 2e-3], [100%, 0.0]]",
+    ]
+    assert settings[0].reason == "policy=ppo"
+    assert (settings[2].place, settings[2].value) == ("command line", "1e-3")
+
+
+def test_a_value_that_refers_to_another_key_is_followed():
+    settings = settings_of("policy.model.fcnet_hiddens", ["model.fcnet_hiddens=[8]"])
+    assert [(setting.key, setting.value) for setting in settings] == [
+        ("policy.model", "${model}"),
+        ("model.fcnet_hiddens", "[64, 64]"),
+        ("model.fcnet_hiddens", "[8]"),
+    ]
+    assert line_of(settings[1].place).startswith("fcnet_hiddens:")
+
+
+def test_a_file_that_another_file_builds_upon_comes_first():
+    places = [setting.place for setting in settings_of("policy.max_grad_norm", ["policy=ppo", "experiment=none"])]
+    assert [Path(place).parent.name + "/" + Path(place).name.split(".")[0] for place in places] == [
+        "shared/keys",
+        "policy/ppo",
+    ]
+
+
+def test_the_users_own_conf_is_named(empty_directory: Path):
+    (empty_directory / "conf" / "env").mkdir(parents=True)
+    (empty_directory / "conf" / "env" / "mine.yaml").write_text("defaults:\n  - cartpole\n\nmax_episode_steps: 30\n")
+    settings = settings_of("env.max_episode_steps", ["env=mine"])
+    assert [setting.value for setting in settings] == ["null", "30"]
+    assert settings[-1].place == f"{empty_directory / 'conf' / 'env' / 'mine.yaml'}:4"
+    assert settings[-1].reason == "env=mine"
+
+
+def test_a_policy_without_a_file_is_set_by_its_constructor(empty_directory: Path):
+    text = "from lightning_rl.policies import PPO\n\nclass Mine(PPO):\n    pass\n"
+    (empty_directory / "own_policy_of_explain.py").write_text(text)
+    settings = settings_of("policy.clip", ["policy=own_policy_of_explain:Mine", "experiment=none"])
+    assert settings[-1].place == "constructor of own_policy_of_explain:Mine"
+
+
+def test_all_lists_what_differs_from_the_defaults_of_the_choices():
+    changed = changed_keys(["policy=ppo", "env=cartpole", "policy.lr=1e-3", "seed=0"])
+    assert changed["policy.lr"] == (1e-3, [[0, 1e-3], ["100%", 0.0]])
+    assert changed["workers.envs_per_worker"] == (32, 8)
+    assert not {"seed", "policy.gamma", "run_dir", "overrides", "policy.model.fcnet_hiddens"} & changed.keys()
+    assert changed_keys(["policy=sac", "env=cartpole", "experiment=none"]) == {}
+
+
+def test_a_config_is_explained_without_a_run(command: Command):
+    outcome = command("explain", "policy=ppo", "env=cartpole", "policy.gae_lambda", "policy.gae_lambda=0.5")
+    assert outcome.code == 0
+    lines = outcome.out.splitlines()
+    assert lines[0] == "policy.gae_lambda = 0.5"
+    assert lines[3].startswith("→ 3. command line") and lines[3].endswith("policy.gae_lambda=0.5")
+    assert lines[4] == "lightning_rl.policies.ppo.PPO:" and "gae_lambda = 0.95 (number between 0 and 1)" in lines[5]
+    assert command("explain", "policy=ppo", "--all").out.split("\n")[0].split() == ["key", "value", "default", "place"]
+
+
+def test_a_run_is_explained_by_its_own_overrides_and_its_history(command: Command, empty_directory: Path):
+    assert command("train", "policy.gamma=0.9", "env.kwargs.sutton_barto_reward=false", *SHORT).code == 0
+    assert yaml.safe_load((empty_directory / "out" / "config.yaml").read_text())["overrides"] == [
+        "policy.gamma=0.9",
+        "++env.kwargs.sutton_barto_reward=false",
+        *SHORT,
+    ]
+    assert command("resume", "out", "total_env_steps=1500").code == 0
+    found = json.loads(command("explain", "out", "total_env_steps", "--json").out)
+    assert found["value"] == 1500 and found["note"] == ""
+    assert [setting["value"] for setting in found["settings"]][-1] == "300"
+    assert [(change["before"], change["after"]) for change in found["changes"]] == [(300, 1500)]
+    assert "→ 4. resumed at " in command("explain", "out", "total_env_steps").out
+    assert "→ 2. command line" in command("explain", "out", "env.kwargs.sutton_barto_reward").out.replace("1. ", "2. ")
+    rows = {row["key"]: row for row in json.loads(command("explain", "out", "--all", "--json").out)["keys"]}
+    assert rows["policy.gamma"] | {"place": ""} == {"key": "policy.gamma", "value": 0.9, "default": 0.99, "place": ""}
+    assert rows["total_env_steps"]["value"] == 1500
+
+    config = yaml.safe_load((empty_directory / "out" / "config.yaml").read_text())
+    (empty_directory / "out" / "config.yaml").write_text(yaml.safe_dump({**config, "torch_threads": 7}))
+    assert "today's files give 1" in command("explain", "out", "torch_threads").out
+    del config["overrides"]
+    (empty_directory / "out" / "config.yaml").write_text(yaml.safe_dump(config))
+    outcome = command("explain", "out", "policy.gamma")
+    assert outcome.out.startswith("policy.gamma = 0.9\nnote: out holds no overrides")
+    assert command("resume", "out", "total_env_steps=2000").code == 0  # a run of an older version goes on
+
+
+def test_a_sweep_gives_each_job_its_overrides(command: Command, empty_directory: Path):
+    assert command("train", "-m", "seed=1,2", "policy.gamma=0.9", "run_dir=sweep", *SHORT[:3]).code == 0
+    found = json.loads(command("explain", "sweep/1_ppo_cartpole", "seed", "--json").out)
+    assert found["value"] == 2 and found["settings"][-1]["value"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["policy=unheard_of.package:Policy"], "names code that you have not trusted"),
+        (["hydra.searchpath=[pkg://unheard_of]"], "which a file may not set"),
+        (["+hydra/launcher=joblib"], "which a file may not set"),
+        ("policy=ppo", "expected a list of key=value texts"),
+        ([3], "expected a list of key=value texts"),
+    ],
+)
+def test_a_file_of_another_s_run_imports_nothing(
+    overrides: object, message: str, command: Command, empty_directory: Path
+):
+    (empty_directory / "unheard_of").mkdir()
+    (empty_directory / "unheard_of" / "__init__.py").write_text("raise SystemExit('imported')\n")
+    assert command("train", *SHORT).code == 0
+    file = empty_directory / "out" / "config.yaml"
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "overrides": overrides}))
+    outcome = command("explain", "out", "policy.gamma")
+    assert outcome.code == 2 and message in outcome.err and outcome.err.count("\n") == 1
+
+
+def test_a_damaged_history_is_named(command: Command, empty_directory: Path):
+    assert command("train", *SHORT).code == 0
+    (empty_directory / "out" / "config_history.yaml").write_text("- at: 3\n")
+    assert "config_history.yaml is damaged" in command("explain", "out", "seed").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "start"),
+    [
+        (("policy=ppo",), "error: explain policy=ppo: expected one key, such as policy.lr (or --all)"),
+        (("policy=ppo", "a", "b"), "error: explain policy=ppo a b: expected one key"),
+        (("policy=ppo", "seed", "--all"), "error: explain policy=ppo seed: expected no key beside --all"),
+        (("policy=ppo", "policy.lrr"), "error: no key 'policy.lrr'. Did you mean 'policy.lr'?"),
+        (("nowhere", "seed"), "error: explain nowhere seed: expected one key"),
+        ((".", "seed"), "error: . holds no run"),
+        ((".", "policy=ppo", "seed"), "error: . has its own overrides"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: tuple[str, ...], start: str, command: Command):
+    outcome = command("explain", *arguments)
+    assert outcome.code == 2 and outcome.err.startswith(start) and outcome.err.count("\n") == 1

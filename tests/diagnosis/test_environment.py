@@ -1,0 +1,187 @@
+"""`check-env` names what is wrong with an environment; golden findings for broken ones."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from lightning_rl.diagnosis import environment
+from lightning_rl.diagnosis.environment import examine_env
+from lightning_rl.diagnosis.findings import Finding
+from lightning_rl.envs import EnvCreator
+from tests.envs import broken_envs
+from tests.envs.multi_agent import broken_envs as broken_teams
+
+
+class Walk(gym.Env[np.ndarray, Any]):
+    """A fine environment, unless a keyword breaks it; module-level, so that other processes can create it."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    action_space: gym.Space[Any] = spaces.Discrete(2)
+    observation_space: gym.Space[Any] = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    memory: list[np.ndarray] = []  # noqa: RUF012
+
+    def __init__(self, fault: str = "", render_mode: str | None = None) -> None:
+        self.fault, self.render_mode, self.born = fault, render_mode, np.random.default_rng().normal()
+        if fault == "unbounded actions":
+            self.action_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+        if fault == "float image":
+            self.observation_space = spaces.Box(0, 1, (40, 40, 3), np.float32)
+        if fault == "text":
+            self.observation_space = spaces.Text(5)
+        if fault == "goals":
+            parts = dict.fromkeys(("observation", "achieved_goal", "desired_goal"), spaces.Box(-9, 9, (2,), np.float32))
+            self.observation_space = spaces.Dict(parts)
+
+    def look(self) -> Any:
+        noise = self.np_random.normal(size=2)
+        if self.fault == "other copy":
+            noise = noise + self.born
+        if self.fault == "large":
+            noise = noise * 1e4
+        if self.fault == "late NaN" and self.time > 30:
+            noise = noise * np.nan
+        if self.fault == "text":
+            return "abc"
+        if self.fault == "float image":
+            return self.np_random.random((40, 40, 3)).astype(np.float32)
+        values = np.clip(noise, -9, 9).astype(np.float32) if self.fault == "goals" else noise.astype(np.float32)
+        return dict.fromkeys(self.observation_space.spaces, values) if self.fault == "goals" else values  # type: ignore[attr-defined]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(
+            seed=3 if self.fault == "one seed" else 4 if self.fault == "starts again" and seed is None else seed
+        )
+        if self.fault == "seed ignored":
+            super().reset(seed=3 if seed is not None else None)
+        self.time = 0
+        return self.look(), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        if self.fault == "slow":
+            time.sleep(0.006)
+        if self.fault == "leak":
+            self.memory.append(np.ones(20_000))
+        if self.fault == "late crash" and self.time == 25:
+            raise ZeroDivisionError("a wheel came off")
+        reward = float(self.np_random.normal()) * (1e4 if self.fault == "rewards" else 1.0)
+        length = 30 if self.fault in ("limit", "late NaN", "late crash") else int(self.np_random.integers(20, 40))
+        over = self.fault != "endless" and self.time >= length + 5
+        return self.look(), 0.0 if self.fault == "sparse" else reward, over, False, {}
+
+    def render(self) -> Any:
+        return np.zeros((8, 8)) if self.fault == "picture" else np.zeros((8, 9, 3), np.uint8)
+
+
+def examine(fault: str) -> dict[str, Finding]:
+    return {finding.subject: finding for finding in examine_env(EnvCreator(Walk, {"fault": fault}), 400)}
+
+
+def test_a_fine_environment_has_only_good_findings():
+    findings = examine("")
+    assert {finding.level for finding in findings.values()} == {"ok"}
+    assert findings["seeding"].text.startswith("other seeds give other episodes")
+    assert findings["rendering"].text.endswith("a picture has 8×9")
+    assert findings["processes"].text.startswith("another process creates and steps it")
+    assert findings["vector form"].text == "sync, autoreset NextStep"
+    assert findings["longer walk"].text == "400 random steps without a violation"
+
+
+GOLDEN = [
+    ("text", "observation space", "bad", "Text", "wrapper"),
+    ("unbounded actions", "action space", "warn", "has no bounds", "give low and high"),
+    ("float image", "observation space", "warn", "an image of float32", "uint8"),
+    ("late NaN", "longer walk", "bad", "nan at index [0]", "change the environment"),
+    ("late crash", "longer walk", "bad", "raised ZeroDivisionError in a walk of 400 steps: a wheel", "shall not raise"),
+    ("limit", "episodes", "warn", "all of one length", "truncated=True"),
+    ("endless", "episodes", "warn", "none ended within 400 random steps; no time limit", "env.max_episode_steps"),
+    ("rewards", "rewards", "warn", "large", "policy.reward_filter=return_std"),
+    ("sparse", "rewards", "warn", "all 0 in 400 random steps", "exploration=rnd"),
+    ("large", "observations", "warn", "large for a network's input", "policy.observation_filter=mean_std"),
+    ("slow", "speed", "warn", "h for 10⁶ steps", "workers.num_workers"),
+    ("leak", "memory", "warn", "MiB in 1000 steps", "lists that grow"),
+    ("other copy", "determinism", "warn", "differ from reset on", "self.np_random"),
+    ("starts again", "seeding", "warn", "a reset without a seed begins the same episode again", "np_random"),
+    ("seed ignored", "seeding", "warn", "all seeds give the same episode", "super().reset(seed=seed)"),
+    ("picture", "rendering", "warn", "rgb_array gave float64 [8, 8]", "uint8"),
+    ("goals", "goals", "warn", "without compute_reward", "add compute_reward"),
+]
+
+
+@pytest.mark.parametrize(("fault", "subject", "level", "text", "fix"), GOLDEN, ids=[case[0] for case in GOLDEN])
+def test_each_fault_has_its_finding_and_its_fix(
+    fault: str, subject: str, level: str, text: str, fix: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(environment, "examine_processes", lambda creator: Finding("processes", "ok", ""))  # seconds
+    findings = examine(fault)
+    finding = findings[subject]
+    assert finding.level == level and text in finding.text and fix in finding.fix
+    others = {name for name, other in findings.items() if other.level != "ok"} - {subject}
+    assert not others - {"policies that fit"}  # nothing else is blamed
+
+
+def test_an_environment_that_is_seeded_by_a_fixed_number_has_nothing_random(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(environment, "examine_processes", lambda creator: Finding("processes", "ok", ""))
+    assert "nothing is random" in examine("one seed")["seeding"].text
+
+
+BROKEN = [
+    cls
+    for module, cls in [
+        *((broken_envs, each) for each in vars(broken_envs).values() if isinstance(each, type)),
+        *((broken_teams, each) for each in vars(broken_teams).values() if isinstance(each, type)),
+    ]
+    if cls.__module__ == module.__name__ and cls.__name__ != "Fine"
+]
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda cls: f"{cls.__module__.split('.')[-2]}-{cls.__name__}")
+def test_what_the_check_before_a_run_refuses_is_bad(broken: type):
+    finding = examine_env(EnvCreator(broken))[-1]
+    assert finding.level == "bad" and finding.subject in ("API", "creation") and finding.fix
+    assert broken.__name__ in finding.text
+    assert len(BROKEN) == 29
+
+
+def test_a_fine_team_is_examined_agent_by_agent():
+    findings = {finding.subject: finding for finding in examine_env(EnvCreator(broken_teams.Fine), 50)}
+    assert findings["observation space of a, b"].level == "ok" and findings["creation"].text.startswith("Fine in")
+    assert "vdn" in findings["policies that fit"].text
+    assert "bad" not in {finding.level for finding in findings.values()}
+
+
+def test_an_unknown_environment_is_one_bad_finding():
+    (finding,) = examine_env(EnvCreator("CartPol-v1"))
+    assert (finding.subject, finding.level) == ("creation", "bad") and "Did you mean 'CartPole-v1'" in finding.text
+
+
+def test_keywords_that_cannot_be_pickled_are_found():
+    finding = environment.examine_processes(EnvCreator(Walk, {"fault": threading.Lock()}))
+    assert finding.level == "warn" and "cannot pickle" in finding.text and "import path" in finding.fix
+
+
+def test_the_check_is_done_whatever_the_config_says():
+    assert examine_env(EnvCreator(broken_envs.NaN, check=False))[-1].level == "bad"
+
+
+def test_policies_are_sorted_by_what_they_take():
+    findings = {finding.subject: finding for finding in examine_env(EnvCreator("Pendulum-v1"), 250)}
+    fitting = findings["policies that fit"].text.split(", ")
+    assert {"ppo", "sac", "td3", "tqc"} <= set(fitting) and not {"dqn", "qmix"} & set(fitting)
+    refused = next(finding for subject, finding in findings.items() if "dqn" in subject)
+    assert "compares all actions of a Discrete space" in refused.text and "use sac" in refused.fix
+    assert "200 … 200 steps; time limit 200 steps" in findings["episodes"].text
+
+
+def test_the_memory_of_a_walk_is_that_of_its_steps():
+    """20,000 float64 a step are 160 kB, 153 MiB in 1000 steps."""
+    grown = float(examine("leak")["memory"].text.split()[0])
+    assert 100 < grown < 250
+    Walk.memory.clear()

@@ -14,7 +14,7 @@ from lightning_rl.run_directory.lock import LOCK_FILE, live_owner
 from lightning_rl.run_directory.process_identity import SILENT_SECONDS, age, is_alive
 from lightning_rl.run_directory.status import STATUS_FILE, read_status
 
-__all__ = ["runs_below", "state_of"]
+__all__ = ["run_directories", "runs_below", "state_of"]
 
 FILES = (CONFIG_FILE, STATUS_FILE, LOCK_FILE)
 

@@ -15,6 +15,7 @@ from lightning_rl.cli.benchmark import benchmark
 from lightning_rl.cli.choices import describe, list_choices
 from lightning_rl.cli.evaluate import evaluate
 from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
+from lightning_rl.cli.report import report
 from lightning_rl.cli.resume import resume
 from lightning_rl.cli.train import train
 from lightning_rl.errors import ConfigError, RankError, SaveError, did_you_mean
@@ -25,6 +26,7 @@ VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "train": train,
     "evaluate": evaluate,
     "resume": resume,
+    "report": report,
     "list": list_choices,
     "describe": describe,
     "benchmark": benchmark,

@@ -190,7 +190,7 @@ def count_of(*metrics: str) -> Callable[[RunRecord], float | None]:
 
 LIGHTS: Sequence[Light] = (
     Light(
-        "Numbers finite",
+        "NaN and infinity",
         "training metrics with NaN or infinite values",
         0,
         0,
@@ -199,7 +199,7 @@ LIGHTS: Sequence[Light] = (
         "{:.0f}",
     ),
     Light(
-        "Policy moves slowly",
+        "Policy step (KL)",
         "KL divergence between acting and learning policy that 95 % of the iterations stay below, nats",
         0.03,
         0.1,
@@ -207,7 +207,7 @@ LIGHTS: Sequence[Light] = (
         high_kl,
     ),
     Light(
-        "Clipping is rare",
+        "Clipped ratios",
         "mean share of rows whose probability ratio was clipped, second half of the run",
         0.3,
         0.5,
@@ -216,7 +216,7 @@ LIGHTS: Sequence[Light] = (
         "{:.0%}",
     ),
     Light(
-        "Policy still explores",
+        "Entropy",
         "entropy at half of the run, share of that at its beginning",
         0.1,
         0.02,
@@ -226,17 +226,17 @@ LIGHTS: Sequence[Light] = (
         above=False,
     ),
     Light(
-        "Values predict returns",
+        "Explained variance",
         "median explained variance of the value function, second half of the run",
-        0.1,
         0.0,
+        -0.5,
         "Values are no better than a constant: raise policy.value_coef or the value network's size, check the scale of rewards.",
         late("train/explained_variance", np.median),
         "{:.2f}",
         above=False,
     ),
     Light(
-        "Q-values are possible",
+        "Q-values",
         "Q-values over the highest return that the evaluated rewards allow",
         1.5,
         3.0,
@@ -245,7 +245,7 @@ LIGHTS: Sequence[Light] = (
         "{:.2f} ×",
     ),
     Light(
-        "Gradients are even",
+        "Gradient spikes",
         f"share of rows whose gradient norm is {SPIKE:.0f} times the median of the {BEFORE} rows before",
         0.01,
         0.05,
@@ -254,7 +254,7 @@ LIGHTS: Sequence[Light] = (
         "{:.1%}",
     ),
     Light(
-        "Experience is fresh",
+        "Staleness",
         "median staleness of rollouts in policy updates, second half of the run",
         4,
         16,
@@ -263,7 +263,7 @@ LIGHTS: Sequence[Light] = (
         "{:.0f}",
     ),
     Light(
-        "Workers stay alive",
+        "Restarts",
         "restarts of rollout processes and environments",
         0,
         10,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "bootstrap",
     "bootstrap_interval",
     "interquartile_mean",
     "interval_of_iqm",
@@ -85,10 +86,16 @@ def bootstrap_interval(
     Returns:
         Lower and upper end, `[*]` each.
     """
+    values = bootstrap(statistic, *strata, resamples=resamples, seed=seed)
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return low, high
+
+
+def bootstrap(statistic: Callable[..., Array], *strata: Array, resamples: int = 2000, seed: int = 0) -> Array:
+    """A statistic of each resampled data set, `[resamples, *]`; arguments as of `bootstrap_interval`."""
     generator = np.random.default_rng(seed)
     drawn = [scores[generator.integers(len(scores), size=(resamples, len(scores)))] for scores in strata]
-    low, high = np.quantile(statistic(*drawn), [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return low, high
+    return statistic(*drawn)
 
 
 def interval_of_iqm(*strata: Array, resamples: int = 2000) -> tuple[Array, Array]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from lightning_rl.callbacks.signals import Interrupts
 from lightning_rl.cli.benchmark import benchmark
 from lightning_rl.cli.choices import describe, list_choices
+from lightning_rl.cli.compare import compare
 from lightning_rl.cli.evaluate import evaluate
 from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
 from lightning_rl.cli.report import report
@@ -27,6 +28,7 @@ VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "evaluate": evaluate,
     "resume": resume,
     "report": report,
+    "compare": compare,
     "list": list_choices,
     "describe": describe,
     "benchmark": benchmark,

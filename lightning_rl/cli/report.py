@@ -17,7 +17,9 @@ def report(arguments: Sequence[str]) -> int:
     parser.add_argument("runs", nargs="+", type=Path, help="run directories, or directories that hold runs")
     parser.add_argument("--out", type=Path, help="the page; default report.html in the directory, or here if several")
     parser.add_argument("--check", type=Path, metavar="BASELINE.json", help="exit 1 if scores are worse than these")
-    parser.add_argument("--margin", type=float, default=None, help="of --check: tolerated share of the baseline's score; default 0.02")
+    parser.add_argument(
+        "--margin", type=float, default=None, help="of --check: tolerated share of the baseline's score; default 0.02"
+    )
     parser.add_argument("--save-baseline", type=Path, metavar="FILE", help="write the scores for a later --check")
     options = parser.parse_args(arguments)
     if options.margin is not None and (options.check is None or not options.margin >= 0):

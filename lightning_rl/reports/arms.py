@@ -48,8 +48,6 @@ class Arm:
     Attributes:
         label: what distinguishes the arm from the others, in a few words.
         runs: all of them.
-        counted: those that statistics are about: the complete ones; if no run is complete, those that are running or
-            were interrupted; else all.
     """
 
     label: str
@@ -57,6 +55,10 @@ class Arm:
 
     @property
     def counted(self) -> list[RunRecord]:
+        """The runs with returns that statistics are about: the complete ones.
+
+        If no run is complete, those that are running or were interrupted; else all.
+        """
         ok = [run for run in self.runs if run.state == "ok"]
         unfinished = [run for run in self.runs if run.running or run.state == "interrupted"]
         return [run for run in ok or unfinished or self.runs if run.curve(TRAIN_RETURN) or run.curve(EVAL_RETURN)]
@@ -161,7 +163,10 @@ def labels(arms: Sequence[Arm]) -> list[str]:
         if len(keys) > IN_LABELS:
             parts.append(f"+{len(keys) - IN_LABELS} keys")
         found.append(" ".join(parts) or arm.runs[0].name)
-    return [f"{label} ({arms[index].runs[0].name})" if found.count(label) > 1 else label for index, label in enumerate(found)]
+    return [
+        f"{label} ({arms[index].runs[0].name})" if found.count(label) > 1 else label
+        for index, label in enumerate(found)
+    ]
 
 
 def short_value(values: Mapping[str, Any], overrides: Mapping[str, str], key: str) -> str:
@@ -170,7 +175,7 @@ def short_value(values: Mapping[str, Any], overrides: Mapping[str, str], key: st
 
 
 def swept(arms: Sequence[Arm]) -> list[str]:
-    """Keys that a sweep gave several values, in the order in which they were typed; the policy's name is no such key."""
+    """Keys that a sweep gave several values, in the order in which they were typed, without `policy`."""
     jobs = [run.overrides for arm in arms for run in arm.runs]
     if len(arms) < 2 or not all(jobs):
         return []

@@ -100,9 +100,7 @@ def check_against(
     return [check_arm(old, summary_for(old, baseline, tasks), margin) for old in baseline]
 
 
-def summary_for(
-    old: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]], tasks: Sequence[Task]
-) -> Summary | None:
+def summary_for(old: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]], tasks: Sequence[Task]) -> Summary | None:
     """The new arm that is compared with one of the baseline."""
     ours = [summary for task in tasks if task.env == old["env"] for summary in task.summaries]
     if len(ours) == 1 == sum(each["env"] == old["env"] for each in baseline):

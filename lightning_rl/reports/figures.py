@@ -20,8 +20,10 @@ from lightning_rl.reports.summaries import Interval, number, time_words
 __all__ = ["COLOURS", "Curve", "Row", "bars", "curves_chart", "intervals_chart", "share_bars", "short_number", "ticks"]
 
 COLOURS = 8
+INSET = 2.0  # of figures without a y-axis
+FAR = 0.6  # of the range of the values: a threshold that is further away is not drawn
 WIDTH, HEIGHT = 480.0, 290.0
-LEFT, RIGHT, TOP, BOTTOM = 50.0, 14.0, 12.0, 44.0
+LEFT, RIGHT, TOP, BOTTOM = 60.0, 14.0, 12.0, 44.0
 MOST_POINTS = 200  # of a line
 TOOLTIPS = 24  # along a curve
 
@@ -70,7 +72,10 @@ def short_number(value: float) -> str:
 
 def short_time(seconds: float) -> str:
     """A duration for an axis."""
-    return "0" if seconds == 0 else time_words(seconds)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s" if seconds else "0"
 
 
 def time_ticks(low: float, high: float, most: int = 6) -> list[float]:
@@ -124,7 +129,9 @@ class Axes:
 
 def svg(content: Markup, label: str, height: float = HEIGHT) -> Markup:
     """The figure's root; `label` says what it shows to readers who cannot see it."""
-    return element("svg", content, viewBox=f"0 0 {WIDTH:.0f} {height:.0f}", role="img", aria_label=label, class_="figure")
+    return element(
+        "svg", content, viewBox=f"0 0 {WIDTH:.0f} {height:.0f}", role="img", aria_label=label, class_="figure"
+    )
 
 
 def thin(x: NDArray[np.float64], y: NDArray[np.float64], most: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -133,6 +140,12 @@ def thin(x: NDArray[np.float64], y: NDArray[np.float64], most: int) -> tuple[NDA
         return x, y
     kept = np.unique(np.linspace(0, len(x) - 1, most).round().astype(int))
     return x[kept], y[kept]
+
+
+def far_from(threshold: float, values: Sequence[float]) -> bool:
+    """Whether a threshold would press the values into a small part of the figure."""
+    low, high = min(values), max(values)
+    return max(threshold - high, low - threshold) > FAR * (high - low or abs(high) or 1.0)
 
 
 def extent(values: Sequence[float], padding: float = 0.05) -> tuple[float, float]:
@@ -168,13 +181,21 @@ def curves_chart(
         shares: y is a share, from 0 % to 100 %.
         most_points: of a run's line.
     """
-    xs, ys = [0.0], [] if threshold is None else [threshold]
+    xs: list[float] = [0.0]
+    ys: list[float] = []
     for _, curves, middle in arms:
         lines = [(curve.x, curve.y) for curve in curves]
-        lines += [(middle.x, line) for line in (middle.middle, middle.low, middle.high) if line is not None] if middle else []
+        lines += (
+            [(middle.x, line) for line in (middle.middle, middle.low, middle.high) if line is not None]
+            if middle
+            else []
+        )
         for x, y in lines:
             xs += [float(x.min()), float(x.max())]
             ys += [float(y.min()), float(y.max())]
+    if threshold is not None and far_from(threshold, ys):
+        threshold = None
+    ys += [] if threshold is None else [threshold]
     x_low, x_high = (min(xs[1:]), max(xs[1:])) if shares else (min(xs), max(xs))
     axes = Axes(x_low, x_high, *((0.0, 1.0) if shares else extent(ys)))
     layers: list[list[Markup]] = [[], [], [], []]  # areas below lines below means below tooltips
@@ -191,7 +212,7 @@ def curves_chart(
     line = None
     if threshold is not None:
         y = axes.y(threshold)
-        text = element("text", number(threshold), x=WIDTH - RIGHT, y=y - 4, class_="tick end")
+        text = element("text", f"threshold {number(threshold)}", x=LEFT + 5, y=y - 4, class_="tick limit")
         line = join(element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="threshold"), text)
     frame = axes.frame(x_label, y_label, time_axis, (lambda share: f"{share:.0%}") if shares else short_number)
     return svg(join(frame, line, *(part for layer in layers for part in layer)), label)
@@ -235,6 +256,7 @@ def intervals_chart(
     x_label: str,
     threshold: float | None = None,
     within: tuple[float, float] | None = None,
+    show: Callable[[Interval], str] = str,
 ) -> Markup:
     """A row for each interval: its label and numbers, a bar from end to end, the middle, and dots of single runs.
 
@@ -244,16 +266,19 @@ def intervals_chart(
         x_label: below the x-axis.
         threshold: drawn as a dashed line.
         within: ends of the x-axis; `None`: those of the values.
+        show: an interval in words.
     """
     values = [value for row in rows for value in (row.interval.middle, row.interval.low, row.interval.high)]
-    values += [dot for row in rows for dot, _ in row.dots] + [threshold]
-    known = [value for value in values if value is not None]
+    known = [value for value in values if value is not None] + [dot for row in rows for dot, _ in row.dots]
+    if threshold is not None and far_from(threshold, known):
+        threshold = None
+    known += [] if threshold is None else [threshold]
     low, high = within or extent(known)
     height, bottom = TOP + 42 * len(rows) + 40, TOP + 42 * len(rows) + 4
-    span = WIDTH - 2 * RIGHT - 8
+    span = WIDTH - 2 * INSET - 8
 
     def at(value: float) -> float:
-        return RIGHT + 4 + span * (value - low) / (high - low)
+        return INSET + 4 + span * (value - low) / (high - low)
 
     parts = []
     for tick in ticks(low, high):
@@ -266,11 +291,11 @@ def intervals_chart(
         y, css = TOP + 42 * place + 30, f"arm-{row.colour % COLOURS}"
         interval = row.interval
         name = row.label if len(row.label) <= 42 else f"{row.label[:41]}…"
-        parts.append(element("text", name, x=RIGHT, y=y - 14, class_="row"))
-        parts.append(element("text", str(interval), x=WIDTH - RIGHT, y=y - 14, class_="row end"))
+        parts.append(element("text", name, x=INSET, y=y - 14, class_="row"))
+        parts.append(element("text", show(interval), x=WIDTH - INSET, y=y - 14, class_="row end"))
         if interval.low is not None and interval.high is not None:
             left = at(interval.low)
-            title = element("title", f"{row.label}: {interval}")
+            title = element("title", f"{row.label}: {show(interval)}")
             bar = element("rect", title, x=left, y=y - 5, width=max(1.0, at(interval.high) - left), height=10, rx=3)
             parts.append(element("g", bar, class_=f"bar {css}"))
         for dot, title in row.dots:
@@ -289,11 +314,11 @@ def share_bars(rows: Sequence[tuple[str, dict[str, float]]], *, label: str, word
         label: of the figure, for readers who cannot see it.
         words: part → what it is, for tooltips; parts have the CSS class `part-NAME`.
     """
-    height, span, parts = 46.0 * len(rows) + 4, WIDTH - 2 * RIGHT, []
+    height, span, parts = 46.0 * len(rows) + 4, WIDTH - 2 * INSET, []
     for place, (name, seconds) in enumerate(rows):
-        y, x, total = 46.0 * place + 20, RIGHT, sum(seconds.values())
-        parts.append(element("text", name, x=RIGHT, y=y - 6, class_="row"))
-        parts.append(element("text", f"{time_words(total)} a run", x=WIDTH - RIGHT, y=y - 6, class_="row end"))
+        y, x, total = 46.0 * place + 20, INSET, sum(seconds.values())
+        parts.append(element("text", name, x=INSET, y=y - 6, class_="row"))
+        parts.append(element("text", f"a run took {time_words(total)}", x=WIDTH - INSET, y=y - 6, class_="row end"))
         for part, amount in seconds.items():
             width = span * amount / total
             title = element("title", f"{words[part]}: {time_words(amount)}, {amount / total:.0%}")
@@ -307,12 +332,14 @@ def share_bars(rows: Sequence[tuple[str, dict[str, float]]], *, label: str, word
 
 def bars(rows: Sequence[tuple[str, float]], *, label: str) -> Markup:
     """A bar for each share in [0, 1], with its label above."""
-    height, span, parts = 36.0 * len(rows) + 4, WIDTH - 2 * RIGHT, []
+    height, span, parts = 36.0 * len(rows) + 4, WIDTH - 2 * INSET, []
     for place, (name, share) in enumerate(rows):
         y = 36.0 * place + 20
         title = element("title", f"{name}: {share:.0%}")
-        parts.append(element("text", name if len(name) <= 58 else f"{name[:57]}…", x=RIGHT, y=y - 5, class_="row"))
-        parts.append(element("text", f"{share:.0%}", x=WIDTH - RIGHT, y=y - 5, class_="row end"))
-        parts.append(element("rect", x=RIGHT, y=y, width=span, height=8, rx=3, class_="empty"))
-        parts.append(element("rect", title, x=RIGHT, y=y, width=max(1.0, span * share), height=8, rx=3, class_="arm-0 fill"))
+        parts.append(element("text", name if len(name) <= 58 else f"{name[:57]}…", x=INSET, y=y - 5, class_="row"))
+        parts.append(element("text", f"{share:.0%}", x=WIDTH - INSET, y=y - 5, class_="row end"))
+        parts.append(element("rect", x=INSET, y=y, width=span, height=8, rx=3, class_="empty"))
+        parts.append(
+            element("rect", title, x=INSET, y=y, width=max(1.0, span * share), height=8, rx=3, class_="arm-0 fill")
+        )
     return svg(join(*parts), label, height)

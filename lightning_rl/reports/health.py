@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,7 +48,9 @@ class Light:
     def level(self, number: float) -> Level:
         """The colour of a number."""
         sign = 1 if self.above else -1
-        return "trouble" if sign * (number - self.trouble) > 0 else "watch" if sign * (number - self.watch) > 0 else "ok"
+        return (
+            "trouble" if sign * (number - self.trouble) > 0 else "watch" if sign * (number - self.watch) > 0 else "ok"
+        )
 
     @property
     def limits(self) -> str:
@@ -78,7 +80,7 @@ class Finding:
     @property
     def worst(self) -> Level:
         """The worst level of all arms."""
-        return max((each.level for each in self.readings if each), key=LEVELS.index)
+        return LEVELS[max(LEVELS.index(each.level) for each in self.readings if each)]
 
 
 def findings(arms: Sequence[Sequence[RunRecord]]) -> list[Finding]:
@@ -119,6 +121,12 @@ def high_kl(run: RunRecord) -> float | None:
     """The KL divergence of an iteration that only one in twenty exceeds."""
     series = run.curve("train/approx_kl") or run.curve("train/kl")
     return None if series is None else float(np.quantile(settled(series), 0.95))
+
+
+def typical_explained_variance(run: RunRecord) -> float | None:
+    """The median of the explained variance over the run."""
+    series = run.curve("train/explained_variance")
+    return None if series is None else float(np.median(settled(series)))
 
 
 def early_entropy(run: RunRecord) -> float | None:
@@ -227,11 +235,11 @@ LIGHTS: Sequence[Light] = (
     ),
     Light(
         "Explained variance",
-        "median explained variance of the value function, second half of the run",
+        "median explained variance of the value function",
         0.0,
         -0.5,
-        "Values are no better than a constant: raise policy.value_coef or the value network's size, check the scale of rewards.",
-        late("train/explained_variance", np.median),
+        "Values are no better than a constant: raise policy.value_coef, widen the value network, check the rewards.",
+        typical_explained_variance,
         "{:.2f}",
         above=False,
     ),
@@ -240,7 +248,7 @@ LIGHTS: Sequence[Light] = (
         "Q-values over the highest return that the evaluated rewards allow",
         1.5,
         3.0,
-        "Q-values promise more than the environment pays: use double or twin Qs, a slower target network, or a lower policy.lr.",
+        "Q-values promise more than the environment pays: use twin Qs, a slower target network, a lower policy.lr.",
         q_ratio,
         "{:.2f} ×",
     ),
@@ -267,9 +275,8 @@ LIGHTS: Sequence[Light] = (
         "restarts of rollout processes and environments",
         0,
         10,
-        "train.log says why they died: memory (workers.max_memory_mb), time limits (workers.step_timeout_s), or the environment.",
+        "The log says why: memory (workers.max_memory_mb), time limits (workers.step_timeout_s), or the environment.",
         count_of("sys/worker_restarts", "sys/env_restarts"),
         "{:.0f}",
     ),
 )
-

@@ -1,4 +1,4 @@
-"""The page: one HTML file without scripts, fonts or requests, light and dark, on screens from 360 pixels and on paper."""
+"""The page: one HTML file without scripts and requests, light and dark, on screens from 360 pixels and on paper."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.errors import SaveError
 from lightning_rl.reports.arms import (
     ABSENT,
-    Arm,
     Band,
     band,
     differences,
@@ -31,12 +30,12 @@ from lightning_rl.reports.markup import Markup, element, join
 from lightning_rl.reports.run_records import RunRecord
 from lightning_rl.reports.statistics import bootstrap_interval, performance_profile
 from lightning_rl.reports.summaries import (
-    Interval,
     Summary,
     Task,
     improvement,
     metric_words,
     number,
+    percent,
     time_words,
     verdict,
 )
@@ -48,13 +47,15 @@ from lightning_rl.version import __version__
 __all__ = ["REPORT_FILE", "page", "write_page"]
 
 REPORT_FILE = "report.html"
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # browsers refuse whatever is not in the file
+# Browsers refuse whatever is not in the file.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
 ICON = "data:,"  # none; otherwise browsers ask a server for one
 FEW_SEEDS = 5
 MOST_POINTS = 40_000  # of all runs' lines in a chart: a line of a run has about 12 bytes per point
 MOST_DATA_ROWS = 8_000  # of the CSV that is embedded, about 60 bytes each
+COLUMNS = ("env", "arm", "run", "seed", "env_steps", "seconds", "train_return", "eval_return")
 MOST_ROWS_OPEN = 12  # of a table of config keys that is not folded
-PICTURES = {".png": "image/png", ".gif": "image/gif", ".jpg": "image/jpeg", ".webp": "image/webp"}
+PICTURES = {".png": "image/png", ".gif": "image/gif", ".jpg": "image/jpeg", ".webp": "image/webp", ".mp4": "video/mp4"}
 MOST_PICTURE_BYTES = 700_000  # of all of them
 ICONS: Mapping[Level, tuple[str, str]] = {"ok": ("●", "good"), "watch": ("▲", "fair"), "trouble": ("■", "bad")}
 
@@ -104,7 +105,8 @@ def page(tasks: Sequence[Task], source: str) -> str:
     runs = [run for task in tasks for summary in task.summaries for run in summary.arm.runs]
     states = {state: sum(run.state == state for run in runs) for state in dict.fromkeys(run.state for run in runs)}
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
-    about = f"{len(runs)} run{'s' if len(runs) > 1 else ''} ({counts}) · {source} · {now()} · lightning_rl {__version__}"
+    number_of_runs = f"{len(runs)} run{'s' if len(runs) > 1 else ''} ({counts})"
+    about = " · ".join([number_of_runs, source, moment(now()), f"lightning_rl {__version__}"])
     body = element(
         "main",
         element("h1", title),
@@ -141,7 +143,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[
         return element("tr", *(element(kind, cell, class_=style) for cell, style in zip(cells, styles, strict=True)))
 
     body = element("tbody", *(line(row, "td") for row in rows))
-    return element("div", element("table", element("thead", line(head, "th")), body, class_=css or None), class_="scroll")
+    return element(
+        "div", element("table", element("thead", line(head, "th")), body, class_=css or None), class_="scroll"
+    )
 
 
 # -- verdict -----------------------------------------------------------------------------------------------------------
@@ -217,16 +221,11 @@ def best_words(task: Task) -> str | None:
     if chance is None or chance.low is None:
         return f"{best.arm.label} scores highest; one seed is too few to tell whether it is better."
     words = f"a run of it scores more than one of {second.arm.label} with probability {percent(chance)}"
+    if chance.low == 1.0:
+        return f"{best.arm.label} is best: every run of it scores more than every run of {second.arm.label}."
     if chance.low > 0.5:
         return f"{best.arm.label} is best: {words}."
     return f"{best.arm.label} scores highest, but is not clearly better: {words}."
-
-
-def percent(interval: Interval) -> str:
-    """An interval of shares in percent."""
-    if interval.low is None or interval.high is None:
-        return f"{interval.middle:.0%}"
-    return f"{interval.middle:.0%} [{interval.low:.0%}, {interval.high:.0%}]"
 
 
 # -- a task's sections -------------------------------------------------------------------------------------------------
@@ -272,9 +271,9 @@ def learning_curves(task: Task) -> Markup:
         curve_figure(task, EVAL_RETURN, "env_steps", "Return of evaluations, by env steps"),
     ]
     note = (
-        "Thin: a run. Thick: the interquartile mean of the complete runs; shaded: its 95 % interval by the bootstrap over "
-        "seeds. A run that ended earlier than others keeps its last value. Dashed, with a cross: a run that failed or "
-        "died; with a ring: one that is running."
+        "Thin: a run. Thick: the interquartile mean of the complete runs; shaded: its 95 % interval by the bootstrap "
+        "over seeds. A run that ended earlier than others keeps its last value. Dashed, with a cross: it failed; "
+        "with a ring: it is running."
     )
     return join(legend(task), element("div", *charts, class_="grid"), element("p", note, class_="note"))
 
@@ -324,7 +323,9 @@ def scores(task: Task) -> Markup:
                 str(summary.score or ABSENT),
                 number(float(np.mean(summary.best))) if len(summary.best) else ABSENT,
                 ABSENT if reached is None else number(reached),
-                ABSENT if reached is None or summary.seconds_to_target is None else time_words(summary.seconds_to_target),
+                ABSENT
+                if reached is None or summary.seconds_to_target is None
+                else time_words(summary.seconds_to_target),
                 ABSENT if summary.speed is None else number(summary.speed),
                 ABSENT if summary.seconds is None else time_words(summary.seconds),
             ]
@@ -333,7 +334,7 @@ def scores(task: Task) -> Markup:
     cells = [[row[index] for index in kept] for row in rows]
     target = next((summary.target for summary in task.summaries if summary.target), None)
     chart = None
-    if any(len(summary.scores) > 1 for summary in task.summaries):
+    if len(task.ranking) > 1:
         drawn_rows = [
             Row(place, summary.arm.label, summary.score, dots(summary))
             for place, summary in enumerate(drawn(task))
@@ -344,7 +345,7 @@ def scores(task: Task) -> Markup:
         picture = intervals_chart(drawn_rows, label="Scores with intervals", x_label=what, threshold=limit)
         chart = figure("Score of each arm", picture, "Bar: 95 % interval. Line: interquartile mean. Dots: seeds.")
     note = (
-        f"Score: {metric_words(task.summaries[0])}, interquartile mean over seeds with its 95 % interval by the stratified "
+        f"Score: {metric_words(task.summaries[0])}, interquartile mean over seeds with its 95 % interval by the "
         "bootstrap. Best: the highest value during the run, mean over seeds. To the threshold: median of the runs that "
         "reached it, if at least half did."
     )
@@ -383,10 +384,10 @@ def profile_figure(task: Task) -> Markup | None:
             low, high = bootstrap_interval(lambda drawn: performance_profile(drawn, thresholds), summary.scores)
         middle = performance_profile(summary.scores, thresholds)
         arms.append((summary.arm.label, [], Band(thresholds, middle, low, high)))
-    picture = curves_chart(
-        arms, label="Performance profiles", x_label="score τ", y_label="runs above τ", shares=True
+    picture = curves_chart(arms, label="Performance profiles", x_label="score τ", y_label="runs above τ", shares=True)
+    return figure(
+        "Performance profile", picture, "The share of an arm's runs that score more than τ; higher is better."
     )
-    return figure("Performance profile", picture, "The share of an arm's runs that score more than τ; higher is better.")
 
 
 def comparison(task: Task) -> Markup:
@@ -403,6 +404,7 @@ def comparison(task: Task) -> Markup:
         x_label="probability that a run of the first scores more",
         threshold=0.5,
         within=(0.0, 1.0),
+        show=percent,
     )
     caption = "An interval that contains one half says that the seeds do not tell which is better."
     return element(
@@ -419,7 +421,9 @@ def importance_figure(task: Task) -> Markup:
         return element(
             "figure",
             element("b", title),
-            element("p", "There are too few runs, or no difference between them, to tell keys from chance.", class_="note"),
+            element(
+                "p", "There are too few runs, or no difference between them, to tell keys from chance.", class_="note"
+            ),
         )
     picture = bars([(name, share) for name, share in known[:8]], label=title)
     caption = (
@@ -470,14 +474,18 @@ def health_section(task: Task, lights: Sequence[Finding]) -> Markup:
     rows = []
     for finding in lights:
         light = finding.light
-        what = join(element("b", light.name), element("br"), element("span", f"{light.measured}: {light.limits}", class_="soft"))
+        what = join(
+            element("b", light.name), element("br"), element("span", f"{light.measured}: {light.limits}", class_="soft")
+        )
         rows.append([what, *(reading_cell(reading) for reading in finding.readings)])
     head = ["light", *(arm_key(task, each) if len(task.summaries) > 1 else "worst run" for each in task.summaries)]
     advice = []
     for finding in lights:
         if finding.worst != "ok":
             icon, css = ICONS[finding.worst]
-            words = join(element("span", icon, class_=css), " ", element("b", f"{finding.light.name}: "), finding.light.advice)
+            words = join(
+                element("span", icon, class_=css), " ", element("b", f"{finding.light.name}: "), finding.light.advice
+            )
             advice.append(element("li", words))
     calm = element("p", "All lights are green.") if not advice else None
     note = element("p", "The worst run of an arm decides.", class_="note")
@@ -550,15 +558,16 @@ def provenance(runs: Sequence[RunRecord]) -> Markup:
     seeds = ", ".join(str(run.seed) for run in runs)
     if not recorded:
         directories = ", ".join(str(run.directory) for run in runs)
-        text = "These runs have no provenance.json, so the command that started them is unknown; their config.yaml holds all keys."
+        text = "These runs have no provenance.json: their command is unknown; config.yaml holds all of their keys."
         return join(element("p", text), definitions({"directories": [directories], "seeds": [seeds]}))
     first = [run.sessions[0] for run in recorded]
     newest = [run.sessions[-1] for run in recorded]
     commands = dict.fromkeys(str(session.get("command", "")) for session in first)
+    moments = sorted(moment(at) for session in first if (at := session.get("at")))
     resumed = [f"{run.name} ({len(run.sessions) - 1} ×)" for run in recorded if len(run.sessions) > 1]
     entries = {
         "seeds": [seeds],
-        "started": unique(session.get("at") for session in first),
+        "started": [" … ".join(dict.fromkeys([moments[0], moments[-1]]))] if moments else [],
         "resumed": [", ".join(resumed)] if resumed else [],
         "working directory": unique(session.get("directory") for session in first),
         "code": unique(git_words(session.get("git")) for session in newest),
@@ -573,6 +582,11 @@ def unique(values: Any) -> list[str]:
     """Different values in their order, at most a few."""
     found = list(dict.fromkeys(str(value) for value in values if value))
     return found if len(found) <= 4 else [*found[:3], f"… and {len(found) - 3} more"]
+
+
+def moment(at: Any) -> str:
+    """A time that `now` gave, to the minute."""
+    return f"{str(at)[:16].replace('T', ' ')} UTC"
 
 
 def git_words(git: Any) -> str:
@@ -610,14 +624,24 @@ def episode_pictures(task: Task) -> Markup | None:
     found, room = [], MOST_PICTURE_BYTES
     for summary in task.summaries:
         for run in summary.arm.runs:
-            for file in sorted(path for path in (run.directory / "videos").glob("*") if path.suffix.lower() in PICTURES):
+            for file in sorted(
+                path for path in (run.directory / "videos").glob("*") if path.suffix.lower() in PICTURES
+            ):
                 if (size := file.stat().st_size) > room:
                     continue
                 room -= size
-                source = f"data:{PICTURES[file.suffix.lower()]};base64,{base64.b64encode(file.read_bytes()).decode()}"
                 caption = f"{summary.arm.label}, seed {run.seed}: {file.stem.replace('_', ' ')}"
-                found.append(element("figure", element("img", src=source, alt=caption), element("figcaption", caption)))
+                found.append(element("figure", picture_of(file, caption), element("figcaption", caption)))
     return element("div", *found, class_="episodes") if found else None
+
+
+def picture_of(file: Path, caption: str) -> Markup:
+    """A picture or video, inside the page."""
+    kind = PICTURES[file.suffix.lower()]
+    source = f"data:{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
+    if kind.startswith("video"):
+        return element("video", src=source, title=caption, controls="controls", loop="loop")
+    return element("img", src=source, alt=caption)
 
 
 def data_link(tasks: Sequence[Task]) -> Markup:
@@ -625,7 +649,8 @@ def data_link(tasks: Sequence[Task]) -> Markup:
     text = curves_csv(tasks)
     encoded = base64.b64encode(text.encode()).decode()
     link = element("a", "curves.csv", href=f"data:text/csv;base64,{encoded}", download="curves.csv")
-    note = f" holds the returns of all runs ({text.count(chr(10)) - 1:,} rows): env, arm, run, seed, env_steps, seconds, train_return, eval_return."
+    count = text.count("\n") - 1
+    note = f" holds the returns of all runs ({count:,} rows): {', '.join(COLUMNS)}."
     return element("p", link, note)
 
 
@@ -635,7 +660,7 @@ def curves_csv(tasks: Sequence[Task]) -> str:
     most = max(10, MOST_DATA_ROWS // max(1, len(runs)))
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["env", "arm", "run", "seed", "env_steps", "seconds", "train_return", "eval_return"])
+    writer.writerow(COLUMNS)
     for task, arm, run in runs:
         write_curves(writer, (task.env, arm.label, run.name, run.seed), run, most)
     return text.getvalue()
@@ -649,7 +674,9 @@ def write_curves(writer: Any, owner: tuple[Any, ...], run: RunRecord, most: int)
         if series is None:
             continue
         every = max(1, math.ceil(len(series.values) / most))
-        for step, value in zip(series.steps[::-1][::every].tolist(), series.values[::-1][::every].tolist(), strict=True):
+        for step, value in zip(
+            series.steps[::-1][::every].tolist(), series.values[::-1][::every].tolist(), strict=True
+        ):
             found.setdefault(step, [None, None])[column] = value
     steps = np.array(sorted(found), dtype=np.int64)
     seconds = run.seconds_at(steps)

@@ -1,4 +1,4 @@
-"""Reads runs from their directories, as data: config, status, curves, provenance. Nothing that a file names is imported.
+"""Reads runs from their directories, as data: config, status, curves, provenance; imports nothing that they name.
 
 Curves come from metrics.csv, or from TensorBoard's event files where a run has no CSV. A run may still be running, or
 may have failed before it wrote anything.
@@ -135,13 +135,15 @@ def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
             raise ConfigError(f"{path} is no directory: give a run's, or one that holds runs, such as a sweep's")
         below = sorted(run_directories(path), key=lambda each: natural_order(str(each)))
         if not below:
-            raise ConfigError(f"no runs below {path}: `lightning-rl train` writes them, `lightning-rl list runs` names them")
+            raise ConfigError(
+                f"no runs below {path}: `lightning-rl train` writes them, `lightning-rl list runs` names them"
+            )
         found.update((each.resolve(), each) for each in below)
     runs = [read_run(directory) for directory in found.values()]
     if not any(run.curve(TRAIN_RETURN) or run.curve(EVAL_RETURN) for run in runs):
         states = ", ".join(f"{run.directory} ({run.state})" for run in runs[:3])
         raise ConfigError(
-            f"no run has a return yet, in {CURVES_FILE} or tb/: {states}; wait for its first episodes, or see train.log"
+            f"no run has a return yet, in {CURVES_FILE} or tb/: {states}; wait for its first episodes; logger=none writes no curves"
         )
     return runs
 

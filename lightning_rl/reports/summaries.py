@@ -26,6 +26,7 @@ __all__ = [
     "improvement",
     "metric_words",
     "number",
+    "percent",
     "time_words",
     "verdict",
 ]
@@ -183,6 +184,13 @@ def number(value: float) -> str:
     return f"{value:.2f}" if size >= 1 else f"{value:.3g}"
 
 
+def percent(interval: Interval) -> str:
+    """An interval of shares in percent."""
+    if interval.low is None or interval.high is None:
+        return f"{interval.middle:.0%}"
+    return f"{interval.middle:.0%} [{interval.low:.0%}, {interval.high:.0%}]"
+
+
 def time_words(seconds: float | None) -> str:
     """A duration: "0.4 s", "12 s", "3.5 min", "2.1 h"."""
     if seconds is None:
@@ -215,7 +223,9 @@ def verdict(summary: Summary) -> str:
         known = [seconds for _, seconds in summary.solved_at if seconds is not None]
         times = f" and {time_words(float(np.median(known)))}" if known else ""
         median = " (median)" if reached > 1 else ""
-        parts.append(f"{who} reached {number(summary.target.value)}, after {number(float(steps))} env steps{times}{median}.")
+        parts.append(
+            f"{who} reached {number(summary.target.value)}, after {number(float(steps))} env steps{times}{median}."
+        )
     return " ".join(filter(None, [*parts, missing(summary.arm)]))
 
 

@@ -22,10 +22,10 @@ PARTS = {
 TELLING = 3.0  # seconds; shorter runs are mostly start-up
 
 ADVICE = {
-    "collect": "Act on more environments at once (workers.envs_per_worker), or in other processes (workers.num_workers).",
+    "collect": "Act on more environments at once (workers.envs_per_worker), or in processes (workers.num_workers).",
     "idle": "Add rollout workers (workers.num_workers), or let them act while the policy learns (policy=appo, impala).",
     "learn": "Take fewer, larger steps (policy.passes, policy.minibatches); wide networks and images want a GPU.",
-    "eval": "Evaluate less: evaluation.episodes, evaluation.every_env_steps, evaluation.max_share; or evaluation.parallel=true.",
+    "eval": "Evaluate less (evaluation.episodes, evaluation.max_share), or beside training (evaluation.parallel=true).",
     "other": "Write less often: report_every_env_steps, checkpoint.every_seconds; look at callbacks of your own.",
 }
 REPLAY_ADVICE = "Take fewer gradient steps per env step (data.training_intensity); wide networks and images want a GPU."

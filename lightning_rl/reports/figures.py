@@ -209,13 +209,13 @@ def curves_chart(
             layers[0].append(element("polygon", points=edge, class_=f"band {css}"))
         layers[2].append(element("polyline", points=axes.path(middle.x, middle.middle), class_=f"mean {css}"))
         layers[3] += tooltips(axes, middle, f"{name}: ", x_label, time_axis, shares)
-    line = None
+    line = text = None
     if threshold is not None:
         y = axes.y(threshold)
+        line = element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="threshold")
         text = element("text", f"threshold {number(threshold)}", x=LEFT + 5, y=y - 4, class_="tick limit")
-        line = join(element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="threshold"), text)
     frame = axes.frame(x_label, y_label, time_axis, (lambda share: f"{share:.0%}") if shares else short_number)
-    return svg(join(frame, line, *(part for layer in layers for part in layer)), label)
+    return svg(join(frame, line, *(part for layer in layers for part in layer), text), label)
 
 
 def run_line(axes: Axes, curve: Curve, css: str, most_points: int) -> Markup:

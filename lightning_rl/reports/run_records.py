@@ -143,7 +143,8 @@ def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
     if not any(run.curve(TRAIN_RETURN) or run.curve(EVAL_RETURN) for run in runs):
         states = ", ".join(f"{run.directory} ({run.state})" for run in runs[:3])
         raise ConfigError(
-            f"no run has a return yet, in {CURVES_FILE} or tb/: {states}; wait for its first episodes; logger=none writes no curves"
+            f"no run has a return yet, in {CURVES_FILE} or tb/: {states}; wait for its first episodes "
+            "(with logger=none there are no curves)"
         )
     return runs
 

@@ -36,7 +36,7 @@ def test_a_solved_task_says_how_well_and_how_fast(tmp_path: Path):
         ((400, 480), "Solved by 1 of 2 seeds only: they are above the environment's reward threshold (475)."),
         (
             (470, 490),
-            "Solved, but not by a clear margin: the environment's reward threshold (475) is inside the interval.",
+            "Solved, but not by a clear margin: the environment's reward threshold (475) is inside",
         ),
     ],
 )

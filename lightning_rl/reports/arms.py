@@ -23,6 +23,7 @@ __all__ = [
     "Band",
     "Importance",
     "Target",
+    "alike",
     "arms_of",
     "band",
     "differences",
@@ -97,7 +98,7 @@ def arms_of(runs: Sequence[RunRecord]) -> list[Arm]:
         else:
             without.append(run)
     for run in without:  # it failed before it wrote its config: the arm with the same overrides is its own
-        same = (key for key, group in groups.items() if run.overrides and any(alike(run, each) for each in group))
+        same = (key for key, group in groups.items() if any(alike(run, each) for each in group))
         groups.setdefault(next(same, json.dumps({"overrides": unseeded(run.overrides)})), []).append(run)
     arms = [Arm("", group) for group in groups.values()]
     return [replace(arm, label=label) for arm, label in zip(arms, labels(arms), strict=True)]
@@ -109,7 +110,7 @@ def unseeded(overrides: Mapping[str, str]) -> dict[str, str]:
 
 def alike(one: RunRecord, other: RunRecord) -> bool:
     """Whether two jobs of a sweep differ in the seed at most."""
-    return unseeded(one.overrides) == unseeded(other.overrides)
+    return bool(one.overrides) and unseeded(one.overrides) == unseeded(other.overrides)
 
 
 def values_of(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now
 from lightning_rl.version import __version__
 
-__all__ = ["check_against", "read_baseline", "regressions", "save_baseline"]
+__all__ = ["check_against", "read_baseline", "save_baseline"]
 
 FORMAT = "lightning_rl baseline 1"
 MOST_BYTES = 2**20
@@ -130,8 +130,3 @@ def check_arm(old: Mapping[str, Any], summary: Summary | None, margin: float) ->
 def probability_below(scores: np.ndarray, limit: float) -> float:
     """Probability by the bootstrap over seeds that the interquartile mean of scores is below a limit."""
     return float((bootstrap(lambda drawn: interquartile_mean(drawn, axis=1), scores) < limit).mean())
-
-
-def regressions(checks: Sequence[tuple[bool, str]]) -> list[str]:
-    """The explanations of the arms that are worse."""
-    return [line for fine, line in checks if not fine]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lightning_rl.callbacks.metric_names import EVAL_RETURN
 from lightning_rl.config.keys import value_at
-from lightning_rl.reports.arms import Arm, Target, arms_of, return_metric, target_of
+from lightning_rl.reports.arms import Arm, Target, alike, arms_of, return_metric, target_of
 from lightning_rl.reports.run_records import RunRecord
 from lightning_rl.reports.statistics import (
     bootstrap_interval,
@@ -134,7 +134,9 @@ class Task:
         """A task for each environment of the runs, in their order."""
         envs: dict[str, list[RunRecord]] = {}
         for run in runs:
-            envs.setdefault(run.env, []).append(run)
+            # A job that failed before it wrote its config belongs to those with the same overrides.
+            known = (each.env for each in runs if each.config and alike(run, each))
+            envs.setdefault(run.env if run.config else next(known, run.env), []).append(run)
         tasks = []
         for env, own in envs.items():
             arms = arms_of(own)

@@ -10,6 +10,7 @@ import pytest
 from lightning_rl.reports.arms import Arm, arms_of, band, differences, importance, target_of
 from lightning_rl.reports.run_records import read_runs
 from lightning_rl.reports.statistics import interquartile_mean
+from lightning_rl.reports.summaries import Task
 from tests.reports.run_files import ROWS, STEPS, rising, write_run
 
 RETURN = "rollout/ep_rew_mean"
@@ -50,6 +51,16 @@ def test_a_job_that_failed_before_its_config_belongs_to_the_arm_with_its_overrid
     (directory / "metrics.csv").unlink()
     arms = arms_in(tmp_path)
     assert [(arm.label, len(arm.runs), len(arm.counted)) for arm in arms] == [("lr=0.1", 1, 1), ("lr=0.2", 2, 1)]
+
+
+def test_a_job_that_failed_before_its_config_is_of_the_environment_of_the_others(tmp_path: Path):
+    for seed in range(2):
+        overrides = ["env=cartpole", f"seed={seed}"]
+        directory = write_run(tmp_path / str(seed), seed=seed, returns=rising(1), overrides=overrides)
+    (directory / "config.yaml").unlink()
+    (directory / "metrics.csv").unlink()
+    (task,) = Task.all_of(read_runs([tmp_path]))
+    assert (task.env, [len(summary.arm.runs) for summary in task.summaries]) == ("CartPole-v1", [2])
 
 
 def test_statistics_are_about_complete_runs_only_if_there_are_any(tmp_path: Path):

@@ -1,8 +1,8 @@
-"""The README's two pictures, of a real run: the first command in a terminal, and its curves in TensorBoard.
+"""The pictures of README and docs, of real runs: the first command in a terminal, its curves in TensorBoard, a report.
 
-    python scripts/screenshots.py RUN_DIR        # needs chromium for TensorBoard's page; RUN_DIR must not be there
+    python scripts/screenshots.py RUN_DIR        # needs chromium for the pages; RUN_DIR must not be there
 
-Writes docs/first_command.svg and docs/tensorboard.png.
+Writes docs/first_command.svg, docs/tensorboard.png and docs/report.png.
 """
 
 from __future__ import annotations
@@ -80,18 +80,40 @@ def tensorboard(run_dir: str) -> None:
                 break
             except OSError:
                 time.sleep(0.5)
-        with tempfile.TemporaryDirectory() as profile:
-            browser = shutil.which("chromium") or shutil.which("google-chrome")
-            if browser is None:
-                raise SystemExit("TensorBoard's page needs chromium: apt-get install chromium")
-            flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-            size = ["--window-size=1450,780", "--virtual-time-budget=60000", f"--user-data-dir={profile}"]
-            picture = f"--screenshot={ROOT / 'docs' / 'tensorboard.png'}"
-            page = f"{address}#scalars&tagFilter={TAGS.replace('|', '%7C')}"
-            subprocess.run([browser, *flags, *size, picture, page], check=True, timeout=300, capture_output=True)
+        page = f"{address}#scalars&tagFilter={TAGS.replace('|', '%7C')}"
+        take_picture(page, ROOT / "docs" / "tensorboard.png", "1450,780", "--virtual-time-budget=60000")
     finally:
         server.terminate()
         server.wait()
+
+
+def report() -> None:
+    """The beginning of the report that a sweep over two algorithms and five seeds ends with."""
+    with tempfile.TemporaryDirectory() as directory:
+        sweep = ["-m", "policy=ppo,a2c", "env=cartpole", "seed=0,1,2,3,4", f"run_dir={directory}/runs/cartpole"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run([sys.executable, ROOT / "train.py", *sweep], check=True, cwd=directory, env=environment)
+        named = [
+            sys.executable,
+            "-m",
+            "lightning_rl",
+            "report",
+            "runs/cartpole",
+        ]  # so that the page names no other place
+        subprocess.run(named, check=True, cwd=directory, env=environment)
+        page = Path(directory, "runs", "cartpole", "report.html").as_uri()
+        take_picture(page, ROOT / "docs" / "report.png", "1150,1330", "--blink-settings=preferredColorScheme=1")
+
+
+def take_picture(page: str, picture: Path, size: str, *more: str) -> None:
+    """A page as a headless browser shows it."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        raise SystemExit("pictures of pages need chromium: apt-get install chromium")
+    with tempfile.TemporaryDirectory() as profile:
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--hide-scrollbars"]
+        own = [f"--window-size={size}", f"--user-data-dir={profile}", f"--screenshot={picture}", *more]
+        subprocess.run([browser, *flags, *own, page], check=True, timeout=300, capture_output=True)
 
 
 def main() -> None:
@@ -102,6 +124,7 @@ def main() -> None:
         parser.error(f"{run_dir} is there already: name a directory that is not")
     terminal(run_dir)
     tensorboard(run_dir)
+    report()
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ FLOORS: dict[str, int] = {
             "policies rendering rollouts",
             "callbacks data",
             "config diagnosis runs",
-            "algorithm benchmark cli rllib",
+            "algorithm benchmark cli reports rllib",
         ],
         start=1,
     )
@@ -154,6 +154,12 @@ def loaded_after(code: str) -> set[str]:
 
 def test_importing_the_package_is_cheap() -> None:
     assert not {"torch", "lightning", "ray", "hydra", "gymnasium", "tensorboard"} & loaded_after("import lightning_rl")
+
+
+def test_a_report_needs_no_torch() -> None:
+    assert not {"torch", "lightning", "ray", "hydra", "tensorboard", "matplotlib"} & loaded_after(
+        "from lightning_rl.reports import baseline, comparison, page"
+    )
 
 
 def test_acting_needs_neither_ray_nor_hydra() -> None:

@@ -143,6 +143,12 @@ CLAIMS = {
         "exploration/test_gsde.py::test_noise_is_a_linear_function_of_the_features"
     ],
     "policies, environments, experiments": ["cli/test_verbs.py::test_list_names_choices_with_a_line_about_each"],
+    "one offline page: verdict": [
+        "reports/test_page.py::test_the_page_tells_the_whole_story",
+        "reports/test_page.py::test_a_browser_shows_the_page_without_errors_and_requests",
+        "cli/test_report.py::test_runs_of_two_algorithms_become_a_page",
+    ],
+    "two runs, or two directories of seeds": ["cli/test_compare.py::test_two_sets_of_seeds_are_compared"],
     "how each run below ./runs is doing": ["cli/test_run_directory.py::test_list_runs_shows_how_each_is_doing"],
     "what each key means": ["cli/test_verbs.py::test_describe_explains_groups_choices_and_keys"],
     "takes tuned values from": ["cli/test_config.py::test_tuned_values_of_a_pair_apply_by_default_and_overrides_win"],

@@ -60,6 +60,7 @@ METRICS: dict[str, str] = {
     "self_play/league_size": "copies in the league",
     "self_play/copies": "copies that have joined the league so far",
     "self_play/copied_at": "self_play/<copy>/copied_at: env steps when the copy was made",
+    "time/iterations": "iterations so far",
     "time/fps": "environment steps per second over the last iteration, evaluation not counted",
     "time/collect_s": "seconds collecting experience in the last iteration",
     "time/learn_s": "seconds learning in the last iteration",

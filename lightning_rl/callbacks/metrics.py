@@ -95,6 +95,7 @@ class MetricsCallback(Callback):
         if datamodule is not None:
             result |= datamodule.pop_iteration_metrics()
         result["time/fps"] = (step - self._env_steps) / seconds
+        result["time/iterations"] = float(pl_module.iterations)
         result["time/learn_s"] = float(pl_module.learn_seconds)
         result["time/total_s"] = self.seconds
         due = trainer.is_last_batch or self._is_due(step)

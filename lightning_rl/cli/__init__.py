@@ -14,6 +14,7 @@ from lightning_rl.callbacks.signals import Interrupts
 from lightning_rl.cli.benchmark import benchmark
 from lightning_rl.cli.check_env import check_env
 from lightning_rl.cli.choices import describe, list_choices
+from lightning_rl.cli.compare import compare
 from lightning_rl.cli.completion import print_script
 from lightning_rl.cli.doctor import doctor
 from lightning_rl.cli.evaluate import evaluate
@@ -21,6 +22,7 @@ from lightning_rl.cli.explain import explain
 from lightning_rl.cli.init import init
 from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
 from lightning_rl.cli.play import play
+from lightning_rl.cli.report import report
 from lightning_rl.cli.resume import resume
 from lightning_rl.cli.train import train
 from lightning_rl.cli.verify import verify
@@ -41,6 +43,8 @@ VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "play": play,
     "video": video,
     "resume": resume,
+    "report": report,
+    "compare": compare,
     "list": list_choices,
     "describe": describe,
     "verify": verify,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from lightning_rl.run_directory.listing import runs_below
 
 __all__ = ["describe", "list_choices"]
 
+SORTS = ("age", "return", "best", "env_steps", "env", "policy")
 LISTS = {
     "policies": "policy",
     "envs": "env",
@@ -29,10 +32,15 @@ def list_choices(arguments: Sequence[str]) -> int:
     parser = Parser(prog="lightning-rl list", description=list_choices.__doc__)
     parser.add_argument("kind", nargs="?", choices=[*LISTS, "metrics", "runs"])
     parser.add_argument("directory", nargs="?", type=Path, help="of runs, at any depth; default ./runs")
+    parser.add_argument("--env", default="", help="of runs: only those whose environment contains this")
+    parser.add_argument("--policy", default="", help="of runs: only those whose policy's class contains this")
+    parser.add_argument("--sort", choices=SORTS, default="age", help="of runs: best and most first, newest first")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_intermixed_args(arguments)
     if options.kind == "runs":
-        return list_runs(options.directory or Path("runs"), options.json)
+        return list_runs(options.directory or Path("runs"), options)
+    if options.env or options.policy or options.sort != "age":
+        raise ConfigError("--env, --policy and --sort are of `list runs`")
     if options.directory is not None:
         raise ConfigError(f"list {options.kind} takes no directory; `list runs {options.directory}` does")
     kinds = [options.kind] if options.kind else [*LISTS, "metrics"]
@@ -42,10 +50,18 @@ def list_choices(arguments: Sequence[str]) -> int:
     return 0
 
 
-def list_runs(directory: Path, as_json: bool) -> int:
-    """Print the runs below a directory, newest first."""
-    rows = runs_below(directory)
-    print(json.dumps({"runs": rows}) if as_json else descriptions.run_table(rows, directory))
+def list_runs(directory: Path, options: Namespace) -> int:
+    """Print the runs below a directory that were asked for, in the order that was asked for."""
+    rows = [
+        row
+        for row in runs_below(directory)
+        if all(getattr(options, name).lower() in str(row[name]).lower() for name in ("env", "policy"))
+    ]
+    if options.sort in ("env", "policy"):
+        rows.sort(key=lambda row: str(row[options.sort]))
+    elif options.sort != "age":  # the runs without such a number last
+        rows.sort(key=lambda row: -math.inf if row[options.sort] is None else row[options.sort], reverse=True)
+    print(json.dumps({"runs": rows}, default=str) if options.json else descriptions.run_table(rows, directory))
     return 0
 
 

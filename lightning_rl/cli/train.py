@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,7 +17,7 @@ from lightning_rl.cli.parser import EXIT_CODES, Parser, one_line
 from lightning_rl.config import check_config, compose_config, descriptions
 from lightning_rl.config.compose import check_choices
 from lightning_rl.config.sweeps import sweep, sweep_jobs
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, SaveError
 from lightning_rl.runs import run
 from lightning_rl.runs.sweep_tables import failures, sweep_jobs_of, write_tables
 from lightning_rl.trust import packages_to_trust
@@ -107,8 +108,22 @@ def train_all(overrides: Sequence[str]) -> int:
     directory = sweep(overrides, train_one)
     jobs = sweep_jobs_of(directory)
     table = descriptions.table(write_tables(directory, jobs))
-    print("\n".join(["", table, *failures(jobs), f"{directory}  (sweep.csv, sweep.md)"]))
+    files = ["sweep.csv", "sweep.md", *([page.name] if (page := report_on(directory)) else [])]
+    print("\n".join(["", table, *failures(jobs), f"{directory}  ({', '.join(files)})"]))
     return EXIT_CODES["ok"] if jobs and all(job["state"] == "ok" for job in jobs) else EXIT_CODES["failed"]
+
+
+def report_on(directory: Path) -> Path | None:
+    """Write the report of a sweep; `None` if it cannot be written, as when no job had a return. The sweep has ended."""
+    from lightning_rl.reports.page import write_page  # numpy
+    from lightning_rl.reports.run_records import read_runs
+    from lightning_rl.reports.summaries import Task
+
+    try:
+        return write_page([directory], Task.all_of(read_runs([directory])))
+    except (ConfigError, SaveError) as error:
+        print(f"no report: {one_line(error)}", file=sys.stderr)
+        return None
 
 
 def train_one(config: dict[str, Any]) -> float:

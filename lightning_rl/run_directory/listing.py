@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,13 +15,21 @@ from lightning_rl.run_directory.lock import LOCK_FILE, live_owner
 from lightning_rl.run_directory.process_identity import SILENT_SECONDS, age, is_alive
 from lightning_rl.run_directory.status import STATUS_FILE, read_status
 
-__all__ = ["runs_below", "state_of"]
+__all__ = ["run_directories", "runs_below", "state_of"]
 
 FILES = (CONFIG_FILE, STATUS_FILE, LOCK_FILE)
+MOST_CHARACTERS = 2**20
+LINES = {
+    "policy": re.compile(r"^policy:\n(?:  .*\n)*?  _target_: (.+)$", re.MULTILINE),
+    "env": re.compile(r"^env:\n(?:  .*\n)*?  id: (.+)$", re.MULTILINE),
+    "seed": re.compile(r"^seed: (.+)$", re.MULTILINE),
+}
 
 
 def runs_below(directory: Path) -> list[dict[str, Any]]:
-    """One row per run, newest first: state, env_steps, return, best, age (seconds since it last wrote), directory.
+    """One row per run, newest first.
+
+    Keys: state, policy (class), env, seed, env_steps, return, best, age (seconds since it last wrote), directory.
 
     Raises:
         ConfigError: there is no such directory.
@@ -48,12 +57,28 @@ def row_of(run_dir: Path) -> dict[str, Any]:
     written = [(run_dir / name).stat().st_mtime for name in FILES if (run_dir / name).exists()]
     return {
         "state": state_of(run_dir, status),
+        **summary_of_config(run_dir),
         "env_steps": status.get("env_steps"),
         "return": status.get("return"),
         "best": status.get("best_return"),
         "age": max(0.0, time.time() - max(written, default=0.0)),
         "directory": str(run_dir),
     }
+
+
+def summary_of_config(run_dir: Path) -> dict[str, str | None]:
+    """Policy (class), environment and seed of a run, as text; `None` where its config does not say.
+
+    These lines are searched for in the form in which `write_config` writes them: parsing the YAML of a thousand runs
+    would take 8 s.
+    """
+    try:
+        with (run_dir / CONFIG_FILE).open(encoding="utf-8", errors="replace") as file:
+            text = file.read(MOST_CHARACTERS)
+    except OSError:
+        text = ""
+    found = {name: match[1].strip("'\"") if (match := line.search(text)) else None for name, line in LINES.items()}
+    return {**found, "policy": found["policy"] and re.split("[.:]", found["policy"])[-1]}
 
 
 def state_of(run_dir: Path, status: Mapping[str, Any]) -> str:

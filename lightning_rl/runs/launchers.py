@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lightning_rl.config.ranks import ranks_of
 from lightning_rl.ranges import Count, NonNegative
 from lightning_rl.run_directory.config_file import write_config
+from lightning_rl.run_directory.provenance import record_session
 from lightning_rl.runs.ranks import is_first_rank, local_ranks, start_ranks
 from lightning_rl.signatures import check_keywords
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["LocalLauncher", "RayTrainLauncher"]
 
@@ -37,7 +41,7 @@ class LocalLauncher:
         with StopSignals() as signals, start_ranks(local_ranks(config), run_dir) as launch:
             built = build(config, signals, resumed=ckpt_path is not None)
             if is_first_rank():
-                write_config(config, run_dir, env_steps_of(ckpt_path))
+                record_start(config, run_dir, ckpt_path, device=device_name(built[2].strategy.root_device))
             launch(config, ckpt_path)
             fit(*built, ckpt_path)
 
@@ -96,7 +100,7 @@ class RayTrainLauncher:
             placement=self.placement,
             timeout_s=self.timeout_s,
             storage=run_dir / "ray_train",
-            ready=lambda: write_config(config, run_dir, env_steps_of(ckpt_path)),
+            ready=lambda: record_start(config, run_dir, ckpt_path),
         )
 
 
@@ -108,6 +112,26 @@ def train_rank(job: Mapping[str, Any]) -> None:
     path = job["ckpt_path"]
     built = build(job["config"], place=rank_trainer_keywords(), resumed=path is not None)
     fit(*built, None if path is None else Path(path))
+
+
+def record_start(config: Config, run_dir: Path, ckpt_path: Path | None, device: str | None = None) -> None:
+    """Write the config and how this process was started to the run directory.
+
+    Args:
+        config: of the run.
+        run_dir: of the run.
+        ckpt_path: the checkpoint that it continues from.
+        device: on which the first rank learns, if it is known here.
+    """
+    write_config(config, run_dir, env_steps_of(ckpt_path))
+    record_session(run_dir, device)
+
+
+def device_name(device: torch.device) -> str:
+    """A device with the model of a GPU: "cpu", "cuda:0 (NVIDIA L4)"."""
+    import torch
+
+    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
 
 
 def env_steps_of(ckpt_path: Path | None) -> int:

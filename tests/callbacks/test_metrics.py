@@ -38,6 +38,7 @@ def test_a_row_per_iteration_at_env_steps_in_both_files(tmp_path: Path):
     assert [int(row["env_steps"]) for row in table] == expected
     assert [row["eval/ep_rew_mean"] for row in table] == ["5.0", "", "", "", "5.0", "5.0"]
     assert set(table[0]) - {"env_steps"} <= set(METRICS)
+    assert [float(row["time/iterations"]) for row in table] == [1, 2, 3, 4, 5, 6]
     assert not any(row["train/loss"] == "" for row in table)
 
 

@@ -13,6 +13,7 @@ from tests.callbacks.log_files import csv_rows
 from tests.cli.conftest import Command
 
 SHORT = ("total_env_steps=300", "workers.fragment_length=16", "policy.minibatches=1", "evaluation=none", "logger=none")
+WITH_CURVES = (*SHORT[:-1], "logger=csv")
 
 FRAGILE = '''
 import gymnasium as gym
@@ -42,7 +43,7 @@ class Fragile(gym.Env):
 
 def test_a_failing_job_leaves_its_traceback_and_does_not_stop_the_others(command: Command, tmp_path: Path):
     (tmp_path / "fragile.py").write_text(FRAGILE)
-    once = (*SHORT, "workers.max_env_restarts=0")  # a new environment would last as long again
+    once = (*WITH_CURVES, "workers.max_env_restarts=0")  # a new environment would last as long again
     outcome = command("train", "-m", "env.id=fragile:Fragile", "env.kwargs.lasts=25,1000", "run_dir=sweep", *once)
     assert outcome.code == 1
     failed, done = tmp_path / "sweep" / "0_ppo_custom", tmp_path / "sweep" / "1_ppo_custom"
@@ -56,7 +57,9 @@ def test_a_failing_job_leaves_its_traceback_and_does_not_stop_the_others(command
     assert table[0].split()[:4] == ["env.kwargs.lasts", "runs", "failed", "return"]
     assert [row.split()[:4] for row in table[1:3]] == [["25", "0", "1", "-"], ["1000", "1", "0", "5.0"]]
     assert table[3].startswith("job 0 failed (env.kwargs.lasts=25): EnvError: ") and "the gripper is stuck" in table[3]
-    assert table[4] == f"{tmp_path / 'sweep'}  (sweep.csv, sweep.md)"
+    assert table[4] == f"{tmp_path / 'sweep'}  (sweep.csv, sweep.md, report.html)"
+    page = (tmp_path / "sweep" / "report.html").read_text()
+    assert "the gripper is stuck" in page and "0_ppo_custom" in page
 
 
 def test_a_sweep_leaves_means_and_intervals_over_seeds(command: Command, tmp_path: Path):
@@ -95,13 +98,23 @@ def test_a_sweep_leaves_means_and_intervals_over_seeds(command: Command, tmp_pat
 
 
 def test_a_sweep_over_seeds_alone_is_one_row(command: Command, tmp_path: Path):
-    outcome = command("train", "-m", "policy=ppo", "env=cartpole", "seed=1,2", "run_dir=sweep", *SHORT)
+    outcome = command("train", "-m", "policy=ppo", "env=cartpole", "seed=1,2", "run_dir=sweep", *WITH_CURVES)
     assert outcome.code == 0
     (row,) = csv_rows(tmp_path / "sweep" / "sweep.csv")
     assert row["runs"] == "2" and float(row["return_ci95"]) > 0 and row["last_eval"] == ""
     header, _, line, *_ = (tmp_path / "sweep" / "sweep.md").read_text().splitlines()
     assert header == "| runs | return | best | env_steps | seconds |"
     assert " ± " in line and " ± " in outcome.out
+    assert outcome.out.endswith("(sweep.csv, sweep.md, report.html)\n")
+    assert "over 2 seeds" in (tmp_path / "sweep" / "report.html").read_text()
+
+
+def test_a_sweep_of_which_no_job_has_a_return_ends_without_a_report(command: Command, tmp_path: Path):
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    once = (*WITH_CURVES, "workers.max_env_restarts=0")
+    outcome = command("train", "-m", "env.id=fragile:Fragile", "env.kwargs.lasts=2", "seed=1,2", "run_dir=sweep", *once)
+    assert outcome.code == 1 and outcome.out.endswith("(sweep.csv, sweep.md)\n")
+    assert "no report: no run has a return yet" in outcome.err and not (tmp_path / "sweep" / "report.html").exists()
 
 
 def test_all_jobs_are_checked_before_the_first_one_starts(command: Command, tmp_path: Path):

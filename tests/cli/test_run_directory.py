@@ -192,12 +192,37 @@ def test_list_runs_shows_how_each_is_doing(command: Command, out: Path, tmp_path
     outcome = command("list", "runs")
     assert outcome.code == 0
     heading, first, second, _, note = outcome.out.splitlines()
-    assert heading.split() == ["state", "env", "steps", "return", "best", "age", "directory"]
+    assert heading.split() == ["state", "policy", "env", "seed", "env", "steps", "return", "best", "age", "directory"]
     assert first.split()[0] == "dead" and first.endswith(f"{Path('runs/killed')}")
     assert second.split()[0] == "ok" and second.endswith(f"{Path('runs/2025-01-01/done')}")
     assert note.startswith("dead: its process ended without a word; `lightning-rl resume")
     rows = json.loads(command("list", "runs", "runs/2025-01-01", "--json").out)["runs"]
     assert [(row["state"], row["env_steps"]) for row in rows] == [("ok", status["env_steps"])]
+    config = yaml.safe_load((killed / "config.yaml").read_text())
+    assert rows[0]["env"] == config["env"]["id"] and rows[0]["seed"] == str(config["seed"])
+    assert config["policy"]["_target_"].endswith(f".{rows[0]['policy']}")
+
+
+def test_list_runs_can_be_limited_to_an_environment_or_a_policy_and_sorted(command: Command, out: Path, tmp_path: Path):
+    text = (out / "config.yaml").read_text()
+    status = json.loads((out / "status.json").read_text())
+    for name, env, value in (("low", "CartPole-v1", 3.0), ("none", "CartPole-v1", None), ("high", "my_envs:Own", 7.0)):
+        run_dir = shutil.copytree(out, tmp_path / "runs" / name)
+        (run_dir / "config.yaml").write_text(text.replace("id: CartPole-v1", f"id: {env}"))
+        (run_dir / "status.json").write_text(json.dumps({**status, "return": value}))
+
+    def names(*options: str) -> list[str]:
+        return [
+            Path(row["directory"]).name for row in json.loads(command("list", "runs", "--json", *options).out)["runs"]
+        ]
+
+    assert names("--sort", "return") == ["high", "low", "none"]
+    assert names("--env", "cartpole", "--sort", "return") == ["low", "none"]
+    assert names("--env", "own") == ["high"]
+    policy = yaml.safe_load(text)["policy"]["_target_"].rpartition(".")[2]
+    assert names("--policy", "nothing") == [] and len(names("--policy", policy.lower())) == 3
+    outcome = command("list", "envs", "--sort", "return")
+    assert outcome.code == 2 and outcome.err == "error: --env, --policy and --sort are of `list runs`\n"
 
 
 def test_the_text_of_a_status_file_cannot_command_the_terminal(command: Command, out: Path, tmp_path: Path):

@@ -111,7 +111,8 @@ def test_train_leaves_a_run_directory_that_evaluate_and_resume_take(command: Com
     assert (status["state"], status["error"]) == ("ok", None)
     assert status["env_steps"] >= 600
     assert yaml.safe_load((out / "config.yaml").read_text())["total_env_steps"] == 600
-    assert {path.name for path in out.iterdir()} == {"config.yaml", "checkpoints", "metrics.csv", "status.json", "tb"}
+    files = {"config.yaml", "provenance.json", "metrics.csv", "status.json"}
+    assert {path.name for path in out.iterdir()} == files | {"checkpoints", "tb"}
     assert (out / "checkpoints" / "last.ckpt").is_file()
 
     one = command("evaluate", "out", "--episodes", "1", "--json").out

@@ -1,0 +1,25 @@
+"""`lightning-rl compare`: two runs, or two sets of seeds, side by side in the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_rl.cli.parser import EXIT_CODES, Parser
+
+__all__ = ["compare"]
+
+
+def compare(arguments: Sequence[str]) -> int:
+    """Compare two runs, or two directories of seeds: compare A B [--json]."""
+    parser = Parser(prog="lightning-rl compare", description=compare.__doc__)
+    parser.add_argument("a", type=Path, help="a run directory, or one that holds runs of one config")
+    parser.add_argument("b", type=Path)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(arguments)
+    from lightning_rl.reports import comparison  # numpy
+
+    found = comparison.compare(options.a, options.b)
+    print(json.dumps(found, default=str) if options.json else comparison.comparison_text(found))
+    return EXIT_CODES["ok"]

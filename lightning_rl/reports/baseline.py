@@ -1,0 +1,132 @@
+"""Baselines: the scores of runs that were good, as a small JSON file, and the test that new runs are no worse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lightning_rl.errors import ConfigError, SaveError
+from lightning_rl.reports.statistics import bootstrap, interquartile_mean
+from lightning_rl.reports.summaries import Summary, Task, iqm, number
+from lightning_rl.run_directory.atomic import write_atomically
+from lightning_rl.run_directory.process_identity import now
+from lightning_rl.version import __version__
+
+__all__ = ["check_against", "read_baseline", "save_baseline"]
+
+FORMAT = "lightning_rl baseline 1"
+MOST_BYTES = 2**20
+LEAST_SEEDS = 2
+PROBABILITY = 0.5  # of being below the baseline's interval, from which on a score is a regression
+MARGIN = 0.02  # scores of 500, 500, 500 have an interval without a width
+
+
+def save_baseline(file: Path, tasks: Sequence[Task]) -> None:
+    """Write the scores of all arms.
+
+    Raises:
+        ConfigError: an arm has fewer than two complete runs, so that its scores have no interval.
+        SaveError: the file could not be written.
+    """
+    arms = []
+    for task in tasks:
+        for summary in task.summaries:
+            score = summary.score
+            if not summary.arm.complete or score is None or len(summary.scores) < LEAST_SEEDS:
+                raise ConfigError(
+                    f"{summary.arm.label} has {len(summary.scores)} complete runs; a baseline needs at least "
+                    f"{LEAST_SEEDS}, better 5: train more seeds, as in `lightning-rl train -m seed=0,1,2,3,4 …`"
+                )
+            arms.append(
+                {
+                    "env": task.env,
+                    "arm": summary.arm.label,
+                    "metric": task.metric,
+                    "scores": summary.scores.tolist(),
+                    "iqm": score.middle,
+                    "interval": [score.low, score.high],
+                }
+            )
+    content = {"format": FORMAT, "at": now(), "lightning_rl": __version__, "arms": arms}
+    try:
+        write_atomically(file, f"{json.dumps(content, indent=1)}\n".encode())
+    except OSError as error:
+        raise SaveError(f"{file} could not be written: {error.strerror or error}") from error
+
+
+def read_baseline(file: Path) -> list[dict[str, Any]]:
+    """The arms of a baseline file.
+
+    Raises:
+        ConfigError: there is no such file, or it is no baseline; names what is wrong with it.
+    """
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            raise ValueError(f"it has more than {MOST_BYTES} bytes")
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            raise ValueError(f"its format is not {FORMAT!r}")
+        for arm in content["arms"]:
+            if not all(isinstance(arm[key], str) for key in ("env", "arm", "metric")):
+                raise ValueError("an arm has no name")
+            scores = np.asarray(arm["scores"], float)
+            if scores.ndim != 1 or len(scores) < LEAST_SEEDS or not np.isfinite(scores).all():
+                raise ValueError(f"scores of {arm['arm']} are no {LEAST_SEEDS} numbers or more")
+    except (OSError, KeyError, TypeError, RecursionError, ValueError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else getattr(error, "strerror", None) or error
+        raise ConfigError(f"{file} is no baseline ({reason}): write one with --save-baseline {file}") from error
+    return content["arms"]
+
+
+def check_against(
+    baseline: Sequence[Mapping[str, Any]], tasks: Sequence[Task], margin: float = MARGIN
+) -> list[tuple[bool, str]]:
+    """For each arm of a baseline: whether the new runs are no worse, and a line of explanation.
+
+    New scores are worse if, with a probability of at least one half by the bootstrap over their seeds, their
+    interquartile mean lies below the 95 % interval of the baseline's by more than a margin. An arm without a complete
+    run, and one with runs that failed, is worse, too. An arm of the baseline is compared with the new arm of the same
+    environment and label; if there is one arm of an environment on either side, their labels may differ.
+
+    Args:
+        baseline: as `read_baseline` gives it.
+        tasks: of the new runs.
+        margin: share of the baseline's interquartile mean, at least 0.
+    """
+    return [check_arm(old, summary_for(old, baseline, tasks), margin) for old in baseline]
+
+
+def summary_for(old: Mapping[str, Any], baseline: Sequence[Mapping[str, Any]], tasks: Sequence[Task]) -> Summary | None:
+    """The new arm that is compared with one of the baseline."""
+    ours = [summary for task in tasks if task.env == old["env"] for summary in task.summaries]
+    if len(ours) == 1 == sum(each["env"] == old["env"] for each in baseline):
+        return ours[0]
+    return next((summary for summary in ours if summary.arm.label == old["arm"]), None)
+
+
+def check_arm(old: Mapping[str, Any], summary: Summary | None, margin: float) -> tuple[bool, str]:
+    """Whether one arm is no worse than the baseline's, and a line of explanation."""
+    named = f"{old['env']}, {old['arm']}"
+    if summary is None:
+        return False, f"{named}: no new runs of this arm"
+    scores = summary.arm.scores(old["metric"])
+    failed = [run.name for run in summary.arm.runs if run.state in ("failed", "dead")]
+    if failed:
+        return False, f"{named}: {', '.join(failed)} failed"
+    if not summary.arm.complete or not len(scores):
+        return False, f"{named}: no complete run with {old['metric']}"
+    before, after = iqm(np.asarray(old["scores"], float)), iqm(scores)
+    assert before is not None and before.low is not None and after is not None
+    limit = before.low - margin * abs(before.middle)
+    worse = probability_below(scores, limit)
+    line = f"{named}: {after} against {before}; below {number(limit)} with probability {worse:.0%}"
+    return worse < PROBABILITY, line
+
+
+def probability_below(scores: np.ndarray, limit: float) -> float:
+    """Probability by the bootstrap over seeds that the interquartile mean of scores is below a limit."""
+    return float((bootstrap(lambda drawn: interquartile_mean(drawn, axis=1), scores) < limit).mean())

@@ -1,0 +1,119 @@
+"""Writes and reads provenance.json: how each session of a run was started, with which code, on which machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from lightning_rl.errors import SaveError
+from lightning_rl.run_directory.atomic import write_atomically
+from lightning_rl.run_directory.process_identity import now
+from lightning_rl.version import __version__
+
+__all__ = ["PROVENANCE_FILE", "read_provenance", "record_session"]
+
+PROVENANCE_FILE = "provenance.json"
+MOST_BYTES = 2**20
+PACKAGES = ("torch", "lightning", "gymnasium", "numpy", "ray", "hydra-core")
+GIT = ("git", "-c", "core.fsmonitor=false", "--no-optional-locks")  # asks, and writes nothing
+GIT_SECONDS = 2.0
+
+
+def record_session(run_dir: Path, device: str | None = None) -> None:
+    """Add this process to the provenance.json of a run, at its start and whenever it is resumed.
+
+    Args:
+        run_dir: of the run.
+        device: on which it learns; `None` if this process does not know.
+
+    Raises:
+        SaveError: the file could not be written.
+    """
+    file = run_dir / PROVENANCE_FILE
+    content = json.dumps([*read_provenance(run_dir), session(device)], indent=1)
+    try:
+        write_atomically(file, content.encode(), durable=False)
+    except OSError as error:
+        raise SaveError(f"{file} could not be written ({error.strerror or error}): free some space there") from error
+
+
+def session(device: str | None) -> dict[str, Any]:
+    """What identifies the code and the machine of this process: plain data."""
+    return {
+        "at": now(),
+        "command": command_line(sys.argv),
+        "directory": os.getcwd(),
+        "git": git_state(),
+        "versions": {"lightning_rl": __version__, "python": platform.python_version(), **versions()},
+        "machine": {
+            "host": platform.node(),
+            "system": platform.platform(),
+            "processor": processor_name(),
+            "cpus": os.cpu_count(),
+            "device": device,
+        },
+    }
+
+
+def command_line(arguments: list[str]) -> str:
+    """The shell's command of a Python program, without the directory that the console script is in."""
+    program, *rest = arguments or [""]
+    if program.endswith(("/lightning-rl", "lightning_rl/__main__.py")):
+        return shlex.join(["lightning-rl", *rest])
+    return shlex.join(["python", program, *rest])
+
+
+def versions() -> dict[str, str]:
+    """Versions of the installed packages that decide about results."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def git_state() -> dict[str, Any] | None:
+    """Commit of the working directory, and whether tracked files differ from it; `None` outside of a repository."""
+    try:
+        commit = git("rev-parse", "HEAD")
+        return {"commit": commit, "changed": bool(git("status", "--porcelain", "--untracked-files=no"))}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def git(*arguments: str) -> str:
+    """The output of a git command in the working directory."""
+    command = [*GIT, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=GIT_SECONDS).stdout.strip()
+
+
+def processor_name() -> str:
+    """The processor's model."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def read_provenance(run_dir: Path) -> list[dict[str, Any]]:
+    """The sessions of a run, oldest first; empty if none were recorded, or if the file is damaged."""
+    file = run_dir / PROVENANCE_FILE
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            return []
+        sessions = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, RecursionError, ValueError):
+        return []
+    return [each for each in sessions if isinstance(each, dict)] if isinstance(sessions, list) else []

@@ -1,0 +1,154 @@
+"""Arms, their labels, targets, curves over seeds, and which keys matter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lightning_rl.reports.arms import Arm, arms_of, band, differences, importance, target_of
+from lightning_rl.reports.run_records import read_runs
+from lightning_rl.reports.statistics import interquartile_mean
+from lightning_rl.reports.summaries import Task
+from tests.reports.run_files import ROWS, STEPS, rising, write_run
+
+RETURN = "rollout/ep_rew_mean"
+
+
+def arms_in(directory: Path) -> list[Arm]:
+    return arms_of(read_runs([directory]))
+
+
+def test_runs_that_differ_in_the_seed_alone_are_one_arm(tmp_path: Path):
+    """Seeds are in the config twice, and so are places of files."""
+    for seed in range(3):
+        write_run(tmp_path / f"{seed}", seed=seed, returns=rising(10))
+    write_run(tmp_path / "3", seed=0, returns=rising(10), policy={"lr": 0.1})
+    assert [(arm.label, len(arm.runs)) for arm in arms_in(tmp_path)] == [("lr=0.001", 3), ("lr=0.1", 1)]
+
+
+def test_arms_of_different_policies_are_called_by_their_classes(tmp_path: Path):
+    write_run(tmp_path / "0", returns=rising(1))
+    write_run(tmp_path / "1", returns=rising(1), policy={"_target_": "lightning_rl.policies.A2C", "gae_lambda": 1.0})
+    write_run(tmp_path / "2", returns=rising(1), policy={"lr": 0.1})
+    assert [arm.label for arm in arms_in(tmp_path)] == ["PPO lr=0.001", "A2C", "PPO lr=0.1"]
+
+
+def test_many_differing_keys_are_counted_in_the_label(tmp_path: Path):
+    write_run(tmp_path / "0", returns=rising(1), policy={"a": 1, "b": 1, "c": 1, "d": 1})
+    write_run(tmp_path / "1", returns=rising(1), policy={"a": 2, "b": 2, "c": 2, "d": 2})
+    assert [arm.label for arm in arms_in(tmp_path)] == ["a=1 b=1 c=1 +1 keys", "a=2 b=2 c=2 +1 keys"]
+
+
+def test_a_job_that_failed_before_its_config_belongs_to_the_arm_with_its_overrides(tmp_path: Path):
+    for seed, lr in ((0, "0.1"), (0, "0.2"), (1, "0.2")):
+        overrides = ["policy=ppo", f"policy.lr={lr}", f"seed={seed}"]
+        directory = write_run(
+            tmp_path / f"{lr}_{seed}", seed=seed, returns=rising(1), policy={"lr": float(lr)}, overrides=overrides
+        )
+    (directory / "config.yaml").unlink()
+    (directory / "metrics.csv").unlink()
+    arms = arms_in(tmp_path)
+    assert [(arm.label, len(arm.runs), len(arm.counted)) for arm in arms] == [("lr=0.1", 1, 1), ("lr=0.2", 2, 1)]
+
+
+def test_a_job_that_failed_before_its_config_is_of_the_environment_of_the_others(tmp_path: Path):
+    for seed in range(2):
+        overrides = ["env=cartpole", f"seed={seed}"]
+        directory = write_run(tmp_path / str(seed), seed=seed, returns=rising(1), overrides=overrides)
+    (directory / "config.yaml").unlink()
+    (directory / "metrics.csv").unlink()
+    (task,) = Task.all_of(read_runs([tmp_path]))
+    assert (task.env, [len(summary.arm.runs) for summary in task.summaries]) == ("CartPole-v1", [2])
+
+
+def test_statistics_are_about_complete_runs_only_if_there_are_any(tmp_path: Path):
+    write_run(tmp_path / "0", seed=0, returns=rising(10))
+    write_run(tmp_path / "1", seed=1, returns=rising(100, rows=5), state="failed")
+    write_run(tmp_path / "2", seed=2, returns=rising(50, rows=5), state="interrupted")
+    (arm,) = arms_in(tmp_path)
+    assert arm.complete and arm.scores(RETURN).tolist() == [10.0]
+    unfinished = Arm("", [run for run in arm.runs if run.state != "ok"])
+    assert not unfinished.complete and unfinished.scores(RETURN).tolist() == [50.0]
+
+
+def test_a_band_is_the_interquartile_mean_of_curves_and_a_complete_run_keeps_its_last_value(tmp_path: Path):
+    """The second run ends at half of the steps with 40: beyond that it counts with 40."""
+    write_run(tmp_path / "0", seed=0, returns=rising(20))
+    write_run(tmp_path / "1", seed=1, returns=rising(40, rows=ROWS // 2))
+    (arm,) = arms_in(tmp_path)
+    middle = band(arm, RETURN, "env_steps")
+    assert middle is not None and middle.low is not None and middle.high is not None
+    assert (middle.x[0], middle.x[-1]) == (STEPS, ROWS * STEPS)
+    assert middle.middle[-1] == interquartile_mean(np.array([20.0, 40.0])) == 30.0
+    at_half = np.interp(ROWS * STEPS / 2, middle.x, middle.middle)
+    assert at_half == pytest.approx((10 + 40) / 2, rel=0.02)  # the grid need not hold the kink
+    assert (middle.low[-1], middle.high[-1]) == (20.0, 40.0)
+
+
+def test_the_band_of_runs_in_progress_ends_with_the_first(tmp_path: Path):
+    write_run(tmp_path / "0", seed=0, returns=rising(20), state="interrupted")
+    write_run(tmp_path / "1", seed=1, returns=rising(40, rows=5), state="interrupted")
+    middle = band(arms_in(tmp_path)[0], RETURN, "seconds")
+    assert middle is not None and (middle.x[0], middle.x[-1]) == (2.0, 10.0)
+
+
+def test_a_single_run_has_no_interval(tmp_path: Path):
+    write_run(tmp_path / "0", returns=rising(20))
+    middle = band(arms_in(tmp_path)[0], RETURN, "env_steps")
+    assert middle is not None and middle.low is None
+
+
+def test_the_target_is_stop_return_or_the_environment_s_own_threshold(tmp_path: Path):
+    write_run(tmp_path / "own", returns=rising(500))
+    write_run(tmp_path / "stop", returns=rising(500), stop={"return": 100.0})
+    write_run(tmp_path / "none", returns=rising(500), env="NoSuch-v0")
+    targets = [target_of(Arm("", [run]), "eval/ep_rew_mean") for run in read_runs([tmp_path])]
+    none, own, stop = targets  # by name
+    assert none is None and own is not None and stop is not None
+    assert (own.value, own.metric) == (475.0, "eval/ep_rew_mean")
+    assert (stop.value, stop.metric, stop.source) == (100.0, RETURN, "stop.return")
+
+
+def test_a_mean_over_training_episodes_counts_once_it_is_over_enough_of_them(tmp_path: Path):
+    """Rows hold 200 episodes more each, so 500 of them are there in the third row, at 3000 steps and 6 s."""
+    write_run(tmp_path / "0", returns=[200.0] * 10, stop={"return": 100.0, "min_episodes": 500})
+    run = read_runs([tmp_path])[0]
+    target = target_of(Arm("", [run]), RETURN)
+    assert target is not None
+    reached = target.reached(run)
+    assert reached is not None and 2000 < reached[0] <= 3000 and reached[1] == pytest.approx(reached[0] / 500)
+
+
+def test_differences_leave_out_seeds_places_and_copies(tmp_path: Path):
+    one = {"seed": 1, "run_dir": "/a", "env": {"seed": 1}, "model": {"size": 3}, "policy": {"model": {"size": 3}}}
+    other = {"seed": 2, "run_dir": "/b", "env": {"seed": 2}, "model": {"size": 4}, "policy": {"model": {"size": 4}}}
+    assert differences([one, other]) == {"model.size": [3, 4]}
+    other["policy"] = {"model": {"size": 5}, "extra": None}
+    assert differences([one, other]) == {
+        "model.size": [3, 4],
+        "policy.model.size": ["—", 5],
+        "policy.extra": ["—", None],
+    }
+
+
+def test_importance_is_the_variance_that_keys_explain_and_joins_keys_that_change_together(tmp_path: Path):
+    number = 0
+    for lr in (0.1, 0.2):
+        for clip in (1, 2):
+            for seed in range(3):
+                score = 100 * lr + 0.1 * seed
+                write_run(
+                    tmp_path / str(number), seed=seed, returns=[score], policy={"lr": lr, "twin": lr, "clip": clip}
+                )
+                number += 1
+    first, second = importance(arms_in(tmp_path), RETURN)
+    assert list(first.keys) == ["policy.lr", "policy.twin"] and first.share is not None and first.share > 0.99
+    assert list(second.keys) == ["policy.clip"] and second.share == 0.0
+
+
+def test_importance_is_unknown_with_too_few_runs(tmp_path: Path):
+    for number, lr in enumerate((0.1, 0.2, 0.3)):
+        write_run(tmp_path / str(number), returns=[lr], policy={"lr": lr})
+    assert [each.share for each in importance(arms_in(tmp_path), RETURN)] == [None]

@@ -1,0 +1,106 @@
+"""Baselines: what is saved, and which new runs are worse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightning_rl.errors import ConfigError
+from lightning_rl.reports.baseline import check_against, read_baseline, save_baseline
+from lightning_rl.reports.run_records import read_runs
+from lightning_rl.reports.summaries import Task
+from tests.reports.run_files import rising, write_run
+
+
+def tasks_of(directory: Path, *lasts: float, **keywords: Any) -> list[Task]:
+    for seed, last in enumerate(lasts):
+        write_run(directory / f"{len(list(directory.glob('*')))}", seed=seed, returns=rising(last), **keywords)
+    return Task.all_of(read_runs([directory]))
+
+
+@pytest.fixture
+def baseline(tmp_path: Path) -> list[dict[str, Any]]:
+    (tmp_path / "old").mkdir()
+    save_baseline(tmp_path / "baseline.json", tasks_of(tmp_path / "old", 400, 410, 420, 430))
+    return read_baseline(tmp_path / "baseline.json")
+
+
+def test_a_baseline_is_small_and_holds_scores_and_their_interval(baseline: list[dict[str, Any]], tmp_path: Path):
+    (arm,) = baseline
+    assert (arm["env"], arm["arm"], arm["metric"]) == ("CartPole-v1", "PPO", "eval/ep_rew_mean")
+    assert arm["scores"] == [400, 410, 420, 430] and arm["iqm"] == 415
+    assert 400 <= arm["interval"][0] < 415 < arm["interval"][1] <= 430
+    assert (tmp_path / "baseline.json").stat().st_size < 1000
+
+
+@pytest.mark.parametrize(
+    ("lasts", "fine"),
+    [((400, 410, 420), True), ((500, 510), True), ((395, 405, 399), True), ((300, 310, 320), False), ((390,), False)],
+)
+def test_scores_clearly_below_the_interval_are_a_regression(
+    baseline: list[dict[str, Any]], tmp_path: Path, lasts: tuple[float, ...], fine: bool
+):
+    """The interval begins at 400 or a little above; its margin is 2 % of 415, so the limit is about 392."""
+    (tmp_path / "new").mkdir()
+    ((found, line),) = check_against(baseline, tasks_of(tmp_path / "new", *lasts))
+    assert found is fine, line
+    assert line.startswith("CartPole-v1, PPO: ") and "with probability" in line
+
+
+def test_the_margin_is_a_share_of_the_baseline(baseline: list[dict[str, Any]], tmp_path: Path):
+    (tmp_path / "new").mkdir()
+    tasks = tasks_of(tmp_path / "new", 380, 380)
+    assert [check_against(baseline, tasks, margin)[0][0] for margin in (0.0, 0.02, 0.1)] == [False, False, True]
+
+
+def test_failed_and_missing_runs_are_a_regression(baseline: list[dict[str, Any]], tmp_path: Path):
+    (tmp_path / "new").mkdir()
+    tasks = tasks_of(tmp_path / "new", 500, 500)
+    write_run(tmp_path / "new" / "x", seed=9, returns=rising(3, rows=2), state="failed")
+    ((fine, line),) = check_against(baseline, Task.all_of(read_runs([tmp_path / "new"])))
+    assert not fine and line.endswith("x failed")
+    (tmp_path / "other").mkdir()
+    tasks = tasks_of(tmp_path / "other", 500, 500, env="Acrobot-v1")
+    assert check_against(baseline, tasks) == [(False, "CartPole-v1, PPO: no new runs of this arm")]
+    (tmp_path / "unfinished").mkdir()
+    tasks = tasks_of(tmp_path / "unfinished", 500, state="interrupted")
+    assert "no complete run" in check_against(baseline, tasks)[0][1]
+
+
+def test_arms_are_compared_by_label_where_there_are_several(tmp_path: Path):
+    (tmp_path / "old").mkdir()
+    tasks_of(tmp_path / "old", 100, 110)
+    tasks = tasks_of(tmp_path / "old", 400, 410, policy={"lr": 0.1})
+    save_baseline(tmp_path / "b.json", tasks)
+    found = check_against(read_baseline(tmp_path / "b.json"), tasks)
+    assert [line.split(":")[0] for _, line in found] == ["CartPole-v1, lr=0.001", "CartPole-v1, lr=0.1"]
+    assert all(fine for fine, _ in found)
+
+
+def test_a_baseline_needs_two_seeds(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"PPO has 1 complete runs; a baseline needs at least 2"):
+        save_baseline(tmp_path / "b.json", tasks_of(tmp_path, 100))
+    assert not (tmp_path / "b.json").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"format": "other"}',
+        '{"format": "lightning_rl baseline 1"}',
+        json.dumps({"format": "lightning_rl baseline 1", "arms": [{"env": "a", "arm": "b", "metric": "c"}]}),
+        json.dumps(
+            {"format": "lightning_rl baseline 1", "arms": [{"env": "a", "arm": "b", "metric": "c", "scores": [1, "x"]}]}
+        ),
+        '{"format": "lightning_rl baseline 1", "arms": [{"env": "a", "arm": "b", "metric": "c", "scores": [1, NaN]}]}',
+    ],
+)
+def test_what_is_no_baseline_is_refused(tmp_path: Path, content: str):
+    (tmp_path / "b.json").write_text(content)
+    with pytest.raises(ConfigError, match="is no baseline"):
+        read_baseline(tmp_path / "b.json")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 import re
-import shlex
 import sys
 from collections.abc import Iterable, Mapping
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -17,11 +13,9 @@ from lightning.pytorch import Callback, Trainer
 from lightning_rl.callbacks.config_in_checkpoint import to_plain
 from lightning_rl.callbacks.loggers import has_tensorboard, log_summary
 from lightning_rl.callbacks.metrics import latest_metrics
-from lightning_rl.version import __version__
+from lightning_rl.run_directory.provenance import command_line, versions
 
 __all__ = ["CHARTS", "RunDescription", "charts_of"]
-
-PACKAGES = ("torch", "lightning", "gymnasium", "ray", "numpy")
 
 ANY = r"(.*/)?"  # a policy of several
 CHARTS: tuple[tuple[str, str, str], ...] = (
@@ -68,7 +62,7 @@ class RunDescription(Callback):
         resolved = yaml.safe_dump(to_plain(self.config), sort_keys=False, allow_unicode=True)
         texts = {
             "run/config": f"```yaml\n{resolved}```",
-            "run/command": f"```bash\n{command_line()}\n```",
+            "run/command": f"```bash\n{command_line(sys.argv)}\n```",
             "run/versions": "\n".join(["| | |", "|-|-|", *(f"| {name} | {own} |" for name, own in versions().items())]),
         }
         for tag, content in texts.items():
@@ -103,18 +97,3 @@ def charts_of(metrics: Iterable[str]) -> dict[str, dict[str, list[Any]]]:
         if place == 0 or any(re.search(pattern, name) for name in names):
             layout.setdefault(category, {})[chart] = ["Multiline", [pattern]]
     return layout
-
-
-def command_line() -> str:
-    """The command that started this process, as one could type it."""
-    program, *arguments = sys.argv or [""]
-    path = Path(program)
-    typed = ["python", "-m", path.parent.name] if path.name == "__main__.py" else [path.name or "python"]
-    return shlex.join([*typed, *arguments])
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python, this package and those that it computes with, and the machine's name for its kind."""
-    found = {"lightning_rl": __version__, "Python": platform.python_version()}
-    found |= {package: version(package) for package in PACKAGES}
-    return {**found, "machine": platform.platform(terse=True)}

@@ -17,7 +17,7 @@ from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now
 from lightning_rl.version import __version__
 
-__all__ = ["PROVENANCE_FILE", "read_provenance", "record_session"]
+__all__ = ["PROVENANCE_FILE", "command_line", "read_provenance", "record_session", "versions"]
 
 PROVENANCE_FILE = "provenance.json"
 MOST_BYTES = 2**20
@@ -51,7 +51,7 @@ def session(device: str | None) -> dict[str, Any]:
         "command": command_line(sys.argv),
         "directory": os.getcwd(),
         "git": git_state(),
-        "versions": {"lightning_rl": __version__, "python": platform.python_version(), **versions()},
+        "versions": versions(),
         "machine": {
             "host": platform.node(),
             "system": platform.platform(),
@@ -71,8 +71,8 @@ def command_line(arguments: list[str]) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the installed packages that decide about results."""
-    found = {}
+    """Versions of this package, of Python, and of the installed packages that decide about results."""
+    found = {"lightning_rl": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
             found[package] = version(package)

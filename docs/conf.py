@@ -37,7 +37,6 @@ pygments_style, pygments_dark_style = "friendly", "monokai"
 myst_heading_anchors = 4
 myst_enable_extensions = ["deflist"]
 
-default_role = "literal"  # docstrings write `code`
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the signature has them
 autodoc_class_signature = "mixed"
@@ -77,7 +76,7 @@ def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
 def escape_formulas(app: Sphinx, kind: str, name: str, target: object, options: object, lines: list[str]) -> None:
     """Docstrings are plain text with `code`: what stands outside of code is no markup, |δ| and π* for instance."""
     parts = re.split(r"(`[^`]*`)", "\n".join(lines))
-    code = [re.sub(r"\n\s*", " ", part) for part in parts[1::2]]
+    code = [f"`{re.sub(chr(10) + ' *', ' ', part)}`" for part in parts[1::2]]  # ``code``
     plain = [re.sub(r"([|*]|_\b)", r"\\\1", part) for part in parts[::2]]
     plain[1:] = [re.sub(r"^(?=\w)", r"\\ ", part) for part in plain[1:]]  # `code`s
     parts[::2], parts[1::2] = plain, code

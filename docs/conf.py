@@ -7,11 +7,13 @@ the package at each build, and are in no repository.
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.util.inspect import stringify_signature
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
@@ -38,7 +40,7 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["deflist"]
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # the signature has them
+autodoc_typehints = "none"  # the descriptions say what matters: shapes, units, ranges
 autodoc_class_signature = "mixed"
 napoleon_google_docstring, napoleon_numpy_docstring = True, False
 napoleon_use_ivar = True
@@ -83,8 +85,19 @@ def escape_formulas(app: Sphinx, kind: str, name: str, target: object, options: 
     lines[:] = "".join(parts).split("\n")
 
 
+def constructor_signature(
+    app: Sphinx, kind: str, name: str, target: object, options: object, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None] | None:
+    """Show the keywords of a class whose `__new__` takes anything."""
+    if kind == "class" and signature == "(*args, **kwargs)":
+        _, *parameters = inspect.signature(target.__init__).parameters.values()
+        return stringify_signature(inspect.Signature(parameters), show_annotation=False), None
+    return None
+
+
 def setup(app: Sphinx) -> None:
     """Sphinx calls this before it reads pages."""
     app.written = write_pages(DOCS / "reference")
     app.connect("source-read", add_navigation)
+    app.connect("autodoc-process-signature", constructor_signature)
     app.connect("autodoc-process-docstring", escape_formulas, priority=400)  # before napoleon, which writes markup

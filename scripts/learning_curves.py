@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CURVES = ROOT / "docs" / "curves"
 SEEDS = (0, 1, 2)
 METRIC = "rollout/ep_rew_mean"
+POINTS = 200  # of a line in a picture
 
 PAIRS: dict[tuple[str, str], list[str]] = {  # (policy, env) and further overrides; the quick ones first
     ("ppo", "cartpole"): [],
@@ -88,9 +89,9 @@ def curve_of(run_dir: Path) -> Curve:
     return steps, returns
 
 
-def mean_curve(curves: list[Curve], points: int = 200) -> Curve:
-    """The mean over seeds where all of them have values."""
-    steps = np.linspace(max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves), points)
+def mean_curve(curves: list[Curve]) -> Curve:
+    """The mean over seeds, of one or more, at `POINTS` steps where all of them have values."""
+    steps = np.linspace(max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves), POINTS)
     return steps, np.mean([np.interp(steps, *curve) for curve in curves], axis=0)
 
 
@@ -104,8 +105,8 @@ def draw(curves: list[Curve], title: str, path: Path) -> None:
 
     ink, line = "#808890", "#3d7fd6"
     figure, axes = plt.subplots(figsize=(6.4, 3.0), layout="constrained")
-    for steps, returns in curves:
-        axes.plot(steps, returns, color=line, linewidth=0.8, alpha=0.45)
+    for curve in curves:
+        axes.plot(*mean_curve([curve]), color=line, linewidth=0.8, alpha=0.45)
     axes.plot(*mean_curve(curves), color=line, linewidth=2.2)
     axes.set_title(title, color=ink, fontsize=10, loc="left")
     axes.set_xlabel("environment steps", color=ink, fontsize=9)

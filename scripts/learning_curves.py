@@ -1,0 +1,145 @@
+"""The learning curves on the algorithms' pages, from real runs.
+
+    python scripts/learning_curves.py --runs DIR                        # trains what is missing, then draws: hours
+    python scripts/learning_curves.py --runs DIR --algorithms ppo sac   # only these
+    python scripts/learning_curves.py --runs DIR --draw                 # only draws the runs that are complete
+
+Trains `python train.py policy=X env=Y seed=S` for three seeds into DIR/X_Y/S and draws docs/curves/X_Y.svg from their
+`metrics.csv`: the mean return of the last 100 training episodes, a thin line per seed and a thick one for their mean.
+A pair is drawn once all its seeds have ended. Needs matplotlib (`pip install -e '.[bench]'`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from lightning_rl.run_directory.status import read_status_or_empty
+
+ROOT = Path(__file__).resolve().parents[1]
+CURVES = ROOT / "docs" / "curves"
+SEEDS = (0, 1, 2)
+METRIC = "rollout/ep_rew_mean"
+POINTS = 200  # of a line in a picture
+
+PAIRS: dict[tuple[str, str], list[str]] = {  # (policy, env) and further overrides; the quick ones first
+    ("ppo", "cartpole"): [],
+    ("ars", "cartpole"): [],
+    ("es", "cartpole"): [],
+    ("impala", "cartpole"): [],
+    ("appo", "cartpole"): [],
+    ("a2c", "cartpole"): [],
+    ("a3c", "cartpole"): [],
+    ("pg", "cartpole"): [],
+    ("ddppo", "cartpole"): ["trainer=ddp", "trainer.accelerator=cpu"],
+    ("ppo", "pendulum"): [],
+    ("dqn", "cartpole"): [],
+    ("qmix", "two_step_game"): [],
+    ("vdn", "two_step_game"): [],
+    ("independent_q", "two_step_game"): [],
+    ("ddpg", "pendulum"): ["total_env_steps=20_000"],
+    ("td3", "pendulum"): [],
+    ("sac", "pendulum"): [],
+    ("simple_q", "cartpole"): ["total_env_steps=50_000"],
+    ("apex", "cartpole"): [],
+    ("tqc", "pendulum"): ["total_env_steps=20_000"],
+    ("rainbow", "cartpole"): [],
+    ("maddpg", "simple_spread"): [],
+    ("matd3", "simple_spread"): [],
+    ("r2d2", "stateless_cartpole"): [],
+}
+
+Curve = tuple[np.ndarray, np.ndarray]
+
+
+def command(policy: str, env: str) -> str:
+    """What a reader types for a run of a pair."""
+    return " ".join(["python train.py", f"policy={policy}", f"env={env}", *PAIRS[policy, env]])
+
+
+def run_dir_of(runs: Path, pair: tuple[str, str], seed: int) -> Path:
+    return runs / "_".join(pair) / str(seed)
+
+
+def is_complete(run_dir: Path) -> bool:
+    return read_status_or_empty(run_dir / "status.json").get("state") == "ok"
+
+
+def train(runs: Path, pair: tuple[str, str], seed: int) -> None:
+    """Train one seed, unless its run has ended."""
+    run_dir = run_dir_of(runs, pair, seed)
+    if is_complete(run_dir):
+        return
+    quiet = ["trainer.enable_progress_bar=false", f"run_dir={run_dir}", f"seed={seed}"]
+    words = [*command(*pair).split()[1:], *quiet]
+    result = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
+    print(command(*pair), f"seed={seed}", "ok" if result.returncode == 0 else result.stderr[-2000:], flush=True)
+
+
+def curve_of(run_dir: Path) -> Curve:
+    """Env steps and returns of a run's `metrics.csv`, both `[rows]`; rows before the first episode's end are left out."""
+    with (run_dir / "metrics.csv").open(encoding="utf-8", newline="") as file:
+        rows = [(float(row["env_steps"]), float(row[METRIC])) for row in csv.DictReader(file) if row.get(METRIC)]
+    steps, returns = np.array(rows).T
+    return steps, returns
+
+
+def mean_curve(curves: list[Curve]) -> Curve:
+    """The mean over seeds, of one or more, at `POINTS` steps where all of them have values."""
+    steps = np.linspace(max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves), POINTS)
+    return steps, np.mean([np.interp(steps, *curve) for curve in curves], axis=0)
+
+
+def draw(curves: list[Curve], title: str, path: Path) -> None:
+    """Write one picture; its colours are legible on white and on black."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "lightning_rl", "path.simplify_threshold": 0.5})
+    import matplotlib.pyplot as plt
+
+    ink, line = "#808890", "#3d7fd6"
+    figure, axes = plt.subplots(figsize=(6.4, 3.0), layout="constrained")
+    for curve in curves:
+        axes.plot(*mean_curve([curve]), color=line, linewidth=0.8, alpha=0.45)
+    axes.plot(*mean_curve(curves), color=line, linewidth=2.2)
+    axes.set_title(title, color=ink, fontsize=10, loc="left")
+    axes.set_xlabel("environment steps", color=ink, fontsize=9)
+    axes.set_ylabel("return in training", color=ink, fontsize=9)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if value else "0")
+    axes.tick_params(colors=ink, labelsize=8)
+    axes.grid(color=ink, alpha=0.2, linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(ink)
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, transparent=True, metadata={"Date": None})
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, required=True, help="directory of the runs; what is complete there stays")
+    parser.add_argument("--algorithms", nargs="+", choices=sorted({policy for policy, _ in PAIRS}), metavar="NAME")
+    parser.add_argument("--draw", action="store_true", help="train nothing")
+    options = parser.parse_args()
+    runs = options.runs.resolve()
+    for pair in PAIRS:
+        if options.algorithms and pair[0] not in options.algorithms:
+            continue
+        if not options.draw:
+            for seed in SEEDS:
+                train(runs, pair, seed)
+        run_dirs = [run_dir_of(runs, pair, seed) for seed in SEEDS]
+        if all(map(is_complete, run_dirs)):
+            draw([curve_of(run_dir) for run_dir in run_dirs], command(*pair), CURVES / f"{'_'.join(pair)}.svg")
+        else:
+            print(f"{'_'.join(pair)}: not drawn, as not all of the seeds {SEEDS} have ended in {runs}")
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lightning_rl.cli import VERBS
+
 ROOT = Path(__file__).parents[1]
 FILES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ELSEWHERE = ("tutorial.md",)  # test_tutorial.py runs its commands, too, between which its code stands
@@ -60,3 +62,8 @@ def test_the_picture_of_the_rooms_is_that_of_the_imports() -> None:
 def test_every_algorithm_has_a_page() -> None:
     algorithms = {file.stem for file in (ROOT / "conf" / "policy").glob("*.yaml")}
     assert algorithms == {file.stem for file in (ROOT / "docs" / "algorithms").glob("*.md")}
+
+
+def test_the_page_on_the_command_line_has_every_verb() -> None:
+    page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([\w-]+)", page, re.MULTILINE)) == set(VERBS)

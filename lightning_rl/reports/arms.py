@@ -37,7 +37,7 @@ ABSENT = "—"
 Axis = Literal["env_steps", "seconds"]
 POINTS = 121  # of a curve over seeds
 MOST_NUMBERS = 20_000_000  # in the resampled curves at one time
-INCIDENTAL = ("run_dir", "logger.", "seed", "trainer.enable_progress_bar", "report_every_env_steps")
+INCIDENTAL = ("run_dir", "logger.", "seed", "overrides", "trainer.enable_progress_bar", "report_every_env_steps")
 TWICE = ("policy.model.", "policy.exploration.")  # a policy's copies of the sections of the same name
 IN_LABELS = 3  # keys
 

@@ -14,6 +14,7 @@ from lightning_rl.callbacks.signals import Interrupts
 from lightning_rl.cli.benchmark import benchmark
 from lightning_rl.cli.choices import describe, list_choices
 from lightning_rl.cli.evaluate import evaluate
+from lightning_rl.cli.export import export
 from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
 from lightning_rl.cli.resume import resume
 from lightning_rl.cli.train import train
@@ -24,6 +25,7 @@ __all__ = ["VERBS", "main", "run_verb"]
 VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "train": train,
     "evaluate": evaluate,
+    "export": export,
     "resume": resume,
     "list": list_choices,
     "describe": describe,

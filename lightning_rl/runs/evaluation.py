@@ -14,7 +14,7 @@ from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
 from lightning_rl.run_directory.config_file import read_config
 from lightning_rl.trust import FileTrust
 
-__all__ = ["confidence_interval", "evaluate"]
+__all__ = ["checkpoint_file", "confidence_interval", "evaluate", "load_environment", "load_policy"]
 
 ENVIRONMENTS = 16  # largest number of environments stepped together
 
@@ -50,17 +50,11 @@ def evaluate(
         ConfigError: the environment is unknown, or is code that is not trusted.
     """
     check_at_least_one(episodes=episodes)
-    from lightning_rl.envs.creator import EnvCreator
-    from lightning_rl.policies import Policy
     from lightning_rl.rollouts.worker_set import WorkerSet
 
     file = checkpoint_file(checkpoint, best)
-    with naming_others(file, "its path"):
-        policy = Policy.load(file, trust=trust)
-    keywords = environment(file, env, trust)
-    with FileTrust(file, trust).restrict_imports():
-        creator = EnvCreator(**keywords)
-        check_same_spaces(file, policy, creator)
+    policy = load_policy(file, trust)
+    creator = load_environment(file, policy, env, trust)
     workers = WorkerSet(
         creator, policy, num_envs=min(episodes, ENVIRONMENTS), seed=seed, stream="evaluation", explore=explore
     )
@@ -69,6 +63,34 @@ def evaluate(
     finally:
         workers.stop()
     return {"checkpoint": str(file), "env": creator.name, "episodes": episodes, **episode_statistics(played)}
+
+
+def load_policy(file: Path, trust: str | Sequence[str] = ()) -> Any:
+    """The policy of a checkpoint.
+
+    Raises:
+        CheckpointError: as `Policy.load`; names the other checkpoints of the run.
+    """
+    from lightning_rl.policies import Policy
+
+    with naming_others(file, "its path"):
+        return Policy.load(file, trust=trust)
+
+
+def load_environment(file: Path, policy: Any, env: str | None = None, trust: str | Sequence[str] = ()) -> Any:
+    """The `EnvCreator` in which the policy of a checkpoint acts: `env`, or that of its run.
+
+    Raises:
+        CheckpointError: the policy's spaces are not the environment's.
+        ConfigError: as `environment`.
+    """
+    from lightning_rl.envs.creator import EnvCreator
+
+    keywords = environment(file, env, trust)
+    with FileTrust(file, trust).restrict_imports():
+        creator = EnvCreator(**keywords)
+        check_same_spaces(file, policy, creator)
+    return creator
 
 
 def checkpoint_file(checkpoint: Path, best: bool) -> Path:

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -408,7 +409,7 @@ def _batches(inputs: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
     singles = min(SINGLE_ROWS, count)
     edges = [*range(singles + 1), *range(singles + CHUNK, count, CHUNK)]
     edges += [count] if edges[-1] < count else []
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+    for start, stop in pairwise(edges):
         yield {name: value[start:stop] for name, value in inputs.items()}
 
 

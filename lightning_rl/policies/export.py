@@ -84,11 +84,8 @@ class ActingModule(nn.Module):
 
     def __init__(self, policy: Any, mask_size: int = 0) -> None:
         super().__init__()
-        self.model, self.exploration, self.observation_filter = (
-            policy.model,
-            policy.exploration,
-            policy.observation_filter,
-        )
+        self.model, self.exploration = policy.model, policy.exploration
+        self.observation_filter = policy.observation_filter
         object.__setattr__(self, "policy", policy)  # no submodule: files need neither critics nor target networks
         self.memory: dict[str, Tensor] = {}
         """Input → its value at an episode's start, `[*]`."""
@@ -117,12 +114,9 @@ class ActingModule(nn.Module):
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """The action, the outputs behind it and the next memory, for `inputs` by name."""
         policy: Any = self.policy
-        leaves = [inputs[name] for name in _names("obs", policy.observation_space)]
-        obs = pack_leaves(policy.observation_space, iter(leaves))
-        state = [value for name, value in inputs.items() if name.startswith("state.")]
-        before = self.previous_step(inputs)
-        how = {"timestep": policy.env_steps, "explore": False, "generator": None}
-        dist, outputs, state_out = policy.run_model(obs, state, before, inputs.get("action_mask"), how)
+        obs, state, before, mask = self.arguments(inputs)
+        how = self.best_action
+        dist, outputs, state_out = policy.run_model(obs, state, before, mask, how)
         actions = policy.exploration.get_action(dist, **how)
         names = _names("action", policy.action_space)
         answer = dict(zip(names, policy.action_transform.to_env_tensors(actions), strict=True))
@@ -137,18 +131,26 @@ class ActingModule(nn.Module):
         # A file's outputs must not be its inputs, nor each other.
         return {name: value.clone() for name, value in answer.items()}
 
-    def previous_step(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The "prev_actions" and "prev_rewards" that the model reads, in the form of `Policy.compute_actions`."""
+    @property
+    def best_action(self) -> dict[str, Any]:
+        """The arguments by which an exploration strategy gives the best action."""
         policy: Any = self.policy
+        return {"timestep": policy.env_steps, "explore": False, "generator": None}
+
+    def arguments(self, inputs: Mapping[str, Tensor]) -> tuple[Any, list[Tensor], dict[str, Any], Tensor | None]:
+        """The observation, state, "prev_actions" and "prev_rewards", and mask of `Policy.run_model`."""
+        policy: Any = self.policy
+        leaves = iter([inputs[name] for name in _names("obs", policy.observation_space)])
+        state = [inputs[name] for name in self.memory if name.startswith("state.")]
         before: dict[str, Any] = {"prev_actions": None, "prev_rewards": None}
         if self.action_names:
-            leaves = iter([inputs[name] for name in self.action_names])
-            before["prev_actions"] = to_nested_batch(pack_leaves(policy.action_space, leaves))
+            taken = iter([inputs[name] for name in self.action_names])
+            before["prev_actions"] = to_nested_batch(pack_leaves(policy.action_space, taken))
         if self.reads_reward:
             before["prev_rewards"] = inputs["reward"]
         if policy.prev_rewards > 1:
             before["prev_rewards"] = torch.cat([inputs["prev_rewards"][:, 1:], inputs["reward"].unsqueeze(1)], dim=1)
-        return before
+        return pack_leaves(policy.observation_space, leaves), state, before, inputs.get("action_mask")
 
     def inputs_of(self, rows: SampleBatch) -> dict[str, Tensor]:
         """The inputs of recorded rows `[N, …]`: "obs", and "action_mask", "state_in", "prev_…" as far as it reads them.
@@ -178,15 +180,11 @@ class ActingModule(nn.Module):
     def answers_of_policy(self, inputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
         """What the policy itself answers: actions of `compute_actions` and `env_actions`, outputs, and next states."""
         policy: Any = self.policy
-        leaves = iter([inputs[name] for name in _names("obs", policy.observation_space)])
-        obs = pack_leaves(policy.observation_space, leaves)
-        state = [value for name, value in inputs.items() if name.startswith("state.")]
-        before, mask = self.previous_step(inputs), inputs.get("action_mask")
+        obs, state, before, mask = self.arguments(inputs)
         actions, state_out, _ = policy.act(obs, state, **before, action_mask=mask, explore=False)
         taken = leaf_values(policy.action_space, policy.env_actions(actions))
-        how = {"timestep": policy.env_steps, "explore": False, "generator": None}
         with torch.no_grad():
-            outputs = policy.run_model(obs, state, before, mask, how)[1]
+            outputs = policy.run_model(obs, state, before, mask, self.best_action)[1]
         return {
             **{
                 name: np.asarray(value)

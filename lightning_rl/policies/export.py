@@ -373,8 +373,8 @@ def _write(format: str, module: ActingModule, inputs: Mapping[str, Tensor], path
     except Exception as error:  # whatever a user's model raises when torch traces it
         raise ConfigError(
             f"torch cannot write {type(module.model).__name__} as {format}: {type(error).__name__}: "
-            f"{first_line(error)}. Models, preprocessors and distributions of your own need operations that hold for "
-            "any number of rows, such as x.shape[0] instead of len(x), and no .item() or NumPy"
+            f"{first_line(error).rstrip('.')}. Models, preprocessors and distributions of your own need operations "
+            "that hold for any number of rows, such as x.shape[0] instead of len(x), and no .item() or NumPy"
         ) from error
     return [Port(name, value.dtype, tuple(value.shape[1:])) for name, value in outputs.items()]
 

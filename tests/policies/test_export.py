@@ -15,9 +15,27 @@ from torch import Tensor, nn
 from lightning_rl import RandomPolicy, build_policy
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError
+from lightning_rl.exploration.catalog import STRATEGIES
 from lightning_rl.models import Model
 from lightning_rl.models.preprocessors import Preprocessor
-from lightning_rl.policies import A2C, ARS, DDPG, DQN, ES, IMPALA, PPO, R2D2, SAC, TD3, TQC, Policy, Rainbow
+from lightning_rl.policies import (
+    A2C,
+    ARS,
+    DDPG,
+    DQN,
+    ES,
+    IMPALA,
+    MADDPG,
+    MATD3,
+    PPO,
+    QMIX,
+    R2D2,
+    SAC,
+    TD3,
+    TQC,
+    Policy,
+    Rainbow,
+)
 from lightning_rl.policies.export import FORMATS, ActingModule
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch, flatten_fragment
@@ -32,6 +50,13 @@ VECTOR, DISCRETE = spaces.Box(-1, 1, (3,)), spaces.Discrete(3, start=-1)
 BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 7], np.float32))
 IMAGE = spaces.Box(0, 255, (12, 12, 3), np.uint8)
 MASKED = spaces.Dict({"x": VECTOR, "action_mask": spaces.MultiBinary(3)})
+GROUP = spaces.Dict(
+    {
+        "agents": spaces.Tuple([VECTOR, VECTOR]),
+        "present": spaces.MultiBinary(2),
+        "action_masks": spaces.Tuple([spaces.MultiBinary(3)] * 2),
+    }
+)
 NESTED = spaces.Tuple(
     [VECTOR, spaces.Dict({"place": spaces.Discrete(3, start=-1), "marks": spaces.MultiDiscrete([3, 2])}), IMAGE]
 )
@@ -68,6 +93,15 @@ CASES: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
     "gsde": (SAC, VECTOR, BOX, {"exploration": {"type": "gsde"}}),
     "es": (ES, VECTOR, BOX, {"observation_filter": "mean_std"}),
     "ars": (ARS, VECTOR, DISCRETE, {}),
+    "qmix": (QMIX, GROUP, spaces.Tuple([spaces.Discrete(3)] * 2), {}),
+    "qmix with memory": (QMIX, GROUP, spaces.Tuple([spaces.Discrete(3)] * 2), {"model": {**SMALL, "use_gru": True}}),
+    "maddpg": (MADDPG, GROUP, spaces.Tuple([spaces.Discrete(3)] * 2), {}),
+    "matd3 with boxes": (
+        MATD3,
+        spaces.Tuple([VECTOR, MASKED]),
+        spaces.Tuple([BOX, spaces.Discrete(3)]),
+        {"exploration": {"type": "group_noise"}},
+    ),
     "central critic": (PPO, VECTOR, DISCRETE, {"central_obs_size": 5}),
     **{
         f"memory {name}": (PPO, VECTOR, spaces.Dict({"a": BOX, "b": DISCRETE}), {"model": config})
@@ -133,6 +167,21 @@ def test_every_format_holds_every_algorithm(case: str, format: str, tmp_path: Pa
     if format == "onnx":
         pytest.importorskip("onnxruntime")
     check_export(case, format, tmp_path)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_no_exploration_strategy_gets_into_a_file(strategy: str, tmp_path: Path) -> None:
+    exploration = {"type": strategy}
+    if strategy == "group_noise":
+        policy: Policy = MADDPG(GROUP, spaces.Tuple([spaces.Discrete(3)] * 2), model=SMALL, exploration=exploration)
+    elif strategy == "gsde":
+        policy = PPO(VECTOR, BOX, model=SMALL, exploration=exploration)
+    elif "noise" in strategy and strategy != "parameter_noise":
+        policy = TD3(VECTOR, BOX, model=SMALL, exploration=exploration)
+    else:
+        policy = DQN(VECTOR, DISCRETE, model=SMALL, exploration=exploration, noisy=strategy == "noisy_network")
+    written = policy.export_model(tmp_path, format="torch.export")
+    assert written["check"]["largest_difference"] == 0.0
 
 
 def test_the_description_names_inputs_outputs_and_memory(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ class Deterministic(ActionDistribution):
 
     def sampled_action_logp(self) -> Tensor:
         """Zeros `[N]`: there is one possible action."""
-        return self.inputs.new_zeros(len(self.inputs))
+        return self.inputs.new_zeros(self.inputs.shape[0])
 
     def logp(self, actions: Tensor) -> Tensor:
         """Raises `UnsupportedSpaceError`, as do `entropy` and `kl`: a single point has no density."""

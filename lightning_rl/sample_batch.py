@@ -594,7 +594,10 @@ def leading_shape(value: Any) -> tuple[int, int]:
 
 def row_count(value: Any) -> int:
     """The first size of a nested observation's arrays, `[N, *]`."""
-    return len(_first_leaf(value))
+    leaf = _first_leaf(value)
+    return (
+        leaf.shape[0] if isinstance(leaf, Tensor) else len(leaf)
+    )  # len() of a tensor is a constant in an exported file
 
 
 def _first_leaf(value: Any) -> Any:

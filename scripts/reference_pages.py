@@ -86,10 +86,15 @@ def group_pages() -> Iterator[tuple[str, str]]:
     yield "config_train", f"# Run\n\nKeys in no group: `python train.py seed=1`.\n\n{key_table(run_rows(train))}"
     for group in GROUPS:
         title = f"# {group.capitalize()}\n\n"
-        usage = f"`{group}=NAME` chooses one; `{group}.KEY=VALUE` changes a key. The default is `{default.get(group)}`.\n\n"
+        usage = (
+            f"`{group}=NAME` chooses one; `{group}.KEY=VALUE` changes a key. The default is `{default.get(group)}`.\n\n"
+        )
         if group in FILES:
             usage = f"`{group}=NAME` chooses one.\n\n"
-        yield f"config_{group}", title + usage + choice_table(group) + "".join(option_sections(group, default.get(group)))
+        yield (
+            f"config_{group}",
+            title + usage + choice_table(group) + "".join(option_sections(group, default.get(group))),
+        )
 
 
 def run_rows(train: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:

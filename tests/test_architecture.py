@@ -20,8 +20,8 @@ FLOORS: dict[str, int] = {
     for floor, rooms in enumerate(
         [
             # 1: what every room may use
-            "checkpoint_files distributed errors fast_torch losses process_memory ranges renamed_paths run_directory "
-            "sample_batch schedules seeding signatures spaces trust version",
+            "checkpoint_files deploy distributed errors fast_torch losses process_memory ranges renamed_paths "
+            "run_directory sample_batch schedules seeding signatures spaces trust version",
             "envs models",
             "exploration learning replay",
             "policies rendering rollouts",

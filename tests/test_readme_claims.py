@@ -21,6 +21,15 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 # Words of a sentence → the tests that show it.
 CLAIMS = {
+    # Export
+    "one file from observation to action, checked against the policy": [
+        "policies/test_export.py::test_an_onnx_file_answers_as_the_policy",
+        "policies/test_export.py::test_a_file_that_differs_from_the_policy_is_an_error_and_leaves_nothing_that_claims_to_be_good",
+    ],
+    "On a machine without torch an [exported](docs/deploy.md) policy acts by NumPy and onnxruntime alone": [
+        "test_deploy.py::test_it_acts_where_neither_torch_nor_gymnasium_nor_this_package_can_be_imported_further",
+        "cli/test_export.py::test_a_deployed_policy_has_the_returns_of_evaluate_on_equal_seeds",
+    ],
     # Your own
     "**An algorithm that replays** says so with `data`": [
         "policies/test_subclasses.py::test_a_policy_without_a_config_file_gets_the_datamodule_that_policy_data_names",

@@ -19,6 +19,7 @@ from lightning_rl.cli.completion import print_script
 from lightning_rl.cli.doctor import doctor
 from lightning_rl.cli.evaluate import evaluate
 from lightning_rl.cli.explain import explain
+from lightning_rl.cli.export import export
 from lightning_rl.cli.init import init
 from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
 from lightning_rl.cli.play import play
@@ -42,6 +43,7 @@ VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "evaluate": evaluate,
     "play": play,
     "video": video,
+    "export": export,
     "resume": resume,
     "report": report,
     "compare": compare,

@@ -62,7 +62,7 @@ class GroupNoise(Exploration):
             chosen = dist.sample(generator) if explore else dist.deterministic_sample()
             return chosen, dist.sampled_action_logp()
         leaves: dict[int, Tensor] = {}
-        logp = dist.inputs.new_zeros(len(dist.inputs))
+        logp = dist.inputs.new_zeros(dist.inputs.shape[0])
         for number in self._discrete:
             child = dist.children[number]
             leaves[number] = child.sample(generator) if explore else child.deterministic_sample()

@@ -169,7 +169,7 @@ class ActionHead(nn.Module):
         outputs = features if self.linear is None else lean_linear(self.linear, features)
         if self.free is None:
             return outputs
-        outputs = torch.cat([outputs, self.free.to(outputs.dtype).expand(len(outputs), -1)], dim=1)
+        outputs = torch.cat([outputs, self.free.to(outputs.dtype).expand(outputs.shape[0], -1)], dim=1)
         return outputs if self.order is None else outputs[:, self.order]
 
 

@@ -92,7 +92,7 @@ class FlattenPreprocessor(Preprocessor):
 
     def transform_batch(self, obs: Tensor) -> Tensor:
         """`[N, *]` → float32 `[N, size]`."""
-        return obs.reshape(len(obs), self.size).to(torch.float32)
+        return obs.reshape(obs.shape[0], self.size).to(torch.float32)
 
 
 class OneHotPreprocessor(Preprocessor):
@@ -112,8 +112,8 @@ class OneHotPreprocessor(Preprocessor):
         """Integers `[N]` or `[N, *]` → float32 `[N, size]`."""
         if self.columns.device != obs.device:
             self.columns = self.columns.to(obs.device)
-        hot = obs.reshape(len(obs), -1).long() + self.columns
-        return torch.zeros(len(obs), self.size, device=obs.device).scatter_(1, hot, 1.0)
+        hot = obs.reshape(obs.shape[0], -1).long() + self.columns
+        return torch.zeros(obs.shape[0], self.size, device=obs.device).scatter_(1, hot, 1.0)
 
 
 class NestedPreprocessor(Preprocessor):
@@ -143,7 +143,7 @@ class NestedPreprocessor(Preprocessor):
         leaves = leaf_values(self.obs_space, obs)
         pairs = zip(self._by_leaf, leaves, strict=True)
         vectors = [part.transform_batch(leaf) for part, leaf in pairs if part is not None]
-        return torch.cat(vectors, dim=1) if vectors else torch.zeros(len(leaves[0]), 0, device=leaves[0].device)
+        return torch.cat(vectors, dim=1) if vectors else torch.zeros(leaves[0].shape[0], 0, device=leaves[0].device)
 
 
 def make_preprocessor(obs_space: Space[Any], options: Mapping[str, Any] | None = None) -> Preprocessor:

@@ -49,7 +49,7 @@ class RecurrentModel(Model):
     ) -> tuple[Tensor, list[Tensor]]:
         """Outputs `[S · L, num_outputs]`, one sequence after the other, and the state after the last step."""
         rows = self.features(input_dict)
-        inputs = rows.unflatten(0, (len(rows) if seq_lens is None else len(seq_lens), -1))
+        inputs = rows.unflatten(0, (rows.shape[0] if seq_lens is None else len(seq_lens), -1))
         if seq_lens is not None:
             behind = torch.arange(inputs.shape[1], device=rows.device) >= seq_lens.unsqueeze(1)
             inputs = inputs.masked_fill(behind.unsqueeze(2), 0.0)
@@ -89,11 +89,11 @@ class PreviousSteps(nn.Module):
             parts += [self._numbers(leaf, choices) for leaf, choices in zip(leaves, self.choices, strict=True)]
         if self.rewards:
             rewards = input_dict["prev_rewards"]
-            parts.append(rewards.reshape(len(rewards), self.rewards).to(torch.float32))
+            parts.append(rewards.reshape(rewards.shape[0], self.rewards).to(torch.float32))
         return parts
 
     def _numbers(self, actions: Tensor, choices: tuple[int, ...] | None) -> Tensor:
-        rows = len(actions)
+        rows = actions.shape[0]
         if choices is None:
             return actions.reshape(rows, -1).to(torch.float32)
         entries = actions.reshape(rows, self.actions, len(choices)).long() + 1  # 0: no action yet

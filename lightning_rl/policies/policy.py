@@ -48,6 +48,7 @@ from lightning_rl.policies.checkpoints import (
     policy_spec,
     set_counters,
 )
+from lightning_rl.policies.export import export_policy
 from lightning_rl.ranges import LearningRate, Positive, Probability, Seed
 from lightning_rl.sample_batch import (
     STEP_INPUTS,
@@ -69,7 +70,7 @@ from lightning_rl.spaces import ActionTransform
 
 __all__ = ["Policy"]
 
-VERBS = ("compute_actions", "learn_on_batch", "compute_gradients", "apply_gradients")
+VERBS = ("compute_actions", "env_actions", "learn_on_batch", "compute_gradients", "apply_gradients")
 # Methods that use the model's outputs if a subclass overrides them.
 OUTPUT_READERS = ("extra_action_out", "distribution", "_mask")
 
@@ -319,9 +320,8 @@ class Policy(FastAttributes, LightningModule):
                     return blind, list(state), {}
             on_cpu = type(obs) is np.ndarray and device.type == "cpu"  # the usual case, six times as fast
             obs = torch.from_numpy(obs) if on_cpu else self._tensors(obs)
-            inputs = self.input_dict(obs, prev_actions=prev_actions, prev_rewards=prev_rewards)
-            outputs, state_out = strategy.model_outputs(self.model, inputs, self._state(state, obs), **how)
-            dist = self.distribution(outputs, self._mask(inputs["obs"], action_mask))
+            before = {"prev_actions": prev_actions, "prev_rewards": prev_rewards}
+            dist, outputs, state_out = self.run_model(obs, state, before, action_mask, how)
             extra = {**strategy.extra_action_out(outputs), **self.extra_action_out(outputs, dist)}
             if not logp:
                 return strategy.get_action(dist, **how), state_out, extra
@@ -330,6 +330,22 @@ class Policy(FastAttributes, LightningModule):
         finally:
             if training:
                 self.train()
+
+    def run_model(
+        self, obs: Any, state: Sequence[Tensor], before: Mapping[str, Any], action_mask: Any, how: Mapping[str, Any]
+    ) -> tuple[ActionDistribution, Tensor, list[Tensor]]:
+        """One step of the model: the action distribution, the outputs `[B, K]` that parametrise it, and the next state.
+
+        Every number that acting computes before it chooses an action comes from here, in an exported file too.
+
+        Args:
+            obs, state, action_mask: tensors, as in `compute_actions`.
+            before: "prev_actions" and "prev_rewards", as in `compute_actions`.
+            how: "timestep", "explore" and "generator", as `Exploration.model_outputs`.
+        """
+        inputs = self.input_dict(obs, **before)
+        outputs, state_out = self.exploration.model_outputs(self.model, inputs, self._state(state, obs), **how)
+        return self.distribution(outputs, self._mask(inputs["obs"], action_mask)), outputs, state_out
 
     def _can_skip_model(self, obs: Any) -> bool:
         """Whether nothing but the actions depends on the model's outputs, and no action can be forbidden."""
@@ -858,6 +874,27 @@ class Policy(FastAttributes, LightningModule):
     ) -> None:
         if "optimizer_states" in checkpoint and self.has_model:
             checkpoint["optimizer_states"] = [convert(state) for state in checkpoint["optimizer_states"]]
+
+    # -- export -------------------------------------------------------------------------------------------------------
+    def export_model(
+        self, export_dir: str | Path, rows: SampleBatch | None = None, *, format: str = "onnx"
+    ) -> dict[str, Any]:
+        """Write this policy as a file that goes from the environment's observation to its action; see docs/deploy.md.
+
+        Args:
+            export_dir: gets `policy.onnx` (`.pt`, `.pt2`) and `policy.json`.
+            rows: a worker's fragment, or rows `[N, …]`, with the observations on which the file is checked against this
+                policy; with a column "action_mask" the file has such an input. `None`: samples of the observation
+                space.
+            format: "onnx", "torchscript" or "torch.export".
+
+        Returns:
+            The contents of policy.json, among them the result of the check.
+
+        Raises:
+            ConfigError: this policy or its model cannot be exported, or the file's answers differ from the policy's.
+        """
+        return export_policy(self, export_dir, rows, format=format)
 
     @staticmethod
     def load(

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.policies import Policy
 
-__all__ = ["confidence_interval", "evaluate", "load_policy"]
+__all__ = [
+    "checkpoint_file",
+    "confidence_interval",
+    "evaluate",
+    "load_environment",
+    "load_policy",
+    "load_policy_and_environment",
+]
 
 ENVIRONMENTS = 16  # largest number of environments stepped together
 
@@ -56,7 +63,7 @@ def evaluate(
     check_at_least_one(episodes=episodes)
     from lightning_rl.rollouts.worker_set import WorkerSet
 
-    file, policy, creator = load_policy(checkpoint, best=best, env=env, trust=trust)
+    file, policy, creator = load_policy_and_environment(checkpoint, best=best, env=env, trust=trust)
     workers = WorkerSet(
         creator, policy, num_envs=min(episodes, ENVIRONMENTS), seed=seed, stream="evaluation", explore=explore
     )
@@ -67,7 +74,7 @@ def evaluate(
     return {"checkpoint": str(file), "env": creator.name, "episodes": episodes, **episode_statistics(played)}
 
 
-def load_policy(
+def load_policy_and_environment(
     checkpoint: Path, *, best: bool, env: str | None, trust: str | Sequence[str]
 ) -> tuple[Path, Policy, EnvCreator]:
     """The file, the policy in it, and the creator of the environments that it acts in.
@@ -78,17 +85,37 @@ def load_policy(
     Raises:
         CheckpointError, ConfigError: as `evaluate`.
     """
-    from lightning_rl.envs.creator import EnvCreator
+    file = checkpoint_file(checkpoint, best)
+    policy = load_policy(file, trust)
+    return file, policy, load_environment(file, policy, env, trust)
+
+
+def load_policy(file: Path, trust: str | Sequence[str] = ()) -> Policy:
+    """The policy of a checkpoint.
+
+    Raises:
+        CheckpointError: as `Policy.load`; names the other checkpoints of the run.
+    """
     from lightning_rl.policies import Policy
 
-    file = checkpoint_file(checkpoint, best)
     with naming_others(file, "its path"):
-        policy = Policy.load(file, trust=trust)
+        return Policy.load(file, trust=trust)
+
+
+def load_environment(file: Path, policy: Policy, env: str | None = None, trust: str | Sequence[str] = ()) -> EnvCreator:
+    """The `EnvCreator` in which the policy of a checkpoint acts: `env`, or that of its run.
+
+    Raises:
+        CheckpointError: the policy's spaces are not the environment's.
+        ConfigError: as `environment`.
+    """
+    from lightning_rl.envs.creator import EnvCreator
+
     keywords = environment(file, env, trust)
     with FileTrust(file, trust).restrict_imports():
         creator = EnvCreator(**keywords)
         check_same_spaces(file, policy, creator)
-    return file, policy, creator
+    return creator
 
 
 def checkpoint_file(checkpoint: Path, best: bool) -> Path:

@@ -16,7 +16,7 @@ from lightning_rl.rendering.frames import Frame, StopWatching, check_picture, re
 from lightning_rl.rendering.pictures import add_caption, as_rgb, scale_to_fit, tile
 from lightning_rl.rendering.terminal import Keyboard, Player, TerminalScreen
 from lightning_rl.rendering.video_files import VideoFile, check_video_file, has_mp4
-from lightning_rl.runs.evaluation import load_policy
+from lightning_rl.runs.evaluation import load_policy_and_environment
 
 __all__ = ["MOST_STEPS", "RENDERERS", "play", "record"]
 
@@ -65,7 +65,7 @@ def play(
     from rich.console import Console
 
     console = Console()
-    _, policy, creator = load_policy(checkpoint, best=best, env=env, trust=trust)
+    _, policy, creator = load_policy_and_environment(checkpoint, best=best, env=env, trust=trust)
     modes, own_fps = render_modes(creator)
     renderer = choose_renderer(render, modes, creator.name, console.is_terminal)
     if renderer == "rgb":
@@ -183,7 +183,7 @@ def record(
         raise ConfigError(f"fps={fps}; expected frames per second above 0")
     if out is not None:
         check_video_file(out)
-    checkpoint, policy, creator = load_policy(checkpoint, best=best, env=env, trust=trust)
+    checkpoint, policy, creator = load_policy_and_environment(checkpoint, best=best, env=env, trust=trust)
     own_fps = check_picture(creator, "a video")
     file = default_file(checkpoint, seed, grid) if out is None else out
     width = episodes if grid else 1

@@ -62,6 +62,11 @@ class ActionTransform:
             self.action_space, iter([leaf.to_env(value) for leaf, value in zip(self._leaves, values, strict=True)])
         )
 
+    def to_env_tensors(self, actions: Any) -> list[Tensor]:
+        """The leaves of `to_env`, computed by torch: an exported policy holds these operations."""
+        values = leaf_values(self.action_space, actions)
+        return [leaf.to_env_tensor(value) for leaf, value in zip(self._leaves, values, strict=True)]
+
     def from_env(self, actions: Any) -> Any:
         """Environment actions `[B, …]` as policy-space tensors; the inverse of `to_env` inside the bounds."""
         values = leaf_values(self.action_space, actions)
@@ -83,6 +88,8 @@ class LeafTransform(Protocol):
     policy_space: Space[Any]
 
     def to_env(self, actions: Tensor) -> np.ndarray: ...
+
+    def to_env_tensor(self, actions: Tensor) -> Tensor: ...
 
     def from_env(self, actions: Any) -> Tensor: ...
 
@@ -115,6 +122,10 @@ class _Counted:
             counted = counted + self.start
         return counted if counted.dtype == self.dtype else counted.astype(self.dtype)
 
+    def to_env_tensor(self, actions: Tensor) -> Tensor:
+        counted = actions if self.start is None else actions + torch.as_tensor(self.start)
+        return counted.to(_torch_dtype(self.dtype))
+
     def from_env(self, actions: Any) -> Tensor:
         counted = np.asarray(actions).astype(np.int64)
         return torch.from_numpy(counted if self.start is None else counted - self.start).to(self.torch_dtype)
@@ -144,8 +155,20 @@ class _Continuous:
             np.minimum(values, self.high, out=values)
         return values
 
+    def to_env_tensor(self, actions: Tensor) -> Tensor:
+        values = actions.to(_torch_dtype(self.dtype))
+        if self.normalized:
+            values = values * torch.as_tensor(self.half) + torch.as_tensor(self.middle)
+        if self.clipped:
+            values = values.maximum(torch.as_tensor(self.low)).minimum(torch.as_tensor(self.high))
+        return values
+
     def from_env(self, actions: Any) -> Tensor:
         values = np.asarray(actions, dtype=np.float64)
         if self.normalized:
             values = squash(values, self.low.astype(np.float64), self.high.astype(np.float64))
         return torch.from_numpy(np.asarray(values, dtype=np.float32))
+
+
+def _torch_dtype(dtype: Any) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype)).dtype

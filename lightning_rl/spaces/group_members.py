@@ -89,7 +89,7 @@ class GroupMembers:
             if leaf is not None:
                 masks.append(leaves[leaf].bool())
             elif size:
-                masks.append(torch.ones(len(leaves[0]), size, dtype=torch.bool, device=leaves[0].device))
+                masks.append(torch.ones(leaves[0].shape[0], size, dtype=torch.bool, device=leaves[0].device))
         return torch.cat(masks, dim=1)
 
     def _values(self, obs: Any) -> list[Tensor]:

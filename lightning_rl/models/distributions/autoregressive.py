@@ -53,7 +53,7 @@ class AutoregressiveDistribution(ActionDistribution):
         self.chain = chain
         self._masks: Sequence[Tensor | None] = [None] * len(chain.parts)
         if mask is not None:
-            self._masks = fitting_mask(mask, len(inputs), sum(chain.masks)).split(chain.masks, dim=1)
+            self._masks = fitting_mask(mask, inputs.shape[0], sum(chain.masks)).split(chain.masks, dim=1)
         self._last: list[Tensor] | None = None
         self._last_logp: Tensor | None = None
 
@@ -96,7 +96,7 @@ class AutoregressiveDistribution(ActionDistribution):
     @torch.no_grad()
     def _choose(self, choice: Any) -> Any:
         chain = self.chain
-        chosen = self.inputs.new_zeros(len(self.inputs), sum(chain.widths))
+        chosen = self.inputs.new_zeros(self.inputs.shape[0], sum(chain.widths))
         slots = chosen.split(chain.widths, dim=1)
         self._last, logps = [], []
         for part in range(len(chain.parts)):
@@ -166,7 +166,7 @@ def _score_function_terms(
 def _parameters(model: Any, context: Tensor, chosen: Tensor, chain: Chain) -> tuple[Tensor, ...]:
     outputs = model.action_model(context, chosen)
     outputs = torch.cat(list(outputs), dim=1) if isinstance(outputs, tuple | list) else outputs
-    if tuple(outputs.shape) != (len(context), sum(chain.outputs)):
+    if tuple(outputs.shape) != (context.shape[0], sum(chain.outputs)):
         raise ConfigError(
             f"{type(model).__name__}.action_model gave {list(outputs.shape)} for {len(context)} rows; expected "
             f"[{len(context)}, {sum(chain.outputs)}]: {chain.outputs} numbers for the parts of the action"

@@ -80,7 +80,7 @@ class Beta(Bounded):
     def _stretch(self, fractions: Tensor) -> Tensor:
         low, width, _ = span(self.low, self.high, fractions.device)
         actions = low + fractions.clamp(EDGE, 1.0 - EDGE) * width
-        actions = actions if self.shape is None else actions.view(len(actions), *self.shape)
+        actions = actions if self.shape is None else actions.view(actions.shape[0], *self.shape)
         self._last = actions
         return actions
 

@@ -60,13 +60,13 @@ class Chain:
         """The inverse of `split`."""
         if self.nested:
             return pack_leaves(self.space, iter(parts))
-        return torch.stack(list(parts), dim=1).view(len(parts[0]), *(self.shape or ())).to(self.dtype)
+        return torch.stack(list(parts), dim=1).view(parts[0].shape[0], *(self.shape or ())).to(self.dtype)
 
     def encode(self, part: int, actions: Tensor) -> Tensor:
         """The encoding of one part's actions, `[N, width]`."""
         if not self.choices[part]:
-            return actions.reshape(len(actions), -1).float()
-        entries = actions.reshape(len(actions), -1).long()
+            return actions.reshape(actions.shape[0], -1).float()
+        entries = actions.reshape(actions.shape[0], -1).long()
         hot = [F.one_hot(entries[:, i], count) for i, count in enumerate(self.choices[part])]
         return torch.cat(hot, dim=1).float()
 

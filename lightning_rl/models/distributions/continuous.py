@@ -74,7 +74,7 @@ class DiagGaussian(ActionDistribution):
         return self._reshape(self.mean)
 
     def _reshape(self, actions: Tensor) -> Tensor:
-        return actions if self.shape is None else actions.view(len(actions), *self.shape)
+        return actions if self.shape is None else actions.view(actions.shape[0], *self.shape)
 
     def _density(self, standardised: Tensor) -> Tensor:
         """−Σ (z²/2 + log σ + log(2π)/2), `[N]`."""
@@ -141,11 +141,11 @@ class Deterministic(ActionDistribution):
 
     def deterministic_sample(self) -> Tensor:
         """The inputs `[N, *shape]`."""
-        return self.inputs if self.shape is None else self.inputs.view(len(self.inputs), *self.shape)
+        return self.inputs if self.shape is None else self.inputs.view(self.inputs.shape[0], *self.shape)
 
     def sampled_action_logp(self) -> Tensor:
         """Zeros `[N]`: there is one possible action."""
-        return self.inputs.new_zeros(len(self.inputs))
+        return self.inputs.new_zeros(self.inputs.shape[0])
 
     def logp(self, actions: Tensor) -> Tensor:
         """Raises `UnsupportedSpaceError`, as do `entropy` and `kl`: a single point has no density."""

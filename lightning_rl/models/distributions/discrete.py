@@ -55,7 +55,7 @@ class Categorical(ActionDistribution):
         return isinstance(leaf, spaces.Discrete)
 
     def _mask_logits(self, logits: Tensor, mask: Tensor) -> Tensor:
-        allowed = self._arrange(fitting_mask(mask, len(logits), self._mask_width()), False)
+        allowed = self._arrange(fitting_mask(mask, logits.shape[0], self._mask_width()), False)
         allowed = allowed | ~allowed.any(-1, keepdim=True)  # a mask that allows nothing is ignored
         return logits.masked_fill(~allowed, torch.finfo(logits.dtype).min)
 
@@ -158,7 +158,7 @@ class MultiCategorical(Categorical):
         return isinstance(leaf, spaces.MultiDiscrete) or (isinstance(leaf, spaces.Box) and leaf.dtype.kind != "f")
 
     def _arrange(self, values: Tensor, missing: Any) -> Tensor:
-        rows, entries, width = len(values), len(self.choices), max(self.choices)
+        rows, entries, width = values.shape[0], len(self.choices), max(self.choices)
         if min(self.choices) != width:
             # Padded choices are masked.
             fill = torch.finfo(values.dtype).min if missing is None else missing
@@ -169,12 +169,12 @@ class MultiCategorical(Categorical):
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Actions `[N, *shape]`, counted from 0."""
         actions = super().sample(generator)
-        return actions.view(len(actions), *self.shape)
+        return actions.view(actions.shape[0], *self.shape)
 
     def deterministic_sample(self) -> Tensor:
         """The likeliest actions `[N, *shape]`."""
         actions = super().deterministic_sample()
-        return actions.view(len(actions), *self.shape)
+        return actions.view(actions.shape[0], *self.shape)
 
     def logp(self, actions: Tensor) -> Tensor:
         """Log π(a|s), `[N]`, of integers `[N, *shape]`."""
@@ -208,7 +208,7 @@ class Bernoulli(MultiCategorical):
     def _arrange(self, values: Tensor, missing: Any) -> Tensor:
         if missing is None:
             return torch.nn.functional.pad(values.unsqueeze(-1), (1, 0))  # the logit of "0" is 0
-        return values.view(len(values), len(self.choices), 2)
+        return values.view(values.shape[0], len(self.choices), 2)
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Bits `[N, *shape]`, int8."""

@@ -59,7 +59,7 @@ class MultiActionDistribution(ActionDistribution):
         masks: Sequence[Tensor | None] = [None] * len(parts)
         if mask is not None:
             widths = [part.mask for part in parts]
-            masks = fitting_mask(mask, len(inputs), sum(widths)).split(widths, dim=1)
+            masks = fitting_mask(mask, inputs.shape[0], sum(widths)).split(widths, dim=1)
         self.children: list[ActionDistribution] = [
             part.factory(piece, model, allowed if part.maskable else None)
             for part, piece, allowed in zip(parts, pieces, masks, strict=True)

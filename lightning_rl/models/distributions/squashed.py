@@ -150,7 +150,7 @@ class SquashedDeterministic(Bounded, Deterministic):
         if self.low != -1.0 or self.high != 1.0:
             low, width, _ = span(self.low, self.high, squashed.device)
             squashed = low + (squashed + 1.0) * 0.5 * width
-        return squashed if self.shape is None else squashed.view(len(squashed), *self.shape)
+        return squashed if self.shape is None else squashed.view(squashed.shape[0], *self.shape)
 
 
 def _log_slope(raw: Tensor) -> Tensor:

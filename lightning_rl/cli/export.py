@@ -1,0 +1,59 @@
+"""`lightning-rl export`: a policy as a file that acts without this package."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning_rl.cli.parser import TRUST, Parser
+
+__all__ = ["export"]
+
+
+def export(arguments: Sequence[str]) -> int:
+    """Write a policy as ONNX, TorchScript or torch.export: export RUN_DIR [--format onnx] [--best] [--out DIR]."""
+    parser = Parser(prog="lightning-rl export", description=export.__doc__)
+    parser.add_argument("checkpoint", type=Path, help="a .ckpt file, or a run directory for its last.ckpt")
+    parser.add_argument("--format", default="onnx", help="onnx (default), torch.export, or torchscript (deprecated)")
+    parser.add_argument("--best", action="store_true", help="of the run directory, the one with the best evaluation")
+    parser.add_argument("--out", type=Path, help="directory for the files; default: RUN_DIR/export")
+    parser.add_argument("--policy-id", help="of several agents' policies, the one to export; default: all")
+    parser.add_argument("--env", help="environment id or import path to check the file in; default: the run's own")
+    parser.add_argument("--seed", type=int, default=0, help="of the episodes that the file is checked on")
+    parser.add_argument("--trust", **TRUST)
+    parser.add_argument("--json", action="store_true", help="print one JSON object per policy")
+    options = parser.parse_args(arguments)
+    from lightning_rl.runs.export import export as export_checkpoint
+
+    exported = export_checkpoint(
+        options.checkpoint,
+        format=options.format,
+        best=options.best,
+        out=options.out,
+        env=options.env,
+        policy_id=options.policy_id,
+        seed=options.seed,
+        trust=options.trust,
+    )
+    for result in exported:
+        print(json.dumps(result) if options.json else summary(result))
+    if options.format == "torchscript":
+        print("TorchScript is deprecated by PyTorch; for new programs take --format torch.export or onnx")
+    return 0
+
+
+def summary(result: Mapping[str, Any]) -> str:
+    """What was written of one policy, and what the check found."""
+    if "refused" in result:
+        return f"{result['policy_id']}: not exported: {result['refused']}"
+    file, check = Path(result["directory"], result["file"]), result["check"]
+    name = result["algorithm"] if result["policy_id"] is None else f"{result['policy_id']} ({result['algorithm']})"
+    inputs = ", ".join(f"{port['name']} {port['dtype']}{port['shape']}" for port in result["inputs"]).replace("'", "")
+    return (
+        f"{name} → {file} ({file.stat().st_size / 1024:.0f} KiB) and policy.json\n"
+        f"  reads {inputs}\n"
+        f"  checked against the policy on {check['rows']} {check['source']}: largest difference "
+        f"{check['largest_difference']:.2g} (at most {check['tolerance']:g})"
+    )

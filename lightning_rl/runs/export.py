@@ -1,0 +1,127 @@
+"""Exports the policies of a checkpoint as files, each checked on observations of episodes that are played for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.runs.evaluation import checkpoint_file, load_environment, load_policy
+from lightning_rl.sample_batch import SampleBatch, flatten_fragment
+
+__all__ = ["export"]
+
+ENVIRONMENTS, STEPS = 4, 128  # the episodes of a check: rows of one fragment
+
+
+def export(
+    checkpoint: Path,
+    *,
+    format: str = "onnx",
+    best: bool = False,
+    out: Path | None = None,
+    env: str | None = None,
+    policy_id: str | None = None,
+    seed: int = 0,
+    trust: str | Sequence[str] = (),
+) -> Iterator[dict[str, Any]]:
+    """Export the policy of a checkpoint, or each of several.
+
+    Args:
+        checkpoint: a .ckpt file, or a run directory for its last one.
+        format: "onnx", "torchscript" or "torch.export".
+        best: with a run directory: take the file with the best evaluation.
+        out: directory of the files, with several policies one directory in it for each; `None`: "export" in the run's
+            directory, or beside a checkpoint that has none.
+        env: environment id or import path to record observations in; `None`: the run's own.
+        policy_id: of several agents' policies, the one to export; `None`: all that have a model.
+        seed: of the environments.
+        trust: import prefixes that the files may name, as `Policy.load`.
+
+    Yields:
+        Of each policy the contents of its policy.json, and "directory"; or "policy_id" and "refused", the reason why
+        it cannot be exported (only where several are exported, and at least one can be).
+
+    Raises:
+        CheckpointError: as `evaluate`.
+        ConfigError: a policy cannot be exported, there is none of that id, or a file differs from its policy.
+    """
+    from lightning_rl.policies.export import check_exportable, check_format, export_policy
+
+    check_format(format)
+    file = checkpoint_file(checkpoint, best)
+    policy = load_policy(file, trust)
+    chosen = policies_of(policy, policy_id)
+    refused = {}
+    for name, each in chosen.items():
+        try:
+            check_exportable(each)
+        except ConfigError as error:
+            if len(chosen) == 1:
+                raise
+            refused[name] = str(error)
+    if len(refused) == len(chosen):
+        raise ConfigError("; ".join(f"{name}: {reason}" for name, reason in refused.items()))
+    creator = load_environment(file, policy, env, trust)
+    recorded = record(policy, creator, seed)
+    directory = default_directory(file) if out is None else out
+    for name, each in chosen.items():
+        if name in refused:
+            yield {"policy_id": name, "refused": refused[name]}
+            continue
+        folder = directory if len(chosen) == 1 else directory / str(name)
+        rows = recorded.get(name)
+        about = {"env": creator.name, "checkpoint": str(file)}
+        source = f"observations of episodes in {creator.name}"
+        yield {"directory": str(folder), **export_policy(each, folder, rows, format=format, source=source, about=about)}
+
+
+def policies_of(policy: Any, policy_id: str | None) -> Mapping[str | None, Any]:
+    """The policies to export by id; the id of a policy that is alone is `None`.
+
+    Raises:
+        ConfigError: there is no policy of that id.
+    """
+    several = getattr(policy, "policies", None)
+    if several is None:
+        if policy_id is not None:
+            raise ConfigError(f"--policy-id {policy_id}: the checkpoint holds one policy; leave it out")
+        return {None: policy}
+    if policy_id is None:
+        return dict(several.items())
+    if policy_id not in several:
+        raise ConfigError(
+            f"--policy-id {policy_id}: no such policy.{did_you_mean(policy_id, several)} There are {', '.join(several)}"
+        )
+    return {policy_id: several[policy_id]}
+
+
+def record(policy: Any, creator: Any, seed: int) -> dict[str | None, SampleBatch]:
+    """Rows `[N, …]` of the policy's best actions in the environment, by policy id; of policies that have acted."""
+    from lightning_rl.rollouts.multi_agent_worker import make_rollout_worker
+
+    worker = make_rollout_worker(
+        creator,
+        policy,
+        num_envs=ENVIRONMENTS,
+        fragment_length=STEPS,
+        seed=seed,
+        stream="evaluation",
+        explore=False,
+        vectorization="sync",
+    )
+    try:
+        played = worker.sample()
+    finally:
+        worker.stop()
+    if isinstance(played, SampleBatch):
+        return {None: flatten_fragment(played)}
+    rows = {name: flatten_fragment(fragment) for name, fragment in played.items()}
+    return {name: found for name, found in rows.items() if found.count}
+
+
+def default_directory(file: Path) -> Path:
+    """Of a run its directory's "export"; else "export" beside the file."""
+    run_dir = file.absolute().parent.parent
+    return (run_dir if (run_dir / "config.yaml").is_file() else file.absolute().parent) / "export"

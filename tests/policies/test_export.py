@@ -1,0 +1,345 @@
+"""Exported files answer as the policy does: every algorithm, kind of model, space and distribution."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from lightning_rl import RandomPolicy, build_policy
+from lightning_rl.envs import EnvCreator
+from lightning_rl.errors import ConfigError
+from lightning_rl.exploration.catalog import STRATEGIES
+from lightning_rl.models import Model
+from lightning_rl.models.preprocessors import Preprocessor
+from lightning_rl.policies import (
+    A2C,
+    ARS,
+    DDPG,
+    DQN,
+    ES,
+    IMPALA,
+    MADDPG,
+    MATD3,
+    PPO,
+    QMIX,
+    R2D2,
+    SAC,
+    TD3,
+    TQC,
+    Policy,
+    Rainbow,
+)
+from lightning_rl.policies.export import FORMATS, ActingModule
+from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.sample_batch import SampleBatch, flatten_fragment
+from lightning_rl.spaces import ActionTransform, leaf_values, pack_leaves
+from tests.feature_matrix import AnySpaces
+from tests.policies.memories import MEMORIES
+from tests.policies.several_agents import PPO_ENTRY, several
+from tests.space_cases import ACTIONS
+
+SMALL = {"fcnet_hiddens": [8]}
+VECTOR, DISCRETE = spaces.Box(-1, 1, (3,)), spaces.Discrete(3, start=-1)
+BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 7], np.float32))
+IMAGE = spaces.Box(0, 255, (12, 12, 3), np.uint8)
+MASKED = spaces.Dict({"x": VECTOR, "action_mask": spaces.MultiBinary(3)})
+GROUP = spaces.Dict(
+    {
+        "agents": spaces.Tuple([VECTOR, VECTOR]),
+        "present": spaces.MultiBinary(2),
+        "action_masks": spaces.Tuple([spaces.MultiBinary(3)] * 2),
+    }
+)
+NESTED = spaces.Tuple(
+    [VECTOR, spaces.Dict({"place": spaces.Discrete(3, start=-1), "marks": spaces.MultiDiscrete([3, 2])}), IMAGE]
+)
+
+
+def dist(name: str, **model: Any) -> dict[str, Any]:
+    return {"model": {**SMALL, "custom_action_dist": name, **model}}
+
+
+CASES: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
+    "ppo": (PPO, VECTOR, DISCRETE, {"observation_filter": "mean_std"}),
+    "gaussian": (PPO, VECTOR, BOX, {}),
+    "clipped gaussian": (A2C, VECTOR, BOX, {"normalize_actions": False, "clip_actions": True}),
+    "squashed": (PPO, VECTOR, BOX, dist("SquashedGaussian")),
+    "beta": (PPO, VECTOR, BOX, dist("Beta")),
+    "free log std": (PPO, VECTOR, BOX, {"model": {**SMALL, "free_log_std": True}}),
+    "dirichlet": (PPO, VECTOR, spaces.Box(0, 1, (3,)), dist("Dirichlet")),
+    "autoregressive": (PPO, VECTOR, spaces.MultiDiscrete([3, 2]), dist("Autoregressive")),
+    "nested": (PPO, NESTED, spaces.Dict({"a": BOX, "b": DISCRETE}), {"model": {}}),
+    "image": (PPO, IMAGE, DISCRETE, {"model": {}}),
+    "masked": (DQN, MASKED, spaces.Discrete(3), {}),
+    "dueling": (DQN, VECTOR, DISCRETE, {"dueling": True}),
+    "c51": (DQN, VECTOR, DISCRETE, {"num_atoms": 11}),
+    "noisy quantiles": (DQN, VECTOR, DISCRETE, {"num_quantiles": 5, "noisy": True}),
+    "rainbow": (Rainbow, VECTOR, DISCRETE, {}),
+    "parameter noise": (DQN, VECTOR, DISCRETE, {"exploration": {"type": "parameter_noise"}}),
+    "r2d2": (R2D2, VECTOR, DISCRETE, {"model": {**SMALL, "use_lstm": True, "lstm_cell_size": 6}}),
+    "impala": (IMPALA, VECTOR, DISCRETE, {}),
+    "sac": (SAC, VECTOR, BOX, {}),
+    "discrete sac": (SAC, VECTOR, DISCRETE, {}),
+    "td3": (TD3, VECTOR, BOX, {}),
+    "ddpg": (DDPG, VECTOR, BOX, {}),
+    "tqc": (TQC, VECTOR, BOX, {}),
+    "gsde": (SAC, VECTOR, BOX, {"exploration": {"type": "gsde"}}),
+    "es": (ES, VECTOR, BOX, {"observation_filter": "mean_std"}),
+    "ars": (ARS, VECTOR, DISCRETE, {}),
+    "qmix": (QMIX, GROUP, spaces.Tuple([spaces.Discrete(3)] * 2), {}),
+    "qmix with memory": (QMIX, GROUP, spaces.Tuple([spaces.Discrete(3)] * 2), {"model": {**SMALL, "use_gru": True}}),
+    "maddpg": (MADDPG, GROUP, spaces.Tuple([spaces.Discrete(3)] * 2), {}),
+    "matd3 with boxes": (
+        MATD3,
+        spaces.Tuple([VECTOR, MASKED]),
+        spaces.Tuple([BOX, spaces.Discrete(3)]),
+        {"exploration": {"type": "group_noise"}},
+    ),
+    "central critic": (PPO, VECTOR, DISCRETE, {"central_obs_size": 5}),
+    **{
+        f"memory {name}": (PPO, VECTOR, spaces.Dict({"a": BOX, "b": DISCRETE}), {"model": config})
+        for name, config in MEMORIES.items()
+    },
+}
+IN_ONNX = ("r2d2",)  # an ONNX file takes two seconds; the others are slow tests, and test_deploy.py has three
+
+
+def made(case: str) -> tuple[Policy, SampleBatch]:
+    """A policy whose weights and statistics are those of a trained one, and rows of its episodes."""
+    cls, observations, actions, keywords = CASES[case]
+    policy = cls(observations, actions, **{"model": SMALL, **keywords})
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            weight.add_(torch.randn(weight.shape, generator=generator), alpha=0.1)
+    if keywords.get("observation_filter"):
+        policy.observation_filter.update(3.0 * torch.randn(50, policy.preprocessor.size, generator=generator) + 2.0)
+    return policy, recorded(policy)
+
+
+def recorded(policy: Policy) -> SampleBatch:
+    env = EnvCreator(AnySpaces, {"observation_space": policy.observation_space, "action_space": policy.action_space})
+    worker = RolloutWorker(env, policy, num_envs=4, fragment_length=12, explore=False)
+    try:
+        return worker.sample()
+    finally:
+        worker.stop()
+
+
+def check_export(case: str, format: str, folder: Path) -> dict[str, Any]:
+    policy, rows = made(case)
+    written = policy.export_model(folder, rows, format=format)
+    assert written["check"]["largest_difference"] <= 1e-5
+    assert written["check"]["rows"] == flatten_fragment(rows).count == 40
+    assert sorted(file.name for file in folder.iterdir()) == sorted(["policy.json", FORMATS[format]])
+    assert json.loads((folder / "policy.json").read_text()) == written
+    return written
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_file_of_torch_export_answers_as_the_policy(case: str, tmp_path: Path) -> None:
+    written = check_export(case, "torch.export", tmp_path)
+    assert written["check"]["largest_difference"] == 0.0, "the same operations on the same machine"
+
+
+@pytest.mark.parametrize("case", IN_ONNX)
+def test_an_onnx_file_answers_as_the_policy(case: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    check_export(case, "onnx", tmp_path)
+
+
+@pytest.mark.parametrize("case", ["ppo", "nested", "memory previous"])
+def test_a_torchscript_file_answers_as_the_policy(case: str, tmp_path: Path) -> None:
+    check_export(case, "torchscript", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["onnx", "torchscript"])
+@pytest.mark.parametrize("case", CASES)
+def test_every_format_holds_every_algorithm(case: str, format: str, tmp_path: Path) -> None:
+    if format == "onnx":
+        pytest.importorskip("onnxruntime")
+    check_export(case, format, tmp_path)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_no_exploration_strategy_gets_into_a_file(strategy: str, tmp_path: Path) -> None:
+    exploration = {"type": strategy}
+    if strategy == "group_noise":
+        policy: Policy = MADDPG(GROUP, spaces.Tuple([spaces.Discrete(3)] * 2), model=SMALL, exploration=exploration)
+    elif strategy == "gsde":
+        policy = PPO(VECTOR, BOX, model=SMALL, exploration=exploration)
+    elif "noise" in strategy and strategy != "parameter_noise":
+        policy = TD3(VECTOR, BOX, model=SMALL, exploration=exploration)
+    else:
+        policy = DQN(VECTOR, DISCRETE, model=SMALL, exploration=exploration, noisy=strategy == "noisy_network")
+    written = policy.export_model(tmp_path, format="torch.export")
+    assert written["check"]["largest_difference"] == 0.0
+
+
+def test_the_description_names_inputs_outputs_and_memory(tmp_path: Path) -> None:
+    written = check_export("memory previous", "torch.export", tmp_path)
+    assert [(port["name"], port["dtype"], port["shape"]) for port in written["inputs"]] == [
+        ("obs", "float32", ["batch", 3]),
+        ("reward", "float32", ["batch"]),
+        ("state.0", "float32", ["batch", 6]),
+        ("state.1", "float32", ["batch", 6]),
+        ("prev_actions.a", "float32", ["batch", 2]),
+        ("prev_actions.b", "int64", ["batch"]),
+    ]
+    assert [port["name"] for port in written["outputs"]] == [
+        "action.a", "action.b", "action_dist_inputs", "next_state.0", "next_state.1",
+        "next_prev_actions.a", "next_prev_actions.b",
+    ]  # fmt: skip
+    assert [(each["input"], each["initial"]) for each in written["memory"]][2:] == [
+        ("prev_actions.a", 0.0),
+        ("prev_actions.b", -1),
+    ]
+    assert written["algorithm"] == "PPO" and written["versions"]["torch"] == torch.__version__
+
+
+def test_a_mask_beside_the_observation_is_an_input_and_forbids(tmp_path: Path) -> None:
+    policy, rows = made("ppo")
+    rows = flatten_fragment(rows)
+    rows["action_mask"] = torch.zeros(rows.count, 3, dtype=torch.bool)
+    rows["action_mask"][torch.arange(rows.count), torch.arange(rows.count) % 3] = True  # one allowed action each
+    written = policy.export_model(tmp_path, rows, format="torch.export")
+    assert written["action_mask"] == "action_mask"
+    module = torch.export.load(tmp_path / "policy.pt2").module()
+    actions = module({"obs": rows.obs, "action_mask": rows.action_mask})["action"]
+    assert torch.equal(actions, torch.arange(rows.count) % 3 - 1)  # the space counts from −1
+
+
+def test_without_rows_the_check_reads_samples_of_the_space(tmp_path: Path) -> None:
+    policy, _ = made("ppo")
+    assert policy.export_model(tmp_path, format="torch.export")["check"]["source"] == "samples of the observation space"
+
+
+def test_exporting_changes_neither_the_mode_nor_the_actions_of_the_policy(tmp_path: Path) -> None:
+    policy, rows = made("squashed")
+    obs = flatten_fragment(rows).obs
+    before = policy.compute_actions(obs, explore=False)[0]
+    policy.train()
+    policy.export_model(tmp_path, rows, format="torch.export")
+    assert policy.training
+    assert torch.equal(policy.compute_actions(obs, explore=False)[0], before)
+
+
+# -- the action transform in torch -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("clip", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("space", ACTIONS, ids=str)
+def test_the_action_transform_of_tensors_gives_the_same_bits_as_that_of_arrays(
+    space: Any, normalize: bool, clip: bool
+) -> None:
+    transform = ActionTransform(space, normalize=normalize, clip=clip)
+    transform.policy_space.seed(0)
+    actions = [transform.policy_space.sample() for _ in range(5)]
+    leaves = [np.stack(parts) for parts in zip(*(leaf_values(space, action) for action in actions), strict=True)]
+    tensors = pack_leaves(
+        space, iter([torch.from_numpy(leaf) * (3 if leaf.dtype.kind == "f" else 1) for leaf in leaves])
+    )
+    arrays = leaf_values(space, transform.to_env(tensors))
+    for ours, theirs in zip(transform.to_env_tensors(tensors), arrays, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs)
+        assert ours.numpy().dtype == theirs.dtype
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+class Leaking(Model):
+    """Its outputs depend on the first row, by a number of Python."""
+
+    def __init__(self, obs_space: Any, action_space: Any, num_outputs: int, **keywords: Any) -> None:
+        super().__init__(obs_space, action_space, num_outputs, **keywords)
+        self.linear = nn.Linear(self.preprocessor.size, num_outputs)
+
+    def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
+        flat = input_dict["obs_flat"]
+        self.values = flat[:, 0]
+        return self.linear(flat) + float(flat[0].sum()), []
+
+    def value_function(self) -> Tensor:
+        return self.values
+
+
+def test_a_file_that_differs_from_the_policy_is_an_error_and_leaves_nothing_that_claims_to_be_good(
+    tmp_path: Path,
+) -> None:
+    """TorchScript keeps the number of the first rows for ever; the export before it is gone, too."""
+    made("gaussian")[0].export_model(tmp_path, format="torchscript")
+    policy = PPO(VECTOR, BOX, model={"custom_model": Leaking})
+    with pytest.raises(ConfigError, match=r"differs from the policy by .* in 'action.*nothing was written"):
+        policy.export_model(tmp_path, recorded(policy), format="torchscript")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_torch_cannot_trace_is_an_error_that_names_it(tmp_path: Path) -> None:
+    policy = PPO(VECTOR, BOX, model={"custom_model": Leaking})
+    with pytest.raises(ConfigError, match=r"torch cannot write Leaking as torch.export: .*x\.shape\[0\]"):
+        policy.export_model(tmp_path, recorded(policy), format="torch.export")
+    assert not list(tmp_path.iterdir())
+
+
+def test_not_a_number_counts_as_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, rows = made("gaussian")
+    answers = ActingModule.answers_of_policy
+
+    def with_nan(self: Any, inputs: Any) -> dict[str, np.ndarray]:
+        return {name: np.full_like(value, np.nan) for name, value in answers(self, inputs).items()}
+
+    monkeypatch.setattr(ActingModule, "answers_of_policy", with_nan)
+    with pytest.raises(ConfigError, match="differs from the policy by nan"):
+        policy.export_model(tmp_path, rows, format="torch.export")
+
+
+class InNumpy(Preprocessor):
+    def _init_shape(self, obs_space: Any, options: Any) -> tuple[int, ...]:
+        return (1,)
+
+    def transform(self, obs: Any) -> np.ndarray:
+        return np.asarray([obs.sum()], np.float32)
+
+
+def sampler(policy: Any, model: Any, inputs: Any, state: Any, **how: Any) -> Any:
+    return torch.zeros(len(inputs["obs"]), dtype=torch.int64), torch.zeros(len(inputs["obs"])), []
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        (lambda: RandomPolicy(VECTOR, DISCRETE), "RandomPolicy has no model"),
+        (lambda: several({"a": PPO_ENTRY}), r"holds several policies.*name it \(a\)"),
+        (
+            lambda: build_policy("Sampler", loss_fn=lambda *_: None, action_sampler_fn=sampler)(VECTOR, DISCRETE),
+            "Sampler acts by a compute_actions of its own",
+        ),
+        (lambda: PPO(VECTOR, DISCRETE, model={"custom_preprocessor": InNumpy}), "InNumpy computes in NumPy"),
+    ],
+)
+def test_what_no_file_can_hold_is_refused_before_anything_is_written(policy: Any, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        policy().export_model(tmp_path / "export", format="torch.export")
+    assert not (tmp_path / "export").exists()
+
+
+def test_an_unknown_format_and_too_few_rows_are_refused(tmp_path: Path) -> None:
+    policy, rows = made("ppo")
+    with pytest.raises(ConfigError, match=r"format='onx'; expected one of onnx, torchscript, torch.export.*onnx"):
+        policy.export_model(tmp_path, rows, format="onx")
+    with pytest.raises(ConfigError, match="2 observations to check the file on; expected at least 3"):
+        policy.export_model(tmp_path, flatten_fragment(rows)[:2], format="torch.export")
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(ConfigError, match=r'needs the package onnx: pip install -e "\.\[export\]"'):
+        made("ppo")[0].export_model(tmp_path)

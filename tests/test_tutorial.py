@@ -21,7 +21,10 @@ SHORT = 3000  # env steps of a training command that names no number, and the mo
 def program_of(command: str) -> list[str]:
     """A command as this interpreter runs it, with fewer env steps."""
     words = shlex.split(command)
-    python = {"python": [sys.executable, str(ROOT / "train.py")], "lightning-rl": [sys.executable, "-m", "lightning_rl"]}
+    python = {
+        "python": [sys.executable, str(ROOT / "train.py")],
+        "lightning-rl": [sys.executable, "-m", "lightning_rl"],
+    }
     if words[0] == "tensorboard":  # the server would never end; this reads the same files
         return [sys.executable, "-m", "tensorboard.main", "--inspect", *words[1:]]
     if words[0] == "lightning-rl":
@@ -62,9 +65,9 @@ def test_every_command_and_block_runs(tmp_path: Path) -> None:
             assert result.returncode == 0, (command, result.stderr)
             outputs[command] = result.stdout + result.stderr
     assert "rollout/ep_rew_mean" in outputs["tensorboard --logdir runs"]
-    assert set(re.findall(r"`([\w.]+)(?:/`|`)", TUTORIAL.split("| in the run's")[1].split("\n\n")[0])) - {"last.ckpt"} <= {
-        path.name for path in (tmp_path / "runs" / "first").iterdir()
-    }
+    assert set(re.findall(r"`([\w.]+)(?:/`|`)", TUTORIAL.split("| in the run's")[1].split("\n\n")[0])) - {
+        "last.ckpt"
+    } <= {path.name for path in (tmp_path / "runs" / "first").iterdir()}
     header = (tmp_path / "runs" / "own" / "metrics.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
     assert {"train/model/reconstruction_error", "train/approx_kl", "train/explained_variance"} <= set(header)
     rows = (tmp_path / "runs" / "own" / "metrics.csv").read_text(encoding="utf-8").splitlines()

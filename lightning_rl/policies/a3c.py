@@ -18,7 +18,7 @@ class A3C(A2C):
     The asynchronous part is `data=gradients`, which other on-policy algorithms can use as well.
 
     Args:
-        observation_space, action_space, entropy_coef, lr, max_grad_norm, keywords, reward_filter among them: as `A2C`.
+        observation_space, action_space, entropy_coef, lr, max_grad_norm, keywords (reward_filter among them): as `A2C`.
     """
 
     data = "gradients"

@@ -126,7 +126,7 @@ def show_on_page(pair: tuple[str, str]) -> None:
     """Put the picture on the algorithm's page, before the first table or at the end, unless it is there."""
     page, picture = DOCS / "algorithms" / f"{pair[0]}.md", f"{'_'.join(pair)}.svg"
     parts = page.read_text(encoding="utf-8").rstrip("\n").split("\n\n")
-    if not any(picture in part for part in parts):
+    if not any(f"/{picture}" in part for part in parts):
         at = next((index for index, part in enumerate(parts) if part.startswith("|")), len(parts))
         parts.insert(at, f"![Learning curves of three seeds](../curves/{picture})")
         page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

@@ -40,7 +40,9 @@ def test_every_algorithm_is_in_the_list() -> None:
 def test_every_curve_is_shown_on_its_page() -> None:
     for picture in (DOCS / "curves").glob("*.svg"):
         shown = [
-            page for page in (DOCS / "algorithms").glob("*.md") if picture.name in page.read_text(encoding="utf-8")
+            page
+            for page in (DOCS / "algorithms").glob("*.md")
+            if f"/{picture.name}" in page.read_text(encoding="utf-8")
         ]
         assert len(shown) == 1 and picture.name.startswith(shown[0].stem), picture.name
 

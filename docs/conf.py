@@ -2,7 +2,8 @@
 
 Pages are plain Markdown that reads on a Git host as well. The pages in `CONTENTS` are lists of links, and the site's
 navigation is made of these lists: a new page is one line in `index.md`. The pages below `reference/` are written from
-the package at each build, and are in no repository.
+the package at each build, and are in no repository. tests/test_site.py checks the links between pages; `-b linkcheck`
+tries those that leave the site.
 """
 
 from __future__ import annotations

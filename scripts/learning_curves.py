@@ -6,7 +6,8 @@
 
 Trains `python train.py policy=X env=Y seed=S` for three seeds into DIR/X_Y/S and draws docs/curves/X_Y.svg from their
 `metrics.csv`: the mean return of the last 100 training episodes, a thin line per seed and a thick one for their mean.
-A pair is drawn once all its seeds have ended. Needs matplotlib (`pip install -e '.[bench]'`).
+The picture is put on the algorithm's page. A pair is drawn once all its seeds have ended. Needs matplotlib
+(`pip install -e '.[bench]'`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from lightning_rl.run_directory.status import read_status_or_empty
 
 ROOT = Path(__file__).resolve().parents[1]
-CURVES = ROOT / "docs" / "curves"
+DOCS = ROOT / "docs"
 SEEDS = (0, 1, 2)
 METRIC = "rollout/ep_rew_mean"
 POINTS = 200  # of a line in a picture
@@ -82,7 +83,7 @@ def train(runs: Path, pair: tuple[str, str], seed: int) -> None:
 
 
 def curve_of(run_dir: Path) -> Curve:
-    """Env steps and returns of a run's `metrics.csv`, both `[rows]`; rows before the first episode's end are left out."""
+    """Env steps and returns of a run's `metrics.csv`, both `[rows]`, from the first episode's end on."""
     with (run_dir / "metrics.csv").open(encoding="utf-8", newline="") as file:
         rows = [(float(row["env_steps"]), float(row[METRIC])) for row in csv.DictReader(file) if row.get(METRIC)]
     steps, returns = np.array(rows).T
@@ -121,6 +122,16 @@ def draw(curves: list[Curve], title: str, path: Path) -> None:
     plt.close(figure)
 
 
+def show_on_page(pair: tuple[str, str]) -> None:
+    """Put the picture on the algorithm's page, before the first table or at the end, unless it is there."""
+    page, picture = DOCS / "algorithms" / f"{pair[0]}.md", f"{'_'.join(pair)}.svg"
+    parts = page.read_text(encoding="utf-8").rstrip("\n").split("\n\n")
+    if not any(f"/{picture}" in part for part in parts):
+        at = next((index for index, part in enumerate(parts) if part.startswith("|")), len(parts))
+        parts.insert(at, f"![Learning curves of three seeds](../curves/{picture})")
+        page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, required=True, help="directory of the runs; what is complete there stays")
@@ -136,7 +147,8 @@ def main() -> None:
                 train(runs, pair, seed)
         run_dirs = [run_dir_of(runs, pair, seed) for seed in SEEDS]
         if all(map(is_complete, run_dirs)):
-            draw([curve_of(run_dir) for run_dir in run_dirs], command(*pair), CURVES / f"{'_'.join(pair)}.svg")
+            draw([curve_of(run_dir) for run_dir in run_dirs], command(*pair), DOCS / "curves" / f"{'_'.join(pair)}.svg")
+            show_on_page(pair)
         else:
             print(f"{'_'.join(pair)}: not drawn, as not all of the seeds {SEEDS} have ended in {runs}")
 

@@ -2,8 +2,8 @@
 
     python scripts/reference_pages.py DIRECTORY     # docs/conf.py does this at each build, into docs/reference/
 
-The room pages leave it to sphinx.ext.autodoc to read the docstrings. The config pages have the values of `conf/` and the
-texts that `lightning-rl describe` prints.
+The room pages leave it to sphinx.ext.autodoc to read the docstrings. The config pages have the values of `conf/`, and
+the texts that `lightning-rl describe` prints.
 """
 
 from __future__ import annotations
@@ -59,7 +59,12 @@ def room_pages() -> Iterator[tuple[str, str]]:
         documented |= {id(value): f"{path}.{name}" for name, value in new.items()}
         intro = f"# {title}\n\n`{path}`: {escaped(headline(module))}\n"
         elsewhere = "\n".join(f"- {{py:obj}}`~{documented[id(value)]}`" for name, value in named.items() if not room)
-        directives = "\n".join(directive(f"{path}.{name}", value) for name, value in new.items())
+        in_order = sorted(
+            new, key=lambda name: len(inspect.getmro(named[name])) if inspect.isclass(named[name]) else 1000
+        )
+        directives = "\n".join(
+            directive(f"{path}.{name}", named[name]) for name in in_order
+        )  # bases, classes, functions
         yield f"api_{room.replace('.', '_') or 'top'}", f"{intro}\n{elsewhere}\n\n```{{eval-rst}}\n{directives}\n```\n"
 
 

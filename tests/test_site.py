@@ -8,6 +8,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -39,7 +40,9 @@ def test_every_algorithm_is_in_the_list() -> None:
 def test_every_curve_is_shown_on_its_page() -> None:
     for picture in (DOCS / "curves").glob("*.svg"):
         shown = [
-            page for page in (DOCS / "algorithms").glob("*.md") if picture.name in page.read_text(encoding="utf-8")
+            page
+            for page in (DOCS / "algorithms").glob("*.md")
+            if f"/{picture.name}" in page.read_text(encoding="utf-8")
         ]
         assert len(shown) == 1 and picture.name.startswith(shown[0].stem), picture.name
 
@@ -119,3 +122,21 @@ def test_the_config_pages_have_the_keys_and_values_of_conf(site: Path) -> None:
         shown = {"None": "null", "True": "true", "False": "false"}.get(str(value), str(value))
         row = re.search(rf"<tr[^>]*><td><p><code[^>]*><span class=\"pre\">{key}</span>.*?</tr>", page, re.DOTALL)
         assert row is not None and f">{shown}</span>" in row[0], key
+
+
+def test_pages_that_no_list_names_are_guides() -> None:
+    """Adding a page takes no line; a line in index.md says where it belongs."""
+    pytest.importorskip("sphinx", reason='the site needs the extra docs: pip install -e ".[docs]"')
+    spec = importlib.util.spec_from_file_location("site_conf", DOCS / "conf.py")
+    assert spec is not None and spec.loader is not None
+    conf = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(conf)
+    names = {str(page.relative_to(DOCS).with_suffix("")) for page in PAGES} | {"zebra", "reference/config_env"}
+    source = [(DOCS / "index.md").read_text(encoding="utf-8")]
+    conf.add_navigation(SimpleNamespace(env=SimpleNamespace(found_docs=names)), "index", source)
+    guides = source[0].split(":caption: Guides by task")[1].split("```")[0].split()
+    assert guides[0] == "watch" and "models" in guides and guides[-1] == "zebra"
+    listed = [
+        name for block in source[0].split("```{toctree}")[1:] for name in block.split("```")[0].split("\n\n")[1].split()
+    ]
+    assert len(listed) == len(set(listed)) and "algorithms/ppo" not in listed

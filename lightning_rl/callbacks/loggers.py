@@ -13,8 +13,9 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from lightning.fabric.loggers.logger import rank_zero_experiment
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.loggers import TensorBoardLogger as LightningTensorBoardLogger
@@ -23,6 +24,9 @@ from lightning.pytorch.utilities import rank_zero_only
 from lightning_rl.callbacks.metric_names import EVAL_RETURN, TRAIN_RETURN
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.atomic import write_atomically
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 __all__ = ["CSVLogger", "TensorBoardLogger", "check_tensorboard", "has_tensorboard", "log_summary"]
 
@@ -148,6 +152,14 @@ class TensorBoardLogger(LightningTensorBoardLogger):
         self._pending: list[tuple[Any, int | None, float]] = []  # events, their steps and times
         self._broken = False
 
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> SummaryWriter:
+        """The SummaryWriter; the first use begins an event file, which TensorBoard reads after those already there."""
+        if self._experiment is None:
+            _wait_for_later_name(Path(self.log_dir))
+        return super().experiment
+
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Add one event with all values; `step` is an int64, exact far beyond float32's 2^24."""
@@ -216,6 +228,17 @@ class TensorBoardLogger(LightningTensorBoardLogger):
             log.error(
                 "TensorBoard files in %s cannot be written (%s); training goes on without them", self.log_dir, error
             )
+
+
+def _wait_for_later_name(directory: Path) -> None:
+    """Wait, for at most a second, until a new event file's name follows those of the files already there.
+
+    TensorBoard reads files in the order of their names: second, host, process, count of the process. Of two files of
+    one second the count 10 would come before 9, and the resumed run's rows would be dropped instead of the older ones.
+    """
+    now = time.time()
+    if any(directory.glob(f"events.out.tfevents.{int(now):010d}.*")):
+        time.sleep(int(now) + 1 - now)
 
 
 def has_tensorboard(trainer: Trainer) -> bool:

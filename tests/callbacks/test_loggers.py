@@ -102,6 +102,16 @@ def test_tensorboard_steps_are_exact_above_2_to_the_24(tmp_path: Path):
     assert curve(tmp_path / "tb", "time/fps") == [(16_777_217, 3.0), (5_000_000_001, 3.0)]
 
 
+def test_event_files_are_read_in_the_order_of_their_beginnings(tmp_path: Path):
+    """TensorBoard sorts them by name, and in the names of one second the count 10 comes before 9."""
+    begun = [TensorBoardLogger(tmp_path / "tb") for _ in range(2)]
+    for logger in begun:
+        logger.log_metrics({"loss": 0.0}, step=1)
+        logger.save()
+    seconds = [int(Path(logger.experiment.file_writer.event_writer._file_name).name.split(".")[3]) for logger in begun]
+    assert seconds[0] < seconds[1]
+
+
 def test_tensorboard_curves_are_continued_and_not_doubled(tmp_path: Path):
     first = TensorBoardLogger(tmp_path / "tb")
     for step in (100, 200, 300):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lightning_rl.config.ranks import ranks_of
+from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, NonNegative
 from lightning_rl.run_directory.config_file import write_config
 from lightning_rl.runs.ranks import is_first_rank, local_ranks, start_ranks
 from lightning_rl.signatures import check_keywords
+
+if TYPE_CHECKING:
+    from lightning_rl.callbacks.stop import Watch
 
 __all__ = ["LocalLauncher", "RayTrainLauncher"]
 
@@ -23,7 +27,7 @@ class LocalLauncher:
     If other programs (torchrun, srun) have started the ranks, on one node or several, each rank only begins to train.
     """
 
-    def launch(self, config: Config, ckpt_path: Path | None = None) -> None:
+    def launch(self, config: Config, ckpt_path: Path | None = None, watch: Watch | None = None) -> None:
         """Train to the end, from a checkpoint if one is given.
 
         Raises:
@@ -35,7 +39,7 @@ class LocalLauncher:
 
         run_dir = Path(config["run_dir"]).absolute()
         with StopSignals() as signals, start_ranks(local_ranks(config), run_dir) as launch:
-            built = build(config, signals)
+            built = build(config, signals, watch=watch)
             if is_first_rank():
                 write_config(config, run_dir, env_steps_of(ckpt_path))
             launch(config, ckpt_path)
@@ -72,13 +76,15 @@ class RayTrainLauncher:
         self.address, self.placement, self.timeout_s = address, placement, timeout_s
         self.resources = {"CPU": 1, **(resources or {})}
 
-    def launch(self, config: Config, ckpt_path: Path | None = None) -> None:
+    def launch(self, config: Config, ckpt_path: Path | None = None, watch: Watch | None = None) -> None:
         """Train to the end, from a checkpoint if one is given.
 
         Raises:
             RankError: a rank died or failed; the user's own errors in a rank are raised as they are.
-            ConfigError: Ray Train is not installed, or the cluster has no room for the ranks.
+            ConfigError: Ray Train is not installed, the cluster has no room for the ranks, or the run is watched.
         """
+        if watch is not None:
+            raise ConfigError("launcher=ray_train trains elsewhere, where no sweep or search can watch: launcher=local")
         from lightning_rl.rollouts.ray.train import train_on_ranks
 
         run_dir = Path(config["run_dir"]).absolute()

@@ -17,12 +17,14 @@ from lightning_rl.cli.evaluate import evaluate
 from lightning_rl.cli.parser import EXIT_CODES, USER_ERRORS, one_line
 from lightning_rl.cli.resume import resume
 from lightning_rl.cli.train import train
+from lightning_rl.cli.tune import tune
 from lightning_rl.errors import ConfigError, RankError, SaveError, did_you_mean
 
 __all__ = ["VERBS", "main", "run_verb"]
 
 VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "train": train,
+    "tune": tune,
     "evaluate": evaluate,
     "resume": resume,
     "list": list_choices,

@@ -114,7 +114,9 @@ def train_at_once(overrides: Sequence[str], found: Sequence[Sequence[str]], at_o
     directory = sweep(overrides, lambda config: configs.append(config) or math.nan)
     swept = [override for override in found[0] if any(override not in job for job in found)]
     keys = [override.partition("=")[0] for override in swept]
-    labels = [" ".join(each.lstrip("+") for each in job if each.partition("=")[0] in keys) for job in found]
+    labels = [
+        " ".join(each.lstrip("+").replace("\\", "") for each in job if each.partition("=")[0] in keys) for job in found
+    ]
     jobs = [Job(number, *job) for number, job in enumerate(zip(labels, ([config] for config in configs), strict=True))]
     try:
         train_jobs(jobs, at_once, JobProgress(len(jobs)))

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from lightning_rl.callbacks.signals import INTERRUPTED, Interrupts
 from lightning_rl.config import check_config
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.checkpoints import has_checkpoint
@@ -165,9 +166,9 @@ def conclude(each: Running) -> list[dict[str, Any]]:
     code, found = each.process.exitcode, []
     for run_dir in each.job.run_dirs:
         status = read_status_or_empty(run_dir / STATUS_FILE)
-        if not status and not run_dir.exists():
-            break
-        if status.get("state") in (None, "running"):  # the process has died, or could not begin
+        if not status and (code in (0, INTERRUPTED) or any(before["state"] == "failed" for before in found)):
+            break  # the process ended before this run
+        if status.get("state") in (None, "running"):  # the process has died
             how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with exit code {code}"
             error = f"the process of the job (pid {each.process.pid}) {how}; see {run_dir / OUTPUT}"
             write_status(run_dir / STATUS_FILE, **{**status, "state": "failed", "error": error})
@@ -212,8 +213,6 @@ def kill_group(each: Running) -> None:
 
 def train_job(job: Job, pipe: Connection) -> None:
     """Train the runs of a job; the exit code is 0, 1 after an error, or 130 after an interrupt."""
-    from lightning_rl.callbacks.signals import INTERRUPTED, Interrupts
-
     os.setpgid(0, 0)  # Ctrl-C in a terminal reaches only the process that started the jobs, which stops them
     os.environ.setdefault("OMP_NUM_THREADS", str(job.configs[0]["torch_threads"]))
     with Interrupts():

@@ -11,6 +11,7 @@ from typing import Any, Self, TextIO
 
 __all__ = ["JobProgress"]
 
+LONGEST_LABEL = 60  # a longer one is shown only when its job begins
 LINE_SECONDS = 10.0  # between two lines of one job where there is no terminal
 
 
@@ -19,9 +20,7 @@ class Shown:
     """What is known of a running job."""
 
     label: str
-    total: int | None
-    run_dir: str
-    env_steps: int = 0
+    total: int
     note: str = ""
     printed_at: float = field(default_factory=time.monotonic)
     task: Any = None
@@ -64,13 +63,14 @@ class JobProgress:
         if self.bars is not None:
             self.bars.stop()
 
-    def begin(self, number: int, label: str, total: int | None, run_dir: str) -> None:
+    def begin(self, number: int, label: str, total: int, run_dir: str) -> None:
         """A job begins."""
-        shown = self.running[number] = Shown(label, total, run_dir)
+        shown = self.running[number] = Shown(label, total)
         if self.bars is not None:
             shown.task = self.bars.add_task(self.name(number), total=total, note="starts")
         else:
-            self.print(f"{self.name(number)} begins in {run_dir}")
+            label = f" ({label})" if label else ""
+            self.print(f"{self.word} {number}{label} begins in {run_dir}")
 
     def skip(self, number: int, label: str) -> None:
         """A job is not begun, as it is done."""
@@ -91,18 +91,16 @@ class JobProgress:
             is_evaluation: which of them.
         """
         shown = self.running[number]
-        done = env_steps if shown.total is None else index * shown.total + env_steps
         if value is not None:
             shown.note = f"{'evaluation' if is_evaluation else 'return'} {value:.1f}"
-        shown.env_steps = env_steps
         of_several = f", run {index + 1} of {runs}" if runs > 1 else ""
         if self.bars is not None:
-            total = None if shown.total is None else runs * shown.total
+            done, total = index * shown.total + env_steps, runs * shown.total
             self.bars.update(shown.task, completed=done, total=total, note=f"{shown.note}{of_several}")
         elif time.monotonic() - shown.printed_at >= LINE_SECONDS:
             shown.printed_at = time.monotonic()
-            total = "" if shown.total is None else f"/{shown.total:,}"
-            self.print(f"{self.name(number)}: {env_steps:,}{total} env steps{of_several}  {shown.note}".rstrip())
+            steps = f"{env_steps:,}/{shown.total:,} env steps{of_several}"
+            self.print(f"{self.name(number)}: {steps}  {shown.note}".rstrip())
 
     def end(self, number: int, statuses: Sequence[Mapping[str, Any]]) -> None:
         """A job has ended; its runs left these statuses."""
@@ -117,9 +115,9 @@ class JobProgress:
         return f"[{self.ended}]" if self.jobs is None else f"[{self.ended} of {self.jobs}]"
 
     def name(self, number: int, label: str | None = None) -> str:
-        """A job's number, and what distinguishes it from the others."""
+        """A job's number and, if that is short, what distinguishes it from the others."""
         label = self.running[number].label if label is None else label
-        return f"{self.word} {number} ({label})" if label else f"{self.word} {number}"
+        return f"{self.word} {number} ({label})" if 0 < len(label) <= LONGEST_LABEL else f"{self.word} {number}"
 
     def refresh(self) -> None:
         """Redraw the bars."""

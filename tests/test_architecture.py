@@ -37,7 +37,10 @@ FLOORS: dict[str, int] = {
 STRANGERS = {("policies", "rollouts"), ("rollouts", "policies"), ("data", "policies"), ("learning", "replay")}
 HOMES = {
     "ray": {f"rollouts/ray/{name}.py" for name in ("actors", "placement", "session", "train", "transport")},
-    "hydra": {f"config/{name}.py" for name in ("compose", "groups", "hydra_errors", "origins", "sweeps")},
+    "hydra": {
+        f"config/{name}.py" for name in ("compose", "groups", "hydra_errors", "origins", "search_spaces", "sweeps")
+    },
+    "optuna": {"runs/search.py"},
     "omegaconf": {f"config/{name}.py" for name in ("compose", "hydra_errors", "origins", "sweeps")},
 }
 

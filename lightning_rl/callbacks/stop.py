@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
@@ -14,7 +15,10 @@ from lightning_rl.callbacks.signals import StopSignals
 from lightning_rl.ranges import Count, Positive
 from lightning_rl.signatures import check_keywords
 
-__all__ = ["StopCallback"]
+__all__ = ["StopCallback", "Watch"]
+
+Watch = Callable[[int, Mapping[str, float], bool], bool]
+"""Called with env steps, the newest metrics, and whether an evaluation has just ended; `True` interrupts the run."""
 
 
 class StopCallback(Callback):
@@ -27,6 +31,7 @@ class StopCallback(Callback):
         seconds: stop after this wall time since this fit began; `None` turns this off.
         min_episodes: least number of episodes in the window for its mean to count.
         signals: records Ctrl-C and SIGTERM; `None` leaves them to Lightning.
+        watch: called after each iteration and evaluation, on the first rank; it may end the run as a signal does.
 
     Attributes:
         reason: why training stopped: "total_env_steps", "return", "seconds" or "interrupted"; `None` for anything else.
@@ -44,10 +49,12 @@ class StopCallback(Callback):
         seconds: Positive | None = None,
         min_episodes: Count = 100,
         signals: StopSignals | None = None,
+        watch: Watch | None = None,
     ) -> None:
         check_metric("stop.metric", metric)
         self.total_env_steps, self.target_return, self.metric = total_env_steps, target_return, metric
         self.seconds, self.min_episodes, self.signals = seconds, min_episodes, signals
+        self.watch = watch
         self.reason: str | None = None
         self._deadline = float("inf")
         self._validation_limit: int | float | None = None
@@ -103,6 +110,8 @@ class StopCallback(Callback):
 
     def _stop_reason(self, trainer: Trainer, policy: Any, evaluated: bool) -> str | None:
         if self.signals is not None and self.signals.received is not None:
+            return "interrupted"
+        if self.watch is not None and self.watch(int(policy.env_steps), latest_metrics(trainer), evaluated):
             return "interrupted"
         if self.total_env_steps is not None and policy.env_steps >= self.total_env_steps:
             return "total_env_steps"

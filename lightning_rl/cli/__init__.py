@@ -26,6 +26,7 @@ from lightning_rl.cli.play import play
 from lightning_rl.cli.report import report
 from lightning_rl.cli.resume import resume
 from lightning_rl.cli.train import train
+from lightning_rl.cli.tune import tune
 from lightning_rl.cli.verify import verify
 from lightning_rl.cli.video import video
 from lightning_rl.errors import ConfigError, RankError, SaveError, did_you_mean
@@ -40,6 +41,7 @@ def completion(arguments: Sequence[str]) -> int:
 
 VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "train": train,
+    "tune": tune,
     "evaluate": evaluate,
     "play": play,
     "video": video,

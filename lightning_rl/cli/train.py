@@ -16,9 +16,12 @@ import yaml
 from lightning_rl.cli.parser import EXIT_CODES, Parser, one_line
 from lightning_rl.config import check_config, compose_config, descriptions
 from lightning_rl.config.compose import check_choices
-from lightning_rl.config.sweeps import sweep, sweep_jobs
+from lightning_rl.config.sweeps import check_continuation, sweep, sweep_jobs
 from lightning_rl.errors import ConfigError, SaveError
+from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 from lightning_rl.runs import run
+from lightning_rl.runs.job_processes import Job, train_jobs, train_or_continue
+from lightning_rl.runs.job_progress import JobProgress
 from lightning_rl.runs.sweep_tables import failures, sweep_jobs_of, write_tables
 from lightning_rl.trust import packages_to_trust
 from lightning_rl.version import __version__
@@ -26,6 +29,8 @@ from lightning_rl.version import __version__
 __all__ = ["report_outcome", "train", "with_seeds"]
 
 MOST_SEEDS = 1000
+
+STATES = {"ok": "done", "interrupted": "stopped with a checkpoint", "failed": "failed", None: "not begun"}
 
 
 def train(arguments: Sequence[str]) -> int:
@@ -37,13 +42,16 @@ def train(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "-m", "--multirun", action="store_true", help="run every combination of seed=1,2,3 and the like"
     )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="with -m: train N at a time, in own processes")
     parser.add_argument("--cfg", action="store_true", help="print the composed config and train nothing")
     parser.add_argument("--seeds", metavar="0..9", help="a run for each of these seeds (also seeds=0..9), as -m seed=…")
     options = parser.parse_intermixed_args(arguments)
     overrides = with_seeds([*options.overrides, *([f"seeds={options.seeds}"] if options.seeds is not None else [])])
     check_choices(overrides)
     if options.multirun or overrides != options.overrides:
-        return train_all(overrides)
+        return train_all(overrides, options.jobs)
+    if options.jobs != 1:
+        raise ConfigError("--jobs is for sweeps: add -m")
     config = compose_config(overrides)
     if options.cfg:
         print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), end="")
@@ -101,16 +109,48 @@ def report_outcome(status: Mapping[str, Any], config: Mapping[str, Any]) -> int:
     return EXIT_CODES[status["state"]]
 
 
-def train_all(overrides: Sequence[str]) -> int:
-    """Train every combination of a sweep in a run directory of its own, and print a table; 1 if a job failed."""
-    for job in sweep_jobs(overrides):
-        check_config(compose_config(job))
-    directory = sweep(overrides, train_one)
+def train_all(overrides: Sequence[str], at_once: int = 1) -> int:
+    """Train every combination of a sweep in a run directory of its own, and print a table; 1 if a job failed.
+
+    Args:
+        overrides: some of them with several values.
+        at_once: number of jobs that are trained at a time; 1: one after another, in this process.
+    """
+    if at_once < 1:
+        raise ConfigError(f"--jobs {at_once}; expected at least 1")
+    found = sweep_jobs(overrides)
+    configs = [compose_config(job) for job in found]
+    for config in configs:
+        check_config(config)
+    check_continuation(overrides, configs)
+    directory = sweep(overrides, train_one) if at_once == 1 else train_at_once(overrides, found, at_once)
     jobs = sweep_jobs_of(directory)
     table = descriptions.table(write_tables(directory, jobs))
     files = ["sweep.csv", "sweep.md", *([page.name] if (page := report_on(directory)) else [])]
     print("\n".join(["", table, *failures(jobs), f"{directory}  ({', '.join(files)})"]))
     return EXIT_CODES["ok"] if jobs and all(job["state"] == "ok" for job in jobs) else EXIT_CODES["failed"]
+
+
+def train_at_once(overrides: Sequence[str], found: Sequence[Sequence[str]], at_once: int) -> Path:
+    """Train the jobs of a sweep in several processes; returns the sweep's directory."""
+    if not found:
+        raise ConfigError("--jobs does not go with hydra/sweeper: `lightning-rl tune` searches in several processes")
+    configs: list[dict[str, Any]] = []
+    directory = sweep(overrides, lambda config: configs.append(config) or math.nan)
+    swept = [override for override in found[0] if any(override not in job for job in found)]
+    keys = [override.partition("=")[0] for override in swept]
+    labels = [
+        " ".join(each.lstrip("+").replace("\\", "") for each in job if each.partition("=")[0] in keys) for job in found
+    ]
+    jobs = [Job(number, *job) for number, job in enumerate(zip(labels, ([config] for config in configs), strict=True))]
+    try:
+        train_jobs(jobs, at_once, JobProgress(len(jobs)))
+    except KeyboardInterrupt as interrupt:
+        states = [read_status_or_empty(Path(config["run_dir"]) / STATUS_FILE).get("state") for config in configs]
+        told = [f"{states.count(state)} {word}" for state, word in STATES.items() if state in states]
+        goes_on = f"the same command with run_dir={directory} goes on"
+        raise KeyboardInterrupt(f"{interrupt}; of {len(jobs)} jobs: {', '.join(told)}; {goes_on}") from interrupt
+    return directory
 
 
 def report_on(directory: Path) -> Path | None:
@@ -132,7 +172,7 @@ def train_one(config: dict[str, Any]) -> float:
     try:
         with run.record_outcome(config["run_dir"]):
             check_config(config)
-        status = run.train(config)
+        status = train_or_continue(config)
     except Exception as error:
         print(f"job in {config['run_dir']} failed: {one_line(error)}", file=sys.stderr)
         return math.nan

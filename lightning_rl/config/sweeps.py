@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,11 @@ from lightning_rl.config.compose import complete_config, key_of, plain
 from lightning_rl.config.groups import PRIMARY, hydra_ready
 from lightning_rl.config.hydra_errors import explanation
 from lightning_rl.errors import ConfigError
+from lightning_rl.run_directory.config_file import CONFIG_FILE, changes, read_config, relocate
 
-__all__ = ["sweep", "sweep_jobs"]
+__all__ = ["check_continuation", "sweep", "sweep_jobs"]
+
+ANOTHER = "give another run_dir, or the command that began that sweep"
 
 
 def sweep(overrides: Sequence[str], run: Callable[[dict[str, Any]], float]) -> Path:
@@ -34,7 +37,7 @@ def sweep(overrides: Sequence[str], run: Callable[[dict[str, Any]], float]) -> P
     Raises:
         ConfigError: an override cannot be read, or a job does not compose.
     """
-    given = [override for override in overrides if key_of(override) in ("run_dir", "hydra.sweep.dir")]
+    given = directory_overrides(overrides)
     named = given[-1].split("=", 1)[1] if given else f"runs/{datetime.now():%Y-%m-%d/%H-%M-%S}_sweep"
     directory = Path(named).absolute()
     kept = [override for override in complete_config(overrides) if override not in given]
@@ -44,6 +47,37 @@ def sweep(overrides: Sequence[str], run: Callable[[dict[str, Any]], float]) -> P
         except HydraException as error:
             raise ConfigError(explanation(error, kept)) from error
     return directory
+
+
+def directory_overrides(overrides: Sequence[str]) -> list[str]:
+    """The overrides that say where a sweep is; the last one counts."""
+    return [override for override in overrides if key_of(override) in ("run_dir", "hydra.sweep.dir")]
+
+
+def check_continuation(overrides: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a directory that holds jobs of another sweep.
+
+    Args:
+        overrides: of the sweep.
+        configs: of its jobs, in order.
+
+    Raises:
+        ConfigError: names a job there and the keys in which it differs.
+    """
+    for given in directory_overrides(overrides)[-1:]:
+        for folder in sorted(Path(given.split("=", 1)[1]).absolute().glob("*_*")):
+            number = folder.name.split("_")[0]
+            if not number.isdigit() or not (folder / CONFIG_FILE).is_file():
+                continue
+            if int(number) >= len(configs):
+                raise ConfigError(f"{folder} is no job of this sweep, which has {len(configs)}: {ANOTHER}")
+            began = read_config(folder)
+            # Hydra's sweeper writes the same overrides in other words: the values that they give are compared.
+            config = {**configs[int(number)], "overrides": began.get("overrides", [])}
+            found = changes(began, relocate(config, folder), folder)
+            if found:
+                shown = ", ".join(f"{key}={before!r} (now {after!r})" for key, (before, after) in found.items())
+                raise ConfigError(f"{folder} holds another job, with {shown}: {ANOTHER}")
 
 
 def run_job(config: DictConfig, run: Callable[[dict[str, Any]], float]) -> float:

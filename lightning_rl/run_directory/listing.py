@@ -45,7 +45,7 @@ def run_directories(directory: Path) -> Iterator[Path]:
         if any(name in files for name in FILES):
             children.clear()
             yield Path(parent)
-        children.sort()
+        children[:] = sorted(name for name in children if not name.startswith("."))  # .hydra has a config.yaml, too
 
 
 def row_of(run_dir: Path) -> dict[str, Any]:

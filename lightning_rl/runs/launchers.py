@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightning_rl.config.ranks import ranks_of
+from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, NonNegative
 from lightning_rl.run_directory.config_file import write_config
 from lightning_rl.run_directory.provenance import record_session
@@ -15,6 +16,8 @@ from lightning_rl.signatures import check_keywords
 
 if TYPE_CHECKING:
     import torch
+
+    from lightning_rl.callbacks.stop import Watch
 
 __all__ = ["LocalLauncher", "RayTrainLauncher"]
 
@@ -27,7 +30,7 @@ class LocalLauncher:
     If other programs (torchrun, srun) have started the ranks, on one node or several, each rank only begins to train.
     """
 
-    def launch(self, config: Config, ckpt_path: Path | None = None) -> None:
+    def launch(self, config: Config, ckpt_path: Path | None = None, watch: Watch | None = None) -> None:
         """Train to the end, from a checkpoint if one is given.
 
         Raises:
@@ -39,7 +42,7 @@ class LocalLauncher:
 
         run_dir = Path(config["run_dir"]).absolute()
         with StopSignals() as signals, start_ranks(local_ranks(config), run_dir) as launch:
-            built = build(config, signals, resumed=ckpt_path is not None)
+            built = build(config, signals, resumed=ckpt_path is not None, watch=watch)
             if is_first_rank():
                 record_start(config, run_dir, ckpt_path, device=device_name(built[2].strategy.root_device))
             launch(config, ckpt_path)
@@ -76,13 +79,15 @@ class RayTrainLauncher:
         self.address, self.placement, self.timeout_s = address, placement, timeout_s
         self.resources = {"CPU": 1, **(resources or {})}
 
-    def launch(self, config: Config, ckpt_path: Path | None = None) -> None:
+    def launch(self, config: Config, ckpt_path: Path | None = None, watch: Watch | None = None) -> None:
         """Train to the end, from a checkpoint if one is given.
 
         Raises:
             RankError: a rank died or failed; the user's own errors in a rank are raised as they are.
-            ConfigError: Ray Train is not installed, or the cluster has no room for the ranks.
+            ConfigError: Ray Train is not installed, the cluster has no room for the ranks, or the run is watched.
         """
+        if watch is not None:
+            raise ConfigError("launcher=ray_train trains elsewhere, where no sweep or search can watch: launcher=local")
         from lightning_rl.rollouts.ray.train import train_on_ranks
 
         run_dir = Path(config["run_dir"]).absolute()

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
     from lightning_rl.callbacks import StopSignals
+    from lightning_rl.callbacks.stop import Watch
     from lightning_rl.data.datamodule import RolloutDataModule
     from lightning_rl.envs.creator import EnvCreator
     from lightning_rl.policies import Policy
@@ -95,6 +96,7 @@ def build(
     place: Mapping[str, Any] | None = None,
     *,
     resumed: bool = False,
+    watch: Watch | None = None,
 ) -> tuple[Policy, RolloutDataModule, Trainer]:
     """Build policy, DataModule and Trainer for `trainer.fit(policy, datamodule=datamodule)`; writes no file yet.
 
@@ -103,6 +105,7 @@ def build(
         signals: records Ctrl-C; `None` leaves it to Lightning.
         place: keywords of the Trainer from a launcher that define its rank; `None`: environment variables define it.
         resumed: whether a checkpoint of this run will be restored, so that `init_from` is not read again.
+        watch: as of `StopCallback`.
 
     Raises:
         CheckpointError: the checkpoint of `init_from` cannot be read, or does not fit.
@@ -146,7 +149,7 @@ def build(
         place or {},
         max_epochs=-1,  # StopCallback counts env steps
         logger=loggers(config) or False,
-        callbacks=[ConfigInCheckpoint(asked), *callbacks(config, env, users, signals), RunDescription(asked)],
+        callbacks=[ConfigInCheckpoint(asked), *callbacks(config, env, users, signals, watch), RunDescription(asked)],
         default_root_dir=config["run_dir"],
         limit_val_batches=None if config["evaluation"]["every_env_steps"] else 0,
         log_every_n_steps=1,  # MetricsCallback logs; this only avoids a warning of Lightning
@@ -189,7 +192,11 @@ def loggers(config: Mapping[str, Any]) -> list[Logger]:
 
 
 def callbacks(
-    config: Mapping[str, Any], env: EnvCreator, users: list[Callback], signals: StopSignals | None
+    config: Mapping[str, Any],
+    env: EnvCreator,
+    users: list[Callback],
+    signals: StopSignals | None,
+    watch: Watch | None = None,
 ) -> list[Callback]:
     """The run's own callbacks and the user's, in the order in which they need each other's results."""
     from lightning_rl.callbacks import (
@@ -209,7 +216,7 @@ def callbacks(
         if target is None:
             raise ConfigError(f"stop.return=auto: {env.name!r} declares no reward_threshold; give a number")
     metrics = MetricsCallback(config, config["report_every_env_steps"])
-    stop = StopCallback(config["total_env_steps"], target, signals=signals, **rules)
+    stop = StopCallback(config["total_env_steps"], target, signals=signals, watch=watch, **rules)
     checkpoint = RLCheckpoint(run_dir / "checkpoints", **config["checkpoint"])
     status = StatusCallback(run_dir / "status.json", metrics, stop, checkpoint)
     shown = config["trainer"].get("enable_progress_bar", True)
@@ -218,12 +225,13 @@ def callbacks(
     return [RankConfigCheck(config), metrics, *users, stop, *beside, checkpoint, status, *progress]
 
 
-def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str, Any]:
+def train(config: Mapping[str, Any], ckpt_path: Path | None = None, watch: Watch | None = None) -> dict[str, Any]:
     """Train from a config until the end, an interrupt, or an error.
 
     Args:
         config: plain containers that passed `check_config`.
         ckpt_path: a checkpoint of this run to continue from.
+        watch: called after each iteration and evaluation; it may interrupt the run (`StopCallback`).
 
     Returns:
         Content of status.json: state ("ok" or "interrupted"), and the fields of `write_status`. If the file could not
@@ -242,7 +250,8 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None) -> dict[str,
                 f"run_dir={run_dir} holds a run: continue it with `lightning-rl resume`, or choose another"
             )
         with record_outcome(run_dir):
-            instantiate(config["launcher"], "_target_").launch(config, ckpt_path)
+            watched = {} if watch is None else {"watch": watch}  # launchers of users may know nothing of it
+            instantiate(config["launcher"], "_target_").launch(config, ckpt_path, **watched)
         return final_status(run_dir / STATUS_FILE)
 
 

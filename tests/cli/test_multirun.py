@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import yaml
 from lightning_rl.runs.sweep_tables import sweep_jobs_of, write_tables
 from tests.callbacks.log_files import csv_rows
 from tests.cli.conftest import Command
+from tests.run_processes import Run
 
 SHORT = ("total_env_steps=300", "workers.fragment_length=16", "policy.minibatches=1", "evaluation=none", "logger=none")
 WITH_CURVES = (*SHORT[:-1], "logger=csv")
@@ -131,3 +134,115 @@ def test_jobs_of_different_policies_take_the_values_tuned_for_each(command: Comm
     configs = {job.name: yaml.safe_load((job / "config.yaml").read_text()) for job in (tmp_path / "sweep").glob("?_*")}
     assert set(configs) == {"0_ppo_cartpole", "1_a2c_cartpole"}
     assert [configs[name]["policy"]["gae_lambda"] for name in sorted(configs)] == [0.9, 0.95]
+
+
+STEADY = """
+
+class Steady(Fragile):
+    def __init__(self, lasts):
+        super().__init__(9999)
+"""
+
+DEADLY = """
+import os
+import signal
+from fragile import Fragile
+
+
+class Deadly(Fragile):
+    def step(self, action):
+        if self.steps >= self.lasts:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+"""
+
+
+def test_jobs_at_once_train_in_processes_of_which_none_harms_another(command: Command, tmp_path: Path):
+    """One raises, one ends well, one is killed; the same command then trains what is not done, and nothing else."""
+    (tmp_path / "fragile.py").write_text(FRAGILE + STEADY)
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    sweep = ("train", "-m", "env.id=fragile:Fragile,fragile:Steady,deadly:Deadly", "run_dir=sweep")
+    once = (*SHORT, "workers.max_env_restarts=0", "env.kwargs.lasts=25", "--jobs", "2")
+    outcome = command(*sweep, *once)
+    assert outcome.code == 1
+    folders = [tmp_path / "sweep" / f"{number}_ppo_custom" for number in range(3)]
+    statuses = [json.loads((folder / "status.json").read_text()) for folder in folders]
+    assert [status["state"] for status in statuses] == ["failed", "ok", "failed"]
+    assert "the gripper is stuck" in statuses[0]["error"] and "was killed by SIGKILL" in statuses[2]["error"]
+    assert len({statuses[0]["pid"], statuses[1]["pid"], os.getpid()}) == 3
+    assert "the gripper is stuck" in (folders[0] / "output.log").read_text()
+    assert "320/300 env steps" in (folders[1] / "output.log").read_text()
+    lines = [line for line in outcome.out.splitlines() if line.startswith("job ")]
+    assert "job 1 (env.id=fragile:Steady) ok: 320 env steps, return 5.0," in " ".join(lines)
+    assert sum(line.endswith(" of 3]") for line in lines) == 3
+    assert (tmp_path / "sweep" / "sweep.csv").is_file()
+
+    (tmp_path / "fragile.py").write_text(FRAGILE.replace("= lasts, 0", "= 1000, 0") + STEADY)
+    before = (folders[1] / "status.json").read_text()
+    again = command(*sweep, *once)
+    assert again.code == 1  # the deadly one
+    assert (folders[1] / "status.json").read_text() == before
+    assert "job 1 (env.id=fragile:Steady) is done already" in again.out
+    assert json.loads((folders[0] / "status.json").read_text())["state"] == "ok"
+
+
+SLOW = """
+import time
+from pathlib import Path
+from fragile import Fragile
+
+
+class Slow(Fragile):
+    def step(self, action):
+        time.sleep(0 if Path("fast").exists() else 0.02)
+        return super().step(action)
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all_jobs_with_checkpoints_and_the_same_command_goes_on(command: Command, tmp_path: Path):
+    (tmp_path / "fragile.py").write_text(FRAGILE)
+    (tmp_path / "slow.py").write_text(SLOW)
+    arguments = ("train", "-m", "env.id=slow:Slow", "env.kwargs.lasts=9999", "seed=1,2,3", "run_dir=sweep")
+    arguments = (*arguments, *SHORT[1:], "total_env_steps=2000", "--jobs", "2")
+
+    def states() -> list[str]:
+        return [json.loads(file.read_text())["state"] for file in sorted(tmp_path.glob("sweep/*/status.json"))]
+
+    with Run(*arguments, cwd=tmp_path) as sweep:
+        sweep.until(lambda: states() == ["running", "running"])
+        os.kill(sweep.process.pid, signal.SIGINT)
+        assert sweep.wait() == 130
+        sweep.until_gone(10)
+        (words,) = [line for line in sweep.text.splitlines() if line.startswith("interrupted")]
+    assert "of 3 jobs: 2 stopped with a checkpoint, 1 not begun; the same command with run_dir=" in words
+    assert states() == ["interrupted", "interrupted"]
+    stopped = json.loads((tmp_path / "sweep" / "0_ppo_custom" / "status.json").read_text())["env_steps"]
+    assert stopped < 2000
+    (tmp_path / "fast").touch()
+    outcome = command(*arguments)
+    assert outcome.code == 0, outcome.out
+    assert states() == ["ok"] * 3
+    log = (tmp_path / "sweep" / "0_ppo_custom" / "output.log").read_text()
+    first = log.split("stopping after this iteration")[1].splitlines()[1:]
+    assert all(int(line.split("/")[0].replace(",", "")) >= stopped for line in first if "/2,000" in line)
+
+
+def test_a_sweep_is_refused_in_the_directory_of_another(command: Command, tmp_path: Path):
+    base = ("train", "-m", "policy=ppo", "run_dir=sweep", *SHORT)
+    assert command(*base, "seed=1,2").code == 0
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    other = command(*base, "seed=1,3")
+    assert other.code == 2 and "1_ppo_cartpole holds another job, with seed=2 (now 3)" in other.err
+    fewer = command(*base, "seed=1")
+    assert fewer.code == 2 and "1_ppo_cartpole is no job of this sweep, which has 1" in fewer.err
+    assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
+    same = command(*base, "seed=1,2")
+    assert same.code == 0 and "env steps  return" not in same.out
+
+
+def test_jobs_need_a_sweep_and_a_number(command: Command):
+    assert command("train", "policy=ppo", "--jobs", "2").err == "error: --jobs is for sweeps: add -m\n"
+    assert command("train", "-m", "seed=1,2", "--jobs", "0").err == "error: --jobs 0; expected at least 1\n"
+    adaptive = command("train", "-m", "hydra/sweeper=basic", "seed=1,2", "--jobs", "2")
+    assert adaptive.code == 2 and "`lightning-rl tune` searches" in adaptive.err

@@ -1,0 +1,106 @@
+"""`lightning-rl tune`: search hyperparameters."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from lightning_rl.cli.parser import EXIT_CODES, Parser
+from lightning_rl.config import descriptions
+from lightning_rl.config.compose import check_choices
+from lightning_rl.errors import ConfigError
+from lightning_rl.run_directory.atomic import write_atomically
+from lightning_rl.runs.search import PRUNERS, SAMPLERS, TABLE, Search, short
+
+__all__ = ["tune"]
+
+
+def tune(arguments: Sequence[str]) -> int:
+    """Search hyperparameters: tune policy=ppo env=cartpole [policy.gamma=choice(0.9,0.99) …] --trials 50."""
+    parser = Parser(
+        prog="lightning-rl tune",
+        description=tune.__doc__,
+        epilog="The same command with the same run_dir=… or --study continues a search; docs/search.md",
+    )
+    parser.add_argument("overrides", nargs="*", help="as of train; a key with several values is searched")
+    parser.add_argument("--trials", type=int, default=50, help="of the study, those before a continuation included")
+    parser.add_argument("--jobs", type=int, default=1, help="trials at a time, each in a process of its own")
+    parser.add_argument("--seeds", type=int, default=1, help="runs of each trial; its value is their mean")
+    parser.add_argument("--sampler", choices=SAMPLERS, default="tpe")
+    parser.add_argument("--pruner", choices=PRUNERS, default="median", help="ends trials that do badly early")
+    parser.add_argument("--study", metavar="FILE.db", help="SQLite file (or Optuna's URL); default RUN_DIR/study.db")
+    parser.add_argument("--space", type=Path, metavar="FILE.yaml", help="default: conf/search/POLICY.yaml")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="no trial begins after that time")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    options = parser.parse_intermixed_args(arguments)
+    for name in ("trials", "jobs", "seeds"):
+        if (number := getattr(options, name)) < 1:
+            raise ConfigError(f"--{name} {number}; expected at least 1")
+    check_choices(options.overrides)
+    search = Search(
+        [override for override in options.overrides if not override.startswith("run_dir=")],
+        search_directory(options.overrides, options.study),
+        storage=options.study,
+        space=options.space,
+        seeds=options.seeds,
+        sampler=options.sampler,
+        pruner=options.pruner,
+    )
+    print(f"{len(search.dimensions)} keys are searched in {search.directory}: ", end="")
+    print(", ".join(each.key for each in search.dimensions), flush=True)
+    try:
+        search.run(options.trials, options.jobs, options.timeout)
+    except KeyboardInterrupt as interrupt:
+        report(search, as_json=False)
+        goes_on = f"the same command with run_dir={search.directory} goes on"
+        raise KeyboardInterrupt(f"{interrupt}; {search.ended} trials are in the study; {goes_on}") from interrupt
+    return report(search, options.json)
+
+
+def search_directory(overrides: Sequence[str], study: str | None) -> Path:
+    """Where the runs are: run_dir=…, or beside the study's file, or a directory with the time in its name."""
+    named = [override.split("=", 1)[1] for override in overrides if override.startswith("run_dir=")]
+    if named:
+        return Path(named[-1])
+    if study is not None and "://" not in study:
+        return Path(study).with_suffix("")
+    return Path(f"runs/{datetime.now():%Y-%m-%d/%H-%M-%S}_tune")
+
+
+def report(search: Search, as_json: bool) -> int:
+    """Write and print the trials, the importance of each key, and the best trial; 1 if no trial has a value."""
+    rows, best = search.rows(), search.best_overrides()
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]) if rows else ["trial"])
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(search.directory / TABLE, text.getvalue().encode())
+    file, importances = None if best is None else search.write_best(), search.importances()
+    if as_json:
+        value = None if best is None else search.study.best_value
+        found = {"best": best, "value": value, "experiment": None if file is None else str(file)}
+        print(json.dumps({**found, "importances": importances, "trials": rows, "directory": str(search.directory)}))
+    else:
+        shown = [
+            {key.split(".")[-1]: short(value) if "." in key else value for key, value in row.items() if key != "error"}
+            for row in rows
+        ]
+        print(f"\n{descriptions.table(shown)}")
+        for row in rows:
+            if row["error"]:
+                print(f"trial {row['trial']} failed: {row['error']}")
+        if importances:
+            parts = (f"{key} {share:.0%}" for key, share in importances.items() if share >= 0.01)
+            print(f"importance (PED-ANOVA): {', '.join(parts)}")
+        if best is None:
+            print(f"no trial has a value yet: {search.directory}")
+        else:
+            print(f"best: trial {search.study.best_trial.number}, mean evaluation return {search.study.best_value:.1f}")
+            print(f"  lightning-rl train {shlex.join(best)}")
+            print(f"  {file}  (copied to ./conf/experiment/NAME.yaml: experiment=NAME)")
+    return EXIT_CODES["failed" if best is None else "ok"]

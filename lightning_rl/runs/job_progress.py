@@ -1,0 +1,147 @@
+"""Shows how the jobs of a sweep or a search are doing: a line per running job in a terminal, else a line per event."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self, TextIO
+
+__all__ = ["JobProgress"]
+
+LONGEST_LABEL = 60  # a longer one is shown only when its job begins
+LINE_SECONDS = 10.0  # between two lines of one job where there is no terminal
+
+
+@dataclass(slots=True)
+class Shown:
+    """What is known of a running job."""
+
+    label: str
+    total: int
+    note: str = ""
+    printed_at: float = field(default_factory=time.monotonic)
+    task: Any = None
+
+
+class JobProgress:
+    """`with JobProgress(6) as progress:` shows each running job, and a line for each that has ended.
+
+    Args:
+        jobs: number of jobs; `None`: not known.
+        word: what a job is called, "job" or "trial".
+        stream: output; `None` is the current stdout.
+    """
+
+    def __init__(self, jobs: int | None = None, word: str = "job", stream: TextIO | None = None) -> None:
+        self.jobs, self.word, self.ended = jobs, word, 0
+        self.stream = sys.stdout if stream is None else stream
+        self.running: dict[int, Shown] = {}
+        self.bars: Any = None
+
+    def __enter__(self) -> Self:
+        if self.stream.isatty() and os.environ.get("TERM") != "dumb":
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = [BarColumn(20), TextColumn("{task.percentage:>3.0f}%"), TextColumn("{task.fields[note]}")]
+            self.bars = Progress(
+                TextColumn("{task.description}", markup=False),
+                *columns,
+                TimeRemainingColumn(),
+                console=Console(file=self.stream),
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self.bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.bars is not None:
+            self.bars.stop()
+
+    def begin(self, number: int, label: str, total: int, run_dir: str) -> None:
+        """A job begins."""
+        shown = self.running[number] = Shown(label, total)
+        if self.bars is not None:
+            shown.task = self.bars.add_task(self.name(number), total=total, note="starts")
+        else:
+            label = f" ({label})" if label else ""
+            self.print(f"{self.word} {number}{label} begins in {run_dir}")
+
+    def skip(self, number: int, label: str) -> None:
+        """A job is not begun, as it is done."""
+        self.ended += 1
+        self.print(f"{self.name(number, label)} is done already  {self.count()}")
+
+    def update(
+        self, number: int, index: int, runs: int, env_steps: int, value: float | None, is_evaluation: bool
+    ) -> None:
+        """A job has sent its progress.
+
+        Args:
+            number: of the job.
+            index: of its run.
+            runs: how many runs it has.
+            env_steps: of that run.
+            value: mean return, of an evaluation or of the last training episodes.
+            is_evaluation: which of them.
+        """
+        shown = self.running[number]
+        if value is not None:
+            shown.note = f"{'evaluation' if is_evaluation else 'return'} {value:.1f}"
+        of_several = f", run {index + 1} of {runs}" if runs > 1 else ""
+        if self.bars is not None:
+            done, total = index * shown.total + env_steps, runs * shown.total
+            self.bars.update(shown.task, completed=done, total=total, note=f"{shown.note}{of_several}")
+        elif time.monotonic() - shown.printed_at >= LINE_SECONDS:
+            shown.printed_at = time.monotonic()
+            steps = f"{env_steps:,}/{shown.total:,} env steps{of_several}"
+            self.print(f"{self.name(number)}: {steps}  {shown.note}".rstrip())
+
+    def end(self, number: int, statuses: Sequence[Mapping[str, Any]]) -> None:
+        """A job has ended; its runs left these statuses."""
+        shown = self.running.pop(number)
+        self.ended += 1
+        if self.bars is not None:
+            self.bars.remove_task(shown.task)
+        self.print(f"{self.name(number, shown.label)} {outcome(statuses)}  {self.count()}")
+
+    def count(self) -> str:
+        """How many jobs have ended: "[2 of 6]"."""
+        return f"[{self.ended}]" if self.jobs is None else f"[{self.ended} of {self.jobs}]"
+
+    def name(self, number: int, label: str | None = None) -> str:
+        """A job's number and, if that is short, what distinguishes it from the others."""
+        label = self.running[number].label if label is None else label
+        return f"{self.word} {number} ({label})" if 0 < len(label) <= LONGEST_LABEL else f"{self.word} {number}"
+
+    def refresh(self) -> None:
+        """Redraw the bars."""
+        if self.bars is not None:
+            self.bars.refresh()
+
+    def print(self, line: str) -> None:
+        """Print a line, above the bars."""
+        if self.bars is not None:
+            self.bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(line, file=self.stream, flush=True)
+
+
+def outcome(statuses: Sequence[Mapping[str, Any]]) -> str:
+    """How the runs of a job ended: the state of the last one, env steps, returns, seconds, and an error."""
+    if not statuses:
+        return "did not begin"
+    last = statuses[-1]
+    parts = [f"{sum(status['env_steps'] for status in statuses):,} env steps"]
+    for key in ("return", "evaluation"):
+        known = [status[key] for status in statuses if status[key] is not None]
+        if known:
+            parts.append(f"{key} {sum(known) / len(known):.1f}")
+    parts.append(f"{sum(status['seconds'] for status in statuses):.1f} s")
+    error = f": {last['error']}" if last["error"] else ""
+    return f"{last['state']}: {', '.join(parts)}{error}"

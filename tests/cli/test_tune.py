@@ -1,0 +1,246 @@
+"""`lightning-rl tune`: search spaces, trials, pruning, continuation, and the experiment that the best trial becomes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lightning_rl.config import check_config, compose_config
+from lightning_rl.config.groups import group_options
+from lightning_rl.config.search_spaces import Dimension, experiment_text, search_space
+from lightning_rl.errors import ConfigError
+from lightning_rl.run_directory.listing import runs_below
+from lightning_rl.run_directory.process_identity import this_process
+from lightning_rl.runs import run
+from lightning_rl.runs.job_processes import Job
+from lightning_rl.runs.search import Search
+from tests.callbacks.log_files import csv_rows
+from tests.cli.conftest import Command
+
+optuna = pytest.importorskip("optuna")
+
+GROUP_ENVS = dict.fromkeys(("qmix", "vdn", "independent_q", "maddpg", "matd3"), "two_step_game")
+SHORT = ("policy=ppo", "env=cartpole", "experiment=none", "total_env_steps=300", "workers.fragment_length=16")
+ONE_KEY = (*SHORT, "policy.minibatches=2", "logger=none")
+
+
+@pytest.mark.parametrize("policy", [name for name in group_options("policy") if "/" not in name])
+def test_every_policy_has_a_space_whose_values_are_accepted(policy: str):
+    fixed = [f"policy={policy}", f"env={GROUP_ENVS.get(policy, 'pendulum')}", "experiment=none"]
+    if policy in ("dqn", "rainbow", "simple_q", "apex", "r2d2"):
+        fixed[1] = "env=cartpole"
+    dimensions, kept = search_space(fixed)
+    assert kept == fixed and "policy.lr" in [each.key for each in dimensions]
+    longest = max(len(each.choices) for each in dimensions)
+    for index in range(longest):
+        values = []
+        for each in dimensions:
+            choices = each.choices or (each.low, each.high)
+            values.append(each.override(choices[min(index, len(choices) - 1)]))
+        check_config(compose_config([*fixed, *values]))
+
+
+def test_a_space_is_hydra_s_words_and_the_command_line_adds_and_replaces(tmp_path: Path):
+    file = tmp_path / "mine.yaml"
+    lr = "tag(log, falls, interval(1e-4, 1e-2))"
+    file.write_text(f"policy.lr: {lr}\npolicy.clip: choice(0.1, 0.2)\npolicy.gamma: 0.9,0.99\n")
+    given = ["policy=ppo", "policy.gamma=0.95", "policy.passes=int(interval(1,8))", "policy.value_clip=null,0.2"]
+    dimensions, fixed = search_space([*given, "model.fcnet_hiddens=choice([8],[8,8])"], file)
+    assert fixed == given[:2]
+    assert dimensions == [
+        Dimension("policy.lr", (), 1e-4, 1e-2, log=True, falls=True),
+        Dimension("policy.clip", ("0.1", "0.2")),
+        Dimension("policy.passes", (), 1, 8),
+        Dimension("policy.value_clip", ("null", "0.2")),
+        Dimension("model.fcnet_hiddens", ("[8]", "[8,8]")),
+    ]
+    assert isinstance(dimensions[2].low, int)
+    assert dimensions[0].override(0.003) == "policy.lr=[[0, 0.003], [100%, 0.0]]"
+    assert dimensions[4].override("[8,8]") == "model.fcnet_hiddens=[8,8]"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("policy.lr: interval(1, 0)", "expected low < high"),
+        ("policy.lr: tag(log, interval(0, 1))", "expected 0 < low < high"),
+        ("policy.lr: tag(lg, interval(1, 2))", "no tag 'lg'"),
+        ("policy.lr: 0.1", "expected keys with texts"),
+        ("policy.lr: 3e-4", "cannot be searched"),
+        ("policy.lr: glob(*)", "cannot be searched"),
+        ("policy.lr: 'interval(1'", "cannot be read"),
+        ("policy.rl: interval(1, 2)", "policy.rl"),
+        ("[1", "is no YAML"),
+    ],
+)
+def test_a_space_that_cannot_be_searched_is_refused(tmp_path: Path, line: str, words: str):
+    (tmp_path / "space.yaml").write_text(line)
+    with pytest.raises(ConfigError) as raised:
+        search_space(["policy=ppo"], tmp_path / "space.yaml")
+    assert words in str(raised.value)
+
+
+def test_an_experiment_of_overrides_composes_to_what_the_overrides_do(tmp_path: Path):
+    """On top of the tuned values of the pair, which an experiment would otherwise replace."""
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    schedule = "policy.lr=[[0, 0.003], [100%, 0.0]]"
+    cases = {
+        "tuned": ["policy=ppo", "env=cartpole", schedule, "model.fcnet_hiddens=[32,32]", "workers.fragment_length=64"],
+        "plain": ["policy=sac", "env=pendulum", "experiment=none", "exploration=gsde", "policy.tau=0.01"],
+        "own": ["policy=ppo", "env.id=CartPole-v0", "env.kwargs.render_mode=ansi", "policy.value_clip=null"],
+    }
+    for name, overrides in cases.items():
+        (tmp_path / "conf" / "experiment" / f"{name}.yaml").write_text(experiment_text(overrides, ["best"]))
+        same, wanted = compose_config([f"experiment={name}", "run_dir=x"]), compose_config([*overrides, "run_dir=x"])
+        assert {**same, "overrides": []} == {**wanted, "overrides": []}
+    assert compose_config(["experiment=tuned"])["policy"]["gae_lambda"] == 0.9
+
+
+def test_a_watch_ends_a_run_with_a_checkpoint(tmp_path: Path):
+    """As a pruned trial ends: after its first evaluation, resumable."""
+    seen: list[tuple[int, bool]] = []
+
+    def watch(env_steps: int, metrics: dict[str, float], evaluated: bool) -> bool:
+        seen.append((env_steps, evaluated))
+        return evaluated and metrics["eval/ep_rew_mean"] > 0
+
+    overrides = [*SHORT, "evaluation.every_env_steps=100", "evaluation.episodes=1", "evaluation.max_share=null"]
+    config = compose_config([*overrides, f"run_dir='{tmp_path / 'run'}'"])
+    check_config(config)
+    status = run.train(config, watch=watch)
+    assert status["state"] == "interrupted" and 100 <= status["env_steps"] < 300
+    assert [evaluated for _, evaluated in seen] == [False] * (len(seen) - 1) + [True]
+    assert (tmp_path / "run" / "checkpoints" / "last.ckpt").is_file()
+    config = run.resumed_config(tmp_path / "run", {})
+    assert run.train(config, tmp_path / "run" / "checkpoints" / "last.ckpt")["state"] == "ok"
+
+
+def new_search(directory: Path, *overrides: str, **options: object) -> Search:
+    return Search((*ONE_KEY, "policy.gamma=choice(0.9,0.99)", *overrides), directory, **options)  # type: ignore[arg-type]
+
+
+def ends(search: Search, value: float | None, marks: list[float], state: str = "ok") -> Job:
+    """Play the next trial of a search: its evaluations at marks 1, 2, …, and the end of its run."""
+    job = next(search._jobs(10**6, float("inf")))
+    pruned = [search._is_pruned(job, 0, 30 * (mark + 1), each) for mark, each in enumerate(marks)]
+    status = {"env_steps": 300, "seconds": 1.0, "evaluation": value, "error": None, "state": state}
+    if any(pruned):
+        assert pruned.index(True) == len(marks) - 1  # a run ends there
+        status |= {"state": "interrupted"}
+    search._record(job, [status])
+    return job
+
+
+def test_a_trial_below_the_median_of_others_at_its_mark_is_pruned(tmp_path: Path):
+    """10 marks, of which the first two warm up; five trials set the median of 100 at mark 3."""
+    search = new_search(tmp_path / "search")
+    for value in (80.0, 90.0, 100.0, 110.0, 120.0):
+        ends(search, value, [1.0, 1.0, value])
+    ends(search, 99.0, [1.0, 1.0, 99.0])
+    ends(search, 500.0, [1.0, 1.0, 101.0])
+    states = [trial.state.name for trial in search.study.trials]
+    assert states == ["COMPLETE"] * 5 + ["PRUNED", "COMPLETE"]
+    assert search.study.trials[5].intermediate_values == {1: 1.0, 2: 1.0, 3: 99.0}
+    assert search.study.best_value == 500.0 and search.ended == 7
+
+
+def test_without_a_pruner_every_trial_goes_on(tmp_path: Path):
+    search = new_search(tmp_path / "search", pruner="none")
+    for value in (100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 1.0):
+        ends(search, value, [value] * 9)
+    assert {trial.state.name for trial in search.study.trials} == {"COMPLETE"}
+
+
+def test_an_interrupted_trial_is_tried_again_by_the_next_search(tmp_path: Path):
+    search = new_search(tmp_path / "search")
+    ends(search, 3.0, [])
+    ends(search, None, [], state="interrupted")
+    job = next(search._jobs(10**6, float("inf")))  # its process is killed: the study never learns of its end
+    optuna.trial.Trial(search.study, search.study.trials[2]._trial_id).set_user_attr(
+        "owner", {**this_process(), "born": "another process"}
+    )
+    again = new_search(tmp_path / "search")
+    assert again.ended == 1
+    again._release_dead()
+    ends(again, 4.0, [])
+    ends(again, 5.0, [])
+    rows = again.rows()
+    assert [row["state"] for row in rows] == ["complete", "interrupted", "interrupted", "complete", "complete"]
+    assert [row["policy.gamma"] for row in rows[3:]] == [row["policy.gamma"] for row in rows[1:3]]
+    assert job.number == 2 and again.ended == 3
+
+
+def test_the_value_of_a_trial_is_the_mean_over_its_seeds(tmp_path: Path):
+    search = new_search(tmp_path / "search", "seed=5", seeds=2)
+    job = next(search._jobs(1, float("inf")))
+    assert [config["seed"] for config in job.configs] == [5, 6]
+    assert [folder.name for folder in job.run_dirs] == ["0_ppo_cartpole_seed5", "0_ppo_cartpole_seed6"]
+    assert not search._is_pruned(job, 1, 60, 7.0)
+    status = {"env_steps": 300, "seconds": 1.0, "error": None, "state": "ok"}
+    search._record(job, [{**status, "evaluation": 10.0}, {**status, "evaluation": 30.0}])
+    (trial,) = search.study.trials
+    assert trial.value == 20.0 and trial.intermediate_values == {12: 7.0} and trial.user_attrs["env_steps"] == 600
+
+
+def test_a_study_of_another_search_is_refused(tmp_path: Path):
+    new_search(tmp_path / "search")
+    with pytest.raises(ConfigError, match=r"study sqlite:.*study\.db is one of another search: fixed was"):
+        new_search(tmp_path / "search", "policy.clip=0.1")
+    with pytest.raises(ConfigError, match="seeds was 1, now 2"):
+        new_search(tmp_path / "search", seeds=2)
+    (tmp_path / "broken.db").write_text("no database")
+    with pytest.raises(ConfigError, match=r"broken\.db cannot be opened \(DatabaseError"):
+        new_search(tmp_path / "search", storage=str(tmp_path / "broken.db"))
+
+
+def test_tune_leaves_runs_a_table_and_an_experiment_and_goes_on(command: Command, tmp_path: Path):
+    (tmp_path / "space.yaml").write_text("policy.gamma: choice(0.9, 0.99)\n")
+    options = ("--space", "space.yaml", "--study", "mine.db", "--sampler", "random")
+    arguments = ("tune", *ONE_KEY, "evaluation.episodes=1", *options)
+    outcome = command(*arguments, "--trials", "1")
+    assert outcome.code == 0, outcome.err
+    folder = tmp_path / "mine" / "0_ppo_cartpole"
+    value = json.loads((folder / "status.json").read_text())["evaluation"]
+    assert f"best: trial 0, mean evaluation return {value:.1f}" in outcome.out
+    assert yaml.safe_load((folder / "config.yaml").read_text())["evaluation"]["every_env_steps"] == "10%"
+    assert [(row["state"], row["directory"]) for row in runs_below(tmp_path)] == [("ok", str(folder))]
+
+    more = command(*arguments, "--trials", "2", "--json")
+    assert more.code == 0 and "trial 0" not in more.out.replace('"trial": 0', "")
+    found = json.loads(more.out.splitlines()[-1])
+    assert [row["state"] for row in found["trials"]] == ["complete", "complete"]
+    assert [row["trial"] for row in csv_rows(tmp_path / "mine" / "trials.csv")] == ["0", "1"]
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    (tmp_path / "conf" / "experiment" / "tuned.yaml").write_text(Path(found["experiment"]).read_text())
+    best = next(row for row in found["trials"] if row["value"] == found["value"])
+    assert f"policy.gamma={best['policy.gamma']}" in found["best"]
+    assert compose_config(["experiment=tuned"])["policy"]["gamma"] == float(best["policy.gamma"])
+
+
+def test_a_trial_whose_config_is_refused_has_failed(tmp_path: Path):
+    """Values that the policy refuses: no process starts."""
+    search = new_search(tmp_path / "search", "policy.clip=choice(-1.0)")
+    assert next(search._jobs(2, float("inf")), None) is None
+    assert [row["state"] for row in search.rows()] == ["fail", "fail"] and "policy.clip=-1.0" in search.rows()[0][
+        "error"
+    ]
+    assert search.best_overrides() is None and search.importances() == {}
+
+
+def test_options_that_make_no_search_are_refused(command: Command, monkeypatch: pytest.MonkeyPatch):
+    for arguments, words in {
+        ("--trials", "0"): "--trials 0; expected at least 1",
+        ("evaluation=none",): "a search compares evaluations",
+        ("policy=pppo",): "policy=pppo has no search space. Did you mean 'ppo'?",
+        ("--space", "no.yaml"): "--space no.yaml: no such file",
+    }.items():
+        outcome = command("tune", "env=cartpole", *arguments)
+        assert outcome.code == 2 and words in outcome.err, outcome.err
+        assert outcome.err.count("\n") == 1
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    outcome = command("tune", *ONE_KEY)
+    assert outcome.code == 2 and "pip install -e '.[sweep]'" in outcome.err and not Path("runs").exists()

@@ -151,7 +151,7 @@ from fragile import Fragile
 
 class Deadly(Fragile):
     def step(self, action):
-        if self.steps >= self.lasts:
+        if self.steps >= 25:
             os.kill(os.getpid(), signal.SIGKILL)
         return super().step(action)
 """

@@ -1,0 +1,51 @@
+"""Extras of pyproject.toml: each has a test that uses it, skipped where the extra is not installed; CI installs them."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+ROOT = Path(__file__).parents[2]
+USES = {
+    "box2d": "tests/cli/test_extras.py",
+    "mujoco": "tests/cli/test_extras.py",
+    "atari": "tests/envs/test_atari.py",
+    "multiagent": "tests/envs/multi_agent/test_presets.py",
+    "video": "tests/cli/test_video.py",
+    "export": "tests/cli/test_export.py",
+    "sweep": "tests/cli/test_tune.py",
+    "cluster": "tests/cli/test_ray_train.py",
+    "bench": "tests/test_learning_curves.py",
+    "docs": "tests/test_site.py",
+}
+TOOLS = {"test", "dev", "all"}  # what the tests, the checks and everything together need
+
+
+def test_every_extra_has_a_test_that_uses_it() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extras.keys() - TOOLS == USES.keys()
+    assert [file for file in USES.values() if not (ROOT / file).is_file()] == []
+    assert set(extras["all"][0].removeprefix("lightning_rl[").removesuffix("]").split(",")) == extras.keys() - {"all"}
+
+
+@pytest.mark.parametrize(
+    ("extra", "package", "policy", "env"),
+    [
+        ("box2d", "Box2D", "ppo", "lunarlander"),
+        ("box2d", "Box2D", "sac", "lunarlander_continuous"),
+        ("mujoco", "mujoco", "ppo", "halfcheetah"),
+    ],
+)
+def test_environments_of_an_extra_train_and_are_evaluated(
+    command: Command, extra: str, package: str, policy: str, env: str
+) -> None:
+    pytest.importorskip(package, reason=f'needs pip install -e ".[{extra}]"')
+    few = ("experiment=none", "evaluation=none", "logger=none", "workers.fragment_length=16")
+    outcome = command("train", f"policy={policy}", f"env={env}", "total_env_steps=256", "run_dir=out", *few)
+    assert outcome.code == 0, outcome.err
+    assert "ok: out" in outcome.out
+    assert command("evaluate", "out", "--episodes", "1").code == 0

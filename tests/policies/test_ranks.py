@@ -51,15 +51,20 @@ REPLAYED = ("total_env_steps=120", "data.learning_starts=64", "data.batch_size=1
     ("policy", "env", "overrides"),
     [
         ("ppo", "cartpole", ON_POLICY),
-        ("pg", "cartpole", ("total_env_steps=600",)),  # its loss does not use the model's values
-        ("impala", "cartpole", ON_POLICY),
-        ("appo", "cartpole", (*ON_POLICY, "policy.kl_coef=0.1")),
-        ("dqn", "cartpole", REPLAYED),
         ("sac", "pendulum", REPLAYED),
-        ("td3", "pendulum", REPLAYED),  # its actor learns at every second step
-        ("ddppo", "cartpole", (*ON_POLICY, *STEERED)),
         ("es", "cartpole", POPULATION),
-        ("ars", "cartpole", POPULATION),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in [
+                ("pg", "cartpole", ("total_env_steps=600",)),  # its loss does not use the model's values
+                ("impala", "cartpole", ON_POLICY),
+                ("appo", "cartpole", (*ON_POLICY, "policy.kl_coef=0.1")),
+                ("dqn", "cartpole", REPLAYED),
+                ("td3", "pendulum", REPLAYED),  # its actor learns at every second step
+                ("ddppo", "cartpole", (*ON_POLICY, *STEERED)),
+                ("ars", "cartpole", POPULATION),
+            ]
+        ),
     ],
 )
 def test_ranks_have_equal_weights_after_training(
@@ -76,9 +81,9 @@ def test_ranks_have_equal_weights_after_training(
     ("policy", "overrides"),
     [
         ("ppo", ("policy.minibatches=1", "policy.passes=3")),
-        ("a2c", ("policy.standardise_advantages=true",)),
         ("a2c", ("policy.microbatches=3", "policy.standardise_advantages=true")),
-        ("pg", ()),
+        pytest.param("a2c", ("policy.standardise_advantages=true",), marks=pytest.mark.slow),
+        pytest.param("pg", (), marks=pytest.mark.slow),
     ],
 )
 def test_two_ranks_learn_the_weights_of_one_rank_with_the_same_workers(
@@ -104,7 +109,10 @@ def test_two_ranks_learn_the_weights_of_one_rank_with_the_same_workers(
     assert change > 1e-3  # a hundred times the tolerance
 
 
-@pytest.mark.parametrize(("policy", "overrides"), [("es", ()), ("ars", ("policy.top_directions=2",))])
+@pytest.mark.parametrize(
+    ("policy", "overrides"),
+    [("ars", ("policy.top_directions=2",)), pytest.param("es", (), marks=pytest.mark.slow)],
+)
 def test_two_ranks_of_es_and_ars_learn_the_weights_of_one(
     policy: str, overrides: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from lightning_rl.cli import VERBS
+from lightning_rl.config.groups import GROUPS, group_options
 
 ROOT = Path(__file__).parents[1]
 FILES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OF_READERS = {"policy=mine", "policy=my_ppo", "env=mine", "env=corridor", "experiment=hunters", "experiment=mine"}
+WRONG = {"policy=ppoo"}  # the FAQ's typing error
 ELSEWHERE = ("tutorial.md",)  # test_tutorial.py runs its commands, too, between which its code stands
 WITH_CODE = [file for file in FILES if "```python" in file.read_text(encoding="utf-8") and file.name not in ELSEWHERE]
 
@@ -32,6 +35,14 @@ def test_links_lead_somewhere(file: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", file.read_text(encoding="utf-8")):
         if not target.startswith("http"):
             assert (file.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_choices_that_pages_name_are_there(group: str) -> None:
+    options = {f"{group}={name}" for name in group_options(group)} | OF_READERS | WRONG | {f"{group}=null"}
+    for file in FILES:
+        found = re.findall(rf"[`\s]({group}=[a-z][a-z_0-9]*)(?=[`\s])", file.read_text(encoding="utf-8"))
+        assert set(found) <= options, file
 
 
 def test_the_walk_of_a_batch_names_files_and_functions_that_are_there() -> None:

@@ -110,6 +110,7 @@ class ReferenceCurves:
         values = {**asdict(self), "returns": None}
         rows = ",\n  ".join(json.dumps([float(f"{value:.5g}") for value in run]) for run in self.returns)
         text = json.dumps(values, indent=1).replace('"returns": null', f'"returns": [\n  {rows}\n ]')
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text + "\n", encoding="utf-8")
 
 

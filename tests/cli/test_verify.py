@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lightning_rl.runs.reference import MARKS, ReferenceCurves
+from lightning_rl.config import compose_config
+from lightning_rl.runs.reference import MARKS, ReferenceCurves, load_reference, reference_names
 from tests.cli.conftest import Command
 
 SHORT = ("policy=pg", "env=cartpole", "experiment=none", "total_env_steps=2000", "workers.fragment_length=32")
@@ -46,3 +47,12 @@ def test_verify_lists_experiments_and_names_mistakes(references: Path, command: 
     assert "'hrad' has no reference curves. Did you mean 'hard'?" in command("verify", "hrad").err
     outcome = command("verify", "hard", "seed=3", "--run", "runs/x")
     assert outcome.code == 2 and "--run compares a run as it is: leave out seed=3" in outcome.err
+
+
+@pytest.mark.parametrize("name", reference_names())
+def test_a_shipped_reference_is_one_of_the_experiment_as_it_is(name: str) -> None:
+    reference = load_reference(name)
+    assert compose_config(reference.overrides)["total_env_steps"] == reference.total_env_steps
+    assert len(reference.returns) == len(set(reference.seeds)) >= 5
+    assert {len(returns) for returns in reference.returns} == {MARKS}
+    assert all(reference.compare(returns).ok for returns in reference.returns)

@@ -103,9 +103,10 @@ def no_collection() -> Iterator[None]:
 def report_outcome(status: Mapping[str, Any], config: Mapping[str, Any]) -> int:
     """Print where the run is and which commands apply to it; returns the exit code."""
     run_dir = config["run_dir"]
-    trusting = "".join(f" --trust {package}" for package in packages_to_trust(config))  # those of the user's own
-    print(f"{status['state']}: {run_dir}  (lightning-rl evaluate {run_dir}{trusting}, tensorboard --logdir {run_dir})")
-    print(descriptions.outcome(status, run_dir))
+    # Packages of the user's own, which files of the run name.
+    evaluated = "".join([run_dir, *(f" --trust {package}" for package in packages_to_trust(config))])
+    print(f"{status['state']}: {run_dir}  (lightning-rl evaluate {evaluated}, tensorboard --logdir {run_dir})")
+    print(descriptions.outcome(status, evaluated))
     return EXIT_CODES[status["state"]]
 
 

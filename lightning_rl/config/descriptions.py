@@ -256,8 +256,13 @@ def cell(value: Any) -> str:
     return f"{value:.1f}" if isinstance(value, float) else printable(str(value))
 
 
-def outcome(status: Mapping[str, Any], run_dir: str) -> str:
-    """Describe the returns of the last and the best policy of a run, and the time that evaluation took."""
+def outcome(status: Mapping[str, Any], evaluated: str) -> str:
+    """Describe the returns of the last and the best policy of a run, and the time that evaluation took.
+
+    Args:
+        status: content of status.json.
+        evaluated: arguments of `lightning-rl evaluate` for the run: its directory and --trust.
+    """
     last, best, count = status["evaluation"], status["best_checkpoint"], status["evaluations"]
     if last is not None:
         at = status["evaluated_at"]
@@ -270,7 +275,7 @@ def outcome(status: Mapping[str, Any], run_dir: str) -> str:
         lines = ["no training episode has ended; nothing was evaluated"]
     if best is not None:
         metric = "" if best["metric"] == "eval/ep_rew_mean" else f" {best['metric']}"
-        lines[0] += f"; best{metric}: {best['value']:.1f}, {best['file']} (lightning-rl evaluate {run_dir} --best)"
+        lines[0] += f"; best{metric}: {best['value']:.1f}, {best['file']} (lightning-rl evaluate {evaluated} --best)"
     of_each = {name: own.get("evaluation", own.get("return")) for name, own in (status.get("policies") or {}).items()}
     if named := [f"{name} {value:.1f}" for name, value in of_each.items() if value is not None]:
         lines.append(f"of an agent of each policy: {', '.join(named)}")

@@ -48,7 +48,7 @@ def verify(arguments: Sequence[str]) -> int:
         code = train([*reference.overrides, *EVALUATION, f"seed={seed}", f"run_dir={run_dir}", *options.overrides])
         if code != EXIT_CODES["ok"]:
             return code
-    reference.check_length(run_dir)
+    reference.check_comparable(run_dir)
     comparison = reference.compare(curve_at_marks(read_evaluations(run_dir), reference.total_env_steps))
     print(json.dumps(asdict(comparison)) if options.json else verdict(options.experiment, reference, comparison))
     return EXIT_CODES["ok" if comparison.ok else "failed"]

@@ -29,6 +29,11 @@ FIELDS: dict[str, Any] = {
 }
 
 STATES = ("running", "ok", "failed", "interrupted")
+KINDS = {  # of those that may be absent or null
+    (int, float): ("env_steps", "return", "best_return", "evaluation", "evaluated_at", "seconds"),
+    (str,): ("error",),
+    (dict,): ("evaluations", "best_checkpoint", "policies"),
+}
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +84,10 @@ def read_status(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is damaged ({reason}): delete it, a run goes on without it") from error
     if not isinstance(status, dict) or status.get("state") not in STATES:
         raise ConfigError(f"{path} is damaged (it holds no state): delete it, a run goes on without it")
+    for kinds, names in KINDS.items():
+        for name in names:
+            if not isinstance(value := status.get(name), (*kinds, type(None))):
+                raise ConfigError(f"{path} is damaged ({name}={value!r}): delete it, a run goes on without it")
     return status
 
 

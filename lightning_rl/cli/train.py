@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -102,9 +103,9 @@ def no_collection() -> Iterator[None]:
 
 def report_outcome(status: Mapping[str, Any], config: Mapping[str, Any]) -> int:
     """Print where the run is and which commands apply to it; returns the exit code."""
-    run_dir = config["run_dir"]
+    run_dir, typed = config["run_dir"], shlex.quote(config["run_dir"])
     trusting = "".join(f" --trust {package}" for package in packages_to_trust(config))  # those of the user's own
-    print(f"{status['state']}: {run_dir}  (lightning-rl evaluate {run_dir}{trusting}, tensorboard --logdir {run_dir})")
+    print(f"{status['state']}: {run_dir}  (lightning-rl evaluate {typed}{trusting}, tensorboard --logdir {typed})")
     print(descriptions.outcome(status, run_dir))
     return EXIT_CODES[status["state"]]
 

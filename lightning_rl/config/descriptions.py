@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -270,7 +271,8 @@ def outcome(status: Mapping[str, Any], run_dir: str) -> str:
         lines = ["no training episode has ended; nothing was evaluated"]
     if best is not None:
         metric = "" if best["metric"] == "eval/ep_rew_mean" else f" {best['metric']}"
-        lines[0] += f"; best{metric}: {best['value']:.1f}, {best['file']} (lightning-rl evaluate {run_dir} --best)"
+        lines[0] += f"; best{metric}: {best['value']:.1f}, {best['file']} "
+        lines[0] += f"(lightning-rl evaluate {shlex.quote(run_dir)} --best)"
     of_each = {name: own.get("evaluation", own.get("return")) for name, own in (status.get("policies") or {}).items()}
     if named := [f"{name} {value:.1f}" for name, value in of_each.items() if value is not None]:
         lines.append(f"of an agent of each policy: {', '.join(named)}")

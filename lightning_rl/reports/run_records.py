@@ -1,7 +1,7 @@
 """Reads runs from their directories, as data: config, status, curves, provenance; imports nothing that they name.
 
-Curves come from metrics.csv, or from TensorBoard's event files where a run has no CSV, or one without numbers. A run may
-still be running, or may have failed before it wrote anything.
+Curves come from metrics.csv, or from TensorBoard's event files where a run has no CSV, or one without numbers. A run
+may still be running, or may have failed before it wrote anything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Extras of pyproject.toml: each has a test that uses it, skipped where the extra is not installed; CI installs them."""
+"""Extras of pyproject.toml: each has a test that uses it, skipped where the extra is missing; CI installs them."""
 
 from __future__ import annotations
 

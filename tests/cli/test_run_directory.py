@@ -222,7 +222,7 @@ def test_list_runs_can_be_limited_to_an_environment_or_a_policy_and_sorted(comma
     assert names("--env", "cartpole", "--sort", "return")[0] == "low"
     assert names("--env", "own") == ["high"]
     policy = yaml.safe_load(text)["policy"]["_target_"].rpartition(".")[2]
-    assert names("--policy", "nothing") == [] and len(names("--policy", policy.lower())) == 3
+    assert names("--policy", "nothing") == [] and len(names("--policy", policy.lower())) == 5
     outcome = command("list", "envs", "--sort", "return")
     assert outcome.code == 2 and outcome.err == "error: --env, --policy and --sort are of `list runs`\n"
 

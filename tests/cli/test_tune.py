@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lightning_rl.cli.tune import search_directory
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.groups import group_options
 from lightning_rl.config.search_spaces import Dimension, experiment_text, search_space
@@ -184,6 +185,10 @@ def test_the_value_of_a_trial_is_the_mean_over_its_seeds(tmp_path: Path):
     search._record(job, [{**status, "evaluation": 10.0}, {**status, "evaluation": 30.0}])
     (trial,) = search.study.trials
     assert trial.value == 20.0 and trial.intermediate_values == {12: 7.0} and trial.user_attrs["env_steps"] == 600
+
+
+def test_the_directory_of_a_search_is_written_as_for_train():
+    assert search_directory(["policy=ppo", "run_dir='my runs/a=b'"], None) == Path("my runs/a=b")
 
 
 def test_a_study_of_another_search_is_refused(tmp_path: Path):

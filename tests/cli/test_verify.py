@@ -39,8 +39,8 @@ def test_verify_trains_and_compares(references: Path, command: Command) -> None:
 
 
 def test_verify_refuses_a_run_of_another_length(references: Path, command: Command) -> None:
-    outcome = command("verify", "easy", "total_env_steps=1000", "run_dir=short", "logger=csv")
-    assert outcome.code == 2 and "short has total_env_steps=1000; the reference runs have 2000" in outcome.err
+    outcome = command("verify", "easy", "total_env_steps=1000", "run_dir='a short'", "logger=csv")
+    assert outcome.code == 2 and "a short has total_env_steps=1000; the reference runs have 2000" in outcome.err
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now, this_process
 
@@ -87,7 +87,9 @@ def read_status(path: Path) -> dict[str, Any]:
     for kinds, names in KINDS.items():
         for name in names:
             if not isinstance(value := status.get(name), (*kinds, type(None))):
-                raise ConfigError(f"{path} is damaged ({name}={value!r}): delete it, a run goes on without it")
+                raise ConfigError(
+                    f"{path} is damaged ({name}={short_repr(value)}): delete it, a run goes on without it"
+                )
     return status
 
 

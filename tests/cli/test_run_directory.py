@@ -232,8 +232,10 @@ def test_the_text_of_a_status_file_cannot_command_the_terminal(command: Command,
     status = json.loads((hostile / "status.json").read_text())
     (hostile / "status.json").write_text(json.dumps({**status, "env_steps": "\x1b[2J", "return": "a\nb"}))
     outcome = command("list", "runs")
-    assert (outcome.code, outcome.out.count("\n")) == (0, 2)
+    assert outcome.code == 0 and outcome.out.splitlines()[1].split()[0] == "damaged"
     assert "\x1b" not in outcome.out
+    outcome = command("resume", str(hostile), "total_env_steps=10000")
+    assert "status.json is damaged (env_steps='\\x1b[2J')" in outcome.err and outcome.err.count("\n") == 1
     (hostile / "status.json").write_text(json.dumps({**status, "state": "\x1b[31mok"}))
     outcome = command("list", "runs")
     assert outcome.out.splitlines()[1].split()[0] == "damaged"

@@ -97,6 +97,7 @@ def test_each_policy_of_several_agents_has_a_directory_of_its_own(command: Comma
         (("--policy-id", "a"), "--policy-id a: the checkpoint holds one policy; leave it out"),
         (("--env", "Pendulum-v1", "--format", "torch.export"), "its observation_space is not that of 'Pendulum-v1'"),
         (("--out", "afile/export"), "afile/export cannot be a directory: "),
+        (("--seed", "-1"), "--seed: '-1'; expected a whole number, at least 0"),
         (("--formt", "onnx"), "see lightning-rl export --help"),
     ],
 )

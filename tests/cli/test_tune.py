@@ -76,10 +76,11 @@ def test_a_space_is_hydra_s_words_and_the_command_line_adds_and_replaces(tmp_pat
         ("policy.lr: 'interval(1'", "cannot be read"),
         ("policy.rl: interval(1, 2)", "policy.rl"),
         ("[1", "is no YAML"),
+        ("\xff", "is no text"),
     ],
 )
 def test_a_space_that_cannot_be_searched_is_refused(tmp_path: Path, line: str, words: str):
-    (tmp_path / "space.yaml").write_text(line)
+    (tmp_path / "space.yaml").write_text(line, encoding="latin-1")
     with pytest.raises(ConfigError) as raised:
         search_space(["policy=ppo"], tmp_path / "space.yaml")
     assert words in str(raised.value)

@@ -81,6 +81,7 @@ def test_a_long_episode_is_cut_and_the_next_one_is_another(cartpole: Path, comma
         (["--out", "one.avi"], "one.avi: a video ends with .mp4 or .gif"),
         (["--episodes", "17", "--grid"], "a picture has room for 16 episodes"),
         (["--episodes", "0"], "episodes=0"),
+        (["--seed", "-1"], "--seed: '-1'; expected a whole number, at least 0"),
         (["--fps", "0"], "fps=0.0; expected 0.01 to 1000 frames per second"),
         (["--fps", "1e9"], "fps=1000000000.0; expected 0.01 to 1000 frames per second"),
         (["--fps", "1e-9"], "fps=1e-09; expected 0.01 to 1000 frames per second"),

@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+import shlex
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -292,7 +293,7 @@ class RLCheckpoint(Checkpoint):
             return "the run has no checkpoint; free some space there, and start it again"
         file, saved = newest
         lost = "" if env_steps is None else f"what was learned in the last {env_steps - saved} env steps is lost, "
-        resume = f"`lightning-rl resume {self.dirpath.parent}`"
+        resume = f"`lightning-rl resume {shlex.quote(str(self.dirpath.parent))}`"
         resume += "" if file.name == "last.ckpt" else f" with --checkpoint {file}"
         return f"{lost}the newest checkpoint is {file} ({saved} env steps); free some space there, then {resume}"
 

@@ -94,7 +94,7 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
             return report_interrupt(error)
         if any(os.environ.get(name, "0") not in ("", "0") for name in ("LIGHTNING_RL_TRACEBACK", "HYDRA_FULL_ERROR")):
             raise
-        if not isinstance(error, (*USER_ERRORS, RankError)):
+        if not isinstance(error, (*USER_ERRORS, RankError)) and getattr(error, "filename", None) is None:
             traceback.print_exc()
         print(f"error: {one_line(error)}", file=sys.stderr)
         return 2 if isinstance(error, USER_ERRORS) and not isinstance(error, SaveError) else EXIT_CODES["failed"]

@@ -60,9 +60,14 @@ def list_runs(directory: Path, options: Namespace) -> int:
     if options.sort in ("env", "policy"):
         rows.sort(key=lambda row: str(row[options.sort]))
     elif options.sort != "age":  # the runs without such a number last
-        rows.sort(key=lambda row: -math.inf if row[options.sort] is None else row[options.sort], reverse=True)
+        rows.sort(key=lambda row: number_or_least(row[options.sort]), reverse=True)
     print(json.dumps({"runs": rows}, default=str) if options.json else descriptions.run_table(rows, directory))
     return 0
+
+
+def number_or_least(value: float | None) -> float:
+    """A number by which to sort; minus infinity for none and NaN."""
+    return -math.inf if value is None or math.isnan(value) else value
 
 
 def describe(arguments: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lightning_rl.cli.parser import TRUST, Parser
 from lightning_rl.errors import ConfigError
+from lightning_rl.run_directory.config_file import CONFIG_FILE
 
 __all__ = ["explain"]
 
@@ -20,9 +21,12 @@ def explain(arguments: Sequence[str]) -> int:
     parser.add_argument("--trust", **TRUST)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_intermixed_args(arguments)
-    run_dir = Path(options.words[0]) if "=" not in options.words[0] and Path(options.words[0]).is_dir() else None
-    overrides = [word for word in options.words if "=" in word]
-    keys = [word for word in options.words[run_dir is not None :] if "=" not in word]
+    first = Path(options.words[0])  # "=" may be in a run directory's name, too
+    run_dir = first if first.is_dir() and ("=" not in str(first) or (first / CONFIG_FILE).is_file()) else None
+    rest = options.words[run_dir is not None :]
+    overrides, keys = [word for word in rest if "=" in word], [word for word in rest if "=" not in word]
+    if run_dir is None and not overrides and len(keys) == 1 + (not options.all):
+        raise ConfigError(f"{keys[0]} is no directory: give a run's, or overrides, as policy=ppo env=cartpole")
     if run_dir is not None and overrides:
         raise ConfigError(f"{run_dir} has its own overrides: leave out {overrides[0]}, or the directory")
     if len(keys) != (not options.all):

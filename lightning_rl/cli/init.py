@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,5 +19,5 @@ def init(arguments: Sequence[str]) -> int:
     folder = parser.parse_args(arguments).folder
     for file in create_project(folder):
         print(file)
-    print(f"\ncd {folder}\nlightning-rl train policy=my_ppo env=corridor\npython -m pytest")
+    print(f"\ncd {shlex.quote(str(folder))}\nlightning-rl train policy=my_ppo env=corridor\npython -m pytest")
     return 0

@@ -16,6 +16,8 @@ from lightning_rl.trust import FileTrust
 
 __all__ = ["resume"]
 
+OTHER = "--checkpoint FILE"
+
 
 def resume(arguments: Sequence[str]) -> int:
     """Continue a run: resume RUN_DIR [total_env_steps=…]."""
@@ -32,9 +34,9 @@ def resume(arguments: Sequence[str]) -> int:
     config = run.resumed_config(options.run_dir, changed, options.trust)
     if options.checkpoint is None and not has_checkpoint(options.run_dir):
         raise ConfigError(f"{options.run_dir} has no checkpoint to go on from: {run.AFRESH}")
-    checkpoint = options.checkpoint or checkpoint_of(options.run_dir, best=options.best)
+    checkpoint = options.checkpoint or checkpoint_of(options.run_dir, best=options.best, how=OTHER)
     given = FileTrust(options.run_dir / "config.yaml", options.trust)
-    with given.restrict_imports(), naming_others(checkpoint, "--checkpoint FILE"):
+    with given.restrict_imports(), naming_others(checkpoint, OTHER):
         check_config(config)
         run.check_same_run(config, checkpoint, changed, force=options.force)
         print(f"resuming {checkpoint}", flush=True)

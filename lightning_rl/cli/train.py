@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -102,10 +103,10 @@ def no_collection() -> Iterator[None]:
 
 def report_outcome(status: Mapping[str, Any], config: Mapping[str, Any]) -> int:
     """Print where the run is and which commands apply to it; returns the exit code."""
-    run_dir = config["run_dir"]
+    run_dir, typed = config["run_dir"], shlex.quote(config["run_dir"])
     # Packages of the user's own, which files of the run name.
-    evaluated = "".join([run_dir, *(f" --trust {package}" for package in packages_to_trust(config))])
-    print(f"{status['state']}: {run_dir}  (lightning-rl evaluate {evaluated}, tensorboard --logdir {run_dir})")
+    evaluated = "".join([typed, *(f" --trust {package}" for package in packages_to_trust(config))])
+    print(f"{status['state']}: {run_dir}  (lightning-rl evaluate {evaluated}, tensorboard --logdir {typed})")
     print(descriptions.outcome(status, evaluated))
     return EXIT_CODES[status["state"]]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lightning_rl.cli.parser import EXIT_CODES, Parser
 from lightning_rl.config import descriptions
-from lightning_rl.config.compose import check_choices
+from lightning_rl.config.compose import check_choices, parse_overrides
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.runs.search import PRUNERS, SAMPLERS, TABLE, Search, short
@@ -64,9 +64,9 @@ def tune(arguments: Sequence[str]) -> int:
 
 def search_directory(overrides: Sequence[str], study: str | None) -> Path:
     """Where the runs are: run_dir=…, or beside the study's file, or a directory with the time in its name."""
-    named = [override.split("=", 1)[1] for override in overrides if override.startswith("run_dir=")]
+    named = parse_overrides([override for override in overrides if override.startswith("run_dir=")])
     if named:
-        return Path(named[-1])
+        return Path(str(named["run_dir"]))
     if study is not None and "://" not in study:
         return Path(study).with_suffix("")
     return Path(f"runs/{datetime.now():%Y-%m-%d/%H-%M-%S}_tune")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lightning_rl.cli.parser import EXIT_CODES, Parser
 from lightning_rl.cli.train import train
+from lightning_rl.config.compose import parse_overrides
 from lightning_rl.errors import ConfigError
 from lightning_rl.runs.reference import (
     EVALUATION,
@@ -41,14 +42,12 @@ def verify(arguments: Sequence[str]) -> int:
         raise ConfigError(f"--run compares a run as it is: leave out {' '.join(options.overrides)}")
     if run_dir is None:
         seed = max(reference.seeds) + 1
-        run_dir = next(
-            (Path(override.partition("=")[2]) for override in options.overrides if override.startswith("run_dir=")),
-            Path(f"runs/verify/{options.experiment}_{seed}"),
-        )
-        code = train([*reference.overrides, *EVALUATION, f"seed={seed}", f"run_dir={run_dir}", *options.overrides])
+        named = parse_overrides([override for override in options.overrides if override.startswith("run_dir=")])
+        run_dir = Path(str(named.get("run_dir", f"runs/verify/{options.experiment}_{seed}")))
+        code = train([*reference.overrides, *EVALUATION, f"seed={seed}", f"run_dir='{run_dir}'", *options.overrides])
         if code != EXIT_CODES["ok"]:
             return code
-    reference.check_length(run_dir)
+    reference.check_comparable(run_dir)
     comparison = reference.compare(curve_at_marks(read_evaluations(run_dir), reference.total_env_steps))
     print(json.dumps(asdict(comparison)) if options.json else verdict(options.experiment, reference, comparison))
     return EXIT_CODES["ok" if comparison.ok else "failed"]

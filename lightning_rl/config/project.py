@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from lightning_rl.errors import ConfigError
@@ -28,7 +29,8 @@ def create_project(folder: Path) -> list[Path]:
     name = folder.name
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii():
         raise ConfigError(f"init {folder}: {name!r} is no name of a Python package; use letters, digits and _")
-    if name in sys.stdlib_module_names or name in ("conf", "lightning_rl", "tests"):
+    spec = find_spec(name)  # the search imports nothing; a mere folder has no origin
+    if name in sys.stdlib_module_names or name in ("conf", "tests") or (spec is not None and spec.origin is not None):
         raise ConfigError(f"init {folder}: a module of that name is there already; choose another name")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"init {folder}: it is there already; give a new folder")

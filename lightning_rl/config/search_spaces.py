@@ -63,7 +63,10 @@ def search_space(overrides: Sequence[str], file: Path | None = None) -> tuple[li
     if file is None:
         text, name = shipped_space(overrides)
     elif file.is_file():
-        text, name = file.read_text(encoding="utf-8"), str(file)
+        try:
+            text, name = file.read_text(encoding="utf-8"), str(file)
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"--space {file} is no text ({error}); expected YAML, as policy.lr: {FORMS}") from error
     else:
         raise ConfigError(f"--space {file}: no such file; expected YAML with lines such as policy.lr: {FORMS}")
     found = {dimension.key: dimension for dimension in map(dimension_of, lines_of(text, name))}

@@ -22,10 +22,21 @@ from lightning_rl.rendering.pictures import as_rgb
 from lightning_rl.rollouts.episodes import EpisodeTracker, episode_ends
 from lightning_rl.rollouts.worker_set import WorkerSet
 
-__all__ = ["Frame", "StopWatching", "Watched", "check_picture", "render_modes", "watched_workers", "with_render_mode"]
+__all__ = [
+    "FASTEST",
+    "SLOWEST",
+    "Frame",
+    "StopWatching",
+    "Watched",
+    "check_picture",
+    "render_modes",
+    "watched_workers",
+    "with_render_mode",
+]
 
 NO_HOOKS: dict[str, Sequence[Callable[..., None]]] = {"on_episode_start": (), "on_episode_end": ()}
-DEFAULT_FPS = 30
+DEFAULT_FPS = 30.0
+SLOWEST, FASTEST = 0.01, 1000.0  # frames per second: GIF has no longer pause
 
 
 class StopWatching(KeyboardInterrupt):
@@ -94,7 +105,7 @@ class Watched(VectorWrapper):
 
 
 def render_modes(creator: EnvCreator) -> tuple[list[str], float]:
-    """The render modes that an environment declares, and its frames per second (30 if it declares none).
+    """The render modes that an environment declares, and its frames per second (30 if it declares none that can be).
 
     Raises:
         EnvError: the environment cannot be made.
@@ -102,7 +113,9 @@ def render_modes(creator: EnvCreator) -> tuple[list[str], float]:
     env = creator.make_single()
     metadata = dict(env.metadata or {})
     env.close()
-    return [*(metadata.get("render_modes") or ())], float(metadata.get("render_fps") or DEFAULT_FPS)
+    fps = metadata.get("render_fps")
+    usable = isinstance(fps, int | float) and SLOWEST <= fps <= FASTEST
+    return [*(metadata.get("render_modes") or ())], float(fps) if usable else DEFAULT_FPS
 
 
 def with_render_mode(creator: EnvCreator, render_mode: str) -> EnvCreator:

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from lightning_rl.errors import ConfigError
-from lightning_rl.run_directory.atomic import write_atomically
+from lightning_rl.run_directory.atomic import check_directory, write_atomically
 
 __all__ = ["ENDINGS", "VideoFile", "check_video_file", "encode_gif", "has_mp4"]
 
@@ -59,11 +59,15 @@ def check_video_file(file: Path) -> None:
     """Check that a video of this name can be written.
 
     Raises:
-        ConfigError: the ending is not .mp4 or .gif, or MP4 needs packages that are not installed.
+        ConfigError: the ending is not .mp4 or .gif, there is no place for the file, or MP4 needs packages that are not
+            installed.
     """
     ending = file.suffix.lower()
     if ending not in ENDINGS:
         raise ConfigError(f"{file}: a video ends with {' or '.join(ENDINGS)}")
+    if file.is_dir():
+        raise ConfigError(f"{file} is a directory: give a file")
+    check_directory(file.parent)
     if ending == ".mp4" and not has_mp4():
         raise ConfigError(
             f'{file}: MP4 needs imageio and imageio-ffmpeg: pip install -e ".[video]"; .gif needs nothing more'

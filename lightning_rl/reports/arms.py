@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -229,7 +230,7 @@ def target_of(arm: Arm, metric: str) -> Target | None:
         metric: that the environment's threshold is compared with.
     """
     stop = value_at(arm.config, "stop.return")
-    if isinstance(stop, int | float):
+    if isinstance(stop, int | float) and math.isfinite(stop):
         return Target(float(stop), "stop.return", str(value_at(arm.config, "stop.metric") or metric))
     from gymnasium import registry  # a look-up: an id of the form "module:Name" would import the module
 

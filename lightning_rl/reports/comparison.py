@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def arm_in(directory: Path) -> Arm:
         named = ", ".join(f"{arm.label} ({arm.runs[0].directory})" for arm in arms[:4])
         raise ConfigError(
             f"{directory} holds runs of {len(arms)} configs: {named}; compare takes two runs, "
-            f", or two directories of one config each; `lightning-rl report {directory}` compares all"
+            f"or two directories of one config each; `lightning-rl report {shlex.quote(str(directory))}` compares all"
         )
     return arms[0]
 

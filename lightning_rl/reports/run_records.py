@@ -1,13 +1,11 @@
 """Reads runs from their directories, as data: config, status, curves, provenance; imports nothing that they name.
 
-Curves come from metrics.csv, or from TensorBoard's event files where a run has no CSV. A run may still be running, or
-may have failed before it wrote anything.
+Curves come from metrics.csv, or from TensorBoard's event files where a run has no CSV, or one without numbers. A run
+may still be running, or may have failed before it wrote anything.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,13 +21,11 @@ from lightning_rl.config.keys import value_at
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.config_file import CONFIG_FILE, MOST_BYTES, read_config
 from lightning_rl.run_directory.listing import run_directories, state_of
+from lightning_rl.run_directory.metrics_file import METRICS_FILE, points_of_csv
 from lightning_rl.run_directory.provenance import read_provenance
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 
-__all__ = ["CURVES_FILE", "RunRecord", "Series", "read_run", "read_runs"]
-
-CURVES_FILE = "metrics.csv"
-STEP = "env_steps"
+__all__ = ["RunRecord", "Series", "read_run", "read_runs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +139,7 @@ def read_runs(paths: Sequence[Path]) -> list[RunRecord]:
     if not any(run.curve(TRAIN_RETURN) or run.curve(EVAL_RETURN) for run in runs):
         states = ", ".join(f"{run.directory} ({run.state})" for run in runs[:3])
         raise ConfigError(
-            f"no run has a return yet, in {CURVES_FILE} or tb/: {states}; wait for its first episodes "
+            f"no run has a return yet, in {METRICS_FILE} or tb/: {states}; wait for its first episodes "
             "(with logger=none there are no curves)"
         )
     return runs
@@ -189,9 +185,9 @@ def overrides_of(directory: Path) -> dict[str, str]:
 
 def read_curves(directory: Path) -> dict[str, Series]:
     """All metrics of a run; empty if it has written none."""
-    file = directory / CURVES_FILE
-    if file.is_file():
-        return in_order(rows_of_csv(file))
+    file = directory / METRICS_FILE
+    if file.is_file() and (curves := in_order(points_of_csv(file))):
+        return curves
     events = sorted((directory / "tb").glob("events.out.tfevents.*"))
     return in_order(point for event_file in events for point in points_of_events(event_file)) if events else {}
 
@@ -214,27 +210,6 @@ def in_order(points: Iterator[tuple[str, int, float] | tuple[None, int, float]])
             order = np.argsort(steps, kind="stable")
             series[name] = Series(steps[order], np.fromiter(known.values(), np.float64, len(known))[order])
     return series
-
-
-def rows_of_csv(file: Path) -> Iterator[tuple[str, int, float]]:
-    """The numbers of metrics.csv; other cells, and a last line that is being written, are left out."""
-    text = file.read_text(encoding="utf-8", errors="replace")
-    reader = csv.reader(io.StringIO(text[: text.rfind("\n") + 1]))
-    head = next(reader, [])
-    if STEP not in head:
-        return
-    at = head.index(STEP)
-    metrics = [(index, name) for index, name in enumerate(head) if index != at]
-    for row in reader:
-        if len(row) != len(head) or not re.fullmatch("[0-9]{1,18}", row[at]):
-            continue
-        step = int(row[at])
-        for index, name in metrics:
-            if cell := row[index]:
-                try:
-                    yield name, step, float(cell)
-                except ValueError:
-                    continue
 
 
 def points_of_events(file: Path) -> Iterator[tuple[str, int, float] | tuple[None, int, float]]:

@@ -9,9 +9,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["duplicate", "remove_staging", "write_atomically"]
+from lightning_rl.errors import ConfigError
+
+__all__ = ["check_directory", "duplicate", "remove_staging", "write_atomically"]
 
 STAGING = ".staging"
+
+
+def check_directory(directory: Path) -> None:
+    """Check that a directory is there, or can be made where it is to be.
+
+    Raises:
+        ConfigError: it, or what would contain it, is a file.
+    """
+    place = next(each for each in (directory.absolute(), *directory.absolute().parents) if each.exists())
+    if not place.is_dir():
+        raise ConfigError(f"{directory} cannot be a directory: {place} is a file")
 
 
 def write_atomically(path: Path, content: bytes | Callable[[BinaryIO], None], *, durable: bool = True) -> None:

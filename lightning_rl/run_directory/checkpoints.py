@@ -22,12 +22,13 @@ def has_checkpoint(run_dir: Path) -> bool:
     return any((run_dir / "checkpoints").glob("*.ckpt"))
 
 
-def checkpoint_of(run_dir: Path, *, best: bool = False) -> Path:
+def checkpoint_of(run_dir: Path, *, best: bool = False, how: str = "its path") -> Path:
     """The checkpoint of a run if no file is named: last.ckpt, or the best one.
 
     Args:
         run_dir: of the run.
         best: the file with the best value in its name, by `checkpoint.mode`.
+        how: option by which a command takes another file, for messages.
 
     Raises:
         CheckpointError: `best` is set, and the run has kept no best file.
@@ -39,9 +40,11 @@ def checkpoint_of(run_dir: Path, *, best: bool = False) -> Path:
     values = {path: float(match[2]) for path, match in found.items() if match}
     if not values:
         raise CheckpointError(
-            f"{directory} holds no best_*.ckpt: nothing was evaluated, or checkpoint.keep=0.{others(directory)}"
+            f"{directory} holds no best_*.ckpt: nothing was evaluated, or checkpoint.keep=0."
+            f"{others(directory, how=how)}"
         )
-    lowest = read_config(run_dir)["checkpoint"]["mode"] == "min"
+    section = read_config(run_dir)["checkpoint"]
+    lowest = isinstance(section, dict) and section.get("mode") == "min"
     return (min if lowest else max)(values, key=lambda path: values[path])
 
 
@@ -63,10 +66,10 @@ def naming_others(file: Path, how: str) -> Iterator[None]:
         raise CheckpointError(f"{error}.{others(file.parent, without=file.name, how=how)}") from error
 
 
-def others(directory: Path, without: str = "", how: str = "--checkpoint FILE") -> str:
+def others(directory: Path, how: str, without: str = "") -> str:
     """A sentence that lists the checkpoint files in a directory, newest first, and the option to choose one."""
     files = sorted((path for path in directory.glob("*.ckpt") if path.name != without), key=os.path.getmtime)
     if not files:
         return f" {directory} holds no other checkpoint"
-    best = " (or --best)" if any(path.name.startswith("best_") for path in files) else ""
+    best = " (or --best)" if any(BEST_FILE.fullmatch(path.name) for path in files) else ""
     return f" {directory} holds {', '.join(path.name for path in reversed(files))}: give {how}{best}"

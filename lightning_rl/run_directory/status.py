@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, short_repr
 from lightning_rl.run_directory.atomic import write_atomically
 from lightning_rl.run_directory.process_identity import now, this_process
 
@@ -29,6 +29,11 @@ FIELDS: dict[str, Any] = {
 }
 
 STATES = ("running", "ok", "failed", "interrupted")
+KINDS = {  # of those that may be absent or null
+    (int, float): ("env_steps", "return", "best_return", "evaluation", "evaluated_at", "seconds"),
+    (str,): ("error",),
+    (dict,): ("evaluations", "best_checkpoint", "policies"),
+}
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +84,12 @@ def read_status(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is damaged ({reason}): delete it, a run goes on without it") from error
     if not isinstance(status, dict) or status.get("state") not in STATES:
         raise ConfigError(f"{path} is damaged (it holds no state): delete it, a run goes on without it")
+    for kinds, names in KINDS.items():
+        for name in names:
+            if not isinstance(value := status.get(name), (*kinds, type(None))):
+                raise ConfigError(
+                    f"{path} is damaged ({name}={short_repr(value)}): delete it, a run goes on without it"
+                )
     return status
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -106,7 +107,7 @@ class RankProcesses:
     def advice(self) -> str:
         """How to resume the run, if it has a checkpoint."""
         last = self.run_dir / "checkpoints" / "last.ckpt"
-        return f": continue it with `lightning-rl resume {self.run_dir}`" if last.exists() else ""
+        return f": continue it with `lightning-rl resume {shlex.quote(str(self.run_dir))}`" if last.exists() else ""
 
     def raise_original(self, error: Exception, store: Store, watch: RankWatch) -> None:
         """If `error` is only a consequence of another rank's failure, raise that failure.

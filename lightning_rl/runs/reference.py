@@ -5,17 +5,21 @@ Each file of conf/reference holds one: `scripts/reference_curves.py` trains the 
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
+from lightning_rl.callbacks.metric_names import EVAL_RETURN
+from lightning_rl.config import compose_config
 from lightning_rl.config.groups import shipped_conf
+from lightning_rl.config.keys import value_at
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.run_directory.config_file import read_config
+from lightning_rl.run_directory.listing import state_of
+from lightning_rl.run_directory.metrics_file import METRICS_FILE, points_of_csv
+from lightning_rl.run_directory.status import STATUS_FILE, read_status
 
 __all__ = [
     "EVALUATION",
@@ -81,7 +85,7 @@ class ReferenceCurves:
         at_marks = list(zip(*self.returns, strict=True))
         medians = [median(returns) for returns in at_marks]
         margin = max(MARGIN * (max(medians) - min(medians)), LEAST_MARGIN * abs(medians[-1]))
-        low = [value < min(returns) - margin for value, returns in zip(curve, at_marks, strict=True)]
+        low = [not value >= min(returns) - margin for value, returns in zip(curve, at_marks, strict=True)]
         high = [value > max(returns) for value, returns in zip(curve, at_marks, strict=True)]
         return Comparison(
             ok=not low[-1] and sum(low[:-1]) <= MAY_BE_LOW * (len(low) - 1),
@@ -93,17 +97,25 @@ class ReferenceCurves:
             margin=margin,
         )
 
-    def check_length(self, run_dir: Path) -> None:
-        """Check that a run is as long as these.
+    def check_comparable(self, run_dir: Path) -> None:
+        """Check that a run is one of this experiment, as long as these, and complete.
 
         Raises:
-            ConfigError: it has another `total_env_steps`: its returns belong to other marks.
+            ConfigError: it has another environment, policy or `total_env_steps` (its returns belong to other marks),
+                or it has not ended well.
         """
-        if (length := read_config(run_dir).get("total_env_steps")) != self.total_env_steps:
+        config, own = read_config(run_dir), compose_config(list(self.overrides))
+        for key in ("env.id", "policy._target_"):
+            if (value := value_at(config, key)) != (expected := value_at(own, key)):
+                raise ConfigError(f"{run_dir} has {key}={value}; the reference runs have {expected}")
+        if (length := config["total_env_steps"]) != self.total_env_steps:
             raise ConfigError(
                 f"{run_dir} has total_env_steps={length}; the reference runs have {self.total_env_steps}, which "
                 "schedules follow: compare a run of that length"
             )
+        state = state_of(run_dir, read_status(run_dir / STATUS_FILE))
+        if state != "ok":
+            raise ConfigError(f"{run_dir} is {state}, so its last return is not that of a whole run")
 
     def save(self, file: Path) -> None:
         """Write the file, one line for each run."""
@@ -133,7 +145,8 @@ def load_reference(experiment: str) -> ReferenceCurves:
     names = reference_names()
     if experiment not in names:
         raise ConfigError(
-            f"{experiment!r} has no reference curves.{did_you_mean(experiment, names)} There are: {', '.join(names)}"
+            f"{experiment!r} has no reference curves.{did_you_mean(experiment, names)} "
+            f"There are: {', '.join(names) or 'none'}"
         )
     return ReferenceCurves(**json.loads((reference_directory() / f"{experiment}.json").read_text(encoding="utf-8")))
 
@@ -155,14 +168,10 @@ def read_evaluations(run_dir: Path) -> list[tuple[int, float]]:
     Raises:
         ConfigError: the run has no metrics.csv, or no evaluation in it.
     """
-    file = run_dir / "metrics.csv"
+    file = run_dir / METRICS_FILE
     if not file.is_file():
         raise ConfigError(f"{file} is not there: give the directory of a run with logger=default or csv")
-    with file.open(encoding="utf-8", newline="") as lines:
-        rows: list[dict[str, Any]] = list(csv.DictReader(lines))
-    found = [
-        (int(float(row["env_steps"])), float(row["eval/ep_rew_mean"])) for row in rows if row.get("eval/ep_rew_mean")
-    ]
+    found = {step: value for metric, step, value in points_of_csv(file) if metric == EVAL_RETURN}
     if not found:
         raise ConfigError(f"{file} has no evaluation: the run needs evaluation.every_env_steps={100 // MARKS}%")
-    return found
+    return sorted(found.items())

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 
 from lightning_rl.errors import ConfigError, check_at_least_one
-from lightning_rl.rendering.frames import Frame, StopWatching, check_picture, render_modes, watched_workers
+from lightning_rl.rendering.frames import (
+    FASTEST,
+    SLOWEST,
+    Frame,
+    StopWatching,
+    check_picture,
+    render_modes,
+    watched_workers,
+)
 from lightning_rl.rendering.pictures import add_caption, as_rgb, scale_to_fit, tile
 from lightning_rl.rendering.terminal import Keyboard, Player, TerminalScreen
 from lightning_rl.rendering.video_files import VideoFile, check_video_file, has_mp4
@@ -60,8 +68,10 @@ def play(
         EnvError: the environment cannot render.
     """
     check_at_least_one(episodes=episodes)
-    if fps is not None and not fps >= 0:
-        raise ConfigError(f"fps={fps}; expected frames per second above 0, or 0: as fast as they come")
+    if fps is not None and fps != 0 and not SLOWEST <= fps <= FASTEST:
+        raise ConfigError(
+            f"fps={fps}; expected {SLOWEST:g} to {FASTEST:g} frames per second, or 0: as fast as they come"
+        )
     from rich.console import Console
 
     console = Console()
@@ -179,8 +189,8 @@ def record(
     check_at_least_one(episodes=episodes, max_steps=max_steps)
     if grid and episodes > MOST_TILES:
         raise ConfigError(f"--episodes {episodes} --grid: a picture has room for {MOST_TILES} episodes")
-    if fps is not None and not fps > 0:
-        raise ConfigError(f"fps={fps}; expected frames per second above 0")
+    if fps is not None and not SLOWEST <= fps <= FASTEST:
+        raise ConfigError(f"fps={fps}; expected {SLOWEST:g} to {FASTEST:g} frames per second")
     if out is not None:
         check_video_file(out)
     checkpoint, policy, creator = load_policy_and_environment(checkpoint, best=best, env=env, trust=trust)

@@ -59,5 +59,5 @@ def test_a_directory_of_several_configs_is_refused(command: Command, tmp_path: P
     outcome = command("compare", "a/0", "a")
     assert outcome.code == 2
     assert outcome.err.startswith(
-        "error: a holds runs of 2 configs: lr=0.001 (a/0), lr=0.5 (a/1); compare takes two runs"
+        "error: a holds runs of 2 configs: lr=0.001 (a/0), lr=0.5 (a/1); compare takes two runs, or two dir"
     )

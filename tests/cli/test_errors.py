@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
 
 import pytest
 
+from lightning_rl import cli
 from tests.cli.conftest import Command
 
 # What a user writes → how the error starts, and what it must also hold.
@@ -209,3 +211,14 @@ class OutOfBounds(gym.Env):
     def step(self, action):
         return np.zeros(2, np.float32), 0.0, False, False, {}
 """
+
+
+def test_a_file_that_cannot_be_written_is_one_line(command: Command, monkeypatch: pytest.MonkeyPatch):
+    """Whatever file it is: the system's message names it."""
+
+    def fill_disk(arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", "here/file")
+
+    monkeypatch.setitem(cli.VERBS, "doctor", fill_disk)  # type: ignore[arg-type]
+    outcome = command("doctor")
+    assert (outcome.code, outcome.err) == (1, "error: OSError: [Errno 28] No space left on device: 'here/file'\n")

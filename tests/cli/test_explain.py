@@ -157,7 +157,7 @@ def test_a_damaged_history_is_named(command: Command, empty_directory: Path):
         (("policy=ppo", "a", "b"), "error: explain policy=ppo a b: expected one key"),
         (("policy=ppo", "seed", "--all"), "error: explain policy=ppo seed: expected no key beside --all"),
         (("policy=ppo", "policy.lrr"), "error: no key 'policy.lrr'. Did you mean 'policy.lr'?"),
-        (("nowhere", "seed"), "error: explain nowhere seed: expected one key"),
+        (("nowhere", "seed"), "error: nowhere is no directory: give a run's, or overrides"),
         ((".", "seed"), "error: . holds no run"),
         ((".", "policy=ppo", "seed"), "error: . has its own overrides"),
     ],

@@ -96,12 +96,15 @@ def test_each_policy_of_several_agents_has_a_directory_of_its_own(command: Comma
         (("--format", "keras"), "format='keras'; expected one of onnx, torchscript, torch.export"),
         (("--policy-id", "a"), "--policy-id a: the checkpoint holds one policy; leave it out"),
         (("--env", "Pendulum-v1", "--format", "torch.export"), "its observation_space is not that of 'Pendulum-v1'"),
+        (("--out", "afile/export"), "afile/export cannot be a directory: "),
+        (("--seed", "-1"), "--seed: '-1'; expected a whole number, at least 0"),
         (("--formt", "onnx"), "see lightning-rl export --help"),
     ],
 )
 def test_a_mistake_is_one_line_and_writes_nothing(
     run: Path, command: Command, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
+    (tmp_path / "afile").touch()
     done = command("export", str(run), "--out", "here", *arguments)
     assert done.code == 2 and message in done.err and len(done.err.splitlines()) == 1
     assert not (tmp_path / "here").exists()

@@ -79,6 +79,7 @@ def test_the_template_is_part_of_the_package():
         ("my-project", "'my-project' is no name of a Python package"),
         ("class", "is no name of a Python package"),
         ("json", "a module of that name is there already"),
+        ("torch", "a module of that name is there already"),
         ("tests", "a module of that name is there already"),
         ("full", "it is there already; give a new folder"),
     ],

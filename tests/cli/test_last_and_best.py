@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -64,7 +66,19 @@ def test_a_run_without_evaluation_reports_its_training_episodes(command: Command
         f"  mean return of the last 100 training episodes: {status['return']:.1f}, at best {status['best_return']:.1f};"
         " nothing was evaluated"
     )
-    assert "holds no best_*.ckpt: nothing was evaluated" in command("evaluate", "out", "--best").err
+    for verb, how in (("evaluate", "its path"), ("resume", "--checkpoint FILE")):
+        outcome = command(verb, "out", "--best", *(["total_env_steps=9000"] if verb == "resume" else []))
+        assert "holds no best_*.ckpt: nothing was evaluated" in outcome.err and outcome.code == 2
+        assert "out/checkpoints holds last.ckpt" in outcome.err and outcome.err.endswith(f": give {how}\n")
+
+
+def test_the_commands_that_a_run_names_can_be_typed_whatever_its_directory_is_called(command: Command, tmp_path: Path):
+    report = command("train", "run_dir='my runs/a=b, $x'", *SHORT, *WHOLE)
+    named = re.findall(r"\((lightning-rl evaluate .*?)(?:, tensorboard .*)?\)$", report.out, re.MULTILINE)
+    assert [shlex.split(each)[2:] for each in named] == [["my runs/a=b, $x"], ["my runs/a=b, $x", "--best"]]
+    for each in named:
+        assert command(*shlex.split(each)[1:], "--episodes", "1").code == 0
+    assert command("explain", "my runs/a=b, $x", "policy.lr").out.startswith("policy.lr = ")
 
 
 def test_an_evaluation_of_an_earlier_policy_names_its_env_steps():

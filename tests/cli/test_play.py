@@ -83,7 +83,10 @@ def test_a_window_opens_where_there_is_a_display(cartpole: Path, command: Comman
         ([], "there is no display, and the output is no terminal: lightning-rl video writes a file"),
         (["--render", "human"], "there is no display (DISPLAY is not set)"),
         (["--render", "ansi"], "environment 'CartPole-v1' can be shown by human, rgb"),
-        (["--render", "rgb", "--fps", "-1"], "fps=-1.0; expected frames per second above 0, or 0"),
+        (
+            ["--render", "rgb", "--fps", "-1"],
+            "fps=-1.0; expected 0.01 to 1000 frames per second, or 0: as fast as they come",
+        ),
         (["--render", "film"], "invalid choice: 'film'"),
         (["--env", "lightning_rl.envs.toy_tasks:RepeatAfterMe"], "its observation_space is not that of"),
     ],

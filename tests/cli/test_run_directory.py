@@ -206,7 +206,8 @@ def test_list_runs_shows_how_each_is_doing(command: Command, out: Path, tmp_path
 def test_list_runs_can_be_limited_to_an_environment_or_a_policy_and_sorted(command: Command, out: Path, tmp_path: Path):
     text = (out / "config.yaml").read_text()
     status = json.loads((out / "status.json").read_text())
-    for name, env, value in (("low", "CartPole-v1", 3.0), ("none", "CartPole-v1", None), ("high", "my_envs:Own", 7.0)):
+    cases = (("low", "CartPole-v1", 3.0), ("nan", "CartPole-v1", float("nan")), ("high", "my_envs:Own", 7.0))
+    for name, env, value in (*cases, ("none", "CartPole-v1", None), ("odd", "CartPole-v1", "12")):
         run_dir = shutil.copytree(out, tmp_path / "runs" / name)
         (run_dir / "config.yaml").write_text(text.replace("id: CartPole-v1", f"id: {env}"))
         (run_dir / "status.json").write_text(json.dumps({**status, "return": value}))
@@ -216,11 +217,12 @@ def test_list_runs_can_be_limited_to_an_environment_or_a_policy_and_sorted(comma
             Path(row["directory"]).name for row in json.loads(command("list", "runs", "--json", *options).out)["runs"]
         ]
 
-    assert names("--sort", "return") == ["high", "low", "none"]
-    assert names("--env", "cartpole", "--sort", "return") == ["low", "none"]
+    order = names("--sort", "return")  # the status of "odd" is damaged
+    assert order[:2] == ["high", "low"] and {*order[2:]} == {"nan", "none", "odd"}
+    assert names("--env", "cartpole", "--sort", "return")[0] == "low"
     assert names("--env", "own") == ["high"]
     policy = yaml.safe_load(text)["policy"]["_target_"].rpartition(".")[2]
-    assert names("--policy", "nothing") == [] and len(names("--policy", policy.lower())) == 3
+    assert names("--policy", "nothing") == [] and len(names("--policy", policy.lower())) == 5
     outcome = command("list", "envs", "--sort", "return")
     assert outcome.code == 2 and outcome.err == "error: --env, --policy and --sort are of `list runs`\n"
 
@@ -230,8 +232,10 @@ def test_the_text_of_a_status_file_cannot_command_the_terminal(command: Command,
     status = json.loads((hostile / "status.json").read_text())
     (hostile / "status.json").write_text(json.dumps({**status, "env_steps": "\x1b[2J", "return": "a\nb"}))
     outcome = command("list", "runs")
-    assert (outcome.code, outcome.out.count("\n")) == (0, 2)
+    assert outcome.code == 0 and outcome.out.splitlines()[1].split()[0] == "damaged"
     assert "\x1b" not in outcome.out
+    outcome = command("resume", str(hostile), "total_env_steps=10000")
+    assert "status.json is damaged (env_steps='\\x1b[2J')" in outcome.err and outcome.err.count("\n") == 1
     (hostile / "status.json").write_text(json.dumps({**status, "state": "\x1b[31mok"}))
     outcome = command("list", "runs")
     assert outcome.out.splitlines()[1].split()[0] == "damaged"

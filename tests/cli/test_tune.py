@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lightning_rl.cli.tune import search_directory
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.groups import group_options
 from lightning_rl.config.search_spaces import Dimension, experiment_text, search_space
@@ -75,10 +76,11 @@ def test_a_space_is_hydra_s_words_and_the_command_line_adds_and_replaces(tmp_pat
         ("policy.lr: 'interval(1'", "cannot be read"),
         ("policy.rl: interval(1, 2)", "policy.rl"),
         ("[1", "is no YAML"),
+        ("\xff", "is no text"),
     ],
 )
 def test_a_space_that_cannot_be_searched_is_refused(tmp_path: Path, line: str, words: str):
-    (tmp_path / "space.yaml").write_text(line)
+    (tmp_path / "space.yaml").write_text(line, encoding="latin-1")
     with pytest.raises(ConfigError) as raised:
         search_space(["policy=ppo"], tmp_path / "space.yaml")
     assert words in str(raised.value)
@@ -184,6 +186,10 @@ def test_the_value_of_a_trial_is_the_mean_over_its_seeds(tmp_path: Path):
     search._record(job, [{**status, "evaluation": 10.0}, {**status, "evaluation": 30.0}])
     (trial,) = search.study.trials
     assert trial.value == 20.0 and trial.intermediate_values == {12: 7.0} and trial.user_attrs["env_steps"] == 600
+
+
+def test_the_directory_of_a_search_is_written_as_for_train():
+    assert search_directory(["policy=ppo", "run_dir='my runs/a=b'"], None) == Path("my runs/a=b")
 
 
 def test_a_study_of_another_search_is_refused(tmp_path: Path):

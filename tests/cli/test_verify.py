@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lightning_rl.config import compose_config
 from lightning_rl.runs.reference import MARKS, ReferenceCurves, load_reference, reference_names
 from tests.cli.conftest import Command
+from tests.reports.run_files import write_run
 
 SHORT = ("policy=pg", "env=cartpole", "experiment=none", "total_env_steps=2000", "workers.fragment_length=32")
 
@@ -38,8 +40,31 @@ def test_verify_trains_and_compares(references: Path, command: Command) -> None:
 
 
 def test_verify_refuses_a_run_of_another_length(references: Path, command: Command) -> None:
-    outcome = command("verify", "easy", "total_env_steps=1000", "run_dir=short", "logger=csv")
-    assert outcome.code == 2 and "short has total_env_steps=1000; the reference runs have 2000" in outcome.err
+    outcome = command("verify", "easy", "total_env_steps=1000", "run_dir='a short'", "logger=csv")
+    assert outcome.code == 2 and "a short has total_env_steps=1000; the reference runs have 2000" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"env": "Acrobot-v1"}, "run has env.id=Acrobot-v1; the reference runs have CartPole-v1"),
+        (
+            {"policy": {"_target_": "lightning_rl.policies.PPO"}},
+            "run has policy._target_=lightning_rl.policies.PPO; the",
+        ),
+        ({"state": "failed"}, "run is failed"),
+        ({"state": "running"}, "run is running"),
+    ],
+)
+def test_verify_refuses_a_run_of_something_else(
+    references: Path, command: Command, changes: dict[str, Any], reason: str
+) -> None:
+    same = {"env": "CartPole-v1", "policy": {"_target_": "lightning_rl.policies.PG"}, "returns": [5.0, 5.0]}
+    write_run(Path("run"), **{**same, **changes})
+    config = Path("run/config.yaml")
+    config.write_text(config.read_text().replace("total_env_steps: 20000", "total_env_steps: 2000"))
+    outcome = command("verify", "easy", "--run", "run")
+    assert outcome.code == 2 and outcome.err.startswith(f"error: {reason}")
 
 
 def test_verify_lists_experiments_and_names_mistakes(references: Path, command: Command) -> None:

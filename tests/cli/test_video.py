@@ -81,11 +81,16 @@ def test_a_long_episode_is_cut_and_the_next_one_is_another(cartpole: Path, comma
         (["--out", "one.avi"], "one.avi: a video ends with .mp4 or .gif"),
         (["--episodes", "17", "--grid"], "a picture has room for 16 episodes"),
         (["--episodes", "0"], "episodes=0"),
-        (["--fps", "0"], "fps=0.0; expected frames per second above 0"),
+        (["--seed", "-1"], "--seed: '-1'; expected a whole number, at least 0"),
+        (["--fps", "0"], "fps=0.0; expected 0.01 to 1000 frames per second"),
+        (["--fps", "1e9"], "fps=1000000000.0; expected 0.01 to 1000 frames per second"),
+        (["--fps", "1e-9"], "fps=1e-09; expected 0.01 to 1000 frames per second"),
+        (["--out", "afile/v.gif"], "afile cannot be a directory: "),
         (["--best"], "holds no best_*.ckpt: nothing was evaluated"),
     ],
 )
 def test_bad_input_is_one_line(cartpole: Path, command: Command, arguments: list[str], message: str):
+    Path("afile").touch()
     outcome = command("video", str(cartpole), *arguments)
     assert (outcome.code, len(outcome.err.splitlines())) == (2, 1)
     assert message in outcome.err

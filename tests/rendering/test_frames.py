@@ -13,7 +13,14 @@ from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.envs.registry import register_env
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.policies import ScratchPolicy
-from lightning_rl.rendering.frames import Frame, StopWatching, check_picture, watched_workers, with_render_mode
+from lightning_rl.rendering.frames import (
+    Frame,
+    StopWatching,
+    check_picture,
+    render_modes,
+    watched_workers,
+    with_render_mode,
+)
 from lightning_rl.rendering.pictures import as_rgb
 
 
@@ -55,6 +62,12 @@ def watch(env: Any, count: int = 1, **options: Any) -> tuple[list[list[Frame]], 
         return seen, workers.run_episodes(count)
     finally:
         workers.stop()
+
+
+@pytest.mark.parametrize(("declared", "expected"), [(7, 7.0), (0, 30.0), ("fast", 30.0), (1e9, 30.0), (-5, 30.0)])
+def test_frames_per_second_that_cannot_be_are_30(declared: Any, expected: float, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(Counter.metadata, "render_fps", declared)
+    assert render_modes(EnvCreator.from_spec(Counter)) == (["rgb_array"], expected)
 
 
 def test_every_state_is_shown_once_from_the_reset_to_the_end_of_the_game():

@@ -109,6 +109,8 @@ def test_the_target_is_stop_return_or_the_environment_s_own_threshold(tmp_path: 
     assert none is None and own is not None and stop is not None
     assert (own.value, own.metric) == (475.0, "eval/ep_rew_mean")
     assert (stop.value, stop.metric, stop.source) == (100.0, RETURN, "stop.return")
+    write_run(tmp_path / "stop_nan", returns=rising(500), stop={"return": float("nan")})
+    assert target_of(Arm("", read_runs([tmp_path / "stop_nan"])), "eval/ep_rew_mean") == own
 
 
 def test_a_mean_over_training_episodes_counts_once_it_is_over_enough_of_them(tmp_path: Path):

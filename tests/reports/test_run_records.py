@@ -43,7 +43,7 @@ def test_seconds_at_env_steps_are_those_of_the_run(tmp_path: Path):
     assert seconds is not None and seconds.tolist() == [1.5, 3.0, 60.0]
 
 
-def test_curves_come_from_tensorboard_where_there_is_no_csv(tmp_path: Path):
+def test_curves_come_from_tensorboard_where_no_csv_has_numbers(tmp_path: Path):
     directory = write_run(tmp_path / "run")
     logger = TensorBoardLogger(directory / "tb")
     for step, value in ((100, 1.0), (200, 2.0), (300, 3.0)):
@@ -53,9 +53,12 @@ def test_curves_come_from_tensorboard_where_there_is_no_csv(tmp_path: Path):
     resumed.continue_from(200)
     resumed.log_metrics({"rollout/ep_rew_mean": 9.0}, 250)
     resumed.save()
-    curve = read_run(directory).curve("rollout/ep_rew_mean")
-    assert curve is not None
-    assert (curve.steps.tolist(), curve.values.tolist()) == ([100, 200, 250], [1.0, 2.0, 9.0])
+    for content in (None, "", "garbage\n"):
+        if content is not None:
+            (directory / "metrics.csv").write_text(content)
+        curve = read_run(directory).curve("rollout/ep_rew_mean")
+        assert curve is not None
+        assert (curve.steps.tolist(), curve.values.tolist()) == ([100, 200, 250], [1.0, 2.0, 9.0])
 
 
 def test_a_cut_event_file_gives_what_is_whole(tmp_path: Path):

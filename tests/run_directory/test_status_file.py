@@ -19,7 +19,10 @@ def test_the_process_is_the_one_that_writes(tmp_path: Path):
     assert status["host"] != "elsewhere" and status["heartbeat"] != "long ago"
 
 
-@pytest.mark.parametrize("content", ["", "[1]", '{"state"', '{"state": 3}', "{}"])
+WRONG_KINDS = ('{"state": "ok", "return": "9"}', '{"state": "ok", "error": {}}', '{"state": "ok", "policies": [1]}')
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"state"', '{"state": 3}', "{}", *WRONG_KINDS])
 def test_a_damaged_status_is_named_and_can_be_deleted(tmp_path: Path, content: str):
     file = tmp_path / "status.json"
     file.write_text(content)

@@ -57,6 +57,10 @@ def test_a_run_that_learns_faster_is_inside_the_band(reference: ReferenceCurves)
     assert comparison.ok and comparison.high == MARKS
 
 
+def test_a_return_that_is_no_number_counts_as_too_low(reference: ReferenceCurves) -> None:
+    assert not reference.compare([*RISING[:-1], float("nan")]).ok
+
+
 def test_runs_that_are_at_their_best_from_the_start_have_a_margin(reference: ReferenceCurves) -> None:
     flat = ReferenceCurves((), 2000, (0,), ([500.0] * MARKS,), {})
     assert flat.compare([490.0] * MARKS).ok and not flat.compare([489.0] * MARKS).ok
@@ -94,3 +98,5 @@ def test_a_run_without_evaluations_is_refused(tmp_path: Path) -> None:
         read_evaluations(tmp_path)
     (tmp_path / "metrics.csv").write_text("env_steps,eval/ep_rew_mean\n10,\n20,1.5\n")
     assert read_evaluations(tmp_path) == [(20, 1.5)]
+    (tmp_path / "metrics.csv").write_bytes(b"env_steps,eval/ep_rew_mean\n20,1.5\nodd,7\n30,\xff\n40,2.5\n50,9")
+    assert read_evaluations(tmp_path) == [(20, 1.5), (40, 2.5)]  # the last line is being written

@@ -8,6 +8,7 @@ for two minutes more.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -94,7 +95,7 @@ class Guard:
         error = f"process {self.parent} ended {self._cause()}"
         write_status(self.run_dir / STATUS_FILE, **{**status, "state": "failed", "error": error})
         resumable = any((self.run_dir / "checkpoints").glob("*.ckpt"))
-        advice = f"`lightning-rl resume {self.run_dir}` goes on from its last checkpoint"
+        advice = f"`lightning-rl resume {shlex.quote(str(self.run_dir))}` goes on from its last checkpoint"
         return f"{error}: {advice if resumable else 'it has no checkpoint; start it again'}"
 
     def _cause(self) -> str:

@@ -244,5 +244,31 @@ def test_a_sweep_is_refused_in_the_directory_of_another(command: Command, tmp_pa
 def test_jobs_need_a_sweep_and_a_number(command: Command):
     assert command("train", "policy=ppo", "--jobs", "2").err == "error: --jobs is for sweeps: add -m\n"
     assert command("train", "-m", "seed=1,2", "--jobs", "0").err == "error: --jobs 0; expected at least 1\n"
+    launched = command("train", "-m", "hydra/launcher=basic", "seed=1,2", "--jobs", "2")
+    assert launched.code == 2 and "give one of them" in launched.err
     adaptive = command("train", "-m", "hydra/sweeper=basic", "seed=1,2", "--jobs", "2")
     assert adaptive.code == 2 and "`lightning-rl tune` searches" in adaptive.err
+
+
+def test_slurm_s_launcher_says_what_it_lacks(command: Command, monkeypatch: pytest.MonkeyPatch):
+    slurm = ("train", "-m", "hydra/launcher=submitit_slurm", "seed=1,2", "run_dir=sweep")
+    monkeypatch.setattr("lightning_rl.config.sweeps.find_spec", lambda name: None)
+    assert command(*slurm).err == (
+        "error: hydra/launcher=submitit_slurm is not installed: pip install 'lightning_rl[slurm]'\n"
+    )
+    monkeypatch.setattr("lightning_rl.config.sweeps.find_spec", lambda name: name)
+    monkeypatch.setenv("PATH", "")
+    without = command(*slurm)
+    assert without.code == 2 and "there is no srun on this machine" in without.err
+
+
+@pytest.mark.slow
+def test_submitit_trains_the_jobs_of_a_sweep_in_processes_of_its_own(command: Command, tmp_path: Path):
+    """`submitit_slurm` differs in how the processes are started: with sbatch."""
+    pytest.importorskip("submitit")
+    outcome = command("train", "-m", "hydra/launcher=submitit_local", "seed=1,2", "run_dir=sweep", *SHORT)
+    assert outcome.code == 0, outcome.err
+    statuses = [json.loads(file.read_text()) for file in sorted(tmp_path.glob("sweep/*_ppo_cartpole/status.json"))]
+    assert [status["state"] for status in statuses] == ["ok", "ok"]
+    assert len({os.getpid(), *(status["pid"] for status in statuses)}) == 3
+    assert len([*tmp_path.glob("sweep/.submitit/*/*_log.out")]) == 2 and "   2  " in outcome.out

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,7 +127,7 @@ def test_tune_s_config_becomes_overrides_flat_or_nested():
 
 
 def test_without_ray_tune_the_error_names_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(__import__("sys").modules, "ray.tune", None)
+    monkeypatch.setitem(sys.modules, "ray.tune", None)
     with pytest.raises(ConfigError, match=r"pip install 'lightning_rl\[cluster\]'"):
         trainable("ppo", env="cartpole")
 
@@ -221,3 +225,22 @@ def test_population_based_training_replaces_a_trial_that_learns_nothing(reuse_ac
     assert returns[0] > 5 * before["eval/ep_rew_mean"].max()  # 2000 steps of its own would not be enough
     assert json.loads((run_dir / "status.json").read_text())["state"] == "ok"
     assert yaml.safe_load((run_dir / "config.yaml").read_text())["policy"]["lr"] == own["policy.lr"]
+
+
+@pytest.mark.ray
+def test_the_example_of_the_documentation_runs(tune: Any, tmp_path: Path):
+    (block,) = re.findall(r"```py\n(.*?)```", (ROOT / "docs" / "search.md").read_text(), flags=re.DOTALL)
+    (tmp_path / "example.py").write_text(block)
+    done = subprocess.run(
+        [sys.executable, "example.py"],
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = [each for each in done.stdout.splitlines() if re.fullmatch(r"[\d.e-]+ [\d.]+ \d+", each)]
+    lr, value, env_steps = map(float, line.split())
+    assert 1e-6 < lr < 1e-1 and value > 50 and env_steps >= 20_000
+    assert (tmp_path / "ray_results" / "population" / "pbt_global.txt").read_text()
+    assert len([*tmp_path.glob("runs/*/*_ray_tune/*/status.json")]) == 2

@@ -62,7 +62,7 @@ class WandbLogger(LightningWandbLogger):
         """The run of Weights & Biases; the first use begins or continues it."""
         if self._experiment is not None:
             return self._experiment
-        import wandb
+        import wandb  # pyright: ignore[reportMissingImports]
 
         if wandb.run is not None and wandb.run.id in _begun:
             wandb.finish()  # that of the previous job of a sweep, into which Lightning's logger would go on writing

@@ -315,9 +315,8 @@ class FileTrust:
         path = str(logger.get("_target_")) if isinstance(logger, Mapping) else ""
         if not re.search(r"[.:]", path) or _under(path, self.trust):
             return
-        names = {
-            base.__name__ for base in getattr(object_at(path), "__mro__", ())
-        }  # of whatever name the file gives it
+        # A class may have further names, and subclasses: its own and its bases' names count, not the file's text.
+        names = {base.__name__ for base in getattr(object_at(path), "__mro__", ())}
         known = next((allowed for name, allowed in TRACKERS.items() if name in names), None)
         if known is None:
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -99,7 +100,7 @@ def trainable(
         def cleanup(self) -> None:
             self.run.stop()
 
-    Trial.__name__ = Trial.__qualname__ = Path(policy.replace(":", ".")).name  # of Tune's tables and directories
+    Trial.__name__ = Trial.__qualname__ = re.split(r"[.:]", policy)[-1]  # of Tune's tables and directories
     return Trial
 
 

@@ -135,10 +135,8 @@ def test_without_ray_tune_the_error_names_the_command_that_installs_it(monkeypat
 @pytest.fixture(scope="module")
 def tune() -> Iterator[Any]:
     """`ray.tune` with a session of two cores."""
-    pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
+    tune = pytest.importorskip("ray.tune", exc_type=ImportError)
     import ray
-    from ray import tune
 
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=2**27)
     try:
@@ -229,7 +227,7 @@ def test_population_based_training_replaces_a_trial_that_learns_nothing(reuse_ac
 
 @pytest.mark.ray
 def test_the_example_of_the_documentation_runs(tmp_path: Path):
-    pytest.importorskip("pyarrow")
+    pytest.importorskip("ray.tune", exc_type=ImportError)
     (block,) = re.findall(r"```py\n(.*?)```", (ROOT / "docs" / "search.md").read_text(), flags=re.DOTALL)
     (tmp_path / "example.py").write_text(block)
     done = subprocess.run(

@@ -154,7 +154,12 @@ RELAYS = re.compile(r"(.*[:/])?GymV2[16]Environment(-v\d+)?")  # their keywords 
 
 # Keywords of `start_ray`, which passes unknown ones to `ray.init`: a runtime_env, for example, is a command line.
 RAY_NUMBERS = ("placement", "placement_timeout_s", "resources", "num_cpus", "num_gpus", "object_store_memory")
-WANDB_KEYWORDS = ("project", "name", "save_dir", "offline", "version", "prefix")
+# Keywords of loggers that a file may give. Others are passed to `wandb.init`, whose settings can run programs, or name
+# the server that MLflow sends the run to.
+TRACKERS = {
+    "WandbLogger": ("directory", "project", "name", "save_dir", "offline", "version", "prefix"),
+    "MLFlowLogger": ("directory", "experiment_name", "run_name", "prefix"),
+}
 OWN_CLUSTERS = ("local", "auto")  # "auto" follows the user's machine or RAY_ADDRESS
 
 WRITERS = re.compile(r"logger\.|callbacks\.|(evaluation\.)?env\.wrappers\.")  # whose keywords may be output paths
@@ -222,7 +227,7 @@ class FileTrust:
             elif self.write_to is not None and isinstance(value, str) and WRITERS.match(key):
                 self._check_path(key, value)
         for name, logger in (content.get("logger") or {}).items():
-            self._check_wandb(f"logger.{name}", logger)
+            self._check_tracker(f"logger.{name}", logger)
         self._check_ray(content, "workers.ray", (*RAY_NUMBERS, "address"))
         self._check_ray(content, "launcher", None)
 
@@ -305,16 +310,22 @@ class FileTrust:
                 f"it with --trust {key}"
             )
 
-    def _check_wandb(self, key: str, logger: Any) -> None:
-        """Allow only harmless keywords of WandbLogger: settings that it passes to `wandb.init` can run programs."""
+    def _check_tracker(self, key: str, logger: Any) -> None:
+        """Allow only harmless keywords of loggers that can run programs, or send the run to a server."""
         path = str(logger.get("_target_")) if isinstance(logger, Mapping) else ""
-        if not re.search(r"[.:]WandbLogger$", path) or _under(path, self.trust):
+        if not re.search(r"[.:]", path) or _under(path, self.trust):
             return
-        for name in set(logger) - {"_target_", *WANDB_KEYWORDS}:
-            raise self.error(
-                f"{self.file}: {key}.{name} is for wandb.init, which may run programs; a file may give "
-                f"{', '.join(WANDB_KEYWORDS)}; allow it with --trust {path}"
-            )
+        # A class may have further names, and subclasses: its own and its bases' names count, not the file's text.
+        names = {base.__name__ for base in getattr(object_at(path), "__mro__", ())}
+        known = next((allowed for name, allowed in TRACKERS.items() if name in names), None)
+        if known is None:
+            return
+        for name in sorted({name for name, value in logger.items() if value is not None} - {"_target_", *known}):
+            if f"{key}.{name}" not in self.trust:
+                raise self.error(
+                    f"{self.file}: {key}.{name}={logger[name]!r} decides where the run is sent, or may run programs; a "
+                    f"file may give {', '.join(known)}; allow it with --trust {key}.{name}"
+                )
 
     def _check_ray(self, content: Any, section: str, known: Iterable[str] | None) -> None:
         """Refuse the address of a foreign cluster, and settings of Ray that a file may not choose."""

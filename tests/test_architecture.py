@@ -27,7 +27,7 @@ FLOORS: dict[str, int] = {
             "policies rendering rollouts",
             "callbacks data",
             "config diagnosis runs",
-            "algorithm benchmark cli reports rllib",
+            "algorithm benchmark cli reports rllib tune",
         ],
         start=1,
     )
@@ -36,7 +36,10 @@ FLOORS: dict[str, int] = {
 # Rooms of one floor that may not import each other, and arrows that point at a floor below but are forbidden.
 STRANGERS = {("policies", "rollouts"), ("rollouts", "policies"), ("data", "policies"), ("learning", "replay")}
 HOMES = {
-    "ray": {f"rollouts/ray/{name}.py" for name in ("actors", "placement", "session", "train", "transport")},
+    "ray": {
+        *(f"rollouts/ray/{name}.py" for name in ("actors", "placement", "session", "train", "transport")),
+        "tune.py",  # the door to Ray Tune
+    },
     "hydra": {
         f"config/{name}.py" for name in ("compose", "groups", "hydra_errors", "origins", "search_spaces", "sweeps")
     },

@@ -517,6 +517,36 @@ HOSTILE_CONFIGS: dict[str, dict[str, Any]] = {
     "entity of Weights & Biases": {
         "logger.mine": {"_target_": "lightning.pytorch.loggers.wandb:WandbLogger", "entity": "them"},
     },
+    "settings of Weights & Biases in our logger": {
+        "logger.mine": {"_target_": "lightning_rl.callbacks.WandbLogger", "settings": {"x": 1}},
+    },
+    "Weights & Biases by another name": {
+        "logger.mine": {
+            "_target_": "lightning_rl.callbacks.experiment_trackers:LightningWandbLogger",
+            "settings": {"_executable": "touch"},
+        },
+    },
+    "MLflow's server": {
+        "logger.mine": {
+            "_target_": "lightning_rl.callbacks.MLFlowLogger",
+            "tracking_uri": "http://192.0.2.1:5000",
+        },
+    },
+    "MLflow's server by a name": {
+        "logger.mine": {
+            "_target_": "lightning_rl.callbacks.MLFlowLogger",
+            "tracking_uri": "databricks",
+        },
+    },
+    "MLflow's files": {
+        "logger.mine": {
+            "_target_": "lightning_rl.callbacks.MLFlowLogger",
+            "artifact_location": "canary",
+        },
+    },
+    "MLflow elsewhere": {
+        "logger.mine": {"_target_": "lightning_rl.callbacks.MLFlowLogger", "directory": "{place}"},
+    },
     "logger in a logger": {"logger.csv.path": {"_target_": "stranger.touch"}},
     "logger elsewhere": {"logger.csv.path": "{place}/canary"},
     "logger at home": {"logger.csv.path": "~/.profile"},
@@ -783,6 +813,7 @@ def test_the_package_s_own_configs_name_nothing_that_is_not_trusted() -> None:
         ["policy=ppo", "env=breakout"],
         ["launcher=ray_train", "launcher.address=local", "exploration=curiosity"],
         ["policy=ppo", "logger=wandb"],
+        ["policy=ppo", "logger=mlflow"],
         ["policy=ppo", "callbacks=[lightning.pytorch.callbacks:LearningRateMonitor]"],
     ):
         config = compose_config(overrides)

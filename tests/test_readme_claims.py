@@ -44,6 +44,9 @@ CLAIMS = {
     ],
     # Everyday commands
     "ten runs of one config": ["cli/test_seeds.py::test_each_seed_has_its_run_and_the_table_comes_at_the_end"],
+    "a search of hyperparameters, which can be continued": [
+        "cli/test_tune.py::test_tune_leaves_runs_a_table_and_an_experiment_and_goes_on"
+    ],
     "fine-tuning": [
         "runs/test_initial_weights.py::test_weights_and_filters_are_those_of_the_file_and_counters_are_0",
         "policies/test_freeze.py::test_a_run_keeps_them_and_resumes",
@@ -128,7 +131,11 @@ CLAIMS = {
     "off-policy: dqn": ["training/test_probes.py::test_the_action_that_matches_the_observation_is_learned"],
     "pip install -e '.[atari]'": ["test_contract.py::test_every_experiment_composes_and_passes_the_check"],
     "two ranks, on GPUs": ["cli/test_ranks.py::test_trainer_devices_2_is_enough_to_train_on_two_ranks"],
-    "or tensorboard, wandb, none": ["cli/test_verbs.py::test_a_logger_is_a_choice"],
+    "or tensorboard, wandb, mlflow, none": [
+        "cli/test_verbs.py::test_a_logger_is_a_choice",
+        "callbacks/test_experiment_trackers.py::test_wandb_has_the_curve_of_metrics_csv_and_a_resumed_run_continues_it",
+        "callbacks/test_experiment_trackers.py::test_mlflow_has_the_curve_of_metrics_csv_and_a_resumed_run_continues_it",
+    ],
     "mean ± deviation, confidence interval": [
         "cli/test_verbs.py::test_train_leaves_a_run_directory_that_evaluate_and_resume_take"
     ],

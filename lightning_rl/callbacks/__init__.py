@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from lightning_rl.callbacks.checkpoint_io import AtomicCheckpointIO
     from lightning_rl.callbacks.compile_networks import CompileNetworks
     from lightning_rl.callbacks.config_in_checkpoint import ConfigInCheckpoint
+    from lightning_rl.callbacks.experiment_trackers import MLFlowLogger, WandbLogger
     from lightning_rl.callbacks.histograms import LogHistograms
     from lightning_rl.callbacks.hooks import RLCallback
     from lightning_rl.callbacks.lightning_messages import filter_lightning_messages
@@ -32,6 +33,7 @@ __all__ = [
     "CompileNetworks",
     "ConfigInCheckpoint",
     "LogHistograms",
+    "MLFlowLogger",
     "MetricsCallback",
     "ParallelEvaluation",
     "ProgressBar",
@@ -45,6 +47,7 @@ __all__ = [
     "StopCallback",
     "StopSignals",
     "TensorBoardLogger",
+    "WandbLogger",
     "filter_lightning_messages",
     "register_metric",
 ]
@@ -54,6 +57,7 @@ _HOMES = {
     "CSVLogger": "loggers",
     "CompileNetworks": "compile_networks",
     "ConfigInCheckpoint": "config_in_checkpoint",
+    "MLFlowLogger": "experiment_trackers",
     "MetricsCallback": "metrics",
     "ParallelEvaluation": "parallel_evaluation",
     "ProgressBar": "progress",
@@ -68,6 +72,7 @@ _HOMES = {
     "StopCallback": "stop",
     "StopSignals": "signals",
     "TensorBoardLogger": "loggers",
+    "WandbLogger": "experiment_trackers",
     "filter_lightning_messages": "lightning_messages",
     "register_metric": "metric_names",
 }

@@ -17,7 +17,7 @@ import yaml
 from lightning_rl.cli.parser import EXIT_CODES, Parser, one_line
 from lightning_rl.config import check_config, compose_config, descriptions
 from lightning_rl.config.compose import check_choices
-from lightning_rl.config.sweeps import check_continuation, sweep, sweep_jobs
+from lightning_rl.config.sweeps import check_continuation, check_launcher, sweep, sweep_jobs
 from lightning_rl.errors import ConfigError, SaveError
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 from lightning_rl.runs import run
@@ -120,6 +120,7 @@ def train_all(overrides: Sequence[str], at_once: int = 1) -> int:
     """
     if at_once < 1:
         raise ConfigError(f"--jobs {at_once}; expected at least 1")
+    check_launcher(overrides)
     found = sweep_jobs(overrides)
     configs = [compose_config(job) for job in found]
     for config in configs:
@@ -137,6 +138,8 @@ def train_at_once(overrides: Sequence[str], found: Sequence[Sequence[str]], at_o
     """Train the jobs of a sweep in several processes; returns the sweep's directory."""
     if not found:
         raise ConfigError("--jobs does not go with hydra/sweeper: `lightning-rl tune` searches in several processes")
+    if any(override.startswith("hydra/launcher=") for override in overrides):
+        raise ConfigError("--jobs starts the processes itself, without hydra/launcher: give one of them")
     configs: list[dict[str, Any]] = []
     directory = sweep(overrides, lambda config: configs.append(config) or math.nan)
     swept = [override for override in found[0] if any(override not in job for job in found)]

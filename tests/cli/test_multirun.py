@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -158,32 +159,51 @@ class Deadly(Fragile):
 
 
 def test_jobs_at_once_train_in_processes_of_which_none_harms_another(command: Command, tmp_path: Path):
-    """One raises, one ends well, one is killed; the same command then trains what is not done, and nothing else."""
+    """One ends well while the other is killed; the same command then trains what is not done, and nothing else."""
+    (tmp_path / "fragile.py").write_text(FRAGILE + STEADY)
+    (tmp_path / "deadly.py").write_text(DEADLY)
+    sweep = ("train", "-m", "env.id=deadly:Deadly,fragile:Steady", "run_dir=sweep", "env.kwargs.lasts=25")
+    once = (*SHORT, "workers.max_env_restarts=0", "--jobs", "2")
+    outcome = command(*sweep, *once)
+    assert outcome.code == 1
+    folders = [tmp_path / "sweep" / f"{number}_ppo_custom" for number in range(2)]
+    statuses = [json.loads((folder / "status.json").read_text()) for folder in folders]
+    assert [status["state"] for status in statuses] == ["failed", "ok"]
+    killed = re.search(r"the process of the job \(pid (\d+)\) was killed by SIGKILL", statuses[0]["error"])
+    assert killed is not None and len({int(killed[1]), statuses[1]["pid"], os.getpid()}) == 3
+    assert "320/300 env steps" in (folders[1] / "output.log").read_text()
+    lines = [line for line in outcome.out.splitlines() if line.startswith("job ")]
+    assert "job 1 (env.id=fragile:Steady) ok: 320 env steps, return 5.0," in " ".join(lines)
+    assert sum(line.endswith(" of 2]") for line in lines) == 2
+    assert (tmp_path / "sweep" / "sweep.csv").is_file()
+
+    (tmp_path / "deadly.py").write_text("from fragile import Steady as Deadly\n")
+    before = (folders[1] / "status.json").read_text()
+    again = command(*sweep, *once)
+    assert again.code == 0
+    assert (folders[1] / "status.json").read_text() == before
+    assert "job 1 (env.id=fragile:Steady) is done already" in again.out
+    assert json.loads((folders[0] / "status.json").read_text())["state"] == "ok"
+
+
+@pytest.mark.slow
+def test_of_jobs_at_once_one_that_raises_leaves_its_traceback_to_the_next_command(command: Command, tmp_path: Path):
+    """Three jobs, two at a time: one raises, one ends well, one is killed, now and again."""
     (tmp_path / "fragile.py").write_text(FRAGILE + STEADY)
     (tmp_path / "deadly.py").write_text(DEADLY)
     sweep = ("train", "-m", "env.id=fragile:Fragile,fragile:Steady,deadly:Deadly", "run_dir=sweep")
     once = (*SHORT, "workers.max_env_restarts=0", "env.kwargs.lasts=25", "--jobs", "2")
-    outcome = command(*sweep, *once)
-    assert outcome.code == 1
+    assert command(*sweep, *once).code == 1
     folders = [tmp_path / "sweep" / f"{number}_ppo_custom" for number in range(3)]
     statuses = [json.loads((folder / "status.json").read_text()) for folder in folders]
     assert [status["state"] for status in statuses] == ["failed", "ok", "failed"]
     assert "the gripper is stuck" in statuses[0]["error"] and "was killed by SIGKILL" in statuses[2]["error"]
-    assert len({statuses[0]["pid"], statuses[1]["pid"], os.getpid()}) == 3
     assert "the gripper is stuck" in (folders[0] / "output.log").read_text()
-    assert "320/300 env steps" in (folders[1] / "output.log").read_text()
-    lines = [line for line in outcome.out.splitlines() if line.startswith("job ")]
-    assert "job 1 (env.id=fragile:Steady) ok: 320 env steps, return 5.0," in " ".join(lines)
-    assert sum(line.endswith(" of 3]") for line in lines) == 3
-    assert (tmp_path / "sweep" / "sweep.csv").is_file()
 
     (tmp_path / "fragile.py").write_text(FRAGILE.replace("= lasts, 0", "= 1000, 0") + STEADY)
-    before = (folders[1] / "status.json").read_text()
-    again = command(*sweep, *once)
-    assert again.code == 1  # the deadly one
-    assert (folders[1] / "status.json").read_text() == before
-    assert "job 1 (env.id=fragile:Steady) is done already" in again.out
-    assert json.loads((folders[0] / "status.json").read_text())["state"] == "ok"
+    assert command(*sweep, *once).code == 1  # the deadly one
+    statuses = [json.loads((folder / "status.json").read_text()) for folder in folders]
+    assert [status["state"] for status in statuses] == ["ok", "ok", "failed"]
 
 
 SLOW = """
@@ -244,5 +264,31 @@ def test_a_sweep_is_refused_in_the_directory_of_another(command: Command, tmp_pa
 def test_jobs_need_a_sweep_and_a_number(command: Command):
     assert command("train", "policy=ppo", "--jobs", "2").err == "error: --jobs is for sweeps: add -m\n"
     assert command("train", "-m", "seed=1,2", "--jobs", "0").err == "error: --jobs 0; expected at least 1\n"
+    launched = command("train", "-m", "hydra/launcher=basic", "seed=1,2", "--jobs", "2")
+    assert launched.code == 2 and "give one of them" in launched.err
     adaptive = command("train", "-m", "hydra/sweeper=basic", "seed=1,2", "--jobs", "2")
     assert adaptive.code == 2 and "`lightning-rl tune` searches" in adaptive.err
+
+
+def test_slurm_s_launcher_says_what_it_lacks(command: Command, monkeypatch: pytest.MonkeyPatch):
+    slurm = ("train", "-m", "hydra/launcher=submitit_slurm", "seed=1,2", "run_dir=sweep")
+    monkeypatch.setattr("lightning_rl.config.sweeps.find_spec", lambda name: None)
+    assert command(*slurm).err == (
+        "error: hydra/launcher=submitit_slurm is not installed: pip install 'lightning_rl[slurm]'\n"
+    )
+    monkeypatch.setattr("lightning_rl.config.sweeps.find_spec", lambda name: name)
+    monkeypatch.setenv("PATH", "")
+    without = command(*slurm)
+    assert without.code == 2 and "there is no srun on this machine" in without.err
+
+
+@pytest.mark.slow
+def test_submitit_trains_the_jobs_of_a_sweep_in_processes_of_its_own(command: Command, tmp_path: Path):
+    """`submitit_slurm` differs in how the processes are started: with sbatch."""
+    pytest.importorskip("submitit")
+    outcome = command("train", "-m", "hydra/launcher=submitit_local", "seed=1,2", "run_dir=sweep", *SHORT)
+    assert outcome.code == 0, outcome.err
+    statuses = [json.loads(file.read_text()) for file in sorted(tmp_path.glob("sweep/*_ppo_cartpole/status.json"))]
+    assert [status["state"] for status in statuses] == ["ok", "ok"]
+    assert len({os.getpid(), *(status["pid"] for status in statuses)}) == 3
+    assert len([*tmp_path.glob("sweep/.submitit/*/*_log.out")]) == 2 and "   2  " in outcome.out

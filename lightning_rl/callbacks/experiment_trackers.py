@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from lightning.pytorch.loggers import MLFlowLogger as LightningMLFlowLogger
 from lightning.pytorch.loggers import WandbLogger as LightningWandbLogger
 from lightning.pytorch.utilities import rank_zero_only
 
+from lightning_rl.callbacks.loggers import by_dotted_key
 from lightning_rl.run_directory.atomic import write_atomically
 
 __all__ = ["MLFlowLogger", "WandbLogger"]
@@ -130,21 +130,11 @@ class MLFlowLogger(LightningMLFlowLogger):
     def log_hyperparams(self, params: Any, *args: Any, **keywords: Any) -> None:
         """Log the parameters that the tracked run does not have, and tag it with those that have changed."""
         client, run_id = self.experiment, str(self._run_id)
-        known, new = client.get_run(run_id).data.params, flat(params)
+        known, new = client.get_run(run_id).data.params, dict(by_dotted_key(params))
         super().log_hyperparams({name: value for name, value in new.items() if name not in known})
         for name, value in new.items():
             if known.get(name, str(value)[:250]) != str(value)[:250]:  # as long as Lightning makes them
                 client.set_tag(run_id, f"changed/{name}", str(value))
-
-
-def flat(params: Mapping[str, Any], section: str = "") -> dict[str, Any]:
-    """Parameters by dotted key."""
-    found: dict[str, Any] = {}
-    for name, value in params.items():
-        found.update(
-            flat(value, f"{section}{name}.") if isinstance(value, Mapping) and value else {section + name: value}
-        )
-    return found
 
 
 def read_id(file: Path) -> str | None:

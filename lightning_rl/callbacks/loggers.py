@@ -184,7 +184,7 @@ class TensorBoardLogger(LightningTensorBoardLogger):
         """Fill the HPARAMS tab; its columns show the latest `hp_metric` (evaluation) and `rollout/ep_rew_mean`."""
         from torch.utils.tensorboard.summary import hparams
 
-        shown = hparams(dict(_flatten(params)), dict.fromkeys(metrics or ("hp_metric", TRAIN_RETURN), 0.0))
+        shown = hparams(dict(by_dotted_key(params)), dict.fromkeys(metrics or ("hp_metric", TRAIN_RETURN), 0.0))
         for summary in shown:
             self._add(lambda writer, summary=summary: writer.add_summary(summary, step))
 
@@ -288,9 +288,10 @@ def _lines(rows: list[dict[str, Any]], columns: Iterable[str]) -> str:
     return text.getvalue()
 
 
-def _flatten(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
+def by_dotted_key(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
+    """Pairs of dotted key and value of nested parameters; what is no number becomes text."""
     for name, value in params.items():
         if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{name}.")
+            yield from by_dotted_key(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value if isinstance(value, bool | int | float | str) else str(value)

@@ -87,16 +87,22 @@ class Summary:
 
     @property
     def steps_to_target(self) -> float | None:
-        """Median of the env steps after which runs reached the target; `None` if fewer than half did."""
-        if 2 * len(self.solved_at) < max(1, len(self.arm.counted)):
-            return None
-        return float(np.median([steps for steps, _ in self.solved_at]))
+        """Median over the runs that count of the env steps after which they reached the target.
+
+        A run that did not reach it counts as infinitely late; `None` if the median is.
+        """
+        return self._median([steps for steps, _ in self.solved_at])
 
     @property
     def seconds_to_target(self) -> float | None:
         """The same of the seconds."""
         known = [seconds for _, seconds in self.solved_at if seconds is not None]
-        return float(np.median(known)) if known and self.steps_to_target is not None else None
+        return self._median(known) if len(known) == len(self.solved_at) else None
+
+    def _median(self, reached: Sequence[float]) -> float | None:
+        late = [np.inf] * (len(self.arm.counted) - len(reached))
+        middle = float(np.median([*reached, *late])) if reached else np.inf
+        return middle if np.isfinite(middle) else None
 
     @property
     def env_steps(self) -> float:

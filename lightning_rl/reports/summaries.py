@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -234,7 +235,7 @@ def verdict(summary: Summary) -> str:
         parts.append(
             f"{who} reached {number(summary.target.value)}, after {number(float(steps))} env steps{times}{median}."
         )
-    return " ".join(filter(None, [*parts, missing(summary.arm)]))
+    return " ".join(filter(None, [*parts, repeated(summary.arm), missing(summary.arm)]))
 
 
 def solved_words(summary: Summary) -> str:
@@ -256,6 +257,13 @@ def solved_words(summary: Summary) -> str:
     if score.low is not None and score.low < target.value:
         return f"Solved, but not by a clear margin: {what} is inside the interval."
     return f"Solved: above {what}."
+
+
+def repeated(arm: Arm) -> str:
+    """The seeds of which several runs count, as of a run and its copy, in words; "" if there are none."""
+    counts = Counter(str(run.seed) for run in arm.counted if run.seed is not None)
+    named = ", ".join(f"{seed} ({count} runs)" for seed, count in counts.items() if count > 1)
+    return f"Not independent, so the interval is too narrow: runs of seed {named}." if named else ""
 
 
 def missing(arm: Arm) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,15 @@ def test_a_run_that_misses_the_target_is_infinitely_late(
         write_run(tmp_path / str(seed), seed=seed, returns=rising(last), stop={"return": 100.0})
     (summary,) = summaries(tmp_path)
     assert (summary.steps_to_target, summary.seconds_to_target) == (steps, seconds)
+
+
+def test_a_run_and_its_copy_are_not_two_seeds(tmp_path: Path):
+    write_run(tmp_path / "0", seed=3, returns=rising(100))
+    write_run(tmp_path / "1", seed=4, returns=rising(200))
+    assert "independent" not in verdict(summaries(tmp_path)[0])
+    shutil.copytree(tmp_path / "0", tmp_path / "copy")
+    words = verdict(summaries(tmp_path)[0])
+    assert words.endswith("Not independent, so the interval is too narrow: runs of seed 3 (2 runs).")
 
 
 def test_environments_are_tasks_of_their_own(tmp_path: Path):

@@ -64,11 +64,14 @@ VERBS: Mapping[str, Callable[[Sequence[str]], int]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of `lightning-rl`."""
     verb, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    if verb in ("-h", "--help"):
-        print("usage: lightning-rl VERB …  (lightning-rl VERB --help explains one)\n")
-        print("\n".join(f"  {name:10} {(function.__doc__ or '').splitlines()[0]}" for name, function in VERBS.items()))
-        return 0
     return run_verb(verb, rest)
+
+
+def print_verbs(arguments: Sequence[str]) -> int:
+    """Print a line about each verb."""
+    print("usage: lightning-rl VERB …  (lightning-rl VERB --help explains one)\n")
+    print("\n".join(f"  {name:10} {(function.__doc__ or '').splitlines()[0]}" for name, function in VERBS.items()))
+    return EXIT_CODES["ok"]
 
 
 def run_verb(verb: str, arguments: Sequence[str]) -> int:
@@ -80,10 +83,17 @@ def run_verb(verb: str, arguments: Sequence[str]) -> int:
     interrupts = Interrupts()
     try:
         with interrupts:
-            if verb not in VERBS:
+            function = print_verbs if verb in ("-h", "--help") else VERBS.get(verb)
+            if function is None:
                 raise ConfigError(f"no verb {verb!r}.{did_you_mean(verb, VERBS)} Verbs: {', '.join(VERBS)}")
             find_own_modules()
-            return VERBS[verb](arguments)
+            try:
+                code = function(arguments)
+            except SystemExit:  # --help of a verb
+                sys.stdout.flush()
+                raise
+            sys.stdout.flush()  # here, where a closed pipe is expected, not when Python ends
+            return code
     except KeyboardInterrupt as interrupt:
         return report_interrupt(interrupt)
     except BrokenPipeError:  # the reader of the pipe (head, less) closed it

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from lightning_rl.cli.parser import Parser
 from lightning_rl.config import compose_config
+from lightning_rl.config.compose import key_of
 from lightning_rl.config.groups import group_options
-from lightning_rl.errors import check_at_least_one
+from lightning_rl.errors import ConfigError, check_at_least_one
 
 __all__ = ["check_env"]
 
@@ -22,6 +23,8 @@ def check_env(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_intermixed_args(arguments)
     check_at_least_one("--", steps=options.steps)
+    if others := [each for each in options.overrides if not key_of(each).startswith("env.")]:
+        raise ConfigError(f"{others[0]} is no key of env; expected keys such as env.kwargs.size=5")
     chosen = f"env={options.env}" if options.env in group_options("env") else f"env.id='{options.env}'"
     config = compose_config([chosen, *options.overrides, "experiment=none"])
     from lightning_rl.diagnosis.environment import examine_env

@@ -41,6 +41,8 @@ def tune(arguments: Sequence[str]) -> int:
     for name in ("trials", "jobs", "seeds"):
         if (number := getattr(options, name)) < 1:
             raise ConfigError(f"--{name} {number}; expected at least 1")
+    if options.timeout is not None and not options.timeout > 0:
+        raise ConfigError(f"--timeout {options.timeout}; expected seconds above 0")
     check_choices(options.overrides)
     search = Search(
         [override for override in options.overrides if not override.startswith("run_dir=")],

@@ -130,7 +130,11 @@ class TerminalScreen:
             self._screen = None
 
     def draw(self, rendered: Any, status: str) -> None:
-        """Draw what an environment rendered, a picture or a text, and a line below."""
+        """Draw what an environment rendered, a picture or a text, and a line below.
+
+        Raises:
+            StopWatching: the output is a pipe, and its reader has closed it.
+        """
         columns, rows = self.console.size
         if isinstance(rendered, str | io.StringIO):
             text = rendered if isinstance(rendered, str) else rendered.getvalue()
@@ -139,13 +143,16 @@ class TerminalScreen:
             true_colour = self.console.color_system == "truecolor"
             lines = half_blocks(as_rgb(rendered), columns, max(1, rows - 2), true_colour=true_colour)
         lines.append(status)
-        file = self.console.file
         if self._screen is None:
-            file.write("\n".join(lines) + "\n")
+            text = "\n".join(lines) + "\n"
         else:
             shown = [*lines[: rows - 2], status[: columns - 1]] if len(lines) > rows - 1 else lines
-            file.write(TOP_LEFT + "\n".join(f"{line}{RESET}{CLEAR_LINE}" for line in shown) + CLEAR_BELOW)
-        file.flush()
+            text = TOP_LEFT + "\n".join(f"{line}{RESET}{CLEAR_LINE}" for line in shown) + CLEAR_BELOW
+        try:
+            self.console.file.write(text)
+            self.console.file.flush()
+        except BrokenPipeError as error:
+            raise StopWatching("the reader of the output has closed it") from error
 
 
 class Player:

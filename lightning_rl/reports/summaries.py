@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -87,16 +88,22 @@ class Summary:
 
     @property
     def steps_to_target(self) -> float | None:
-        """Median of the env steps after which runs reached the target; `None` if fewer than half did."""
-        if 2 * len(self.solved_at) < max(1, len(self.arm.counted)):
-            return None
-        return float(np.median([steps for steps, _ in self.solved_at]))
+        """Median over the runs that count of the env steps after which they reached the target.
+
+        A run that did not reach it counts as infinitely late; `None` if the median is.
+        """
+        return self._median([steps for steps, _ in self.solved_at])
 
     @property
     def seconds_to_target(self) -> float | None:
         """The same of the seconds."""
         known = [seconds for _, seconds in self.solved_at if seconds is not None]
-        return float(np.median(known)) if known and self.steps_to_target is not None else None
+        return self._median(known) if len(known) == len(self.solved_at) else None
+
+    def _median(self, reached: Sequence[float]) -> float | None:
+        late = [np.inf] * (len(self.arm.counted) - len(reached))
+        middle = float(np.median([*reached, *late])) if reached else np.inf
+        return middle if np.isfinite(middle) else None
 
     @property
     def env_steps(self) -> float:
@@ -228,7 +235,7 @@ def verdict(summary: Summary) -> str:
         parts.append(
             f"{who} reached {number(summary.target.value)}, after {number(float(steps))} env steps{times}{median}."
         )
-    return " ".join(filter(None, [*parts, missing(summary.arm)]))
+    return " ".join(filter(None, [*parts, repeated(summary.arm), missing(summary.arm)]))
 
 
 def solved_words(summary: Summary) -> str:
@@ -250,6 +257,13 @@ def solved_words(summary: Summary) -> str:
     if score.low is not None and score.low < target.value:
         return f"Solved, but not by a clear margin: {what} is inside the interval."
     return f"Solved: above {what}."
+
+
+def repeated(arm: Arm) -> str:
+    """The seeds of which several runs count, as of a run and its copy, in words; "" if there are none."""
+    counts = Counter(str(run.seed) for run in arm.counted if run.seed is not None)
+    named = ", ".join(f"{seed} ({count} runs)" for seed, count in counts.items() if count > 1)
+    return f"Not independent, so the interval is too narrow: runs of seed {named}." if named else ""
 
 
 def missing(arm: Arm) -> str:

@@ -23,7 +23,7 @@ from lightning_rl.config.compose import key_of
 from lightning_rl.config.run_fractions import fractions_to_env_steps
 from lightning_rl.config.search_spaces import Dimension, experiment_text, search_space
 from lightning_rl.errors import ConfigError, first_line
-from lightning_rl.run_directory.atomic import write_atomically
+from lightning_rl.run_directory.atomic import check_directory, write_atomically
 from lightning_rl.run_directory.process_identity import is_alive, this_process
 from lightning_rl.runs.job_processes import Job, train_jobs
 from lightning_rl.runs.job_progress import JobProgress
@@ -76,6 +76,7 @@ class Search:
         if not config["evaluation"]["every_env_steps"]:
             raise ConfigError("a search compares evaluations: evaluation.every_env_steps must not be 0")
         self.directory = self.directory.absolute()
+        check_directory(self.directory)
         self.study = self._open(config)
 
     @property

@@ -51,6 +51,7 @@ def test_an_own_environment_takes_keywords(command: Command, tmp_path: Path):
 def test_bad_input_is_one_line(command: Command):
     for arguments, start in (
         (("check-env", "cartpole", "env.kwarg.size=1"), "error: no key 'env.kwarg"),
+        (("check-env", "cartpole", "policy=dqn"), "error: policy=dqn is no key of env; expected keys such as env."),
         (("check-env", "nowhere:Env"), "error: env.id='nowhere:Env': there is no module 'nowhere'"),
         (("check-env", "cartpole", "--steps", "0"), "error: --steps=0; expected at least 1"),
         (("check-env",), "error: the following arguments are required: env"),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -222,3 +225,14 @@ def test_a_file_that_cannot_be_written_is_one_line(command: Command, monkeypatch
     monkeypatch.setitem(cli.VERBS, "doctor", fill_disk)  # type: ignore[arg-type]
     outcome = command("doctor")
     assert (outcome.code, outcome.err) == (1, "error: OSError: [Errno 28] No space left on device: 'here/file'\n")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["list"]])
+def test_a_reader_that_closes_the_pipe_at_once_ends_a_command_quietly(arguments: list[str]):
+    """As `lightning-rl … | true`: what is printed lies in a buffer until the command ends."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe:
+        program = [sys.executable, "-m", "lightning_rl", *arguments]
+        ended = subprocess.run(program, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -238,11 +238,14 @@ def test_a_trial_whose_config_is_refused_has_failed(tmp_path: Path):
 
 
 def test_options_that_make_no_search_are_refused(command: Command, monkeypatch: pytest.MonkeyPatch):
+    Path("afile").touch()
     for arguments, words in {
         ("--trials", "0"): "--trials 0; expected at least 1",
         ("evaluation=none",): "a search compares evaluations",
         ("policy=pppo",): "policy=pppo has no search space. Did you mean 'ppo'?",
         ("--space", "no.yaml"): "--space no.yaml: no such file",
+        ("--timeout", "nan"): "--timeout nan; expected seconds above 0",
+        ("run_dir=afile",): "/afile cannot be a directory",
     }.items():
         outcome = command("tune", "env=cartpole", *arguments)
         assert outcome.code == 2 and words in outcome.err, outcome.err

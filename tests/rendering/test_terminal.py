@@ -143,3 +143,11 @@ def test_space_pauses_n_steps_and_q_quits(terminal):
         ("2", "space pauses"),
         ("3", "space pauses"),
     ]
+
+
+def test_a_reader_that_closes_the_pipe_ends_the_watching():
+    """No error of the environment, within whose step the frame is drawn."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with pytest.raises(StopWatching, match="closed"), os.fdopen(writer, "wb", buffering=0) as raw:
+        TerminalScreen(Console(file=io.TextIOWrapper(raw))).draw("text", "status")

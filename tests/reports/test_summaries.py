@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,33 @@ def test_a_stop_rule_of_its_own_is_the_target(tmp_path: Path):
     assert verdict(summaries(tmp_path)[0]).startswith("Reached stop.return (90) in rollout/ep_rew_mean.")
     write_run(tmp_path / "1", returns=rising(80), stop={"return": 90.0}, policy={"lr": 1.0})
     assert verdict(summaries(tmp_path)[1]).startswith("Did not reach stop.return (90)")
+
+
+@pytest.mark.parametrize(
+    ("lasts", "steps", "seconds"),
+    [
+        ((100, 200, 400), 10_000.0, 20.0),  # 100 in row 20, 10 and 5: 20,000, 10,000 and 5,000 steps, of 2 s per 1000
+        ((90, 200, 400), 10_000.0, 20.0),  # the first one never: infinitely late
+        ((90, 80, 400), None, None),
+        ((90, 400), None, None),  # between 5,000 and never
+    ],
+)
+def test_a_run_that_misses_the_target_is_infinitely_late(
+    tmp_path: Path, lasts: tuple[float, ...], steps: float | None, seconds: float | None
+):
+    for seed, last in enumerate(lasts):
+        write_run(tmp_path / str(seed), seed=seed, returns=rising(last), stop={"return": 100.0})
+    (summary,) = summaries(tmp_path)
+    assert (summary.steps_to_target, summary.seconds_to_target) == (steps, seconds)
+
+
+def test_a_run_and_its_copy_are_not_two_seeds(tmp_path: Path):
+    write_run(tmp_path / "0", seed=3, returns=rising(100))
+    write_run(tmp_path / "1", seed=4, returns=rising(200))
+    assert "independent" not in verdict(summaries(tmp_path)[0])
+    shutil.copytree(tmp_path / "0", tmp_path / "copy")
+    words = verdict(summaries(tmp_path)[0])
+    assert words.endswith("Not independent, so the interval is too narrow: runs of seed 3 (2 runs).")
 
 
 def test_environments_are_tasks_of_their_own(tmp_path: Path):

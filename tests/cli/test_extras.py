@@ -18,7 +18,10 @@ USES = {
     "video": "tests/cli/test_video.py",
     "export": "tests/cli/test_export.py",
     "sweep": "tests/cli/test_tune.py",
-    "cluster": "tests/cli/test_ray_train.py",
+    "cluster": "tests/test_tune.py",
+    "slurm": "tests/cli/test_multirun.py",
+    "wandb": "tests/callbacks/test_experiment_trackers.py",
+    "mlflow": "tests/callbacks/test_experiment_trackers.py",
     "bench": "tests/test_learning_curves.py",
     "docs": "tests/test_site.py",
 }

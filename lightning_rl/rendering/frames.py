@@ -114,8 +114,9 @@ def render_modes(creator: EnvCreator) -> tuple[list[str], float]:
     metadata = dict(env.metadata or {})
     env.close()
     fps = metadata.get("render_fps")
-    usable = isinstance(fps, int | float) and SLOWEST <= fps <= FASTEST
-    return [*(metadata.get("render_modes") or ())], float(fps) if usable else DEFAULT_FPS
+    if not isinstance(fps, int | float) or not SLOWEST <= fps <= FASTEST:
+        fps = DEFAULT_FPS
+    return [*(metadata.get("render_modes") or ())], float(fps)
 
 
 def with_render_mode(creator: EnvCreator, render_mode: str) -> EnvCreator:

@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightning_rl.config.keys import value_at
 from lightning_rl.errors import CheckpointError, ConfigError, check_at_least_one, note_name
 from lightning_rl.run_directory.checkpoints import checkpoint_of, naming_others
 from lightning_rl.run_directory.config_file import read_config
@@ -183,7 +184,7 @@ def environment(checkpoint: Path, env: str | None, trust: str | Sequence[str] = 
     config = read_config(file.parent)
     found = {name: config.get(name) for name in ("env", "evaluation")}
     FileTrust(file, trust, write_to=file.parent).check({name: part for name, part in found.items() if part})
-    keywords = (found["evaluation"] or {}).get("env") or found["env"]
+    keywords = value_at(config, "evaluation.env") or found["env"]
     if not isinstance(keywords, dict) or not {"id"} <= keywords.keys() <= {each.name for each in fields(EnvCreator)}:
         raise ConfigError(f"{file} names no environment: say which one with --env ID")
     return keywords

@@ -353,3 +353,10 @@ def test_a_thousand_runs_are_listed_at_once(tmp_path: Path, out: Path):
     begun = time.perf_counter()
     assert len(listing.runs_below(tmp_path / "runs")) == 1000
     assert time.perf_counter() - begun < 5
+
+
+@pytest.mark.parametrize("section", [5, "x", [1]])
+def test_a_section_of_the_wrong_kind_is_no_environment_of_evaluations(section: object, command: Command, out: Path):
+    config = yaml.safe_load((out / "config.yaml").read_text())
+    (out / "config.yaml").write_text(yaml.safe_dump({**config, "evaluation": section}))
+    assert command("evaluate", str(out), "--episodes", "1").code == 0

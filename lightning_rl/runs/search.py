@@ -12,6 +12,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,7 @@ class Search:
         self.directory.mkdir(parents=True, exist_ok=True)
         storage = self.storage or str(self.directory / "study.db")
         if "://" not in storage:
+            check_database(Path(storage))
             Path(storage).absolute().parent.mkdir(parents=True, exist_ok=True)
             storage = f"sqlite:///{Path(storage).absolute()}"
         seed, marks = int(config["seed"]), math.ceil(1 / self._share(config))
@@ -318,6 +320,17 @@ class Search:
             self.study.tell(trial, state=states.FAIL)
         else:
             self._give_up(self.study.trials[job.number])
+
+
+def check_database(file: Path) -> None:
+    """Refuse a file that SQLite would take for an empty database, and write over.
+
+    Raises:
+        ConfigError: it holds something else than a database.
+    """
+    with suppress(FileNotFoundError), file.open("rb") as content:
+        if (head := content.read(16)) and head != b"SQLite format 3\0":
+            raise ConfigError(f"study {file} is no SQLite database: give the file of a study, or one that is not there")
 
 
 def short(value: Any) -> str:

@@ -198,9 +198,11 @@ def test_a_study_of_another_search_is_refused(tmp_path: Path):
         new_search(tmp_path / "search", "policy.clip=0.1")
     with pytest.raises(ConfigError, match="seeds was 1, now 2"):
         new_search(tmp_path / "search", seeds=2)
-    (tmp_path / "broken.db").write_text("no database")
-    with pytest.raises(ConfigError, match=r"broken\.db cannot be opened \(DatabaseError"):
-        new_search(tmp_path / "search", storage=str(tmp_path / "broken.db"))
+    for content in ("no database", "n"):
+        (tmp_path / "broken.db").write_text(content)
+        with pytest.raises(ConfigError, match=r"broken\.db is no SQLite database"):
+            new_search(tmp_path / "other", storage=str(tmp_path / "broken.db"))
+        assert (tmp_path / "broken.db").read_text() == content
 
 
 def test_tune_leaves_runs_a_table_and_an_experiment_and_goes_on(command: Command, tmp_path: Path):

@@ -46,7 +46,7 @@ def trainable(
     """A trainable for `ray.tune.Tuner`; its `param_space` has dotted keys of the config, or nested ones.
 
     A trial reports after each evaluation, by default at each tenth of its run: every metric by its name
-    (`eval/ep_rew_mean`, `rollout/ep_rew_mean`, …) and `env_steps`, by which schedulers can count (`time_attr`).
+    (`eval/ep_rew_mean`, `rollout/ep_rew_mean`, …) and `env_steps`; Tune's `training_iteration` counts evaluations.
     Population based training can change the keys that a resumed run can (`policy.lr`, `policy.clip`,
     `policy.entropy_coef`, exploration).
 

@@ -201,8 +201,8 @@ def test_population_based_training_replaces_a_trial_that_learns_nothing(reuse_ac
     given = [*SHORT[2:-1], "total_env_steps=8000", "evaluation.every_env_steps=2000"]
     trial = trainable("ppo", env="cartpole", overrides=given, run_dir=tmp_path / "runs")
     pbt = tune.schedulers.PopulationBasedTraining(
-        "env_steps",
-        perturbation_interval=4000,
+        "training_iteration",
+        perturbation_interval=2,  # evaluations
         hyperparam_mutations={"policy.lr": tune.loguniform(1e-4, 1e-2)},
         quantile_fraction=0.5,
         resample_probability=0.0,
@@ -236,6 +236,7 @@ def test_the_example_of_the_documentation_runs(tmp_path: Path):
         env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     (line,) = [each for each in done.stdout.splitlines() if re.fullmatch(r"[\d.e-]+ [\d.]+ \d+", each)]

@@ -3,13 +3,14 @@
     python scripts/reference_curves.py ppo_cartpole sac_pendulum --seeds 0 1 2 3 4
     python scripts/reference_curves.py cartpole_throughput --overrides policy=ppo env=cartpole
 
-An experiment POLICY_ENV is the one of `policy=POLICY env=ENV`; others need --overrides. Runs are kept below --runs, so
-that a call that was stopped goes on where it ended.
+An experiment POLICY_ENV is the one of `policy=POLICY env=ENV`; others need --overrides. Runs are kept below --runs:
+a call that was stopped goes on with the first run that has not ended.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -33,9 +34,10 @@ def overrides_of(experiment: str, given: list[str]) -> list[str]:
 
 
 def train(overrides: list[str], seed: int, run_dir: Path) -> None:
-    """One run in a process of its own, unless it is there already."""
+    """One run in a process of its own, unless it is there already; one that was killed begins again."""
     if read_status_or_empty(run_dir / STATUS_FILE).get("state") == "ok":
         return
+    shutil.rmtree(run_dir, ignore_errors=True)
     more = (*EVALUATION, f"seed={seed}", f"run_dir={run_dir}", "trainer.enable_progress_bar=false", "logger=csv")
     subprocess.run([sys.executable, "-m", "lightning_rl", "train", *overrides, *more], check=True)
 

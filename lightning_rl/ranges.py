@@ -14,6 +14,7 @@ from lightning_rl.schedules import EnvSteps, Schedule
 
 __all__ = [
     "FLOAT32_MAX",
+    "Agents",
     "Atoms",
     "Count",
     "CountEnvSteps",
@@ -75,6 +76,7 @@ CountEnvSteps = Annotated[EnvSteps, Range(1)]
 Width = Annotated[int, Range(1, 65_536)]  # of a layer
 Atoms = Annotated[int, Range(1, 10_000)]  # of a distribution of returns, or quantiles
 Critics = Annotated[int, Range(1, 256)]
+Agents = Annotated[int, Range(1, 10_000)]  # copies of an environment that are the agents of one
 LogStd = Annotated[float, Range(-20, 20)]  # logarithm of a deviation
 Seed = Annotated[int, Range(0, 2**32 - 1)]  # the seeds that NumPy and Lightning accept
 

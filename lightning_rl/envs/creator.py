@@ -44,7 +44,7 @@ from lightning_rl.errors import (
     object_at,
     short_repr,
 )
-from lightning_rl.ranges import Count
+from lightning_rl.ranges import Agents, Count
 from lightning_rl.signatures import ImportPath, check_fields, coerce
 
 __all__ = ["EnvCreator", "ResetEnded", "autoreset_mode"]
@@ -104,7 +104,7 @@ class EnvCreator(LayoutSlot):
     wrappers: Sequence[Annotated[Any, WrapperEntry()]] = ()
     max_episode_steps: Count | None = None
     check: bool = True
-    agents: Count | None = None
+    agents: Agents | None = None
     group_agents: Literal["all"] | Mapping[str, Sequence[str]] | None = None
 
     @classmethod

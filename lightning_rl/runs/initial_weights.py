@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.errors import CheckpointError
+from lightning_rl.errors import CheckpointError, short_repr
 from lightning_rl.run_directory.checkpoints import checkpoint_of
 
 __all__ = ["load_initial_weights"]
@@ -35,9 +35,11 @@ def load_initial_weights(policy: Any, source: str, strict: bool) -> str:
     """
     from lightning_rl.policies.checkpoints import read_checkpoint, weights_from_plain
 
-    path = Path(source)
-    file = checkpoint_of(path) if path.is_dir() else path
-    checkpoint = read_checkpoint(file)
+    try:
+        file = _file_of(source)
+        checkpoint = read_checkpoint(file)
+    except CheckpointError as error:
+        raise CheckpointError(f"init_from={short_repr(source)}: {error}") from error
     if not policy.has_model and not hasattr(policy, "policies"):
         if "weights" not in checkpoint:
             raise CheckpointError(
@@ -59,6 +61,18 @@ def load_initial_weights(policy: Any, source: str, strict: bool) -> str:
     policy.load_state_dict({**ours, **fitting})
     taken = f"init_from: {len(fitting)} of {len(ours)} tensors of {file}"
     return f"{taken}; left as they are (file against policy): {shortened(left)}" if left else taken
+
+
+def _file_of(source: str) -> Path:
+    """The checkpoint that a path of a file or of a run directory means."""
+    path = Path(source)
+    try:
+        is_directory, exists = path.is_dir(), path.exists()
+    except OSError as error:  # such as a name that is too long
+        raise CheckpointError(f"no path that this system takes: {error.strerror}") from error
+    if not exists or not source.strip():
+        raise CheckpointError("no such file or directory: pass a file such as RUN_DIR/checkpoints/last.ckpt, or null")
+    return checkpoint_of(path) if is_directory else path
 
 
 def _fits(theirs: Any, ours: Any) -> bool:

@@ -15,7 +15,7 @@ import torch
 
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.groups import shipped_conf
-from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError
+from lightning_rl.errors import CheckpointError, ConfigError, EnvError, UnsupportedSpaceError
 from lightning_rl.runs import run
 
 POLICIES = sorted(path.stem for path in (shipped_conf() / "policy").glob("*.yaml"))
@@ -113,7 +113,7 @@ def outcome(config: dict[str, Any], key: str) -> str:
         result = "refused when built"
         run.build(config)
         result = "built"
-    except (ConfigError, UnsupportedSpaceError, EnvError) as error:
+    except (ConfigError, UnsupportedSpaceError, EnvError, CheckpointError) as error:
         said = str(error)
         assert "\n" not in said, f"several lines: {said!r}"
         assert len(said) < 2500, f"{len(said)} characters: {said[:200]!r}"

@@ -79,8 +79,14 @@ def test_nothing_that_fits_is_an_error(first: Path, tmp_path: Path):
         config = compose_config(["policy=dqn", *SHORT[:5], SHORT[-1], f"init_from='{first}'", "init_from_strict=false"])
         check_config(config)
         run.build(config)
-    with pytest.raises(CheckpointError, match="does not exist"):
-        run.build(config_of(tmp_path / "run", "init_from=nowhere.ckpt"))
+
+
+@pytest.mark.parametrize("source", ["nowhere.ckpt", "", " ", "a\nb", "a\0b", 5_000 * "x"], ids=repr)
+def test_a_path_without_a_checkpoint_is_refused_in_one_line_that_names_the_key(source: str, tmp_path: Path):
+    config = {**config_of(tmp_path / "run"), "init_from": source}
+    with pytest.raises(CheckpointError, match=r"^init_from='.*(no such file|no path)[^\n]*$") as error:
+        run.build(config)
+    assert len(str(error.value)) < 400
 
 
 def test_another_algorithm_with_the_same_network_takes_it(first: Path, tmp_path: Path):

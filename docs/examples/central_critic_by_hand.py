@@ -49,7 +49,7 @@ class CentralCriticPPO(PPO):
         """Add the other agent's column, and advantages by the central critic."""
         ((_, other),) = other_agent_batches.values()  # both act in every step: row t of one is row t of the other
         fragment = batch.copy()
-        fragment["other"] = torch.cat([other.obs[:-1], F.one_hot(other.actions.long(), self.action_space.n)], dim=-1)
+        fragment["other"] = torch.cat([other.obs[:-1], F.one_hot(other.actions.long(), 2)], dim=-1)
         with torch.no_grad():
             values = self.model.central_value(fragment.obs[:-1], fragment["other"])
         ends = {"terminated": fragment.terminated, "truncated": fragment.truncated, "valid": fragment.valid}

@@ -101,6 +101,13 @@ OFF_POLICY = {
     ],
     "gsde, hindsight": ["policy=sac", "env=point_reach", "data=hindsight", "exploration=gsde", "data.n_step=2"],
     "td3": ["policy=td3", "env=pendulum", "data.n_step=2", "workers.fragment_length=7"],
+    "qmix": [
+        "policy=qmix",
+        "env=two_step_game",
+        "model.lstm_cell_size=8",
+        "data.sequence_length=2",
+        "data.sequence_stride=2",
+    ],
 }
 
 

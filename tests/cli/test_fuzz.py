@@ -20,6 +20,7 @@ from lightning_rl.runs import run
 
 POLICIES = sorted(path.stem for path in (shipped_conf() / "policy").glob("*.yaml"))
 PENDULUM = ("td3", "ddpg", "tqc")
+GROUPS = ("qmix", "vdn", "independent_q", "maddpg", "matd3")
 SLOWEST_S = 2.0
 FAST_SHARE = 16  # one case of 16 is in the default run
 
@@ -61,7 +62,7 @@ OF_POLICIES = ("policy", "model", "exploration", "data", "workers")  # sections 
 
 
 def config_of(policy: str) -> dict[str, Any]:
-    env = "pendulum" if policy in PENDULUM else "cartpole"
+    env = "pendulum" if policy in PENDULUM else "two_step_game" if policy in GROUPS else "cartpole"
     return compose_config([f"policy={policy}", f"env={env}", "run_dir=out", "trainer.enable_progress_bar=false"])
 
 

@@ -10,6 +10,7 @@ from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.intrinsic_rewards_check import check_intrinsic_rewards
 from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.data.plans import async_gradients, for_each, record_times, take
+from lightning_rl.data.policy_feeds import trained_policies
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, Seed, Whole
 from lightning_rl.rollouts.logical_workers import logical_workers
@@ -26,8 +27,9 @@ class GradientDataModule(RolloutDataModule):
 
     Args:
         gradients_per_iteration: gradient steps (or dropped gradients) in one iteration (= Lightning batch), ≥ 1.
-        max_staleness: gradient steps that the learner may have taken since it sent a worker its weights; a gradient
-            of older weights is counted and dropped. `None`: four times the number of workers.
+        max_staleness: gradient steps that the learner may have taken since it sent a worker its weights (of several
+            policies their mean); a gradient of older weights is counted and dropped. `None`: four times the number of
+            workers.
         plan: import path or generator function `plan(workers, policy)` of an execution plan of your own, which gives
             each gradient as a `WorkerResult`; `None`: `async_gradients`.
         env, workers, evaluation, seed, callbacks: as `RolloutDataModule`.
@@ -78,14 +80,15 @@ class GradientDataModule(RolloutDataModule):
             ConfigError: names the cause and what to set.
         """
         assert self.trainer is not None
-        check_kind_of_data(type(policy), type(self))
-        if getattr(policy, "has_kl_penalty", False):
-            raise ConfigError(
-                f"policy.kl_coef penalises how far {type(policy).__name__} has moved, and data=gradients takes one "
-                "gradient where it has not moved yet: set policy.kl_coef=0, or data=on_policy"
-            )
-        if self._take_turns:
-            check_intrinsic_rewards(policy, "workers of one process take turns", "set workers.logical_workers=null")
+        for each in trained_policies(policy):
+            check_kind_of_data(type(each), type(self))
+            if getattr(each, "has_kl_penalty", False):
+                raise ConfigError(
+                    f"policy.kl_coef penalises how far {type(each).__name__} has moved, and data=gradients takes one "
+                    "gradient where it has not moved yet: set policy.kl_coef=0, or data=on_policy"
+                )
+            if self._take_turns:
+                check_intrinsic_rewards(each, "workers of one process take turns", "set workers.logical_workers=null")
         if self.trainer.world_size > 1:
             raise ConfigError(
                 f"data=gradients has one learner, and there are {self.trainer.world_size} ranks: set trainer.devices=1"
@@ -105,7 +108,8 @@ class GradientDataModule(RolloutDataModule):
 
     def check_staleness(self, result: WorkerResult) -> tuple[int, Any, bool]:
         """(worker index, contribution, whether its gradients are new enough to count)."""
-        staleness = self._policy().gradient_steps - result.gradient_steps
+        policy = self._policy()
+        staleness = (policy.gradient_steps - result.gradient_steps) // len(trained_policies(policy))
         self._staleness = max(self._staleness, staleness)
         fresh = staleness <= self.max_staleness
         self.dropped += not fresh

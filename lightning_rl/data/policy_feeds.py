@@ -12,7 +12,7 @@ from lightning_rl.data.plans import NOT_READY
 from lightning_rl.data.replay_datamodule import Draw, ReplayDataModule
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
 
-__all__ = ["PolicyFeeds", "policies_in"]
+__all__ = ["PolicyFeeds", "policies_in", "trained_policies"]
 
 
 class FragmentDraws:
@@ -136,6 +136,12 @@ class FedBatch(MultiAgentBatch):
         return FedBatch(
             {name: part.to(device, non_blocking=non_blocking) for name, part in self.policy_batches.items()}, self
         )
+
+
+def trained_policies(policy: Any) -> list[Any]:
+    """The policies that learn among those that a policy of several agents holds, or the policy itself."""
+    trained = getattr(policy, "policies_to_train", None)
+    return [policy] if trained is None else [policy.policies[policy_id] for policy_id in trained]
 
 
 def policies_in(policy: Any) -> list[Any]:

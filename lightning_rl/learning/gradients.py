@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lightning_rl.models.filters import MeanStdFilter, RunningMoments
 
-__all__ = ["GradientUpdate", "StatisticsRecorder", "as_tensor", "non_finite_parameters"]
+__all__ = ["GradientUpdate", "MultiAgentGradientUpdate", "StatisticsRecorder", "as_tensor", "non_finite_parameters"]
 
 Moments = tuple[float, np.ndarray, np.ndarray]
 
@@ -47,6 +47,21 @@ class GradientUpdate:
         for name, change in self.changes.items():
             buffer = policy.get_buffer(name)
             buffer += torch.tensor(change).to(buffer)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiAgentGradientUpdate:
+    """The gradient updates of several policies from the same environments' experience.
+
+    Attributes:
+        updates: policy id → update, of the policies that learn and had experience.
+        env_steps: steps of the environments.
+        agent_steps: actions of all agents in them.
+    """
+
+    updates: dict[str, GradientUpdate]
+    env_steps: int
+    agent_steps: int
 
 
 class StatisticsRecorder:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from statistics import fmean
 from typing import Any
 
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.errors import ConfigError, NonFiniteError
+from lightning_rl.learning.gradients import MultiAgentGradientUpdate
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, env_steps, is_fragment, other_agent_batches
 
 __all__ = ["MultiAgentLearner"]
@@ -64,6 +66,42 @@ class MultiAgentLearner:
         policy.after_iteration(metrics)
         policy.iterations += 1
         return metrics
+
+    def learn_on_gradients(self, updates: Iterable[tuple[int, MultiAgentGradientUpdate, bool]]) -> dict[str, float]:
+        """One iteration on gradient updates of workers; each is an iteration of every policy that it is for.
+
+        The updates are not collected first: taking the next one may send the newest weights to the last one's worker.
+
+        Args:
+            updates: (worker index, the update, whether its weights are recent enough to step with its gradients).
+
+        Returns:
+            "<policy id>/<name>" → mean of each metric over the updates.
+
+        Raises:
+            NonFiniteError: a gradient is NaN or infinite; names policy and worker. That step was not taken.
+        """
+        policy, by_env_steps = self.policy, self.policy.count_steps_by == "env_steps"
+        found: dict[str, list[float]] = {}
+        seconds = 0.0
+        for worker, contribution, fresh in updates:
+            policy.env_steps += contribution.env_steps if by_env_steps else contribution.agent_steps
+            for policy_id, update in contribution.updates.items():
+                part = policy.policies[policy_id]
+                before = part.gradient_steps
+                try:
+                    metrics = part.learn_on_gradients([(worker, update, fresh)])
+                except NonFiniteError as error:
+                    raise NonFiniteError(f"policy {policy_id!r}: {error}") from error
+                for name, value in metrics.items():
+                    found.setdefault(f"{policy_id}/{name}", []).append(value)
+                policy.gradient_steps += part.gradient_steps - before
+                seconds += part.learn_seconds
+        policy.iteration_metrics = {name: fmean(values) for name, values in found.items()}
+        policy.learn_seconds = seconds
+        policy.after_iteration(policy.iteration_metrics)
+        policy.iterations += 1
+        return policy.iteration_metrics
 
     def compute_gradients(self, batch: MultiAgentBatch) -> tuple[dict[str, Any], dict[str, float]]:
         """Gradients of one minibatch for each trained policy, by policy id, and all metrics."""

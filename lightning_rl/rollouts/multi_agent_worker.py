@@ -19,6 +19,7 @@ from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.envs.multi_agent import AgentLayout
 from lightning_rl.errors import ConfigError, EnvError, did_you_mean
 from lightning_rl.exploration import Actor
+from lightning_rl.learning.gradients import MultiAgentGradientUpdate
 from lightning_rl.rollouts.episodes import AgentEpisodeTracker, Episode, MultiAgentEpisode
 from lightning_rl.rollouts.fragments import concat_steps
 from lightning_rl.rollouts.lanes import AgentSteps, PolicyLanes
@@ -215,7 +216,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
         """Sample, and compute the gradients on the sample.
 
         Returns:
-            Policy id → `gradient_update` of its learner, for the policies that learn and have experience.
+            A `MultiAgentGradientUpdate` with `gradient_update` of each policy that learns and has experience.
         """
         samples = self.sample()
         while not has_experience(samples):
@@ -227,7 +228,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
                 learner = self._policies[policy_id].learner
                 with learner.beside(other_agent_batches(samples, self._policies, policy_id)):
                     updates[policy_id] = learner.gradient_update(part, hooks)
-        return updates
+        return MultiAgentGradientUpdate(updates, samples.env_steps, samples.agent_steps)
 
     # -- one fragment -------------------------------------------------------------------------------------------------
     def _begin_fragment(self) -> None:

@@ -97,6 +97,7 @@ def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping
     """
     from lightning_rl.data.async_datamodule import AsyncDataModule
     from lightning_rl.data.datamodule import RolloutDataModule
+    from lightning_rl.data.gradient_datamodule import GradientDataModule
     from lightning_rl.data.kinds_of_data import kind_of_data
     from lightning_rl.data.policy_feeds import PolicyFeeds
     from lightning_rl.data.replay_datamodule import ReplayDataModule
@@ -110,10 +111,15 @@ def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping
     replaying = [name for name, each in trained.items() if kind_of_data(type(each)) == "transitions"]
     run_class, section = _class_of(config["data"]), dict(config["data"])
     workers = dict(config["workers"])
-    if run_class not in (RolloutDataModule, AsyncDataModule, ReplayDataModule):
+    if run_class not in (RolloutDataModule, AsyncDataModule, GradientDataModule, ReplayDataModule):
         raise ConfigError(
-            f"data._target_={import_path(run_class)} serves one agent; several agents take data=on_policy, async, or "
-            "replay, where each policy that replays has a buffer of its own"
+            f"data._target_={import_path(run_class)} serves one agent; several agents take data=on_policy, async, "
+            "gradients, or replay, where each policy that replays has a buffer of its own"
+        )
+    if run_class is GradientDataModule and replaying:
+        raise ConfigError(
+            f"policies {', '.join(replaying)} learn from replay, and data=gradients keeps the samples in the workers: "
+            "use data=on_policy or async"
         )
     if run_class is ReplayDataModule:
         section, run_class = {}, RolloutDataModule

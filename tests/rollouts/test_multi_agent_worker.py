@@ -19,7 +19,7 @@ from lightning_rl.envs.multi_agent import ALL, MultiAgentEnv
 from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors, TwoStepGame
 from lightning_rl.errors import ConfigError, EnvError
 from lightning_rl.exploration import Exploration
-from lightning_rl.policies import DQN, PPO
+from lightning_rl.policies import DQN, PPO, MultiAgentPolicy
 from lightning_rl.rollouts import MultiAgentRolloutWorker, RolloutWorker, WorkerSet, make_rollout_worker
 from lightning_rl.sample_batch import MultiAgentBatch, env_steps, flatten_fragment
 from tests.envs.classic_control import CARTPOLE
@@ -94,15 +94,24 @@ def test_postprocessed_samples_are_the_ordinary_worker_s() -> None:
     assert batch.env_steps == rows.count
 
 
-def test_contributed_gradients_are_the_ordinary_worker_s() -> None:
+def test_contributed_gradients_and_the_steps_with_them_are_the_ordinary_worker_s() -> None:
     def policy() -> PPO:
         return PPO(*CARTPOLE.spaces(), seed=1)
 
-    own = RolloutWorker(CARTPOLE, policy(), **OPTIONS).contribute()
-    updates = make_rollout_worker(cartpoles(), shared(policy(), "agent"), **OPTIONS).contribute()
-    assert updates["shared"].env_steps == own.env_steps
-    for mine, theirs in zip(own.gradients, updates["shared"].gradients, strict=True):
+    own = RolloutWorker(CARTPOLE, alone := policy(), **OPTIONS).contribute()
+    contribution = make_rollout_worker(cartpoles(), shared(policy(), "agent"), **OPTIONS).contribute()
+    assert contribution.env_steps == contribution.agent_steps == own.env_steps
+    for mine, theirs in zip(own.gradients, contribution.updates["shared"].gradients, strict=True):
         assert torch.equal(torch.as_tensor(mine), torch.as_tensor(theirs))
+
+    both = MultiAgentPolicy(*cartpoles().spaces(), policies={"shared": policy()}, policy_mapping={"*": "shared"})
+    metrics = alone.learn_on_gradients([(0, own, True)])
+    assert both.learn_on_gradients([(0, contribution, True)]) == {
+        f"shared/{name}": value for name, value in metrics.items()
+    }
+    assert (both.env_steps, both.gradient_steps, both.iterations) == (alone.env_steps, 1, 1)
+    for name, value in alone.state_dict().items():
+        assert torch.equal(value, both.state_dict()[f"policies.shared.{name}"]), name
 
 
 # -- several agents and policies ---------------------------------------------------------------------------------------

@@ -168,10 +168,27 @@ def test_the_number_of_processes_does_not_change_the_result(tmp_path: Path, name
     assert_equal(learned(tmp_path / "0"), learned(tmp_path / "2"))
 
 
+# -- gradients of workers ---------------------------------------------------------------------------------------------
+def test_two_policies_learn_by_gradients_of_several_workers(tmp_path: Path) -> None:
+    two = ["policies={a: {}, b: {gamma: 0.9}}", "policy_mapping={agent_0: a, *: b}", "workers.logical_workers=2"]
+    status = run.train(config(tmp_path / "run", "policy=a3c", *CARTPOLES, *two))
+    assert status["state"] == "ok"
+    last = rows(tmp_path / "run")[-1]
+    assert float(last["train/a/grad_norm"]) > 0 and float(last["train/b/grad_norm"]) > 0
+    assert float(last["rollout/staleness"]) <= 2 and last["rollout/dropped"] == "0.0"
+
+
+def test_a_penalty_on_a_policy_that_has_not_moved_is_refused(tmp_path: Path) -> None:
+    penalty = ["policies={a: {}, b: {policy: ppo, kl_coef: 0.2}}", "policy_mapping={agent_0: a, *: b}"]
+    with pytest.raises(ConfigError, match=r"policy\.kl_coef penalises how far PPO has moved"):
+        run.train(config(tmp_path / "run", "policy=a3c", *CARTPOLES, *penalty))
+
+
 # -- everything that trains one agent ---------------------------------------------------------------------------------
 PENDULUMS = ["env.id=Pendulum-v1", "env.agents=2", "data.learning_starts=64", "data.batch_size=16"]
 COMBINATIONS = {
     "a2c": ["policy=a2c", *CARTPOLES],
+    "a3c": ["policy=a3c", *CARTPOLES],
     "pg": ["policy=pg", *CARTPOLES],
     "impala": ["policy=impala", *CARTPOLES],
     "appo": ["policy=appo", *CARTPOLES],
@@ -221,7 +238,10 @@ def test_sequences_of_each_lane_are_replayed(tmp_path: Path) -> None:
         ([*CARTPOLES, "policies={a: {policy: es}}"], "policies.a: ES learns from whole runs of one agent"),
         ([*CARTPOLES, "policies={a/b: {}}"], "a/b"),
         ([*CARTPOLES, "policy=es"], "none of the policies shared learns from steps of several agents"),
-        ([*CARTPOLES, "policy=a3c"], "GradientDataModule serves one agent"),
+        (
+            [*CARTPOLES, "policy=a3c", "policies={a: {policy: dqn}, b: {}}", "policy_mapping={agent_0: a, *: b}"],
+            "policies a learn from replay, and data=gradients keeps the samples",
+        ),
         ([*CARTPOLES, "policy=apex"], "ApexDataModule serves one agent"),
         ([*CARTPOLES, "policies={r: random}"], "none of the policies r learns"),
         (["env=cartpole", "policy.central_critic=true"], "needs an environment with several agents"),

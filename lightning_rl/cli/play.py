@@ -16,7 +16,7 @@ def play(arguments: Sequence[str]) -> int:
     ways = "a window, the environment's text, or its picture as coloured characters; default: the first that works"
     parser.add_argument("--render", choices=("auto", "human", "ansi", "rgb"), default="auto", help=ways)
     parser.add_argument("--fps", type=float, help="frames per second, 0: no waiting; default: the environment's own")
-    parser.epilog = "Keys in the terminal: space pauses, n steps while paused, q quits."
+    parser.epilog = "Keys, in the window or the terminal: space pauses, n steps while paused, q quits."
     options = parser.parse_args(arguments)
     from lightning_rl.runs import watch  # torch
 

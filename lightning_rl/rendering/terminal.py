@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import select
 import sys
@@ -19,6 +20,7 @@ from lightning_rl.rendering.pictures import as_rgb, scale_to_fit
 
 __all__ = ["Keyboard", "Player", "TerminalScreen", "half_blocks"]
 
+WINDOW_POLL_S = 0.02  # between looks at a window's keys
 RESET = "\x1b[0m"
 CLEAR_LINE, CLEAR_BELOW, TOP_LEFT = "\x1b[K", "\x1b[J", "\x1b[H"
 CUBE = 6  # levels of each colour among the 256 of a terminal
@@ -56,17 +58,19 @@ class Keyboard:
     """Reads single keys of a terminal without Enter; a context that restores the terminal, whatever happens in it.
 
     Args:
-        stream: standard input; if it is no terminal, there are no keys.
+        stream: standard input; if it is no terminal, it has no keys.
+        window: gives the next key that was pressed in a window, or "" if there is none.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, window: Callable[[], str] | None = None) -> None:
         self.stream = sys.stdin if stream is None else stream
+        self.window = window
         self._before: Any = None
 
     @property
     def active(self) -> bool:
         """Whether keys are read."""
-        return self._before is not None
+        return self._before is not None or self.window is not None
 
     def __enter__(self) -> Self:
         if self.stream.isatty():
@@ -88,7 +92,16 @@ class Keyboard:
 
     def read(self, seconds: float | None) -> str:
         """The next key, or "" if none comes within `seconds` (`None`: wait for one, if there are keys)."""
-        if not self.active:
+        if self.window is None:
+            return self._read_terminal(seconds)
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        while not (key := self.window() or self._read_terminal(min(WINDOW_POLL_S, max(0, until - time.monotonic())))):
+            if time.monotonic() >= until:
+                return ""
+        return key
+
+    def _read_terminal(self, seconds: float | None) -> str:
+        if self._before is None:
             time.sleep(seconds or 0.0)
             return ""
         ready, _, _ = select.select([self.stream], [], [], seconds)

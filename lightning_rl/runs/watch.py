@@ -24,6 +24,7 @@ from lightning_rl.rendering.frames import (
 from lightning_rl.rendering.pictures import add_caption, as_rgb, scale_to_fit, tile
 from lightning_rl.rendering.terminal import Keyboard, Player, TerminalScreen
 from lightning_rl.rendering.video_files import VideoFile, check_video_file, has_mp4
+from lightning_rl.rendering.window import PygameWindow
 from lightning_rl.runs.evaluation import load_policy_and_environment
 
 __all__ = ["MOST_STEPS", "RENDERERS", "play", "record"]
@@ -84,9 +85,8 @@ def play(
     lines: list[str] = []
     played: list[tuple[float, int]] = []
     try:
-        with Keyboard() as keyboard, screen or nullcontext():
-            draw = (lambda rendered, status: None) if screen is None else screen.draw
-            player = Player(draw, keyboard, own_fps if fps is None else fps)
+        with Keyboard(window=PygameWindow().read if screen is None else None) as keyboard, screen or nullcontext():
+            player = Player((screen or PygameWindow()).draw, keyboard, own_fps if fps is None else fps)
             workers = watched_workers(
                 creator, policy, player.show, render_mode=RENDERERS[renderer], seed=seed, explore=explore
             )

@@ -16,9 +16,12 @@ import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lightning_rl.rendering.window import PygameWindow
+from lightning_rl.runs import watch
 from tests.cli.conftest import Command
 from tests.cli.watched_run import train
 
@@ -75,6 +78,44 @@ def test_a_window_opens_where_there_is_a_display(cartpole: Path, command: Comman
     assert outcome.code == 0, outcome.err
     assert re.fullmatch(r"episode 1: return \d+, length \d+\n", outcome.out[outcome.out.index("episode 1:") :])
     assert not pygame.display.get_init()  # and was closed
+
+
+def test_keys_and_the_closing_of_a_window_are_obeyed(cartpole: Path, monkeypatch: pytest.MonkeyPatch):
+    """In the window itself, which has the keyboard's focus as soon as it opens; its title shows the keys."""
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    import pygame
+
+    titles: list[str] = []
+    presses = {3: " ", 4: "n", 5: "n", 6: " ", 9: ""}  # before this look at the keys; "": the window is closed
+
+    class Pressed(PygameWindow):
+        def read(self) -> str:
+            if titles and (looks := len(titles)) in presses:
+                key = presses.pop(looks)
+                event = pygame.event.Event(pygame.KEYDOWN, unicode=key) if key else pygame.event.Event(pygame.QUIT)
+                pygame.event.post(event)
+            return super().read()
+
+        def draw(self, rendered: Any, status: str) -> None:
+            super().draw(rendered, status)
+            titles.append(pygame.display.get_caption()[0])
+
+    monkeypatch.setattr(watch, "PygameWindow", Pressed)
+    lines: list[str] = []
+    watch.play(cartpole, env="CartPole-v1", fps=0, say=lines.append)
+    shown = [re.fullmatch(r"episode 1 · step (\d+) · return \d+ · (space .*q quits)", title) for title in titles]
+    assert all(shown)
+    steps = [(int(match[1]), "goes on" in match[2]) for match in shown if match]
+    assert steps == [
+        *((n, False) for n in (0, 1, 2)),
+        (2, True),
+        (3, True),
+        (4, True),
+        (4, False),
+        (5, False),
+        (6, False),
+    ]
+    assert lines == ["episode 1: stopped at step 6 · return 6"]
 
 
 @pytest.mark.parametrize(

@@ -48,11 +48,14 @@ def default_policies(config: Config, layout: AgentLayout) -> tuple[dict[str, Any
     return {name: dict(entry) for name in names}, mapping
 
 
-def build_policy(config: Config, layout: AgentLayout, spaces: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+def build_policy(
+    config: Config, env: EnvCreator, layout: AgentLayout, spaces: Sequence[Any]
+) -> tuple[Any, dict[str, Any]]:
     """The policy that holds all policies, and the `data` sections of those that learn from replay.
 
     Args:
         config: with env steps in place of shares of the run.
+        env: the environment.
         layout: of the environment's agents.
         spaces: observation space and action space, Dicts by agent.
 
@@ -68,6 +71,8 @@ def build_policy(config: Config, layout: AgentLayout, spaces: Sequence[Any]) -> 
         mapping = default_mapping if mapping is None else mapping
     data = {name: entry["data"] for name, entry in entries.items() if "data" in entry}
     central = any(entry.get("central_critic") for entry in entries.values())
+    if central and layout.state_space is None:
+        _check_that_agents_meet(env)
     policy = MultiAgentPolicy(
         *spaces,
         policies={
@@ -80,6 +85,22 @@ def build_policy(config: Config, layout: AgentLayout, spaces: Sequence[Any]) -> 
         seed=config["seed"],
     )
     return policy, data
+
+
+def _check_that_agents_meet(env: EnvCreator) -> None:
+    """Refuse a central critic where it would see no more than the actor: agents take turns, and there is no state."""
+    from lightning_rl.envs.multi_agent.check import agents_meet
+
+    packed: Any = env.make_single()
+    try:
+        if not agents_meet(packed.env, env.name):
+            raise ConfigError(
+                f"policy.central_critic=true: in 50 random steps of {env.name!r} no two agents acted at the same time, "
+                "so no observation of another agent is there to be seen: set it to false, or give the environment a "
+                "state_space and state()"
+            )
+    finally:
+        packed.close()
 
 
 def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping[str, Any], **keywords: Any) -> Any:

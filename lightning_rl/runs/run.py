@@ -135,7 +135,7 @@ def build(
         policy = instantiate(config["policy"], "_target_", *spaces)
         datamodule = instantiate({**config["data"], **shared}, "_target_", env, config["workers"], config["evaluation"])
     else:
-        policy, data = multi_agent.build_policy(config, layout, spaces)
+        policy, data = multi_agent.build_policy(config, env, layout, spaces)
         datamodule = multi_agent.build_datamodule(config, env, policy, data, **shared)
     if config["init_from"] is not None and not resumed:
         line = load_initial_weights(policy, config["init_from"], config["init_from_strict"])

@@ -245,6 +245,10 @@ def test_sequences_of_each_lane_are_replayed(tmp_path: Path) -> None:
         ([*CARTPOLES, "policy=apex"], "ApexDataModule serves one agent"),
         ([*CARTPOLES, "policies={r: random}"], "none of the policies r learns"),
         (["env=cartpole", "policy.central_critic=true"], "needs an environment with several agents"),
+        (
+            ["env=connect_four", "policy.central_critic=true"],
+            r"policy.central_critic=true: in 50 random steps of .*connect_four.* no two agents acted at the same time",
+        ),
         (["env=simple_speaker_listener", "policies={a: {}}"], "spaces"),
         (["env=multi_agent_cartpole", "count_steps_by=steps"], "count_steps_by"),
     ],

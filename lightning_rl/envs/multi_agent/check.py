@@ -11,7 +11,7 @@ from lightning_rl.envs.check import call_reset, check_obs, check_scalars, equal,
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.errors import EnvError, short_repr
 
-__all__ = ["check_agents", "check_multi_agent_env", "reset_with_seed"]
+__all__ = ["agents_meet", "check_agents", "check_multi_agent_env", "reset_with_seed"]
 
 STEP_PARTS = ("obs", "rewards", "terminated", "truncated", "infos")
 
@@ -79,6 +79,28 @@ def check_multi_agent_env(env: MultiAgentEnv, name: str, steps: int = 20) -> Non
         for agent, pair in spaces.items():
             if (env.observation_spaces[agent], env.action_spaces[agent]) != pair:
                 raise EnvError(f"environment {name!r} changed the spaces of {agent!r}; they are fixed in __init__")
+
+
+def agents_meet(env: MultiAgentEnv, name: str, steps: int = 50) -> bool:
+    """Whether two agents were to act at the same time anywhere in some random steps.
+
+    Raises:
+        EnvError: as `check_multi_agent_env`.
+    """
+    obs, infos = _reset(env, name)
+    acting, ended = set(obs), set[str]()
+    for step in range(steps):
+        if len(acting) > 1:
+            return True
+        actions = {
+            agent: sample_allowed_action(env.action_spaces[agent], obs[agent], infos.get(agent, {})) for agent in acting
+        }
+        obs, terminated, truncated, infos = _step(env, name, step, actions, ended)
+        ended |= {agent for part in (terminated, truncated) for agent, value in part.items() if value}
+        if ALL in ended:
+            (obs, infos), ended = _reset(env, name), set[str]()
+        acting = set(obs) - ended
+    return len(acting) > 1
 
 
 def _step(env: MultiAgentEnv, name: str, step: int, actions: dict[str, Any], ended: set[str]) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -354,3 +356,26 @@ def test_self_play_that_cannot_work_is_refused_before_training(
 def test_a_value_out_of_range_is_refused(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SelfPlay(**keywords)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_league_of_two_ranks_rates_the_games_of_both(tmp_path: Path) -> None:
+    """Each rank adds the same copies at the same time, or their gradients could not be averaged."""
+    overrides = [
+        "policy=ppo",
+        "env=rock_paper_scissors",
+        "total_env_steps=2048",
+        "trainer=ddp",
+        "trainer.accelerator=cpu",
+    ]
+    command = [sys.executable, "-m", "lightning_rl", "train", *overrides, f"run_dir={tmp_path}", "logger=csv"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    checkpoint = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
+    (league,) = (state for name, state in checkpoint["callbacks"].items() if "SelfPlay" in name)
+    assert len(league["members"]) == league["copies"] >= 4
+    assert [each["copied_at"] for each in league["members"]] == sorted(
+        {each["copied_at"] for each in league["members"]}
+    )
+    assert league["members"][0]["scores"]

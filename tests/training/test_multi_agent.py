@@ -42,7 +42,9 @@ RUNS = {
     "dqn": ["policy=dqn", *CARTPOLES, "data.learning_starts=64"],
     "turns": ["policy=ppo", "env=connect_four"],
 }
-WORKERS = [0, pytest.param(2, marks=pytest.mark.ray)]
+GRADIENTS = ["policy=a3c", "workers.logical_workers=2", "data.gradients_per_iteration=4"]
+RUNS_HERE = {**RUNS, "two by gradients": [*GRADIENTS, *CARTPOLES, "policies={a: {}, b: {gamma: 0.9}}", TWO[1]]}
+IN_PROCESSES = [pytest.param(name, 2, marks=pytest.mark.ray) for name in RUNS]  # whose gradient is first varies there
 
 
 def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
@@ -144,11 +146,10 @@ def test_steps_are_those_of_agents_if_the_config_says_so(tmp_path: Path) -> None
 
 
 # -- resumed, and in other processes ----------------------------------------------------------------------------------
-@pytest.mark.parametrize("workers", WORKERS)
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in RUNS_HERE), *IN_PROCESSES])
 def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path, name: str, workers: int) -> None:
     whole, part = tmp_path / "whole", tmp_path / "part"
-    run.train(config(whole, *RUNS[name], f"workers.num_workers={workers}"))
+    run.train(config(whole, *RUNS_HERE[name], f"workers.num_workers={workers}"))
     shutil.copytree(whole, part, ignore=shutil.ignore_patterns("status.json", "last.ckpt", "best_*"))
     (first, *later) = sorted((part / "checkpoints").glob("step_*.ckpt"))
     assert later

@@ -5,7 +5,8 @@
     python scripts/learning_curves.py --runs DIR --draw                 # only draws the runs that are complete
 
 Trains `python train.py policy=X env=Y seed=S` for three seeds into DIR/X_Y/S and draws docs/curves/X_Y.svg from their
-`metrics.csv`: the mean return of the last 100 training episodes, a thin line per seed and a thick one for their mean.
+`metrics.csv`: the mean return of the last 100 training episodes (of evaluations, where training acts at random), a thin
+line per seed and a thick one for their mean.
 The picture is put on the algorithm's page. A pair is drawn once all its seeds have ended. Needs matplotlib
 (`pip install -e '.[bench]'`).
 """
@@ -25,7 +26,7 @@ from lightning_rl.run_directory.status import read_status_or_empty
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 SEEDS = (0, 1, 2)
-METRIC = "rollout/ep_rew_mean"
+METRICS = {"return in training": "rollout/ep_rew_mean", "return of the best actions": "eval/ep_rew_mean"}
 POINTS = 200  # of a line in a picture
 
 PAIRS: dict[tuple[str, str], list[str]] = {  # (policy, env) and further overrides; the quick ones first
@@ -55,6 +56,8 @@ PAIRS: dict[tuple[str, str], list[str]] = {  # (policy, env) and further overrid
     ("r2d2", "stateless_cartpole"): [],
 }
 
+RANDOM_IN_TRAINING = ("two_step_game",)  # environments whose experiments explore by random actions to the end
+
 Curve = tuple[np.ndarray, np.ndarray]
 
 
@@ -82,10 +85,17 @@ def train(runs: Path, pair: tuple[str, str], seed: int) -> None:
     print(command(*pair), f"seed={seed}", "ok" if result.returncode == 0 else result.stderr[-2000:], flush=True)
 
 
-def curve_of(run_dir: Path) -> Curve:
-    """Env steps and returns of a run's `metrics.csv`, both `[rows]`, from the first episode's end on."""
+def kind_of_return(pair: tuple[str, str]) -> str:
+    """The key of `METRICS` that shows what a pair learns."""
+    training, evaluated = METRICS
+    return evaluated if pair[1] in RANDOM_IN_TRAINING else training
+
+
+def curve_of(run_dir: Path, kind: str = "return in training") -> Curve:
+    """Env steps and returns (a key of `METRICS`) of a run's `metrics.csv`, both `[rows]`, from the first value on."""
+    metric = METRICS[kind]
     with (run_dir / "metrics.csv").open(encoding="utf-8", newline="") as file:
-        rows = [(float(row["env_steps"]), float(row[METRIC])) for row in csv.DictReader(file) if row.get(METRIC)]
+        rows = [(float(row["env_steps"]), float(row[metric])) for row in csv.DictReader(file) if row.get(metric)]
     steps, returns = np.array(rows).T
     return steps, returns
 
@@ -96,7 +106,7 @@ def mean_curve(curves: list[Curve]) -> Curve:
     return steps, np.mean([np.interp(steps, *curve) for curve in curves], axis=0)
 
 
-def draw(curves: list[Curve], title: str, path: Path) -> None:
+def draw(curves: list[Curve], title: str, path: Path, kind: str = "return in training") -> None:
     """Write one picture; its colours are legible on white and on black."""
     import matplotlib
 
@@ -111,7 +121,7 @@ def draw(curves: list[Curve], title: str, path: Path) -> None:
     axes.plot(*mean_curve(curves), color=line, linewidth=2.2)
     axes.set_title(title, color=ink, fontsize=10, loc="left")
     axes.set_xlabel("environment steps", color=ink, fontsize=9)
-    axes.set_ylabel("return in training", color=ink, fontsize=9)
+    axes.set_ylabel(kind, color=ink, fontsize=9)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k" if value else "0")
     axes.tick_params(colors=ink, labelsize=8)
     axes.grid(color=ink, alpha=0.2, linewidth=0.6)
@@ -147,7 +157,9 @@ def main() -> None:
                 train(runs, pair, seed)
         run_dirs = [run_dir_of(runs, pair, seed) for seed in SEEDS]
         if all(map(is_complete, run_dirs)):
-            draw([curve_of(run_dir) for run_dir in run_dirs], command(*pair), DOCS / "curves" / f"{'_'.join(pair)}.svg")
+            kind = kind_of_return(pair)
+            curves = [curve_of(run_dir, kind) for run_dir in run_dirs]
+            draw(curves, command(*pair), DOCS / "curves" / f"{'_'.join(pair)}.svg", kind)
             show_on_page(pair)
         else:
             print(f"{'_'.join(pair)}: not drawn, as not all of the seeds {SEEDS} have ended in {runs}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lightning_rl.config import compose_config
+from lightning_rl.config.groups import group_options
 from lightning_rl.errors import ConfigError
 from lightning_rl.runs.reference import (
     MARKS,
@@ -17,6 +18,7 @@ from lightning_rl.runs.reference import (
     reference_names,
 )
 
+ROOT = Path(__file__).parents[2]
 RISING = [float(10 * mark) for mark in range(MARKS)]  # 0 … 190
 BETTER = [value + 20.0 for value in RISING]
 
@@ -66,15 +68,30 @@ def test_runs_that_are_at_their_best_from_the_start_have_a_margin(reference: Ref
     assert flat.compare([490.0] * MARKS).ok and not flat.compare([489.0] * MARKS).ok
 
 
+WITHOUT_REFERENCE = {
+    "hours of a run": {
+        *("a2c_pong", "pong_42", "ppo_atari", "ppo_breakout", "ppo_pong"),
+        *("ppo_halfcheetah", "sac_halfcheetah", "td3_halfcheetah"),
+    },
+    "returns whose sum is 0 whatever is learned": {"ppo_connect_four", "ppo_rock_paper_scissors"},
+}
+
+
+def test_every_shipped_experiment_has_a_reference_but_those_that_the_docs_name() -> None:
+    without = set.union(*WITHOUT_REFERENCE.values())
+    assert set(group_options("experiment")) - {"none"} == set(reference_names()) | without
+    page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in without)
+
+
 @pytest.mark.parametrize("name", reference_names())
 def test_shipped_reference_curves_belong_to_an_experiment_as_it_is(name: str) -> None:
     reference = load_reference(name)
     config = compose_config(list(reference.overrides))
     assert config["total_env_steps"] == reference.total_env_steps, "the experiment changed: train its reference again"
-    assert len(reference.seeds) == len(set(reference.seeds)) == len(reference.returns) >= 5
+    assert len(reference.seeds) == len(set(reference.seeds)) == len(reference.returns) >= 3
     assert {len(returns) for returns in reference.returns} == {MARKS}
-    worst = min(reference.returns, key=lambda returns: returns[-1])
-    assert reference.compare(worst).ok
+    assert all(reference.compare(returns).ok for returns in reference.returns)
 
 
 def test_saved_curves_are_read_again(

@@ -51,8 +51,8 @@ PAIRS: dict[tuple[str, str], list[str]] = {  # (policy, env) and further overrid
     ("apex", "cartpole"): [],
     ("tqc", "pendulum"): ["total_env_steps=20_000"],
     ("rainbow", "cartpole"): [],
-    ("maddpg", "simple_spread"): [],
-    ("matd3", "simple_spread"): [],
+    ("maddpg", "simple_speaker_listener"): [],
+    ("matd3", "simple_speaker_listener"): [],
     ("r2d2", "stateless_cartpole"): [],
 }
 

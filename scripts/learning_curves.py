@@ -49,7 +49,7 @@ PAIRS: dict[tuple[str, str], list[str]] = {  # (policy, env) and further overrid
     ("sac", "pendulum"): [],
     ("simple_q", "cartpole"): ["total_env_steps=50_000"],
     ("apex", "cartpole"): [],
-    ("tqc", "pendulum"): ["total_env_steps=20_000"],
+    ("tqc", "pendulum"): ["total_env_steps=10_000"],
     ("rainbow", "cartpole"): [],
     ("maddpg", "simple_speaker_listener"): [],
     ("matd3", "simple_speaker_listener"): [],

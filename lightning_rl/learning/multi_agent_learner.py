@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
@@ -50,22 +50,12 @@ class MultiAgentLearner:
         by_env_steps = policy.count_steps_by == "env_steps"
         policy.env_steps += sum_over_ranks(batch.env_steps if by_env_steps else batch.agent_steps)
         metrics: dict[str, float] = {}
-        seconds = 0.0
+        policy.learn_seconds = 0.0
         for policy_id in self._with_experience(batch):
             part = policy.policies[policy_id]
-            before = part.gradient_steps
-            try:
-                with part.learner.beside(self._other_batches(batch, policy_id)):
-                    part.training_step(batch.policy_batches[policy_id])
-            except NonFiniteError as error:
-                raise NonFiniteError(f"policy {policy_id!r}: {error}") from error
-            metrics |= {f"{policy_id}/{name}": value for name, value in part.iteration_metrics.items()}
-            policy.gradient_steps += part.gradient_steps - before
-            seconds += part.learn_seconds
-        policy.iteration_metrics, policy.learn_seconds = metrics, seconds
-        policy.after_iteration(metrics)
-        policy.iterations += 1
-        return metrics
+            with part.learner.beside(self._other_batches(batch, policy_id)):
+                metrics |= self._let_learn(policy_id, part.training_step, batch.policy_batches[policy_id])
+        return self._end_iteration(metrics)
 
     def learn_on_gradients(self, updates: Iterable[tuple[int, MultiAgentGradientUpdate, bool]]) -> dict[str, float]:
         """One iteration on gradient updates of workers; each is an iteration of every policy that it is for.
@@ -83,25 +73,32 @@ class MultiAgentLearner:
         """
         policy, by_env_steps = self.policy, self.policy.count_steps_by == "env_steps"
         found: dict[str, list[float]] = {}
-        seconds = 0.0
+        policy.learn_seconds = 0.0
         for worker, contribution, fresh in updates:
             policy.env_steps += contribution.env_steps if by_env_steps else contribution.agent_steps
             for policy_id, update in contribution.updates.items():
-                part = policy.policies[policy_id]
-                before = part.gradient_steps
-                try:
-                    metrics = part.learn_on_gradients([(worker, update, fresh)])
-                except NonFiniteError as error:
-                    raise NonFiniteError(f"policy {policy_id!r}: {error}") from error
-                for name, value in metrics.items():
-                    found.setdefault(f"{policy_id}/{name}", []).append(value)
-                policy.gradient_steps += part.gradient_steps - before
-                seconds += part.learn_seconds
-        policy.iteration_metrics = {name: fmean(values) for name, values in found.items()}
-        policy.learn_seconds = seconds
-        policy.after_iteration(policy.iteration_metrics)
-        policy.iterations += 1
-        return policy.iteration_metrics
+                learn = policy.policies[policy_id].learn_on_gradients
+                for name, value in self._let_learn(policy_id, learn, [(worker, update, fresh)]).items():
+                    found.setdefault(name, []).append(value)
+        return self._end_iteration({name: fmean(values) for name, values in found.items()})
+
+    def _let_learn(self, policy_id: str, learn: Callable[[Any], Any], experience: Any) -> dict[str, float]:
+        """One iteration of a policy by a method of its own; its metrics by "<policy id>/<name>"."""
+        policy, part = self.policy, self.policy.policies[policy_id]
+        before = part.gradient_steps
+        try:
+            learn(experience)
+        except NonFiniteError as error:
+            raise NonFiniteError(f"policy {policy_id!r}: {error}") from error
+        policy.gradient_steps += part.gradient_steps - before
+        policy.learn_seconds += part.learn_seconds
+        return {f"{policy_id}/{name}": value for name, value in part.iteration_metrics.items()}
+
+    def _end_iteration(self, metrics: dict[str, float]) -> dict[str, float]:
+        self.policy.iteration_metrics = metrics
+        self.policy.after_iteration(metrics)
+        self.policy.iterations += 1
+        return metrics
 
     def compute_gradients(self, batch: MultiAgentBatch) -> tuple[dict[str, Any], dict[str, float]]:
         """Gradients of one minibatch for each trained policy, by policy id, and all metrics."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_rl.errors import CheckpointError, short_repr
-from lightning_rl.run_directory.checkpoints import checkpoint_of
+from lightning_rl.runs.evaluation import checkpoint_file
 
 __all__ = ["load_initial_weights"]
 
@@ -67,12 +67,12 @@ def _file_of(source: str) -> Path:
     """The checkpoint that a path of a file or of a run directory means."""
     path = Path(source)
     try:
-        is_directory, exists = path.is_dir(), path.exists()
+        exists = path.exists()
     except OSError as error:  # such as a name that is too long
         raise CheckpointError(f"no path that this system takes: {error.strerror}") from error
     if not exists or not source.strip():
         raise CheckpointError("no such file or directory: pass a file such as RUN_DIR/checkpoints/last.ckpt, or null")
-    return checkpoint_of(path) if is_directory else path
+    return checkpoint_file(path, best=False)
 
 
 def _fits(theirs: Any, ours: Any) -> bool:

@@ -82,11 +82,12 @@ def play(
     if renderer == "rgb":
         check_picture(creator, "--render rgb")
     screen = None if renderer == "human" else TerminalScreen(console)
+    window = PygameWindow()
     lines: list[str] = []
     played: list[tuple[float, int]] = []
     try:
-        with Keyboard(window=PygameWindow().read if screen is None else None) as keyboard, screen or nullcontext():
-            player = Player((screen or PygameWindow()).draw, keyboard, own_fps if fps is None else fps)
+        with Keyboard(window=window.read if screen is None else None) as keyboard, screen or nullcontext():
+            player = Player((screen or window).draw, keyboard, own_fps if fps is None else fps)
             workers = watched_workers(
                 creator, policy, player.show, render_mode=RENDERERS[renderer], seed=seed, explore=explore
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -59,23 +59,7 @@ def check_multi_agent_env(env: MultiAgentEnv, name: str, steps: int = 20) -> Non
             f"environment {name!r} gives different observations for reset(seed=0) twice: draw from a generator that "
             "reset(seed) creates"
         )
-    for _, space in spaces.values():
-        space.seed(0)
-    acting, ended = set(obs), set()
-    for step in range(steps):
-        actions = {
-            agent: sample_allowed_action(spaces[agent][1], obs[agent], infos.get(agent, {}))
-            for agent in env.possible_agents
-            if agent in acting
-        }
-        obs, terminated, truncated, infos = _step(env, name, step, actions, ended)
-        flagged = {agent for part in (terminated, truncated) for agent, value in part.items() if value}
-        if ALL in flagged:
-            obs, infos = _reset(env, name)
-            acting, ended = set(obs), set()
-        else:
-            ended |= flagged
-            acting = set(obs) - ended
+    for _ in _random_steps(env, name, obs, infos, steps):
         for agent, pair in spaces.items():
             if (env.observation_spaces[agent], env.action_spaces[agent]) != pair:
                 raise EnvError(f"environment {name!r} changed the spaces of {agent!r}; they are fixed in __init__")
@@ -88,19 +72,29 @@ def agents_meet(env: MultiAgentEnv, name: str, steps: int = 50) -> bool:
         EnvError: as `check_multi_agent_env`.
     """
     obs, infos = _reset(env, name)
+    return len(obs) > 1 or any(len(acting) > 1 for acting in _random_steps(env, name, obs, infos, steps))
+
+
+def _random_steps(
+    env: MultiAgentEnv, name: str, obs: Mapping[str, Any], infos: Mapping[str, Any], steps: int
+) -> Iterator[set[str]]:
+    """Take random steps after a reset, the same ones each time; after each, the agents that are to act next."""
+    action_spaces = {agent: env.action_spaces[agent] for agent in env.possible_agents}
+    for space in action_spaces.values():
+        space.seed(0)
     acting, ended = set(obs), set[str]()
     for step in range(steps):
-        if len(acting) > 1:
-            return True
         actions = {
-            agent: sample_allowed_action(env.action_spaces[agent], obs[agent], infos.get(agent, {})) for agent in acting
+            agent: sample_allowed_action(space, obs[agent], infos.get(agent, {}))
+            for agent, space in action_spaces.items()
+            if agent in acting
         }
         obs, terminated, truncated, infos = _step(env, name, step, actions, ended)
         ended |= {agent for part in (terminated, truncated) for agent, value in part.items() if value}
         if ALL in ended:
             (obs, infos), ended = _reset(env, name), set[str]()
         acting = set(obs) - ended
-    return len(acting) > 1
+        yield acting
 
 
 def _step(env: MultiAgentEnv, name: str, step: int, actions: dict[str, Any], ended: set[str]) -> Any:

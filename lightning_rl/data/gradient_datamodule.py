@@ -109,7 +109,7 @@ class GradientDataModule(RolloutDataModule):
     def check_staleness(self, result: WorkerResult) -> tuple[int, Any, bool]:
         """(worker index, contribution, whether its gradients are new enough to count)."""
         policy = self._policy()
-        staleness = (policy.gradient_steps - result.gradient_steps) // len(trained_policies(policy))
+        staleness = (policy.gradient_steps - result.gradient_steps) // max(1, len(trained_policies(policy)))
         self._staleness = max(self._staleness, staleness)
         fresh = staleness <= self.max_staleness
         self.dropped += not fresh

@@ -113,8 +113,7 @@ class PolicyMapping:
         if self._matches is not None:
             return self._matches.assign(rng)
         if self._function is None:
-            choices = self._choices.items()
-            return {agent: ids[0] if len(ids) == 1 else ids[int(rng.integers(len(ids)))] for agent, ids in choices}
+            return {agent: ids[int(rng.integers(len(ids)))] for agent, ids in self._choices.items()}
         episode = EpisodeStart(int(rng.integers(2**62)), rng)
         assigned = {agent: self._checked(agent, self._function(agent, episode)) for agent in self.agents}
         for agent, policy_id in assigned.items():

@@ -92,7 +92,7 @@ def sequence_loss(errors: Tensor, td_errors: Tensor, batch: SampleBatch, eta: fl
     size = td_errors[trained].abs()
     empty = size.new_zeros(len(lens))
     mean = empty.scatter_reduce(0, sequence, size, "mean", include_self=False)
-    most = empty.scatter_reduce(0, sequence, size, "amax", include_self=False)
+    most = empty.scatter_reduce(0, sequence, size, "amax")
     return errors.mean(), eta * most + (1.0 - eta) * mean
 
 

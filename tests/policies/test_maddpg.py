@@ -253,6 +253,11 @@ def test_matd3_delays_the_actors_and_the_targets() -> None:
     assert moved("model.") and moved("target_model.") and moved("target_critic.")
 
 
+def test_the_actors_learn_in_every_policy_delay_th_gradient_step() -> None:
+    policy = made("matd3", policy_delay=3)
+    assert ["policy_loss" in policy.learn_on_batch(transitions()) for _ in range(6)] == [False, False, True] * 2
+
+
 # -- acting ------------------------------------------------------------------------------------------------------------
 EXPLORATION = {"type": "group_noise"}
 
@@ -381,6 +386,21 @@ def test_members_may_see_images() -> None:
     assert policy.preprocessor.size == 6
     for old, (name, new) in zip(before, policy.model.named_parameters(), strict=True):
         assert "value" in name or not torch.equal(old, new), name
+
+
+def test_given_convolutions_read_parts_of_three_dimensions_as_images() -> None:
+    grid = spaces.Box(0.0, 1.0, (5, 5, 2), np.float32)
+    space = spaces.Tuple([grid, grid])
+    for layers in ({"conv_filters": [[4, 3, 1]]}, {"conv_residual_channels": [4]}):
+        policy = MADDPG(space, spaces.Tuple([spaces.Discrete(2)] * 2), model={**MODEL, **layers})
+        assert policy.preprocessor.size == 0
+        assert any(isinstance(module, nn.Conv2d) for module in policy.model.modules())
+
+
+def test_the_actors_have_no_value_network_of_their_own() -> None:
+    """Nothing would train it: the critics give the values."""
+    names = {name.split(".")[2] for name, _ in made().model.named_parameters()}
+    assert names == {"trunk", "head", "value_head"}
 
 
 class Rewarded(Model):

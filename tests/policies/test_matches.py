@@ -35,6 +35,12 @@ def test_the_agents_of_a_side_have_one_policy_and_agents_on_no_side_keep_theirs(
     assert matches.choices()["b"] == ("main", "old") and matches.choices()["d"] == ("judge",)
 
 
+def test_of_three_sides_one_has_the_policy_and_all_others_have_opponents() -> None:
+    found = draws(Matches(["a", "b", "c"], "main", {"old": 1.0}), 60)
+    assert {tuple(each.values()).count("main") for each in found} == {1}
+    assert {next(agent for agent in each if each[agent] == "main") for each in found} == {"a", "b", "c"}
+
+
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [

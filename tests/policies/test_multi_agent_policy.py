@@ -235,6 +235,8 @@ def test_a_scripted_policy_acts_by_a_function_of_one_observation_and_its_mask() 
     masks = np.array([[1, 1, 0], [0, 1, 1]], np.int8)
     actions, state, extra = policy.act({"action_mask": masks, "x": np.zeros((2, 2), np.float32)})
     assert actions.tolist() == [1, 2] and not state and not extra
+    recorded = SampleBatch({"action_mask": torch.from_numpy(masks), "x": torch.zeros(2, 2)})
+    assert policy.act(recorded)[0].tolist() == [1, 2]
     plain = ScriptedPolicy(*CARTPOLE.spaces(), function=push_right)
     assert plain.act(np.array([[0, 0, 1, 0], [0, 0, -1, 0]], np.float32))[0].tolist() == [1, 0]
     assert fragment_of(plain).valid.any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,75 @@ def test_a_function_of_the_generator_is_called_in_each_episode() -> None:
     assert not found.static
     assert {drawn["hunter_1"] for drawn in draws(found)} == {"hunter", "old"}
     assert draws(found) == draws(found)
+
+
+def test_a_function_of_the_generator_is_called_in_each_episode_even_if_it_gave_one_result() -> None:
+    found = mapping(lambda agent_id, rng: "prey" if rng.random() > 1e-9 else "old")
+    assert not found.static
+
+
+def none(agent_id: str, worker: Any) -> Any:
+    return (worker,)
+
+
+def default(agent_id: str, *, team: int = 3) -> Any:
+    return (team,)
+
+
+def worker_first(agent_id: str, worker: Any, episode: Any) -> Any:
+    return worker, episode
+
+
+def defaults(agent_id: str, worker: Any = 5, episode: Any = None) -> Any:
+    return worker, episode
+
+
+def second(agent_id: str, start: Any) -> Any:
+    return (start,)
+
+
+def by_keyword(agent_id: str, *, episode: Any) -> Any:
+    return (episode,)
+
+
+def one_more(agent_id: str, worker: Any, team: int = 3) -> Any:
+    return worker, team
+
+
+def misnamed(episode: str) -> Any:
+    return ()
+
+
+@pytest.mark.parametrize(
+    ("function", "expected", "by_episode"),
+    [
+        (none, (None,), False),
+        (default, (3,), False),
+        (worker_first, (None, EpisodeStart), True),
+        (defaults, (5, EpisodeStart), True),
+        (second, (EpisodeStart,), True),
+        (by_keyword, (EpisodeStart,), True),
+        (one_more, (None, 3), False),
+        (misnamed, (), False),
+    ],
+)
+def test_a_function_gets_what_its_parameters_name(function: Any, expected: tuple[Any, ...], by_episode: bool) -> None:
+    """The agent first; the episode by name or in second place; "worker" is nothing; its own defaults stay.
+
+    A function that does not take the episode is called once for each agent, when the mapping is made.
+    """
+    seen: list[tuple[Any, ...]] = []
+
+    @wraps(function)
+    def recorded(*arguments: Any, **keywords: Any) -> str:
+        seen.append(function(*arguments, **keywords))
+        return "old"
+
+    assert mapping(recorded).static
+    for given in seen:
+        for value, wanted in zip(given, expected, strict=True):
+            assert type(value) is wanted if isinstance(wanted, type) else value == wanted
+    assert (len(seen) > len(AGENTS)) == by_episode
 
 
 def test_a_function_of_the_episode_that_gives_several_results_is_called_in_each() -> None:

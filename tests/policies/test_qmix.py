@@ -252,6 +252,30 @@ def test_prioritized_sequences_weigh_their_rows() -> None:
     assert_close(halves[0] + halves[1], halves[2])
 
 
+def test_burn_in_leaves_the_model_in_the_mode_in_which_it_was() -> None:
+    policy = made(model=GRU)
+    for training in (True, False):
+        policy.model.train(training)
+        policy.loss(sequences(policy))
+        assert policy.model.training == training
+
+
+def test_prioritized_rows_count_by_their_weights() -> None:
+    policy, weights = made(), torch.linspace(0.0, 2.0, 8)
+    errors = torch.stack([policy.loss(rows_of()[index : index + 1])[0] for index in range(8)])
+    assert_close(policy.loss(rows_of(weights=weights))[0], (weights * errors).mean())
+
+
+def test_metrics_are_means_over_rows() -> None:
+    policy, batch = made(), rows_of()
+    policy.log_extra = True
+    metrics = policy.loss(batch)[1]
+    parts = [policy.loss(rows_of()[index : index + 1])[1] for index in range(8)]
+    for name, value in metrics.items():
+        assert_close(value, torch.stack([part[name] for part in parts]).mean(), msg=name)
+    assert_close(metrics["td_error"], batch["td_errors"].abs().mean())
+
+
 def test_n_step_targets_bootstrap_at_the_row_of_the_last_reward() -> None:
     policy, batch = made(VDN), rows_of()
     batch["terminated"] = torch.zeros(8, dtype=torch.bool)

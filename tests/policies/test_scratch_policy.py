@@ -127,6 +127,22 @@ def test_act_passes_all_keywords_to_a_compute_actions_with_kwargs() -> None:
     assert policy.given == {"explore": False, "timestep": 7}
 
 
+class ClassicScratch(Scratch):
+    """Records RLlib's argument of earlier actions."""
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any, prev_action_batch: Any = None) -> Any:  # type: ignore[override]
+        self.before = prev_action_batch
+        return [0 for _ in obs_batch], [], {}
+
+
+def test_act_gives_rllib_s_arguments_where_it_has_them() -> None:
+    policy, obs = ClassicScratch(*CARTPOLE.spaces(), {}), np.zeros((2, 4), np.float32)
+    policy.act(obs)
+    assert policy.before is None
+    policy.act(obs, prev_actions=torch.tensor([1, 0]), prev_rewards=torch.zeros(2))
+    assert isinstance(policy.before, np.ndarray) and policy.before.tolist() == [1, 0]
+
+
 def test_act_detaches_extra_columns() -> None:
     _, _, columns = RecordingScratch(*CARTPOLE.spaces(), {}).act(np.zeros((2, 4), np.float32))
     assert columns["score"].tolist() == [1.0, 1.0] and not columns["score"].requires_grad

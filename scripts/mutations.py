@@ -11,7 +11,8 @@ f-strings), annotations and docstrings are left as they are, and defaults of par
 compare with the YAML files.
 
 Survivors that mean the same as the original are listed in `scripts/equivalent_mutants.txt` with the reason:
-`file ¦ function ¦ change ¦ reason`. The record is `.mutations.json` in the working directory.
+`file ¦ function ¦ change ¦ reason`. The record is `.mutations.json` in the working directory; recording needs the
+package coverage.
 """
 
 from __future__ import annotations
@@ -515,6 +516,11 @@ def run(paths: list[str], sample: int, seed: int, most_seconds: float, only: str
     chosen = every if sample <= 0 or sample >= len(every) else random.Random(seed).sample(every, sample)
     chosen.sort(key=lambda mutant: (mutant.path, mutant.lines, mutant.node, mutant.which))
     say(f"{len(chosen)} of {len(every)} mutants in {len(files)} files")
+    if not (only or again):
+        there = {(mutant.path, mutant.function, mutant.change) for mutant in every}
+        for path, function, change in equivalents():
+            if path in files and (path, function, change) not in there:
+                say(f"listed as equivalent, and there no more: {path} in {function}: {change}")
     campaign = Campaign(chosen, known, most_seconds)
     modules = sorted({test.split("::")[0] for tests in campaign.tests.values() for test in tests})
     quiet = ["-q", "--tb=no", "--disable-warnings", "-p", "no:cacheprovider", "-o", "timeout=0"]

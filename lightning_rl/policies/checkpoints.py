@@ -269,7 +269,7 @@ def checkpoint_of_part(path: Any, checkpoint: Mapping[str, Any], policy_id: str)
         CheckpointError: the file holds one policy, or none with this id.
     """
     entries = checkpoint["policy"]["kwargs"].get("policies")
-    if "policies" not in checkpoint or not isinstance(entries, Mapping):
+    if not isinstance(entries, Mapping):
         raise CheckpointError(
             f"checkpoint {path} holds one policy, {checkpoint['policy']['class']}, without ids: leave out "
             f"policy_id={policy_id!r}"
@@ -312,8 +312,9 @@ def add_policies_of(checkpoint: Mapping[str, Any], policy: Any) -> None:
     """
     spec = checkpoint.get("policy")
     kwargs = spec.get("kwargs") if isinstance(spec, Mapping) else None
-    entries = kwargs.get("policies") if isinstance(kwargs, Mapping) else None
-    if not isinstance(kwargs, Mapping) or not isinstance(entries, Mapping):
+    kwargs = kwargs if isinstance(kwargs, Mapping) else {}
+    entries = kwargs.get("policies")
+    if not isinstance(entries, Mapping):
         return  # `check_fits` says what is wrong
     added = {policy_id: entry for policy_id, entry in entries.items() if policy_id not in policy.policies}
     if not added or not set(policy.policies) <= entries.keys():

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 from lightning_rl.models import Model, ModelCatalog
 from lightning_rl.models.distributions import Categorical
-from lightning_rl.policies import DQN, PG, PPO, Policy
+from lightning_rl.policies import A2C, DQN, PG, PPO, Policy
 from lightning_rl.policies.advantages import standardise_over_ranks
 from lightning_rl.rollouts import RolloutWorker
 from tests.envs.classic_control import CARTPOLE
@@ -39,6 +39,13 @@ def test_random_actions_keep_to_the_mask_given_to_compute_actions() -> None:
     mask = torch.tensor([[True, False]]).expand(64, 2)
     assert not policy.compute_actions(OBS, action_mask=mask, logp=False)[0].any()
     assert policy.compute_actions(OBS, logp=False)[0].any()
+
+
+@pytest.mark.parametrize("method", ["extra_action_out", "distribution", "_mask"])
+def test_the_model_runs_for_random_actions_too_if_a_method_of_the_policy_reads_its_outputs(method: str) -> None:
+    own = type("Own", (DQN,), {method: lambda self, *arguments: getattr(DQN, method)(self, *arguments)})
+    spaces_of_env = CARTPOLE.spaces()
+    assert DQN(*spaces_of_env)._can_skip_model(OBS) and not own(*spaces_of_env)._can_skip_model(OBS)
 
 
 class FirstActionOnly(Categorical):
@@ -140,3 +147,11 @@ def test_advantages_are_standardised_over_all_ranks_inside_a_trainer(
     monkeypatch.setattr(PPO, "in_trainer", in_trainer)
     found = standardise_over_ranks(PPO(*CARTPOLE.spaces()), torch.tensor([1.0, 3.0, 5.0]))
     assert_close(found, torch.tensor(expected))
+
+
+def test_a2c_standardises_the_advantages_of_a_rollout_if_it_is_told_to() -> None:
+    plain, standardised = (A2C(*CARTPOLE.spaces(), seed=1, standardise_advantages=on) for on in (False, True))
+    fragment = sample_fragment(plain)
+    own = plain.postprocess_trajectory(fragment).advantages
+    found = standardised.postprocess_trajectory(fragment).advantages
+    assert_close(found, (own - own.mean()) / own.std(correction=0), atol=1e-4, rtol=1e-4)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
+from torch.testing import assert_close
 
 from lightning_rl import RandomPolicy, build_policy
 from lightning_rl.envs import EnvCreator
@@ -35,6 +36,7 @@ from lightning_rl.policies import (
     TQC,
     Policy,
     Rainbow,
+    export,
 )
 from lightning_rl.policies.export import FORMATS, ActingModule
 from lightning_rl.rollouts import RolloutWorker
@@ -150,9 +152,10 @@ def test_a_file_of_torch_export_answers_as_the_policy(case: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("case", IN_ONNX)
-def test_an_onnx_file_answers_as_the_policy(case: str, tmp_path: Path) -> None:
+def test_an_onnx_file_answers_as_the_policy(case: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnxruntime")
     check_export(case, "onnx", tmp_path)
+    assert "torchvision" not in capfd.readouterr().err, "the exporter names what a policy does not use"
 
 
 @pytest.mark.parametrize("case", ["ppo", "nested", "memory previous"])
@@ -198,11 +201,39 @@ def test_the_description_names_inputs_outputs_and_memory(tmp_path: Path) -> None
         "action.a", "action.b", "action_dist_inputs", "next_state.0", "next_state.1",
         "next_prev_actions.a", "next_prev_actions.b",
     ]  # fmt: skip
+    shapes = [["batch", *shape] for shape in ([2], [], [7], [6], [6], [2], [])]  # 2 means, 2 deviations, 3 logits
+    assert [port["shape"] for port in written["outputs"]] == shapes
     assert [(each["input"], each["initial"]) for each in written["memory"]][2:] == [
         ("prev_actions.a", 0.0),
         ("prev_actions.b", -1),
     ]
     assert written["algorithm"] == "PPO" and written["versions"]["torch"] == torch.__version__
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_outputs_fed_back_as_memory_give_the_actions_of_a_rollout(memory: str) -> None:
+    """The file's own protocol, step by step, against the rows that a worker recorded."""
+    policy, rows = made(f"memory {memory}")
+    module, starts = ActingModule(policy), torch.ones(4, dtype=torch.bool)
+    fed = {name: initial.expand(4, *initial.shape) for name, initial in module.memory.items()}
+    columns = [name for name in ("obs", "state_in", "prev_actions", "prev_rewards") if name in rows]
+    for step in range(12):
+        acting = rows.valid[step]
+        for name, initial in module.memory.items():
+            fed[name] = torch.stack([initial if starts[env] else fed[name][env] for env in range(4)])
+        inputs = {"obs": rows.obs[step], **fed}
+        if module.reads_reward:
+            inputs["reward"] = rows.rewards[step - 1].masked_fill(starts, 0.0)
+        recorded = module.inputs_of(SampleBatch({name: rows[name][step] for name in columns}))
+        assert list(recorded) == [port.name for port in module.inputs]
+        for name, value in recorded.items():
+            read = (acting, slice(1, None)) if name == "prev_rewards" else acting  # not the oldest reward
+            assert_close(inputs[name][read], value[read], msg=f"{name} of step {step}")
+        answer = module(inputs)
+        taken = leaf_values(policy.action_space, policy.env_actions(rows.actions[step]))
+        for name, action in zip(("action.a", "action.b"), taken, strict=True):
+            assert_close(answer[name][acting], torch.as_tensor(action)[acting], msg=f"{name} of step {step}")
+        fed, starts = {name: answer[f"next_{name}"] for name in fed}, ~acting
 
 
 def test_a_mask_beside_the_observation_is_an_input_and_forbids(tmp_path: Path) -> None:
@@ -285,6 +316,13 @@ def test_a_model_that_torch_cannot_trace_is_an_error_that_names_it(tmp_path: Pat
     with pytest.raises(ConfigError, match=r"torch cannot write Leaking as torch.export: .*x\.shape\[0\]"):
         policy.export_model(tmp_path, recorded(policy), format="torch.export")
     assert not list(tmp_path.iterdir())
+
+
+def test_outputs_are_compared_as_vectors_and_actions_entry_by_entry() -> None:
+    expected = np.array([[100.0, 0.0], [0.0, 0.5]], np.float32)
+    given = expected + np.array([[0.0, 0.01], [0.0, 0.001]], np.float32)
+    assert export._difference(given, expected, is_action=False) == pytest.approx(1e-3, rel=1e-3)
+    assert export._difference(given, expected, is_action=True) == pytest.approx(1e-2, rel=1e-3)
 
 
 def test_not_a_number_counts_as_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

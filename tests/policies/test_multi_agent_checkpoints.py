@@ -130,6 +130,15 @@ def test_a_resumed_run_has_the_policies_that_the_run_had_added(tmp_path: Path) -
     assert_same(resumed.get_state(), policy.get_state())
 
 
+def test_a_resumed_run_without_further_policies_keeps_its_own_mapping() -> None:
+    entries = {"first": PPO_ENTRY, "second": PPO_ENTRY}
+    content: dict[str, Any] = {"state_dict": (policy := several(entries, FIRST_AND_SECOND)).state_dict()}
+    policy.on_save_checkpoint(content)
+    other = several(entries, {"cart_0": "second", "cart_1": "first"}, policies_to_train=["second"])
+    other.on_load_checkpoint(content)
+    assert other.agents_of("first") == ["cart_1"] and other.policies_to_train == ["second"]
+
+
 def test_a_policy_added_to_a_running_fit_learns_with_an_optimizer_of_the_trainer(tmp_path: Path) -> None:
     policy = several({"main": PPO_ENTRY})
     fragment = fragment_of(policy.get_policy())
@@ -161,6 +170,13 @@ def test_a_checkpoint_of_other_policies_is_refused(tmp_path: Path) -> None:
     other = several({"first": PPO_ENTRY, "fourth": DQN_ENTRY}, {"cart_0": "first", "*": "fourth"}, carts=3)
     with pytest.raises(CheckpointError, match=r"policies\.fourth.* absent"):
         other.on_load_checkpoint(content)
+    alone = PPO(*CARTPOLE.spaces(), model=SMALL)
+    of_one: dict[str, Any] = {"state_dict": alone.state_dict()}
+    alone.on_save_checkpoint(of_one)
+    for kwargs in (of_one["policy"]["kwargs"], {"policies": ["first"]}, None):
+        of_one["policy"]["kwargs"] = kwargs
+        with pytest.raises(CheckpointError, match=r"holds a .*PPO; this run trains a .*MultiAgentPolicy"):
+            other.on_load_checkpoint(of_one)
     with pytest.raises(CheckpointError, match=r"holds a .*MultiAgentPolicy; this run trains a .*PPO"):
         PPO(*CARTPOLE.spaces(), model=SMALL).on_load_checkpoint(content)
 
@@ -226,6 +242,7 @@ def test_load_refuses_code_that_is_not_trusted(place: str, path: str, tmp_path: 
     [
         {"checkpoint": "some.ckpt"},
         {"_target_": "lightning_rl.policies:PPO", "checkpoint": "some.ckpt"},
+        {"_target_": 3},
         "lightning_rl.errors:import_object",
         3,
         None,
@@ -270,8 +287,9 @@ def test_a_file_without_the_entry_of_a_policy_is_refused(missing: str, tmp_path:
     parts = content["policies"]
     del {"policies": content, "first": parts, "counters": parts["first"]}[missing][missing]
     torch.save(content, file)
-    with pytest.raises(CheckpointError, match=r"lacks the entry policies\.first"):
-        Policy.load(file)
+    for policy_id in (None, "first"):
+        with pytest.raises(CheckpointError, match=r"lacks the entry policies\.first"):
+            Policy.load(file, policy_id=policy_id)
 
 
 def test_a_mapping_without_a_plain_form_is_refused_when_it_is_saved() -> None:

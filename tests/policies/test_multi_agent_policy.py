@@ -13,7 +13,7 @@ from gymnasium import spaces
 from lightning.pytorch import Callback, Trainer
 from torch.utils.data import DataLoader
 
-from lightning_rl import MultiAgentBatch, MultiAgentPolicy, Policy, RandomPolicy, ScriptedPolicy
+from lightning_rl import MultiAgentBatch, MultiAgentPolicy, Policy, RandomPolicy, ScratchPolicy, ScriptedPolicy
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.policies import DQN, ES, PPO
 from lightning_rl.rollouts.processes.weights import pack, unpack
@@ -106,6 +106,45 @@ def test_policies_without_seeds_of_their_own_differ_and_depend_on_their_ids_only
     assert several({"first": {**PPO_ENTRY, "seed": 11}}).policies["first"].seed == 11
 
 
+class Unseeded(ScratchPolicy):
+    """Acts 0; its constructor takes no seed."""
+
+    def __init__(self, observation_space: Any, action_space: Any, *, lr: float = 0.1) -> None:
+        super().__init__(observation_space, action_space)
+        self.lr = lr
+
+    def compute_actions(self, obs: Any, state: Any = ()) -> Any:  # type: ignore[override]
+        return np.zeros(len(obs), np.int64), [], {}
+
+
+def test_a_class_whose_constructor_takes_no_seed_gets_none() -> None:
+    assert several({"shared": {"_target_": Unseeded, "lr": 0.5}}).get_policy().lr == 0.5
+    with pytest.raises(ConfigError, match=r"policies\.shared: Unseeded: got an unexpected keyword argument 'seed'"):
+        several({"shared": {"_target_": Unseeded, "seed": 1}})
+
+
+def test_a_policy_that_no_agent_has_yet_takes_the_spaces_of_those_it_can_act_for() -> None:
+    """A built policy has spaces of its own; a function of the episode may give it to any agent with these."""
+    own = PPO(*PENDULUM.spaces(), model=SMALL)
+    chosen = {"cart_0": "carts", "pendulum_0": "first"}
+    policy = several(
+        {"carts": PPO_ENTRY, "first": PPO_ENTRY, "own": own},
+        lambda agent_id, rng: chosen[agent_id],
+        carts=1,
+        pendulums=1,
+    )
+    assert policy.get_policy("own") is own
+    with pytest.raises(ConfigError, match=r"policies\.late: no agent has this policy"):
+        several(
+            {"carts": PPO_ENTRY, "first": PPO_ENTRY, "late": PPO_ENTRY},
+            lambda agent_id, rng: chosen[agent_id],
+            carts=1,
+            pendulums=1,
+        )
+    equal = several({"first": PPO_ENTRY, "late": PPO_ENTRY}, lambda agent_id, rng: "first")
+    assert equal.get_policy("late").observation_space == CARTPOLE.spaces()[0]
+
+
 def test_a_copy_made_of_the_constructor_s_arguments_is_equal() -> None:
     policy = ppo_and_dqn(seed=3, count_steps_by="agent_steps", policies_to_train=["second"])
     spaces_, keywords = pickle.loads(pickle.dumps(policy.constructor_arguments()))
@@ -123,6 +162,7 @@ def test_a_copy_made_of_the_constructor_s_arguments_is_equal() -> None:
         ({"policies": {"a/b": PPO}}, r"the id 'a/b' has a '.' or a '/'"),
         ({"policies": {"": PPO}}, "the id '' is no name"),
         ({"policies": {3: PPO}}, "the id 3 is no name"),
+        ({"policies": {"a\nb": PPO}}, r"the id 'a\\nb' is no name"),
         ({"policies": {"keys": PPO}}, "the id 'keys' is a name that torch needs itself"),
         ({"policies": {"a": None}}, r"policies\.a=None; expected \{_target_"),
         ({"policies": {"a": {"lr": 1}}}, r"policies\.a=.*; expected _target_ .* or checkpoint"),

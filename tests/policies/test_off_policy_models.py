@@ -13,8 +13,10 @@ from torch.testing import assert_close
 
 from lightning_rl.models import Model
 from lightning_rl.models.noisy import resample_noise
-from lightning_rl.policies import Rainbow
+from lightning_rl.policies import DQN, Rainbow
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
+from tests.envs.classic_control import CARTPOLE
 from tests.policies.off_policy_algorithms import CRITICS, NORMED, OBS, SMALL, TWO, Draws, small_policy, transitions
 
 
@@ -97,6 +99,16 @@ def test_off_policy_models_read_the_previous_step_of_the_row_and_of_the_next_obs
         other = batch.copy()
         other[column] = batch[column] + 1
         assert not torch.equal(outputs_and_targets(policy, other, name), found), column
+
+
+def test_rows_of_a_fragment_have_the_previous_step_of_the_next_observation() -> None:
+    """An action is the previous one of what it led to; so is its reward."""
+    policy = DQN(*CARTPOLE.spaces(), model={"custom_model": ReadsBefore})
+    fragment = RolloutWorker(CARTPOLE, policy, num_envs=2, fragment_length=30, seed=1).sample()
+    rows = policy.postprocess_trajectory(fragment)
+    assert torch.equal(rows["next_prev_actions"], rows.actions)
+    assert torch.equal(rows["next_prev_rewards"], rows.rewards)
+    assert "next_prev_actions" not in fragment
 
 
 @torch.no_grad()

@@ -375,6 +375,17 @@ def test_c51_td_errors_are_kl_to_the_target_not_cross_entropy() -> None:
     assert not batch["td_errors"].requires_grad and float(batch["td_errors"].min()) >= 0.0
 
 
+def test_c51_td_errors_are_never_below_0() -> None:
+    """Of targets that the network gives exactly, rounding would make half of them so."""
+    policy = small_policy("c51", num_atoms=11, v_min=0.0, v_max=10.0)
+    logits = torch.randn(1000, 11, generator=torch.Generator().manual_seed(0))
+    same = SampleBatch(
+        rewards=torch.zeros(1000), terminated=torch.zeros(1000, dtype=torch.bool), discounts=torch.ones(1000)
+    )
+    td_errors = policy.distribution_losses(logits, logits, same)[1]
+    assert bool((td_errors >= 0).all()) and float(td_errors.max()) < 1e-5
+
+
 @pytest.mark.parametrize(("reward", "warned"), [(1.0, 0), (30.0, 1)])
 def test_c51_warns_once_when_targets_leave_its_support(reward: float, warned: int, caplog: Any) -> None:
     """11 atoms from −10 to 10, γ = 0.9: with r = 1 no target lies half an atom or more outside, with r = 30 all do."""

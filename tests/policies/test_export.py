@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -323,6 +324,22 @@ def test_outputs_are_compared_as_vectors_and_actions_entry_by_entry() -> None:
     given = expected + np.array([[0.0, 0.01], [0.0, 0.001]], np.float32)
     assert export._difference(given, expected, is_action=False) == pytest.approx(1e-3, rel=1e-3)
     assert export._difference(given, expected, is_action=True) == pytest.approx(1e-2, rel=1e-3)
+
+
+@pytest.mark.parametrize(("shift", "allowed"), [(3e-6, True), (3e-5, False)])
+def test_a_difference_above_the_tolerance_is_an_error(
+    shift: float, allowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = ActingModule.answers_of_policy
+
+    def shifted(module: ActingModule, inputs: dict[str, Tensor]) -> dict[str, np.ndarray]:
+        found = answers(module, inputs)
+        return {**found, "action_dist_inputs": found["action_dist_inputs"] + np.float32(shift)}
+
+    monkeypatch.setattr(ActingModule, "answers_of_policy", shifted)
+    policy, rows = made("ppo")
+    with nullcontext() if allowed else pytest.raises(ConfigError, match="differs from the policy by"):
+        policy.export_model(tmp_path, rows, format="torch.export")
 
 
 def test_not_a_number_counts_as_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

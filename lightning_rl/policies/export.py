@@ -85,7 +85,6 @@ class ActingModule(nn.Module):
     def __init__(self, policy: Any, mask_size: int = 0) -> None:
         super().__init__()
         self.model, self.exploration = policy.model, policy.exploration
-        self.observation_filter = policy.observation_filter
         object.__setattr__(self, "policy", policy)  # no submodule: files need neither critics nor target networks
         self.memory: dict[str, Tensor] = {}
         """Input → its value at an episode's start, `[*]`."""

@@ -13,6 +13,7 @@ from lightning_rl.losses.policy_gradient import policy_gradient
 from lightning_rl.losses.value import explained_variance
 from lightning_rl.models.central_critic import used_central_obs_size
 from lightning_rl.models.distributions import ActionDistribution
+from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardise_over_ranks
 from lightning_rl.policies.policy import Policy
 from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability, Whole
@@ -36,6 +37,7 @@ class A2C(Policy):
             state, or the observations of all agents) beside the agent's own, which is all that the actor reads
             (MAA2C, Papoudakis et al. 2021, arXiv:2006.07869).
         central_obs_size: width of the central observation; set from the environment, if that has several agents.
+        reward_filter: as `Policy`; with "return_std" values are those of scaled rewards.
         keywords: of `Policy`: model, exploration, gamma, lr, optimizer, optimizer_kwargs, max_grad_norm, filters,
             actions, custom_losses, seed.
     """
@@ -55,14 +57,21 @@ class A2C(Policy):
         standardise_advantages: bool = False,
         central_critic: bool = False,
         central_obs_size: Whole = 0,
-        lr: LearningRate = 7e-4,
+        lr: LearningRate = 2e-3,
         optimizer: str = "adam",
         max_grad_norm: Positive | None = 0.5,
+        reward_filter: RewardFilterName = "return_std",
         **keywords: Any,
     ) -> None:
         self.central_obs_size = used_central_obs_size(type(self).__name__, central_critic, central_obs_size)
         super().__init__(
-            observation_space, action_space, lr=lr, optimizer=optimizer, max_grad_norm=max_grad_norm, **keywords
+            observation_space,
+            action_space,
+            lr=lr,
+            optimizer=optimizer,
+            max_grad_norm=max_grad_norm,
+            reward_filter=reward_filter,
+            **keywords,
         )
         self.gae_lambda, self.microbatches = gae_lambda, microbatches
         self.value_coef, self.entropy_coef, self.standardise_advantages = (

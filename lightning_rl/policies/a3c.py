@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.a2c import A2C
 from lightning_rl.ranges import LearningRate, NonNegativeSchedule, Positive
 
@@ -18,7 +19,7 @@ class A3C(A2C):
     The asynchronous part is `data=gradients`, which other on-policy algorithms can use as well.
 
     Args:
-        observation_space, action_space, entropy_coef, lr, max_grad_norm, keywords: as `A2C`.
+        observation_space, action_space, entropy_coef, lr, max_grad_norm, reward_filter, keywords: as `A2C`.
     """
 
     data = "gradients"
@@ -31,6 +32,7 @@ class A3C(A2C):
         entropy_coef: NonNegativeSchedule = 0.01,
         lr: LearningRate = 1e-3,
         max_grad_norm: Positive | None = 40.0,
+        reward_filter: RewardFilterName = "none",
         **keywords: Any,
     ) -> None:
         super().__init__(
@@ -39,5 +41,6 @@ class A3C(A2C):
             entropy_coef=entropy_coef,
             lr=lr,
             max_grad_norm=max_grad_norm,
+            reward_filter=reward_filter,
             **keywords,
         )

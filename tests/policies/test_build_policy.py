@@ -18,6 +18,8 @@ from lightning_rl.cli import main
 from lightning_rl.config import compose_config
 from lightning_rl.config.groups import group_options
 from lightning_rl.errors import CheckpointError, ConfigError, UnsupportedSpaceError, import_object
+from lightning_rl.learning.function_optimiser import FunctionOptimiser
+from lightning_rl.learning.optimiser import Optimiser
 from lightning_rl.models import Model
 from lightning_rl.models.distributions import ActionDistribution, Categorical
 from lightning_rl.models.fully_connected import FullyConnectedNetwork
@@ -188,6 +190,37 @@ def test_dist_class_in_loss_fn_applies_the_batch_s_action_mask() -> None:
 
     PPO.with_updates("Masked", loss_fn=loss)(*CARTPOLE.spaces()).loss(rows)
     torch.testing.assert_close(seen[0], torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("base", "hooks", "overridden", "has_loss"),
+    [
+        (None, {"loss_fn": actor_critic_loss}, set(), True),
+        (None, {"compute_gradients_fn": adam}, {"compute_gradients"}, False),
+        (PPO, {"postprocess_fn": add_advantages}, set(), True),
+        (PPO, {"loss_fn": actor_critic_loss}, set(), True),
+        (PPO, {"apply_gradients_fn": adam}, {"apply_gradients"}, True),
+        (
+            PPO,
+            {"action_sampler_fn": adam, "compute_gradients_fn": adam},
+            {"compute_actions", "compute_gradients"},
+            True,
+        ),
+    ],
+)
+def test_a_class_says_which_methods_its_hooks_replace(
+    base: Any, hooks: dict[str, Any], overridden: set[str], has_loss: bool
+) -> None:
+    built = build_policy("Built", **hooks) if base is None else base.with_updates("Built", **hooks)
+    assert built.overridden == overridden and built.has_loss == has_loss
+
+
+def test_gradient_steps_are_the_package_s_own_without_hooks_that_change_them() -> None:
+    plain, changed = (
+        PPO.with_updates("Built", **hooks) for hooks in ({"loss_fn": actor_critic_loss}, {"optimizer_fn": adam})
+    )
+    assert type(plain(*CARTPOLE.spaces()).learner.optimiser) is Optimiser
+    assert type(changed(*CARTPOLE.spaces()).learner.optimiser) is FunctionOptimiser
 
 
 def test_hooks_are_called_in_rllib_s_order() -> None:

@@ -13,6 +13,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from lightning_rl import policies
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import CheckpointError, NonFiniteError, UnsupportedSpaceError
 from lightning_rl.policies import A2C, PG, PPO, Policy
@@ -24,6 +25,34 @@ from tests.models.parameters import parameter_vector
 from tests.rollouts.small_worker import small_worker
 
 ALGORITHMS = [PPO, A2C, PG]
+
+
+GROUPS = {"QMIX", "VDN", "IndependentQ", "MADDPG", "MATD3"}
+ON_POLICY = {"A2C", "A3C", "APPO", "ARS", "ES", "IMPALA", "PG", "PPO"}
+Q_LEARNERS = {"DQN", "ApexDQN", "Rainbow", "SimpleQ", "R2D2", "QMIX", "VDN", "IndependentQ"}
+WITHOUT_MODEL = {"MultiAgentPolicy", "RandomPolicy", "ScratchPolicy", "ScriptedPolicy"}
+
+
+# -- classes ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("attribute", "expected"),
+    [
+        ("supports_recurrent", {*ON_POLICY, "R2D2", "QMIX", "VDN", "IndependentQ"}),
+        ("off_policy", {*Q_LEARNERS, "DDPG", "TD3", "SAC", "TQC", "MADDPG", "MATD3"}),
+        ("acts_for_group", GROUPS),
+        ("evolves", {"ES", "ARS"}),
+        ("has_loss", {*ON_POLICY, *Q_LEARNERS, *GROUPS, "DDPG", "TD3", "SAC", "TQC"}),
+        ("uses_every_parameter", {*ON_POLICY, *Q_LEARNERS} - {"PG"}),
+        ("reads_outputs", {"A2C", "A3C", "PPO", "MADDPG", "MATD3"}),
+    ],
+)
+def test_classes_say_what_they_are(attribute: str, expected: set[str]) -> None:
+    """The pipelines ask the class; the base class says no to all of it."""
+    classes = {
+        name: each for name, each in vars(policies).items() if isinstance(each, type) and issubclass(each, Policy)
+    }
+    assert {name for name, each in classes.items() if getattr(each, attribute)} == expected
+    assert {name for name, each in classes.items() if not each.has_model} == WITHOUT_MODEL
 
 
 # -- acting -----------------------------------------------------------------------------------------------------------
@@ -47,6 +76,22 @@ def test_compute_log_likelihoods_gives_the_recorded_action_logp() -> None:
     inside = np.abs(env_actions) < 2.0
     again = policy.compute_log_likelihoods(env_actions, obs, actions_normalized=False)
     torch.testing.assert_close(again[inside[:, 0]], extra["action_logp"][inside[:, 0]], rtol=1e-4, atol=1e-4)
+
+
+def test_compute_log_likelihoods_are_those_of_eval_mode_without_a_gradient() -> None:
+    policy = PPO(*CARTPOLE.spaces(), model={"custom_model": "docs.examples.batch_norm:BatchNormNet"})
+    obs, actions = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32), torch.tensor([0, 1] * 3)
+    found = [policy.train(mode).compute_log_likelihoods(actions, obs) for mode in (True, False)]
+    assert torch.equal(*found) and not found[0].requires_grad and not policy.training
+
+
+def test_without_explore_actions_are_those_of_training() -> None:
+    obs = np.zeros((64, 4), np.float32)
+    drawn = []
+    for explore in (None, True, False):
+        policy = PPO(*CARTPOLE.spaces(), seed=1)
+        drawn.append(policy.compute_actions(obs, explore=explore)[0].tolist())
+    assert drawn[0] == drawn[1] and len(set(drawn[0])) == 2 and len(set(drawn[2])) == 1
 
 
 def test_compute_actions_keeps_the_mode_and_draws_nothing_from_global_generators() -> None:

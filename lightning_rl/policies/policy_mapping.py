@@ -114,7 +114,7 @@ class PolicyMapping:
             return self._matches.assign(rng)
         if self._function is None:
             return {agent: ids[int(rng.integers(len(ids)))] for agent, ids in self._choices.items()}
-        episode = EpisodeStart(int(rng.integers(2**62)), rng)
+        episode = _new_episode(rng)
         assigned = {agent: self._checked(agent, self._function(agent, episode)) for agent in self.agents}
         for agent, policy_id in assigned.items():
             if self._allowed is not None and agent not in self._allowed.get(policy_id, ()):
@@ -147,7 +147,7 @@ class PolicyMapping:
 
     def _ids_of(self, pattern: str, named: Any) -> tuple[str, ...]:
         """The policies of a pattern, one or several."""
-        if not isinstance(named, str) and (not isinstance(named, Sequence) or not named):
+        if not isinstance(named, Sequence) or not named:
             raise ConfigError(
                 f"policy_mapping[{pattern!r}]={short_repr(named)}; expected a policy id, or a list of some"
             )
@@ -168,7 +168,7 @@ class PolicyMapping:
         found: dict[str, dict[str, None]] = {agent: {} for agent in self.agents}
         for trial in range(TRIALS if by_episode else 1):
             rng = np.random.default_rng(trial)
-            episode = EpisodeStart(int(rng.integers(2**62)), rng)
+            episode = _new_episode(rng)
             for agent in self.agents:
                 found[agent][self._checked(agent, call(agent, episode))] = None
         if by_rng or any(len(ids) > 1 for ids in found.values()):
@@ -199,6 +199,10 @@ class PolicyMapping:
                 f"{what} is none of the policies {', '.join(map(repr, self.policy_ids))}."
                 f"{did_you_mean(str(policy_id), self.policy_ids)}"
             )
+
+
+def _new_episode(rng: np.random.Generator) -> EpisodeStart:
+    return EpisodeStart(int(rng.integers(2**62)), rng)
 
 
 def _match(agent: str, patterns: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

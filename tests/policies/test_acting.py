@@ -17,6 +17,7 @@ from lightning_rl.models.distributions import Categorical
 from lightning_rl.policies import A2C, DQN, PG, PPO, Policy
 from lightning_rl.policies.advantages import standardise_over_ranks
 from lightning_rl.rollouts import RolloutWorker
+from lightning_rl.sample_batch import SampleBatch
 from tests.envs.classic_control import CARTPOLE
 
 OBS = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
@@ -120,6 +121,26 @@ def test_the_class_policy_itself_acts_and_postprocesses_with_a_model() -> None:
     fragment = sample_fragment(policy)
     assert list(policy.parameters()) and fragment.action_logp.shape == (16, 2)
     assert "next_obs" not in policy.postprocess_trajectory(fragment)
+
+
+class OwnLearning(Policy):
+    """Learns by `learn_on_batch` alone."""
+
+    def learn_on_batch(self, batch: SampleBatch) -> dict[str, float]:
+        return {}
+
+
+class OwnLossAndLearning(OwnLearning):
+    """Has a loss, too."""
+
+    def loss(self, batch: SampleBatch) -> Any:
+        return self.evaluate(batch)[1].mean(), {}
+
+
+def test_an_own_learn_on_batch_without_a_loss_gets_transitions() -> None:
+    for policy_class, has_next in ((OwnLearning, True), (OwnLossAndLearning, False)):
+        policy = policy_class(*CARTPOLE.spaces())
+        assert ("next_obs" in policy.postprocess_trajectory(sample_fragment(policy))) is has_next
 
 
 # -- values that acting records ---------------------------------------------------------------------------------------

@@ -87,6 +87,27 @@ def test_a_function_of_the_generator_is_called_in_each_episode() -> None:
 def test_a_function_of_the_generator_is_called_in_each_episode_even_if_it_gave_one_result() -> None:
     found = mapping(lambda agent_id, rng: "prey" if rng.random() > 1e-9 else "old")
     assert not found.static
+    with pytest.raises(ConfigError, match="the policy of agent 'prey' depends on the episode"):
+        found.policy_of("prey")
+
+
+def test_a_function_that_gives_one_agent_several_results_is_called_in_each_episode() -> None:
+    found = mapping(lambda agent_id, start: ("old", "prey")[start.episode_id % 2] if agent_id == "prey" else "hunter")
+    assert not found.static
+    assert {each["prey"] for each in draws(found)} == {"old", "prey"}
+
+
+def test_episodes_have_numbers_of_their_own() -> None:
+    seen = set()
+    found = mapping(lambda agent_id, episode: seen.add(episode.episode_id) or ("old", "prey")[episode.episode_id % 2])
+    seen.clear()
+    draws(found, 1000)
+    assert len(seen) == 1000
+
+
+def test_a_list_of_equal_ids_is_one_policy() -> None:
+    found = mapping({"prey": ["prey", "prey"], "*": "hunter"})
+    assert found.static and found.policy_of("prey") == "prey"
 
 
 def none(agent_id: str, worker: Any) -> Any:
@@ -171,6 +192,9 @@ def test_a_function_of_the_episode_may_give_an_agent_only_policies_of_its_spaces
     found = mapping(lambda agent_id, rng: ("prey", "hunter")[rng.integers(2)])
     found.restrict({"hunter": ["hunter_0", "hunter_1"], "prey": ["prey"], "old": ["prey"]})
     assert found.agents_of("old") == ["prey"]
+    allowed = mapping(lambda agent_id, rng: ("prey", "old")[rng.integers(2)] if agent_id == "prey" else "hunter")
+    allowed.restrict({"hunter": ["hunter_0", "hunter_1"], "prey": ["prey"], "old": ["prey"]})
+    assert {each["prey"] for each in draws(allowed)} == {"prey", "old"}
     with pytest.raises(ConfigError, match="which has other spaces than the agent"):
         draws(found)
 

@@ -55,7 +55,8 @@ class Matches:
         if not drawn:
             raise ConfigError(f"policy_mapping.opponents={dict(opponents)}; expected at least one weight above 0")
         self.opponents = [*drawn]
-        self._ends = np.cumsum([*drawn.values()]) / sum(drawn.values())
+        ends = np.cumsum([*drawn.values()])
+        self._ends = ends / ends[-1]  # the last is exactly 1, and random numbers are below it
 
     def choices(self) -> dict[str, tuple[str, ...]]:
         """Agent → the policies that it may have."""
@@ -70,6 +71,6 @@ class Matches:
         found = dict(self.others)
         for place, side in enumerate(self.sides):
             drawn = int(np.searchsorted(self._ends, rng.random(), side="right"))
-            policy_id = self.policy if place == learner else self.opponents[min(drawn, len(self.opponents) - 1)]
+            policy_id = self.policy if place == learner else self.opponents[drawn]
             found |= dict.fromkeys(side, policy_id)
         return found

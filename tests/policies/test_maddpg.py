@@ -114,8 +114,11 @@ def rows_of(policy: Any, obs: SampleBatch) -> list[Any]:
     return [from_nested_batch(OBS, obs[row]) for row in range(obs.count)]
 
 
-def slow_loss(policy: Any, batch: Any, seed: int) -> Tensor:
-    """The loss as algorithm 1 of the papers, row by row, with the random numbers in the order of the policy's."""
+def slow_loss(policy: Any, batch: Any, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The loss as algorithm 1 of the papers, row by row, with the random numbers in the order of the policy's.
+
+    Also the mean absolute TD error of each row, and the mean of all Q-values.
+    """
     torch.manual_seed(seed)
     count, members = batch.count, range(3)
     critics_of = [0, 0, 0] if policy.shared_critic else [0, 1, 2]
@@ -124,6 +127,8 @@ def slow_loss(policy: Any, batch: Any, seed: int) -> Tensor:
     gumbel = [-torch.empty(count, size).exponential_().log() for size in (4, 3)]
     each = list(zip(rows_of(policy, batch.obs), rows_of(policy, batch.next_obs), strict=True))
     value_loss, policy_loss = torch.zeros(()), torch.zeros(())
+    judged: list[list[Tensor]] = [[] for _ in range(count)]
+    missed: list[list[Tensor]] = [[] for _ in range(count)]
     here = batch.obs.present.float()
     for row, (obs, next_obs) in enumerate(each):
         there = next_obs["present"].float()
@@ -144,7 +149,10 @@ def slow_loss(policy: Any, batch: Any, seed: int) -> Tensor:
             lowest = min(q_value(critic, number, next_obs, following) for critic in policy.target_critic)
             target = batch.rewards[row] + 0.9 * lowest * (not batch.terminated[row])
             for critic in policy.critic:
-                value_loss = value_loss + 0.5 * (q_value(critic, number, obs, taken) - target.detach()) ** 2 / count
+                value = q_value(critic, number, obs, taken)
+                judged[row].append(value.detach())
+                missed[row].append((value - target).abs().detach())
+                value_loss = value_loss + 0.5 * (value - target.detach()) ** 2 / count
         frozen = copy.deepcopy(policy.critic[0]).requires_grad_(False)
         for member in members:
             output = actor_output(policy.model, obs, member)
@@ -161,28 +169,44 @@ def slow_loss(policy: Any, batch: Any, seed: int) -> Tensor:
                 network = policy.model.actors[1]
                 raw = network.head.linear(torch.tanh(network.trunk.layers[0](member_vector(obs, 1))))
             policy_loss = policy_loss + policy.output_penalty * raw.square().mean() / count
-    return value_loss + policy_loss
+    q_values, errors = (torch.tensor(each) for each in (judged, missed))  # [N, critics · M]
+    return value_loss + policy_loss, errors.mean(1), q_values.mean()
 
 
 PRESENT = torch.tensor([[1, 1, 1], [1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]], dtype=torch.int8)
+RARE = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 0]], dtype=torch.int8)
 
 
 @each_case
-@pytest.mark.parametrize("present", [None, PRESENT], ids=["all present", "some absent"])
+@pytest.mark.parametrize("present", [None, PRESENT, RARE], ids=["all present", "some absent", "one in a single row"])
 def test_loss_and_gradients_equal_the_slow_reference(name: str, present: Tensor | None) -> None:
     policy, batch = made(name, output_penalty=0.1), transitions(present=present)
     parameters = [parameter for parameter in policy.parameters() if parameter.requires_grad]
-    expected = slow_loss(policy, batch, seed=11)
+    expected, td_errors, q_mean = slow_loss(policy, batch, seed=11)
     wanted = torch.autograd.grad(expected, parameters, allow_unused=True)
     torch.manual_seed(11)
     loss, metrics = policy.loss(batch)
     given = torch.autograd.grad(loss, parameters, allow_unused=True)
     assert_close(loss, expected, atol=1e-5, rtol=1e-5)
     assert_close(loss, metrics["value_loss"] + metrics["policy_loss"] + 0.1 * metrics["squared_outputs"])
+    assert_close(batch["td_errors"], td_errors, atol=1e-5, rtol=1e-5)
+    assert not batch["td_errors"].requires_grad
+    assert_close(metrics["q_mean"], q_mean, atol=1e-5, rtol=1e-5)
     for ours, theirs in zip(given, wanted, strict=True):
         assert (ours is None) == (theirs is None)
         if ours is not None and theirs is not None:
             assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+@each_case
+def test_the_actors_loss_of_a_group_without_presence_is_that_of_one_whose_members_are_all_there(name: str) -> None:
+    policy, batch = made(name), transitions()
+    inputs, actions = policy.inputs_of(batch), policy.action_vectors(batch.actions)
+    losses = []
+    for present in (None, torch.ones(6, 3, dtype=torch.bool)):
+        torch.manual_seed(0)
+        losses.append(policy.policy_loss(batch, inputs, actions, present)[0])
+    assert_close(*losses)
 
 
 # -- gradients ---------------------------------------------------------------------------------------------------------
@@ -318,6 +342,18 @@ def test_masks_beside_the_members_observations_are_those_of_their_own() -> None:
     assert mask is not None and mask.tolist() == [[True, False, False, True, True, True, True]]
 
 
+def test_epsilon_greedy_members_explore_independently() -> None:
+    """ε = 0.5 of 100 actions: one of the two explores alone in half of the rows; together they never would."""
+    exploration = {"type": "epsilon_greedy", "epsilon_schedule": 0.5}
+    group = spaces.Tuple([VECTOR] * 2), spaces.Tuple([spaces.Discrete(100)] * 2)
+    policy = MADDPG(*group, model=MODEL, exploration=exploration, seed=1)
+    obs = from_nested_batch(group[0], SampleBatch({str(member): torch.zeros(1000, 3) for member in range(2)}))
+    policy.seed_exploration(1)
+    (best, _, _), (taken, _, _) = (policy.compute_actions(obs, explore=explore) for explore in (False, True))
+    explored = torch.stack([taken[member] != best[member] for member in range(2)])
+    assert float((explored.sum(0) == 1).float().mean()) == pytest.approx(0.5, abs=0.06)
+
+
 def test_without_exploring_actions_are_the_best_and_in_the_environments_space() -> None:
     policy = made(exploration=EXPLORATION)
     for seed in range(5):
@@ -333,6 +369,21 @@ def test_smoothed_targets_stay_near_the_best_continuous_actions() -> None:
     best, smoothed = dist.children[0].deterministic_sample().detach(), policy.target_actions(dist)[:, :2]
     noise = (smoothed - best).detach()
     assert float(noise.abs().max()) <= 0.5 and float(noise.std()) == pytest.approx(0.2, abs=0.02)
+
+
+def test_smoothed_targets_stay_within_the_bounds_of_their_own_member() -> None:
+    """The noise is so large that each entry is at one of its bounds."""
+    low, high = [[-1.0], [-2.0, -3.0]], [[1.0], [4.0, 5.0]]
+    boxes = [spaces.Box(np.float32(a), np.float32(b)) for a, b in zip(low, high, strict=True)]
+    space = spaces.Tuple([boxes[0], spaces.Discrete(2), boxes[1]])
+    noisy: dict[str, Any] = {"normalize_actions": False, "target_noise": 1e6, "target_noise_clip": 1e6}
+    policy = MADDPG(spaces.Tuple([VECTOR] * 3), space, model=MODEL, **noisy)
+    rows = SampleBatch(obs=SampleBatch({str(member): torch.zeros(50, 3) for member in range(3)}))
+    torch.manual_seed(0)
+    dist: Any = policy.distribution(policy.model(policy.inputs_of(rows), (), None)[0], None)
+    actions = policy.target_actions(dist)[:, [0, 3, 4]]
+    assert_close(actions.amin(0), torch.tensor([-1.0, -2.0, -3.0]))
+    assert_close(actions.amax(0), torch.tensor([1.0, 4.0, 5.0]))
 
 
 def test_the_temperature_relaxes_the_actions_of_learning() -> None:
@@ -401,6 +452,11 @@ def test_the_actors_have_no_value_network_of_their_own() -> None:
     """Nothing would train it: the critics give the values."""
     names = {name.split(".")[2] for name, _ in made().model.named_parameters()}
     assert names == {"trunk", "head", "value_head"}
+
+
+def test_checkpoints_do_not_have_what_follows_from_the_spaces() -> None:
+    policy = made()
+    assert policy.entry_owner.tolist() == OWNERS and "entry_owner" not in policy.state_dict()
 
 
 class Rewarded(Model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,13 @@ def test_of_three_sides_one_has_the_policy_and_all_others_have_opponents() -> No
     assert {next(agent for agent in each if each[agent] == "main") for each in found} == {"a", "b", "c"}
 
 
+def test_the_highest_random_number_draws_the_last_opponent() -> None:
+    """It is 1 − 2⁻⁵³, which is also the sum of ten times 0.1 in float64."""
+    rng: Any = SimpleNamespace(integers=lambda count: 0, random=lambda: 1 - 2.0**-53)
+    names = [f"old{number}" for number in range(10)]
+    assert Matches(["a", "b"], "main", dict.fromkeys(names, 0.1)).assign(rng) == {"a": "main", "b": "old9"}
+
+
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
@@ -50,6 +58,7 @@ def test_of_three_sides_one_has_the_policy_and_all_others_have_opponents() -> No
         ({"sides": [["a", "b"], ["b", "c", "d"]]}, "names agent 'b' 2 times"),
         ({"sides": [["a"], ["z"]]}, "'z', which is no agent"),
         ({"sides": [["a", "b", "c", "d"]]}, "at least two sides"),
+        ({"sides": [["a", "b"], ["c", "d"], []]}, "each with an agent"),
         ({"others": {"b": "judge", "c": "judge", "d": "judge"}}, "at least two sides"),
     ],
 )

@@ -206,9 +206,9 @@ class MultiAgentPolicy(Policy):
             own = entry["_target_"]
             agents = [
                 name for name, pair in self._agent_spaces.items() if pair == (own.observation_space, own.action_space)
-            ][:1]
+            ]
         if not agents and not self.mapping.static and self._spaces_are_equal:
-            agents = [*self._agent_spaces][:1]
+            agents = [*self._agent_spaces]
         if not agents:
             raise ConfigError(
                 f"policies.{policy_id}: no agent has this policy by policy_mapping={short_repr(self.mapping.given)} "
@@ -342,7 +342,7 @@ class MultiAgentPolicy(Policy):
         Raises:
             ConfigError: as the constructor.
         """
-        if generation is not None and generation == self.generation:
+        if generation == self.generation:
             return
         missing = {policy_id: entry for policy_id, entry in policies.items() if policy_id not in self.policies}
         for policy_id in missing:
@@ -417,12 +417,12 @@ class MultiAgentPolicy(Policy):
     @property
     def central_obs_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Width of the central observation if any policy reads it, else 0."""
-        return max((getattr(policy, "central_obs_size", 0) for policy in self.policies.values()), default=0)
+        return max(policy.central_obs_size for policy in self.policies.values())
 
     @property
     def env_steps(self) -> int:
         """Environment steps, or actions of agents, so far; trained policies have the same number."""
-        return self.__dict__.get("_env_steps", 0)
+        return self.__dict__["_env_steps"]
 
     @env_steps.setter
     def env_steps(self, steps: int) -> None:
@@ -482,7 +482,6 @@ class MultiAgentPolicy(Policy):
 
     def seed_exploration(self, seed: int) -> None:
         """Seed the actions of every policy, each by a seed derived from `seed` and its id."""
-        self.action_seed = seed
         for policy_id, policy in self.policies.items():
             policy.seed_exploration(derive_seed(seed, "rollout", _number_of(policy_id)))
 

@@ -12,7 +12,8 @@ from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader
 
 from lightning_rl import MultiAgentBatch, MultiAgentPolicy, Policy, ScratchPolicy
-from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.checkpoint_files import version_entry
+from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
 from lightning_rl.policies import DQN, PPO
 from lightning_rl.policies.checkpoints import counters, read_checkpoint
 from lightning_rl.sample_batch import SampleBatch, env_steps
@@ -268,6 +269,19 @@ def test_a_resumed_run_adds_no_policy_of_code_that_is_not_trusted() -> None:
         several({"main": PPO_ENTRY}).on_load_checkpoint(content)
 
 
+def test_a_resumed_run_adds_no_policy_whose_id_divides_names() -> None:
+    policy = several({"main": PPO_ENTRY})
+    policy.add_policy("late", PPO_ENTRY, spaces_of="cart_0")
+    content: dict[str, Any] = {"state_dict": policy.state_dict()}
+    policy.on_save_checkpoint(content)
+    entries = content["policy"]["kwargs"]["policies"]
+    entries["late/1"] = entries.pop("late")
+    resumed = several({"main": PPO_ENTRY})
+    with pytest.raises(CheckpointError, match="the id 'late/1' has a"):
+        resumed.on_load_checkpoint(content)
+    assert list(resumed.policies) == ["main"]
+
+
 def test_an_unknown_id_and_a_file_of_one_policy_are_refused(tmp_path: Path) -> None:
     file = saved(several({"first": PPO_ENTRY, "second": DQN_ENTRY}, FIRST_AND_SECOND), tmp_path / "some.ckpt")
     with pytest.raises(CheckpointError, match=r"holds no policy 'frist'\. Did you mean 'first'"):
@@ -290,6 +304,23 @@ def test_a_file_without_the_entry_of_a_policy_is_refused(missing: str, tmp_path:
     for policy_id in (None, "first"):
         with pytest.raises(CheckpointError, match=r"lacks the entry policies\.first"):
             Policy.load(file, policy_id=policy_id)
+
+
+def test_a_checkpoint_names_the_version_that_wrote_it(tmp_path: Path) -> None:
+    content = torch.load(saved(three(), tmp_path / "some.ckpt"), weights_only=True)
+    assert content | version_entry() == content
+
+
+def test_weights_that_are_not_finite_are_not_saved() -> None:
+    """Parameters, and tensors among the weights of a policy without a model."""
+    policy = three()
+    policy.policies["third"].get_weights = lambda: {"table": torch.tensor([0.0, torch.nan])}
+    with pytest.raises(NonFiniteError, match=r"weights\['third'\]\['table'\] .* hold NaN"):
+        policy.on_save_checkpoint({"state_dict": policy.state_dict()})
+    policy = three()
+    next(policy.policies["second"].parameters()).data[0] = torch.inf
+    with pytest.raises(NonFiniteError, match=r"policies\.second\..* hold NaN"):
+        policy.on_save_checkpoint({"state_dict": policy.state_dict()})
 
 
 def test_a_mapping_without_a_plain_form_is_refused_when_it_is_saved() -> None:

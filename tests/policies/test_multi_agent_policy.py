@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from torch.utils.data import DataLoader
 from lightning_rl import MultiAgentBatch, MultiAgentPolicy, Policy, RandomPolicy, ScratchPolicy, ScriptedPolicy
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.policies import DQN, ES, PPO
+from lightning_rl.policies.checkpoints import counters
+from lightning_rl.policies.multi_agent_policy import policy_seed
 from lightning_rl.rollouts.processes.weights import pack, unpack
 from lightning_rl.sample_batch import SampleBatch, env_steps
 from tests.envs.classic_control import CARTPOLE, PENDULUM
@@ -98,12 +101,42 @@ def test_a_policy_that_is_built_already_is_used_as_it_is() -> None:
     assert twin.policies["shared"].seed == 7
 
 
+def test_a_built_policy_without_a_seed_keeps_the_default_one_in_copies() -> None:
+    policy = several({"shared": PPO(*CARTPOLE.spaces(), model=SMALL)}, seed=3)
+    assert policy.copy_for_acting().policies["shared"].seed == policy.policies["shared"].seed == 0
+
+
+@pytest.mark.parametrize(
+    ("spaces_", "name"),
+    [(PENDULUM.spaces(), "observation_space"), ((CARTPOLE.spaces()[0], spaces.Discrete(3)), "action_space")],
+)
+def test_a_built_policy_with_other_spaces_than_its_agents_is_refused(spaces_: Any, name: str) -> None:
+    own = PPO(*spaces_, model=SMALL)
+    with pytest.raises(ConfigError, match=rf"policies\.shared: its {name} is not that of agent 'cart_0'"):
+        several({"shared": own})
+
+
+def test_a_copy_for_acting_has_the_weights_and_the_counters() -> None:
+    """The frozen policy has counters of its own."""
+    old = DQN(*CARTPOLE.spaces(), model=SMALL)
+    old.env_steps = old.iterations = 1000
+    policy = several({"first": PPO_ENTRY, "second": old}, FIRST_AND_SECOND, policies_to_train=["first"])
+    policy.learn_on_batch(sample(policy))
+    twin = policy.copy_for_acting()
+    assert_equal_weights(weights_of(twin), weights_of(policy))
+    assert counters(twin) == counters(policy)
+    for name, part in policy.policies.items():
+        assert counters(twin.policies[name]) == counters(part)
+    assert policy.policies["first"].gradient_steps > 0 and not twin.training
+
+
 def test_policies_without_seeds_of_their_own_differ_and_depend_on_their_ids_only() -> None:
     policy, other = ppo_and_dqn(seed=3), several({"second": PPO_ENTRY, "first": PPO_ENTRY}, FIRST_AND_SECOND, seed=3)
     assert other.policies["first"].seed == policy.policies["first"].seed
     assert_equal_weights(weights_of(other.policies["first"]), weights_of(policy.policies["first"]))
     assert differ(weights_of(other.policies["first"]), weights_of(other.policies["second"]))
     assert several({"first": {**PPO_ENTRY, "seed": 11}}).policies["first"].seed == 11
+    assert len({policy_seed(0, f"agent_{number}") for number in range(100)}) == 100
 
 
 class Unseeded(ScratchPolicy):
@@ -118,31 +151,88 @@ class Unseeded(ScratchPolicy):
 
 
 def test_a_class_whose_constructor_takes_no_seed_gets_none() -> None:
-    assert several({"shared": {"_target_": Unseeded, "lr": 0.5}}).get_policy().lr == 0.5
+    policy = several({"shared": {"_target_": Unseeded, "lr": 0.5}})
+    assert policy.get_policy().lr == policy.copy_for_acting().get_policy().lr == 0.5
     with pytest.raises(ConfigError, match=r"policies\.shared: Unseeded: got an unexpected keyword argument 'seed'"):
         several({"shared": {"_target_": Unseeded, "seed": 1}})
+
+
+class WithConfig(ScratchPolicy):
+    """Acts 0; its constructor takes a config, as those of RLlib's policies."""
+
+    def __init__(self, observation_space: Any, action_space: Any, config: dict[str, Any]) -> None:
+        super().__init__(observation_space, action_space, config)
+
+    def compute_actions(self, obs: Any, state: Any = ()) -> Any:  # type: ignore[override]
+        return np.zeros(len(obs), np.int64), [], {}
+
+
+def test_a_class_that_needs_a_config_gets_the_keywords_as_one() -> None:
+    entries = {
+        "first": {"_target_": WithConfig, "speed": 2},
+        "second": {"_target_": WithConfig, "config": {"speed": 3}},
+        "third": WithConfig,
+    }
+    policy = several(entries, {**FIRST_AND_SECOND, "cart_2": "third"}, carts=3)
+    for each in (policy, policy.copy_for_acting()):
+        assert [part.config for part in each.policies.values()] == [{"speed": 2}, {"speed": 3}, {}]
+
+
+class Careless(PPO):
+    """Takes any keyword, and fails where `size` is no number."""
+
+    def __init__(self, observation_space: Any, action_space: Any, *, size: Any = 1, **keywords: Any) -> None:
+        keywords.pop("width", None)
+        super().__init__(observation_space, action_space, **keywords)
+        self.table = torch.empty(size=size)
+
+
+def test_an_error_within_a_constructor_is_not_taken_for_an_unknown_keyword() -> None:
+    """The error names an argument that the class does take; `width` is unknown and accepted."""
+    entry = {**PPO_ENTRY, "_target_": Careless}
+    with pytest.raises(ConfigError, match=r"policies\.shared: Careless has no keyword 'siez'\. Did you mean 'size'"):
+        several({"shared": {**entry, "siez": 3}})
+    with pytest.raises(TypeError, match="argument 'size' must be"):
+        several({"shared": {**entry, "size": "wide", "width": 3}})
 
 
 def test_a_policy_that_no_agent_has_yet_takes_the_spaces_of_those_it_can_act_for() -> None:
     """A built policy has spaces of its own; a function of the episode may give it to any agent with these."""
     own = PPO(*PENDULUM.spaces(), model=SMALL)
-    chosen = {"cart_0": "carts", "pendulum_0": "first"}
+    chosen = {"cart_0": "carts", "cart_1": "carts", "pendulum_0": "first"}
     policy = several(
         {"carts": PPO_ENTRY, "first": PPO_ENTRY, "own": own},
         lambda agent_id, rng: chosen[agent_id],
-        carts=1,
+        carts=2,
         pendulums=1,
     )
-    assert policy.get_policy("own") is own
+    assert policy.get_policy("own") is own and policy.agents_of("own") == ["pendulum_0"]
     with pytest.raises(ConfigError, match=r"policies\.late: no agent has this policy"):
         several(
             {"carts": PPO_ENTRY, "first": PPO_ENTRY, "late": PPO_ENTRY},
             lambda agent_id, rng: chosen[agent_id],
-            carts=1,
+            carts=2,
             pendulums=1,
         )
     equal = several({"first": PPO_ENTRY, "late": PPO_ENTRY}, lambda agent_id, rng: "first")
     assert equal.get_policy("late").observation_space == CARTPOLE.spaces()[0]
+    assert equal.agents_of("late") == ["cart_0", "cart_1"]
+
+
+def test_a_function_of_the_episode_gives_agents_only_policies_of_their_spaces() -> None:
+    chosen = {"cart_0": "carts", "pendulum_0": "pendulums"}
+    policy = several(
+        {"carts": PPO_ENTRY, "pendulums": PPO_ENTRY}, lambda agent_id, rng: chosen[agent_id], carts=1, pendulums=1
+    )
+    rng = np.random.default_rng(0)
+    assert policy.mapping.assign(rng) == chosen
+    policy.add_policy("late", PPO_ENTRY, spaces_of="cart_0")
+    assert policy.agents_of("late") == ["cart_0"]
+    chosen["cart_0"] = "late"
+    assert policy.mapping.assign(rng) == chosen
+    chosen["pendulum_0"] = "late"
+    with pytest.raises(ConfigError, match="gives agent 'pendulum_0' the policy 'late', which has other spaces"):
+        policy.mapping.assign(rng)
 
 
 def test_a_copy_made_of_the_constructor_s_arguments_is_equal() -> None:
@@ -169,6 +259,7 @@ def test_a_copy_made_of_the_constructor_s_arguments_is_equal() -> None:
         ({"policies": {"a": {"_target_": PPO, "checkpoint": "x.ckpt"}}}, "expected _target_ .* or checkpoint"),
         ({"policies": {"a": "lightning_rl.policies.PPPO"}}, r"policies\.a: .*Did you mean 'PPO'"),
         ({"policies": {"a": torch.nn.Linear}}, r"policies\.a\._target_=.*expected a policy class"),
+        ({"policies": {"a": {"_target_": 3}}}, r"policies\.a\._target_=3; expected a policy class"),
         (
             {"policies": {"a": {"_target_": PPO, "gama": 1}}},
             r"policies\.a: PPO has no keyword 'gama'\. Did you mean 'gamma'",
@@ -203,6 +294,8 @@ def test_agents_need_dict_spaces_of_the_same_names() -> None:
     observations, actions = agent_spaces()
     with pytest.raises(ConfigError, match="expects a Dict space, agent → its space"):
         MultiAgentPolicy(*CARTPOLE.spaces(), policies={"a": PPO})
+    with pytest.raises(ConfigError, match="expects a Dict space, agent → its space"):
+        several({"a": PPO}, carts=0)
     with pytest.raises(ConfigError, match="agent 'cart_1' has only one of"):
         MultiAgentPolicy(observations, spaces.Dict({"cart_0": actions["cart_0"]}), policies={"a": PPO})
 
@@ -212,6 +305,9 @@ def test_the_width_of_the_central_observation_reaches_policies_that_take_it() ->
     policy = several({"first": central, "second": DQN_ENTRY}, FIRST_AND_SECOND, central_size=9)
     assert policy.policies["first"].central_obs_size == policy.central_obs_size == 9
     assert policy.policies["second"].central_obs_size == 0
+    own = several({"first": {**central, "central_obs_size": 4}, "second": DQN_ENTRY}, FIRST_AND_SECOND, central_size=9)
+    assert own.central_obs_size == 4
+    assert ppo_and_dqn(central_size=9).central_obs_size == 0
 
 
 # -- acting -----------------------------------------------------------------------------------------------------------
@@ -230,7 +326,16 @@ def test_the_policy_that_acts_is_named() -> None:
         policy.compute_actions(obs)
     with pytest.raises(ConfigError, match=r"there is no policy 'frist'\. Did you mean 'first'"):
         policy.compute_single_action(obs[0], policy_id="frist")
-    assert several({"shared": PPO_ENTRY}).compute_single_action(obs[0]) in (0, 1)
+    alone = several({"shared": PPO_ENTRY})
+    assert alone.compute_single_action(obs[0]) in (0, 1)
+    with pytest.raises(ConfigError, match=r"there is no policy 'shraed'\. Did you mean 'shared'"):
+        alone.compute_single_action(obs[0], policy_id="shraed")
+
+
+def test_several_policies_are_recurrent_if_one_is() -> None:
+    memory = {**PPO_ENTRY, "model": {**SMALL, "use_lstm": True}}
+    assert several({"first": memory, "second": DQN_ENTRY}, FIRST_AND_SECOND).is_recurrent
+    assert not ppo_and_dqn().is_recurrent
 
 
 def test_policies_explore_by_different_seeds() -> None:
@@ -462,6 +567,7 @@ def test_a_fit_without_a_policy_that_learns_says_so(tmp_path: Path) -> None:
         trainer_of(tmp_path).fit(policy, loader(sample(policy)))
     assert_equal_weights(before, weights_of(policy))
     assert policy.env_steps > 0 and policy.iterations == 1
+    assert policy.configure_optimizers() is None  # which Lightning takes for a fit without optimizers
 
 
 @pytest.mark.filterwarnings("ignore:.*val_dataloader.*does not have many workers")
@@ -474,6 +580,46 @@ def test_evaluation_logs_the_return_of_each_policy(tmp_path: Path) -> None:
     )
     (result,) = trainer_of(tmp_path).validate(policy, loader(episodes), verbose=False)
     assert result == {"eval/ep_rew_mean": 4.0, "eval/ep_len_mean": 15.0, "eval/first/ep_rew_mean": 1.5}
+
+
+@pytest.mark.parametrize(("fn", "logged"), [("fit", False), ("validate", True)])
+def test_returns_of_policies_are_means_over_all_ranks(fn: str, logged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy that did not act in an episode has no return there: NaN, which the mean leaves out."""
+    policy = ppo_and_dqn()
+    policy._trainer = SimpleNamespace(state=SimpleNamespace(fn=fn))  # type: ignore[assignment]
+    logs: dict[str, Any] = {}
+    monkeypatch.setattr(policy, "log", lambda name, value, **how: logs.update({name: (value.item(), how)}))
+    column = torch.tensor([1.0, torch.nan, 2.0])
+    policy.validation_step(
+        SampleBatch(episode_returns=column, episode_lengths=column, **{"policy_returns.second": column})
+    )
+    assert [*logs] == ["eval/ep_rew_mean", "eval/ep_len_mean", "eval/second/ep_rew_mean"]
+    how = {"on_epoch": True, "logger": logged, "batch_size": 3, "sync_dist": True}
+    assert logs["eval/second/ep_rew_mean"] == (1.5, how)
+
+
+# -- weights and state -------------------------------------------------------------------------------------------------
+def test_weights_are_set_by_policy_id() -> None:
+    policy, other = ppo_and_dqn(seed=1), ppo_and_dqn(seed=2)
+    before = weights_of(other.policies["second"])
+    other.set_weights({"first": policy.get_weights()["first"]})
+    assert_equal_weights(weights_of(other.policies["first"]), weights_of(policy.policies["first"]))
+    assert_equal_weights(weights_of(other.policies["second"]), before)
+    with pytest.raises(ConfigError, match="there is no policy 'third'"):
+        other.set_weights({"third": {}})
+
+
+def test_another_policy_with_the_same_state_learns_the_same() -> None:
+    """Without the optimizers' moments the second iteration would end with other weights."""
+    policy, other = ppo_and_dqn(seed=1), ppo_and_dqn(seed=1)
+    batches = [sample(policy, seed=seed) for seed in range(2)]
+    policy.learn_on_batch(batches[0])
+    other.set_state(pickle.loads(pickle.dumps(policy.get_state())))
+    for each in (policy, other):
+        each.learn_on_batch(batches[1])
+    assert_equal_weights(weights_of(other), weights_of(policy))
+    assert counters(other) == counters(policy)
+    assert [counters(part) for part in other.policies.values()] == [counters(part) for part in policy.policies.values()]
 
 
 # -- adding policies --------------------------------------------------------------------------------------------------
@@ -494,6 +640,46 @@ def test_a_policy_is_added_and_copies_in_workers_follow() -> None:
     unpack(worker, pack(policy))
     assert worker.mapping is mapping  # nothing new
     policy.set_policy_mapping({"cart_0": "main", "cart_1": "main_1", "*": "other"})
+    assert policy.generation == 2 and policy.mapping.policy_of("cart_1") == "main_1"
+    unpack(worker, pack(policy))
+    assert worker.mapping.policy_of("cart_1") == "main_1"
+    late = MultiAgentPolicy(*spaces_, **keywords)
+    unpack(late, pack(policy))  # both changes at once
+    assert late.generation == worker.generation == 2 and late.agents_of("main_1") == ["cart_1"]
+
+
+def test_additions_without_a_generation_count_as_one_change() -> None:
+    policy = several({"main": PPO_ENTRY})
+    policy.add_policies({"late": {**PPO_ENTRY, "spaces_of": "cart_0"}}, {"*": "main"})
+    assert policy.generation == policy.additions["generation"] == 1
+    policy.add_policies({}, {"cart_0": "late", "*": "main"})
+    assert policy.generation == 2 and policy.agents_of("late") == ["cart_0"]
+
+
+def test_added_policies_are_in_the_mode_of_the_others() -> None:
+    policy = several({"main": PPO_ENTRY})
+    assert policy.add_policy("past", policy.policies["main"].copy_for_acting(), spaces_of="cart_0").training
+    policy.eval()
+    assert not policy.add_policy("late", PPO_ENTRY, spaces_of="cart_0").training
+
+
+def test_trained_policies_begin_with_the_common_env_steps() -> None:
+    own, late = (PPO(*CARTPOLE.spaces(), model=SMALL) for _ in range(2))
+    own.env_steps = late.env_steps = 1_000_000
+    policy = several({"main": own})
+    assert own.env_steps == policy.env_steps == 0
+    policy.learn_on_batch(sample(policy))
+    policy.add_policy("late", late, trained=True, spaces_of="cart_0")
+    assert late.env_steps == own.env_steps == policy.env_steps > 0
+
+
+def test_policies_to_train_cannot_be_added_while_several_ranks_train() -> None:
+    policy = several({"main": PPO_ENTRY})
+    trainer = type("TwoRanks", (), {"world_size": 2, "training": True})()
+    policy.trainer = trainer
+    with pytest.raises(ConfigError, match=r"add_policy\('late', trained=True\): with several ranks, add"):
+        policy.add_policy("late", PPO_ENTRY, trained=True, spaces_of="cart_0")
+    assert policy.add_policy("late", PPO_ENTRY, spaces_of="cart_0").trainer == trainer
 
 
 def test_an_addition_that_cannot_work_changes_nothing() -> None:
@@ -515,25 +701,46 @@ def test_an_addition_that_cannot_work_changes_nothing() -> None:
     assert MultiAgentPolicy(*agent_spaces(), **policy.constructor_arguments()[1]).policies_to_train == ["main"]
 
 
+def test_a_mapping_that_gives_a_policy_agents_of_other_spaces_changes_nothing() -> None:
+    by_kind = {"cart_*": "carts", "pendulum_*": "pendulums"}
+    policy = several({"carts": PPO_ENTRY, "pendulums": PPO_ENTRY}, by_kind, carts=1, pendulums=1)
+    with pytest.raises(ConfigError, match="policy 'carts' cannot act for both 'cart_0' and 'pendulum_0'"):
+        policy.set_policy_mapping({"*": "carts"})
+    assert policy.mapping.given == by_kind and policy.generation == 0
+
+
 def test_policies_are_frozen_and_trained_again_during_a_fit(tmp_path: Path) -> None:
     policy = several({"first": PPO_ENTRY, "second": PPO_ENTRY}, FIRST_AND_SECOND)
     steps: list[tuple[int, int]] = []
 
     class Switch(Callback):
-        """Trains `second` alone in the second iteration, and both from the third on."""
+        """Trains `second` alone in the second iteration, both in the third, and none in the fourth."""
 
         def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-            policy.set_policies_to_train((["first", "second"], ["second"], ["first", "second"])[batch_idx])
+            policy.set_policies_to_train((["first", "second"], ["second"], ["first", "second"], [])[batch_idx])
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
             steps.append((policy.policies["first"].gradient_steps, policy.policies["second"].gradient_steps))
 
     trainer = trainer_of(tmp_path, callbacks=[Switch()])
-    trainer.fit(policy, loader(*[sample(policy, seed=seed) for seed in range(3)]))
-    assert steps == [(4, 4), (4, 8), (8, 12)]
+    trainer.fit(policy, loader(*[sample(policy, seed=seed) for seed in range(4)]))
+    assert steps == [(4, 4), (4, 8), (8, 12), (8, 12)]
     assert trainer.global_step == policy.gradient_steps == 20
     with pytest.raises(ConfigError, match="policies_to_train names 'third'"):
         policy.set_policies_to_train(["third"])
+
+
+def test_naming_the_trained_policies_again_within_an_iteration_changes_nothing(tmp_path: Path) -> None:
+    """The Trainer counts the gradient steps of the policy that learns after the callback, too."""
+    both = several({"first": PPO_ENTRY, "second": PPO_ENTRY}, FIRST_AND_SECOND)
+
+    class Again(Callback):
+        def on_learn_on_batch(self, policy: Policy, train_batch: SampleBatch, result: dict[str, float]) -> None:
+            both.set_policies_to_train(["first", "second"])
+
+    trainer = trainer_of(tmp_path, callbacks=[Again()])
+    trainer.fit(both, loader(sample(both)))
+    assert trainer.global_step == both.gradient_steps == 8
 
 
 def test_frozen_policies_keep_env_steps_of_their_own_in_workers() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
 
@@ -19,10 +20,14 @@ class MultiAgentLearner:
 
     Args:
         policy: a `MultiAgentPolicy`.
+
+    Attributes:
+        in_iteration: whether an iteration is going on, in which the trained policies stay the same.
     """
 
     def __init__(self, policy: Any) -> None:
         self.policy = policy
+        self.in_iteration = False
 
     def learn_on(self, batch: Any) -> dict[str, float]:
         """One iteration on a Lightning batch: a `MultiAgentBatch`, or a plan's own function."""
@@ -51,10 +56,11 @@ class MultiAgentLearner:
         policy.env_steps += sum_over_ranks(batch.env_steps if by_env_steps else batch.agent_steps)
         metrics: dict[str, float] = {}
         policy.learn_seconds = 0.0
-        for policy_id in self._with_experience(batch):
-            part = policy.policies[policy_id]
-            with part.learner.beside(self._other_batches(batch, policy_id)):
-                metrics |= self._let_learn(policy_id, part.training_step, batch.policy_batches[policy_id])
+        with self._same_policies():
+            for policy_id in self._with_experience(batch):
+                part = policy.policies[policy_id]
+                with part.learner.beside(self._other_batches(batch, policy_id)):
+                    metrics |= self._let_learn(policy_id, part.training_step, batch.policy_batches[policy_id])
         return self._end_iteration(metrics)
 
     def learn_on_gradients(self, updates: Iterable[tuple[int, MultiAgentGradientUpdate, bool]]) -> dict[str, float]:
@@ -74,13 +80,24 @@ class MultiAgentLearner:
         policy, by_env_steps = self.policy, self.policy.count_steps_by == "env_steps"
         found: dict[str, list[float]] = {}
         policy.learn_seconds = 0.0
-        for worker, contribution, fresh in updates:
-            policy.env_steps += contribution.env_steps if by_env_steps else contribution.agent_steps
-            for policy_id, update in contribution.updates.items():
-                learn = policy.policies[policy_id].learn_on_gradients
-                for name, value in self._let_learn(policy_id, learn, [(worker, update, fresh)]).items():
-                    found.setdefault(name, []).append(value)
+        with self._same_policies():
+            for worker, contribution, fresh in updates:
+                policy.env_steps += contribution.env_steps if by_env_steps else contribution.agent_steps
+                for policy_id, update in contribution.updates.items():
+                    learn = policy.policies[policy_id].learn_on_gradients
+                    for name, value in self._let_learn(policy_id, learn, [(worker, update, fresh)]).items():
+                        found.setdefault(name, []).append(value)
         return self._end_iteration({name: fmean(values) for name, values in found.items()})
+
+    @contextmanager
+    def _same_policies(self) -> Iterator[None]:
+        """Context in which a change of the trained policies waits: the Trainer has the optimizers of all of them."""
+        self.in_iteration = True
+        try:
+            yield
+        finally:
+            self.in_iteration = False
+            self.policy.train_chosen()
 
     def _let_learn(self, policy_id: str, learn: Callable[[Any], Any], experience: Any) -> dict[str, float]:
         """One iteration of a policy by a method of its own; its metrics by "<policy id>/<name>"."""

@@ -102,6 +102,7 @@ class MultiAgentPolicy(Policy):
         super(FastAttributes, self).__init__()
         self.policies = nn.ModuleDict()
         self.policies_to_train: list[str] = []
+        self._trained_next: list[str] | None = None  # in place of these, when the iteration of learning has ended
         self._set_basic_attributes(observation_space, action_space, 1.0, seed)
         self.count_steps_by, self.central_size = count_steps_by, central_size
         self._agent_spaces = _spaces_by_agent(observation_space, action_space)
@@ -169,7 +170,7 @@ class MultiAgentPolicy(Policy):
                 "import path of one of them, or random"
             )
         known = keywords_of(found)
-        if "seed" in known and entry.get("seed") in (None, self.seed):
+        if "seed" in known and entry.get("seed") is None:
             entry["seed"] = policy_seed(self.seed, policy_id)
         if "central_obs_size" in known and not entry.get("central_obs_size"):
             entry["central_obs_size"] = self.central_size
@@ -300,7 +301,8 @@ class MultiAgentPolicy(Policy):
         if spaces_of is not None:
             entry["spaces_of"] = spaces_of
         mapping = self.mapping.given if policy_mapping is None else policy_mapping
-        trained_ids = [*self.policies_to_train, policy_id] if trained else None
+        learning = self.policies_to_train if self._trained_next is None else self._trained_next
+        trained_ids = [*learning, policy_id] if trained else None
         self._extend({policy_id: entry}, mapping, trained_ids)
         return self.get_policy(policy_id)
 
@@ -313,7 +315,7 @@ class MultiAgentPolicy(Policy):
         self._extend({}, policy_mapping)
 
     def set_policies_to_train(self, policy_ids: Sequence[str]) -> None:
-        """Train these policies from the next iteration on; the others stay as they are.
+        """Train these policies from now on, or after the iteration that is going on; the others stay as they are.
 
         Raises:
             ConfigError: as the constructor.
@@ -374,8 +376,17 @@ class MultiAgentPolicy(Policy):
         self._added += entries
         self._restrict_mapping()
         self.generation += 1
+        if trained is not None:
+            self._trained_next = trained
+            if not self.learner.in_iteration:
+                self.train_chosen()
+
+    def train_chosen(self) -> None:
+        """Train the policies that were chosen since the iteration began, if any; called when it has ended."""
+        trained, self._trained_next = self._trained_next, None
         if trained is None or trained == self.policies_to_train:
             return
+        self.generation += 1
         self.policies_to_train = trained
         self.env_steps = self.env_steps  # of the new ones, too
         if self.in_trainer:

@@ -743,6 +743,52 @@ def test_naming_the_trained_policies_again_within_an_iteration_changes_nothing(t
     assert trainer.global_step == both.gradient_steps == 8
 
 
+@pytest.mark.parametrize("through_lightning", [False, True])
+@pytest.mark.parametrize("chosen", [["second"], ["first"], []])
+def test_other_policies_are_trained_after_the_iteration_in_which_they_were_chosen(
+    chosen: list[str], through_lightning: bool, tmp_path: Path
+) -> None:
+    both = several({"first": PPO_ENTRY, "second": PPO_ENTRY}, FIRST_AND_SECOND)
+
+    class Choose(Callback):
+        def on_learn_on_batch(self, policy: Policy, train_batch: SampleBatch, result: dict[str, float]) -> None:
+            both.set_policies_to_train(chosen)
+
+    hook = StepHook()
+    trainer = trainer_of(tmp_path, callbacks=[Choose(), *([hook] if through_lightning else [])])
+    trainer.fit(both, loader(sample(both)))
+    assert trainer.global_step == both.gradient_steps == 8 and both.policies_to_train == chosen
+    for policy in both.policies.values():
+        own = policy.learner.optimiser.torch_optimizer
+        assert policy.gradient_steps == 4
+        assert not through_lightning or sum(optimizer is own for optimizer in hook.optimizers) == 4
+    assert both.additions["policies_to_train"] == chosen
+
+
+def test_policies_added_within_an_iteration_learn_after_it(tmp_path: Path) -> None:
+    every = several({"first": PPO_ENTRY})
+
+    class Add(Callback):
+        def on_learn_on_batch(self, policy: Policy, train_batch: SampleBatch, result: dict[str, float]) -> None:
+            for name in {"second", "third"} - every.policies.keys():
+                every.add_policy(name, PPO_ENTRY, trained=True, spaces_of="cart_0")
+
+    trainer = trainer_of(tmp_path, callbacks=[Add()])
+    parts = fragment_of(every.get_policy())
+    batches = [MultiAgentBatch(dict.fromkeys(names, parts), 32) for names in (["first"], ["first", "second", "third"])]
+    trainer.fit(every, loader(*batches))
+    assert sorted(every.policies_to_train) == ["first", "second", "third"]
+    assert [every.policies[name].gradient_steps for name in ("first", "second", "third")] == [8, 4, 4]
+    assert trainer.global_step == every.gradient_steps == 16
+
+
+def test_a_built_policy_keeps_its_seed_in_copies() -> None:
+    """Also where it is that of the policy that holds it."""
+    policy = several({"shared": PPO(*CARTPOLE.spaces(), model=SMALL, seed=3)}, seed=3)
+    assert policy.copy_for_acting().get_policy().seed == 3
+    assert several({"shared": {**PPO_ENTRY, "seed": 0}}).get_policy().seed == 0
+
+
 def test_frozen_policies_keep_env_steps_of_their_own_in_workers() -> None:
     """Exploration that fades out with the env steps of its own training does not start again."""
     old = DQN(*CARTPOLE.spaces(), model=SMALL)

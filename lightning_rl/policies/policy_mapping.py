@@ -227,11 +227,12 @@ def _episode_function(function: Callable[..., Any]) -> tuple[Callable[[str, Epis
     except (TypeError, ValueError):  # a built-in function
         parameters = []
     named = [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-    by_rng = any(each.name in RNG_NAMES for each in named[1:])
-    by_episode = by_rng or any(each.name != "worker" and _is_placed(each) for each in named[1:2])
-    by_episode = by_episode or any(each.name == "episode" for each in named[1:])
-    for each in named[2:]:
-        if each.default is each.empty and each.name not in ("episode", "worker", *RNG_NAMES):
+    others = list(enumerate(named))[1:]
+    by_rng = any(each.name in RNG_NAMES for _, each in others)
+    by_episode = by_rng or any(_takes_episode(*each) for each in others)
+    for position, each in others:
+        needs_more = each.default is each.empty and each.name not in ("worker", *RNG_NAMES)
+        if needs_more and not _takes_episode(position, each):
             raise ConfigError(
                 f"policy_mapping: {function!r} needs the argument {each.name!r}; expected a function of (agent_id), "
                 "(agent_id, rng) or (agent_id, episode, worker=None, **kwargs)"
@@ -240,12 +241,12 @@ def _episode_function(function: Callable[..., Any]) -> tuple[Callable[[str, Epis
     def call(agent: str, episode: EpisodeStart) -> Any:
         placed: list[Any] = [agent]
         keywords: dict[str, Any] = {}
-        for position, each in enumerate(named[1:], start=1):
+        for position, each in others:
             if each.name in RNG_NAMES:
                 value: Any = episode.rng
-            elif each.name == "episode" or (position == 1 and each.name != "worker" and by_episode):
+            elif _takes_episode(position, each):
                 value = episode
-            elif each.name == "worker" and each.default is each.empty:
+            elif each.default is each.empty:  # "worker"
                 value = None
             else:
                 continue
@@ -256,6 +257,10 @@ def _episode_function(function: Callable[..., Any]) -> tuple[Callable[[str, Epis
         return function(*placed, **keywords)
 
     return call, by_episode, by_rng
+
+
+def _takes_episode(position: int, parameter: inspect.Parameter) -> bool:
+    return parameter.name == "episode" or (position == 1 and parameter.name != "worker" and _is_placed(parameter))
 
 
 def _is_placed(parameter: inspect.Parameter) -> bool:

@@ -125,8 +125,7 @@ class QMIX(Policy):
             )
 
         def member_network(space: gym.Space[Any]) -> QModel:
-            # A vector is what the preprocessor made of a member's observation.
-            own = {**config, "custom_preprocessor": None} if isinstance(space, spaces.Box) else config
+            own = {**config, "custom_preprocessor": None}  # the space is that of its output
             direct = config["custom_model"] is not None and not self.hiddens
             width = self.group.num_actions if direct else 0
             action_space = spaces.Discrete(self.group.num_actions)

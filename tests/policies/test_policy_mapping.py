@@ -97,6 +97,11 @@ def test_a_function_that_gives_one_agent_several_results_is_called_in_each_episo
     assert {each["prey"] for each in draws(found)} == {"old", "prey"}
 
 
+def test_a_function_with_a_generator_by_keyword_is_tried_until_its_policies_are_known() -> None:
+    found = mapping(lambda agent_id, *, rng: ("hunter", "old")[rng.integers(2)])
+    assert found.agents_of("hunter") == found.agents_of("old") == list(AGENTS)
+
+
 def test_episodes_have_numbers_of_their_own() -> None:
     seen = set()
     found = mapping(lambda agent_id, episode: seen.add(episode.episode_id) or ("old", "prey")[episode.episode_id % 2])
@@ -138,7 +143,19 @@ def one_more(agent_id: str, worker: Any, team: int = 3) -> Any:
     return worker, team
 
 
+def third(agent_id: str, start: Any, team: int = 3) -> Any:
+    return start, team
+
+
+def keywords_only(agent_id: str, *, team: int = 3, episode: Any) -> Any:
+    return team, episode
+
+
 def misnamed(episode: str) -> Any:
+    return ()
+
+
+def misnamed_rng(rng: str) -> Any:
     return ()
 
 
@@ -152,7 +169,10 @@ def misnamed(episode: str) -> Any:
         (second, (EpisodeStart,), True),
         (by_keyword, (EpisodeStart,), True),
         (one_more, (None, 3), False),
+        (third, (EpisodeStart, 3), True),
+        (keywords_only, (3, EpisodeStart), True),
         (misnamed, (), False),
+        (misnamed_rng, (), False),
     ],
 )
 def test_a_function_gets_what_its_parameters_name(function: Any, expected: tuple[Any, ...], by_episode: bool) -> None:
@@ -211,6 +231,7 @@ def test_a_function_of_the_episode_may_give_an_agent_only_policies_of_its_spaces
         (lambda agent_id: "huntr", "gives agent 'hunter_0' the policy 'huntr', which is none of"),
         (lambda agent_id: None, "gives agent 'hunter_0' the policy None, which is none of"),
         (lambda agent_id, rng, team: "prey", "needs the argument 'team'; expected a function of"),
+        (lambda agent_id, *, team: "prey", "needs the argument 'team'; expected a function of"),
         (3, "policy_mapping=3; expected"),
         ("no_such_module:fn", "no module 'no_such_module'"),
         (None, "policy_mapping is missing: which of the policies hunter, prey, old acts for agent 'hunter_0'"),

@@ -15,6 +15,8 @@ from torch.testing import assert_close
 from lightning_rl.algorithm import Algorithm
 from lightning_rl.envs import EnvCreator
 from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError
+from lightning_rl.models import FullyConnectedNetwork
+from lightning_rl.models.preprocessors import Preprocessor
 from lightning_rl.policies import QMIX, VDN, IndependentQ, Policy
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.sample_batch import SampleBatch
@@ -252,12 +254,86 @@ def test_prioritized_sequences_weigh_their_rows() -> None:
     assert_close(halves[0] + halves[1], halves[2])
 
 
-def test_burn_in_leaves_the_model_in_the_mode_in_which_it_was() -> None:
+@pytest.mark.parametrize("training", [True, False])
+def test_burn_in_runs_in_eval_mode_and_leaves_the_model_in_the_mode_in_which_it_was(training: bool) -> None:
+    policy, modes = made(model=GRU), []
+    policy.model.train(training)
+    policy.model.register_forward_pre_hook(lambda model, inputs: modes.append(model.training))
+    policy.q_values(policy.model, sequences(policy))
+    assert modes == [False, False, training]  # sequences of two lengths of burn-in, and the trained rows
+    assert policy.model.training == training
+
+
+def test_the_trained_rows_begin_in_the_state_after_burn_in_without_its_gradient() -> None:
     policy = made(model=GRU)
-    for training in (True, False):
-        policy.model.train(training)
-        policy.loss(sequences(policy))
-        assert policy.model.training == training
+    batch = sequences(policy)
+    found = policy.q_values(policy.model, batch)[~batch["burn_in"]]
+    expected = []
+    for start, warm, stop in ((0, 2, 5), (5, 6, 8)):
+        before = policy.input_dict(batch.obs[start:warm], prev_actions=None)
+        state = policy.get_initial_state(1)
+        with torch.no_grad():
+            _, state = policy.model(before, state, torch.tensor([warm - start]))
+        rest = policy.input_dict(batch.obs[warm:stop], prev_actions=None)
+        expected.append(policy.model(rest, state, torch.tensor([stop - warm]))[0].unflatten(1, (3, -1)))
+    assert_close(found, torch.cat(expected))
+    finite = found[..., :2].square().sum(), torch.cat(expected)[..., :2].square().sum()
+    learned = [parameter for parameter in policy.model.parameters() if parameter.requires_grad]
+    for one, other in zip(*(torch.autograd.grad(each, learned) for each in finite), strict=True):
+        assert_close(one, other)
+
+
+def test_a_mask_of_all_members_beside_the_observation_forbids_actions_too() -> None:
+    policy, batch = made(), rows_of()
+    allowed = torch.ones(8, 9, dtype=torch.bool)
+    allowed[:, 4] = False
+    batch["action_mask"] = allowed
+    values = policy.q_values(policy.model, batch)
+    assert values.isneginf().nonzero()[:, 1:].unique(dim=0).tolist() == [[0, 2], [1, 1], [1, 2], [2, 2]]
+
+
+@pytest.mark.parametrize("policy_class", CLASSES)
+def test_td_errors_are_their_size_over_the_members_and_neither_they_nor_metrics_have_a_gradient(
+    policy_class: Any,
+) -> None:
+    policy, batch = made(policy_class), rows_of()
+    policy.log_extra = True
+    _, metrics = policy.loss(batch)
+    assert not any(value.requires_grad for value in [batch["td_errors"], *metrics.values()])
+    if policy_class is IndependentQ:
+        assert bool((batch["td_errors"] >= 0).all())
+    memory = made(policy_class, model=GRU)
+    memory.loss(rows := sequences(memory))
+    assert not rows["td_errors"].requires_grad
+
+
+def test_the_rate_of_target_networks_follows_from_their_interval() -> None:
+    assert made(target_update_interval=1).tau < 0.1
+    assert made(target_update_interval=2).tau == made(target_update_interval=200).tau == 1.0
+
+
+class Doubled(Preprocessor):
+    """A member's observation and its double."""
+
+    def _init_shape(self, obs_space: Any, options: Any) -> tuple[int, ...]:
+        return (4,)
+
+    def transform(self, obs: Any) -> np.ndarray:
+        return np.concatenate([obs, 2 * obs]).astype(np.float32)
+
+
+def test_a_custom_preprocessor_reads_each_member_s_observation_once() -> None:
+    policy = made(model={"fcnet_hiddens": [8], "custom_preprocessor": Doubled})
+    assert policy.model.wrapped.preprocessor.size == 4 + 3  # the member's number
+
+
+def test_hiddens_stand_behind_a_custom_model() -> None:
+    model = {"custom_model": FullyConnectedNetwork, "fcnet_hiddens": [8]}
+    sizes = [
+        sum(weight.numel() for weight in made(model=model, hiddens=hiddens).model.parameters())
+        for hiddens in ((), (5,))
+    ]
+    assert sizes[0] != sizes[1]
 
 
 def test_prioritized_rows_count_by_their_weights() -> None:

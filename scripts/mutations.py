@@ -26,6 +26,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -512,7 +513,8 @@ def run(paths: list[str], sample: int, seed: int, most_seconds: float, only: str
     if again:
         lines = Path(again).read_text().splitlines()
         named = {line.partition(" tests): ")[2] for line in lines if "survived (" in line or "unrun (" in line}
-        every = [mutant for mutant in every if str(mutant) in named]
+        named = {without_line(text) for text in named}  # lines may have moved
+        every = [mutant for mutant in every if without_line(str(mutant)) in named]
     chosen = every if sample <= 0 or sample >= len(every) else random.Random(seed).sample(every, sample)
     chosen.sort(key=lambda mutant: (mutant.path, mutant.lines, mutant.node, mutant.which))
     say(f"{len(chosen)} of {len(every)} mutants in {len(files)} files")
@@ -525,6 +527,11 @@ def run(paths: list[str], sample: int, seed: int, most_seconds: float, only: str
     modules = sorted({test.split("::")[0] for tests in campaign.tests.values() for test in tests})
     quiet = ["-q", "--tb=no", "--disable-warnings", "-p", "no:cacheprovider", "-o", "timeout=0"]
     pytest.main([*quiet, *modules], plugins=[campaign])
+
+
+def without_line(described: str) -> str:
+    """The description of a mutant without its line number."""
+    return re.sub(r":\d+ in ", " in ", described, count=1)
 
 
 def files_in(path: Path) -> list[Path]:

@@ -380,6 +380,9 @@ def test_a_scripted_policy_acts_by_a_function_of_one_observation_and_its_mask() 
     masks = np.array([[1, 1, 0], [0, 1, 1]], np.int8)
     actions, state, extra = policy.act({"action_mask": masks, "x": np.zeros((2, 2), np.float32)})
     assert actions.tolist() == [1, 2] and not state and not extra
+    pair = spaces.Tuple([spaces.Discrete(3), spaces.Discrete(3)])
+    sums = ScriptedPolicy(pair, spaces.Discrete(6), function=lambda obs: int(sum(obs)) if type(obs) is tuple else -1)
+    assert sums.act(SampleBatch({"0": torch.tensor([1, 2]), "1": torch.tensor([1, 1])}))[0].tolist() == [2, 3]
     recorded = SampleBatch({"action_mask": torch.from_numpy(masks), "x": torch.zeros(2, 2)})
     assert policy.act(recorded)[0].tolist() == [1, 2]
     plain = ScriptedPolicy(*CARTPOLE.spaces(), function=push_right)

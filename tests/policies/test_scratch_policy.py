@@ -143,6 +143,35 @@ def test_act_gives_rllib_s_arguments_where_it_has_them() -> None:
     assert isinstance(policy.before, np.ndarray) and policy.before.tolist() == [1, 0]
 
 
+class Counting(Scratch):
+    """Has RLlib's state of one environment."""
+
+    def get_initial_state(self) -> Any:  # type: ignore[override]
+        return [np.array([2.0, 3.0]), 1]
+
+
+def test_states_of_one_environment_begin_in_each_of_several() -> None:
+    first, second = Counting(*CARTPOLE.spaces(), {}).initial_states(3)
+    assert first.tolist() == [[2.0, 3.0]] * 3 and second.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("action_space", "recorded"),
+    [
+        (spaces.Discrete(2), True),
+        (spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(0, 1, (2,))}), True),
+        (spaces.Text(3), False),
+        (spaces.Tuple([spaces.Discrete(2), spaces.Text(3)]), False),
+    ],
+)
+def test_earlier_actions_that_are_numbers_are_recorded_for_those_who_take_them(
+    action_space: Any, recorded: bool
+) -> None:
+    observation_space = CARTPOLE.spaces()[0]
+    assert Scratch(observation_space, action_space, {}).read_before() == (["prev_actions"] if recorded else [])
+    assert RecordingScratch(observation_space, action_space, {}).read_before() == []
+
+
 def test_act_detaches_extra_columns() -> None:
     _, _, columns = RecordingScratch(*CARTPOLE.spaces(), {}).act(np.zeros((2, 4), np.float32))
     assert columns["score"].tolist() == [1.0, 1.0] and not columns["score"].requires_grad

@@ -515,6 +515,8 @@ def run(paths: list[str], sample: int, seed: int, most_seconds: float, only: str
         named = {line.partition(" tests): ")[2] for line in lines if "survived (" in line or "unrun (" in line}
         named = {without_line(text) for text in named}  # lines may have moved
         every = [mutant for mutant in every if without_line(str(mutant)) in named]
+        same = equivalents()
+        every = [mutant for mutant in every if (mutant.path, mutant.function, mutant.change) not in same]
     chosen = every if sample <= 0 or sample >= len(every) else random.Random(seed).sample(every, sample)
     chosen.sort(key=lambda mutant: (mutant.path, mutant.lines, mutant.node, mutant.which))
     say(f"{len(chosen)} of {len(every)} mutants in {len(files)} files")
@@ -554,7 +556,7 @@ def main() -> None:
     single = verbs.add_parser("one", help="run tests with one mutant, as `run` does for itself")
     single.add_argument("mutant")
     single.add_argument("tests", nargs="+")
-    running.add_argument("--again", default="", help="only what survived in this output of an earlier run")
+    running.add_argument("--again", default="", help="only what survived in an earlier run's output, and is not listed")
     given = parser.parse_args()
     if given.verb == "record":
         record(given.tests)

@@ -237,6 +237,23 @@ def test_outputs_fed_back_as_memory_give_the_actions_of_a_rollout(memory: str) -
         fed, starts = {name: answer[f"next_{name}"] for name in fed}, ~acting
 
 
+def test_rows_without_memory_are_those_of_an_episode_s_start() -> None:
+    policy, _ = made("memory previous")
+    module = ActingModule(policy)
+    inputs = module.inputs_of(SampleBatch(obs=torch.zeros(2, 3)))
+    assert list(inputs) == [port.name for port in module.inputs] and not inputs["reward"].any()
+    for name, initial in module.memory.items():
+        assert torch.equal(inputs[name], initial.expand(2, *initial.shape)), name
+
+
+def test_outputs_share_no_memory_with_inputs_or_each_other() -> None:
+    policy = PPO(VECTOR, spaces.Discrete(3), model=MEMORIES["previous"])
+    module = ActingModule(policy)
+    inputs = module.inputs_of(SampleBatch(obs=torch.zeros(2, 3)))
+    places = [value.data_ptr() for value in (*inputs.values(), *module(inputs).values())]
+    assert len(set(places)) == len(places)
+
+
 def test_a_mask_beside_the_observation_is_an_input_and_forbids(tmp_path: Path) -> None:
     policy, rows = made("ppo")
     rows = flatten_fragment(rows)

@@ -109,9 +109,17 @@ def test_padding_of_traces_changes_neither_loss_nor_gradients(algorithm: type[IM
 # -- IMPALA -----------------------------------------------------------------------------------------------------------
 def test_impala_on_its_own_experience_equals_a2c() -> None:
     """ρ = 1: v is the n-step return, and the value loss ½ (V − v)² with weight 1 is A2C's with weight ½."""
-    shared = {"gamma": 0.9, "entropy_coef": 0.01, "lr": 0.1, "optimizer": "sgd", "max_grad_norm": None, "seed": 4}
+    shared = {
+        "gamma": 0.9,
+        "entropy_coef": 0.01,
+        "lr": 0.1,
+        "optimizer": "sgd",
+        "max_grad_norm": None,
+        "seed": 4,
+        "reward_filter": "none",
+    }
     whole = {"passes": 1, "minibatches": 1}
-    ours = IMPALA(*SHORT_CARTPOLE.spaces(), **shared, **whole, value_coef=1.0, vtrace_lambda=1.0, reward_filter="none")
+    ours = IMPALA(*SHORT_CARTPOLE.spaces(), **shared, **whole, value_coef=1.0, vtrace_lambda=1.0)
     theirs = A2C(*SHORT_CARTPOLE.spaces(), **shared, value_coef=0.5, gae_lambda=1.0)
     fragment = sample_fragment(ours)
     assert torch.equal(trainable_vector(ours), trainable_vector(theirs))

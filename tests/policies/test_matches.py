@@ -77,6 +77,8 @@ def test_a_mapping_may_name_matches() -> None:
         PolicyMapping(given, ["a", "b"], ["main"])
     with pytest.raises(ConfigError, match=r"expected lightning_rl\.policies\.Matches or a subclass"):
         PolicyMapping({**given, "_target_": "lightning_rl.policies.PPO"}, ["a", "b"], ["main", "old"])
+    with pytest.raises(ConfigError, match=r"expected lightning_rl\.policies\.Matches or a subclass"):
+        PolicyMapping({**given, "_target_": f"{__name__}:draws"}, ["a", "b"], ["main", "old"])
     with pytest.raises(ConfigError, match="Matches: got an unexpected keyword argument 'oponents'"):
         PolicyMapping({**given, "oponents": {}}, ["a", "b"], ["main", "old"])
 

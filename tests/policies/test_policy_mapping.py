@@ -92,9 +92,16 @@ def test_a_function_of_the_generator_is_called_in_each_episode_even_if_it_gave_o
 
 
 def test_a_function_that_gives_one_agent_several_results_is_called_in_each_episode() -> None:
-    found = mapping(lambda agent_id, start: ("old", "prey")[start.episode_id % 2] if agent_id == "prey" else "hunter")
+    given: list[str] = []
+
+    def choose(agent_id: str, start: EpisodeStart) -> str:
+        given.append(("old", "prey")[start.episode_id % 2] if agent_id == "prey" else "hunter")
+        return given[-1]
+
+    found = mapping(choose)
     assert not found.static
-    assert {each["prey"] for each in draws(found)} == {"old", "prey"}
+    given.clear()
+    assert [policy_id for each in draws(found) for policy_id in each.values()] == given
 
 
 def test_a_function_with_a_generator_by_keyword_is_tried_until_its_policies_are_known() -> None:

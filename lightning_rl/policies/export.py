@@ -165,7 +165,7 @@ class ActingModule(nn.Module):
         given |= {f"state.{number}": part for number, part in rows.get("state_in", {}).items()}
         if self.action_names and "prev_actions" in rows:
             given |= zip(self.action_names, leaf_values(policy.action_space, rows.prev_actions), strict=True)
-        if self.reads_reward and "prev_rewards" in rows:
+        if "prev_rewards" in rows:
             several = policy.prev_rewards > 1
             given["reward"] = rows.prev_rewards[:, -1] if several else rows.prev_rewards
             if several:  # the window before its newest entry came in; the oldest entry of all is not read

@@ -69,6 +69,7 @@ def dist(name: str, **model: Any) -> dict[str, Any]:
     return {"model": {**SMALL, "custom_action_dist": name, **model}}
 
 
+LONGER = {**MEMORIES["attention"], "attention_use_n_prev_rewards": 3}
 CASES: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
     "ppo": (PPO, VECTOR, DISCRETE, {"observation_filter": "mean_std"}),
     "gaussian": (PPO, VECTOR, BOX, {}),
@@ -108,7 +109,7 @@ CASES: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
     "central critic": (PPO, VECTOR, DISCRETE, {"central_obs_size": 5}),
     **{
         f"memory {name}": (PPO, VECTOR, spaces.Dict({"a": BOX, "b": DISCRETE}), {"model": config})
-        for name, config in MEMORIES.items()
+        for name, config in {**MEMORIES, "longer": LONGER}.items()
     },
 }
 IN_ONNX = ("r2d2",)  # an ONNX file takes two seconds; the others are slow tests, and test_deploy.py has three
@@ -211,7 +212,7 @@ def test_the_description_names_inputs_outputs_and_memory(tmp_path: Path) -> None
     assert written["algorithm"] == "PPO" and written["versions"]["torch"] == torch.__version__
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("memory", [*MEMORIES, "longer"])
 def test_outputs_fed_back_as_memory_give_the_actions_of_a_rollout(memory: str) -> None:
     """The file's own protocol, step by step, against the rows that a worker recorded."""
     policy, rows = made(f"memory {memory}")
@@ -244,6 +245,13 @@ def test_rows_without_memory_are_those_of_an_episode_s_start() -> None:
     assert list(inputs) == [port.name for port in module.inputs] and not inputs["reward"].any()
     for name, initial in module.memory.items():
         assert torch.equal(inputs[name], initial.expand(2, *initial.shape)), name
+
+
+def test_columns_that_the_model_does_not_read_are_left_out() -> None:
+    policy, rows = made("gaussian")
+    rows = flatten_fragment(rows)
+    before = {"prev_actions": rows.actions, "prev_rewards": rows.rewards}
+    assert list(ActingModule(policy).inputs_of(SampleBatch(obs=rows.obs, **before))) == ["obs"]
 
 
 def test_outputs_share_no_memory_with_inputs_or_each_other() -> None:
@@ -407,6 +415,7 @@ def test_an_unknown_format_and_too_few_rows_are_refused(tmp_path: Path) -> None:
         policy.export_model(tmp_path, rows, format="onx")
     with pytest.raises(ConfigError, match="2 observations to check the file on; expected at least 3"):
         policy.export_model(tmp_path, flatten_fragment(rows)[:2], format="torch.export")
+    assert policy.export_model(tmp_path, flatten_fragment(rows)[:3], format="torch.export")["check"]["rows"] == 3
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(

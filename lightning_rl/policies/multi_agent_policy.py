@@ -384,9 +384,9 @@ class MultiAgentPolicy(Policy):
     def train_chosen(self) -> None:
         """Train the policies that were chosen since the iteration began, if any; called when it has ended."""
         trained, self._trained_next = self._trained_next, None
-        if trained is None or trained == self.policies_to_train:
+        if trained is None:
             return
-        self.generation += 1
+        self.generation += 1  # workers may have followed the change that waited
         self.policies_to_train = trained
         self.env_steps = self.env_steps  # of the new ones, too
         if self.in_trainer:

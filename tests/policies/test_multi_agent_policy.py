@@ -751,11 +751,13 @@ def test_naming_the_trained_policies_again_within_an_iteration_changes_nothing(t
 def test_other_policies_are_trained_after_the_iteration_in_which_they_were_chosen(
     chosen: list[str], through_lightning: bool, tmp_path: Path
 ) -> None:
-    both = several({"first": PPO_ENTRY, "second": PPO_ENTRY}, FIRST_AND_SECOND)
+    both, follower = (several({"first": PPO_ENTRY, "second": PPO_ENTRY}, FIRST_AND_SECOND) for _ in range(2))
 
     class Choose(Callback):
         def on_learn_on_batch(self, policy: Policy, train_batch: SampleBatch, result: dict[str, float]) -> None:
             both.set_policies_to_train(chosen)
+            follower.add_policies(**both.additions)
+            assert follower.policies_to_train == ["first", "second"]
 
     hook = StepHook()
     trainer = trainer_of(tmp_path, callbacks=[Choose(), *([hook] if through_lightning else [])])
@@ -765,7 +767,8 @@ def test_other_policies_are_trained_after_the_iteration_in_which_they_were_chose
         own = policy.learner.optimiser.torch_optimizer
         assert policy.gradient_steps == 4
         assert not through_lightning or sum(optimizer is own for optimizer in hook.optimizers) == 4
-    assert both.additions["policies_to_train"] == chosen
+    follower.add_policies(**both.additions)
+    assert follower.policies_to_train == chosen
 
 
 def test_policies_added_within_an_iteration_learn_after_it(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ MEMORIES: dict[str, dict[str, Any]] = {
         "attention_num_heads": 2,
         "attention_memory_inference": 7,
         "attention_memory_training": 7,
-        "attention_use_n_prev_actions": 2,
+        "attention_use_n_prev_actions": 3,
         "attention_use_n_prev_rewards": 2,
         **SMALL,
     },

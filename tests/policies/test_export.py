@@ -69,7 +69,7 @@ def dist(name: str, **model: Any) -> dict[str, Any]:
     return {"model": {**SMALL, "custom_action_dist": name, **model}}
 
 
-LONGER = {**MEMORIES["attention"], "attention_use_n_prev_rewards": 3}
+OTHER_WINDOWS = {**MEMORIES["attention"], "attention_use_n_prev_actions": 2, "attention_use_n_prev_rewards": 3}
 CASES: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
     "ppo": (PPO, VECTOR, DISCRETE, {"observation_filter": "mean_std"}),
     "gaussian": (PPO, VECTOR, BOX, {}),
@@ -109,7 +109,7 @@ CASES: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
     "central critic": (PPO, VECTOR, DISCRETE, {"central_obs_size": 5}),
     **{
         f"memory {name}": (PPO, VECTOR, spaces.Dict({"a": BOX, "b": DISCRETE}), {"model": config})
-        for name, config in {**MEMORIES, "longer": LONGER}.items()
+        for name, config in {**MEMORIES, "other windows": OTHER_WINDOWS}.items()
     },
 }
 IN_ONNX = ("r2d2",)  # an ONNX file takes two seconds; the others are slow tests, and test_deploy.py has three
@@ -212,7 +212,7 @@ def test_the_description_names_inputs_outputs_and_memory(tmp_path: Path) -> None
     assert written["algorithm"] == "PPO" and written["versions"]["torch"] == torch.__version__
 
 
-@pytest.mark.parametrize("memory", [*MEMORIES, "longer"])
+@pytest.mark.parametrize("memory", [*MEMORIES, "other windows"])
 def test_outputs_fed_back_as_memory_give_the_actions_of_a_rollout(memory: str) -> None:
     """The file's own protocol, step by step, against the rows that a worker recorded."""
     policy, rows = made(f"memory {memory}")

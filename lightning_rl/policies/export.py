@@ -100,7 +100,7 @@ class ActingModule(nn.Module):
             self.memory["prev_rewards"] = before["prev_rewards"][0]
         self.inputs = [
             *(
-                Port(name, _dtype(leaf), tuple(leaf.shape))
+                Port(name, _dtype(leaf), tuple(leaf.shape or ()))
                 for name, (_, leaf) in zip(
                     _names("obs", policy.observation_space), leaf_spaces(policy.observation_space), strict=True
                 )

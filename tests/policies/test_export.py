@@ -267,9 +267,10 @@ def test_a_mask_beside_the_observation_is_an_input_and_forbids(tmp_path: Path) -
     rows = flatten_fragment(rows)
     rows["action_mask"] = torch.zeros(rows.count, 3, dtype=torch.bool)
     rows["action_mask"][torch.arange(rows.count), torch.arange(rows.count) % 3] = True  # one allowed action each
-    written = policy.export_model(tmp_path, rows, format="torch.export")
+    written = policy.export_model(tmp_path / "new" / "folder", rows, format="torch.export")
     assert written["action_mask"] == "action_mask"
-    module = torch.export.load(tmp_path / "policy.pt2").module()
+    assert written["inputs"][1] == {"name": "action_mask", "dtype": "bool", "shape": ["batch", 3]}
+    module = torch.export.load(tmp_path / "new" / "folder" / "policy.pt2").module()
     actions = module({"obs": rows.obs, "action_mask": rows.action_mask})["action"]
     assert torch.equal(actions, torch.arange(rows.count) % 3 - 1)  # the space counts from −1
 

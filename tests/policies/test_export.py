@@ -280,6 +280,8 @@ def test_without_rows_the_check_reads_samples_of_the_space(tmp_path: Path) -> No
     policy, _ = made("ppo")
     written = export.export_policy(policy, tmp_path, format="torch.export", about={"env": "Maze"})
     assert written["check"]["source"] == "samples of the observation space" and written["env"] == "Maze"
+    first, second = (export._sampled_rows(VECTOR).obs for _ in range(2))
+    assert torch.equal(first, second) and len(first.unique(dim=0)) == 100
 
 
 def test_exporting_changes_neither_the_mode_nor_the_actions_of_the_policy(tmp_path: Path) -> None:

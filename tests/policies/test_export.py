@@ -349,6 +349,16 @@ def test_a_model_that_torch_cannot_trace_is_an_error_that_names_it(tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("count", "sizes"),
+    [(3, [1] * 3), (16, [1] * 16), (17, [1] * 17), (80, [1] * 16 + [64]), (100, [1] * 16 + [64, 20])],
+)
+def test_every_row_is_asked_once_the_first_ones_alone(count: int, sizes: list[int]) -> None:
+    rows = torch.arange(count)
+    batches = [batch["obs"] for batch in export._batches({"obs": rows})]
+    assert [len(batch) for batch in batches] == sizes and torch.equal(torch.cat(batches), rows)
+
+
 def test_outputs_are_compared_as_vectors_and_actions_entry_by_entry() -> None:
     expected = np.array([[100.0, 0.0], [0.0, 0.5]], np.float32)
     given = expected + np.array([[0.0, 0.01], [0.0, 0.001]], np.float32)

@@ -364,6 +364,34 @@ def test_outputs_are_compared_as_vectors_and_actions_entry_by_entry() -> None:
     given = expected + np.array([[0.0, 0.01], [0.0, 0.001]], np.float32)
     assert export._difference(given, expected, is_action=False) == pytest.approx(1e-3, rel=1e-3)
     assert export._difference(given, expected, is_action=True) == pytest.approx(1e-2, rel=1e-3)
+    assert export._difference(given, -expected, is_action=False) == pytest.approx(2.0, rel=1e-3)
+    for name, difference in (("action.arm", 1e-2), ("action_dist_inputs", 1e-4)):
+        found = export._compare(lambda inputs: {name: given[:1]}, {"obs": torch.zeros(1)}, [{name: expected[:1]}])  # noqa: B023
+        assert found[name] == pytest.approx(difference, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected", "difference"),
+    [
+        (np.zeros((2, 1), np.float32), np.zeros((2, 2), np.float32), np.inf),
+        (np.zeros(2, np.float64), np.zeros(2, np.float32), np.inf),
+        (np.array([1, 2]), np.array([1, 3]), np.inf),
+        (np.array([1, 2]), np.array([1, 2]), 0.0),
+        (np.array([-np.inf, 1], np.float32), np.array([-np.inf, 1], np.float32), 0.0),
+        (np.array([0, 1], np.float32), np.array([-np.inf, 1], np.float32), np.inf),
+    ],
+)
+def test_other_shapes_dtypes_integers_and_infinities_differ_infinitely(
+    given: np.ndarray, expected: np.ndarray, difference: float
+) -> None:
+    assert export._difference(given, expected, is_action=True) == difference
+
+
+def test_the_description_says_where_the_file_reads_the_mask() -> None:
+    assert export._mask_place(made("masked")[0], None) == "obs.action_mask"
+    assert export._mask_place(made("qmix")[0], None) == "obs.action_masks.0"
+    assert export._mask_place(made("ppo")[0], None) is None
+    assert export._mask_place(made("ppo")[0], torch.ones(1, 3)) == "action_mask"
 
 
 @pytest.mark.parametrize(("shift", "allowed"), [(7e-6, True), (1.5e-5, False)])

@@ -94,6 +94,11 @@ class Mutant:
     change: str
     in_body: bool  # of a function, where its code can be exchanged; else the change acts when the module is imported
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """File, function and change: what a list names, whatever line it is in."""
+        return self.path, self.function, self.change
+
     def __str__(self) -> str:
         return f"{self.path}:{self.lines[0]} in {self.function}: {self.change}"
 
@@ -386,7 +391,7 @@ class Campaign:
         for number, mutant in enumerate(self.mutants, 1):
             tests = [items[test] for test in self.tests[mutant] if test in items]
             fate = self.fate(mutant, tests, session) if tests else "unrun"
-            if fate != "killed" and (mutant.path, mutant.function, mutant.change) in same:
+            if fate != "killed" and mutant.key in same:
                 fate = "equivalent"
             counts[fate] += 1
             if fate in ("survived", "unrun"):
@@ -516,12 +521,12 @@ def run(paths: list[str], sample: int, seed: int, most_seconds: float, only: str
         named = {without_line(text) for text in named}  # lines may have moved
         every = [mutant for mutant in every if without_line(str(mutant)) in named]
         same = equivalents()
-        every = [mutant for mutant in every if (mutant.path, mutant.function, mutant.change) not in same]
+        every = [mutant for mutant in every if mutant.key not in same]
     chosen = every if sample <= 0 or sample >= len(every) else random.Random(seed).sample(every, sample)
     chosen.sort(key=lambda mutant: (mutant.path, mutant.lines, mutant.node, mutant.which))
     say(f"{len(chosen)} of {len(every)} mutants in {len(files)} files")
     if not (only or again):
-        there = {(mutant.path, mutant.function, mutant.change) for mutant in every}
+        there = {mutant.key for mutant in every}
         for path, function, change in equivalents():
             if path in files and (path, function, change) not in there:
                 say(f"listed as equivalent, and there no more: {path} in {function}: {change}")

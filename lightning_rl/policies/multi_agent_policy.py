@@ -384,7 +384,7 @@ class MultiAgentPolicy(Policy):
     def train_chosen(self) -> None:
         """Train the policies that were chosen since the iteration began, if any; called when it has ended."""
         trained, self._trained_next = self._trained_next, None
-        if trained is None:
+        if trained is None or trained == self.policies_to_train:
             return
         self.generation += 1  # workers may have followed the change that waited
         self.policies_to_train = trained

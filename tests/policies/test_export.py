@@ -378,9 +378,13 @@ def test_outputs_are_compared_as_vectors_and_actions_entry_by_entry() -> None:
     assert export._difference(given, expected, is_action=False) == pytest.approx(1e-3, rel=1e-3)
     assert export._difference(given, expected, is_action=True) == pytest.approx(1e-2, rel=1e-3)
     assert export._difference(given, -expected, is_action=False) == pytest.approx(2.0, rel=1e-3)
-    for name, difference in (("action.arm", 1e-2), ("action_dist_inputs", 1e-4)):
-        found = export._compare(lambda inputs: {name: given[:1]}, {"obs": torch.zeros(1)}, [{name: expected[:1]}])  # noqa: B023
-        assert found[name] == pytest.approx(difference, rel=1e-2)
+
+
+@pytest.mark.parametrize(("name", "difference"), [("action.arm", 1e-2), ("action_dist_inputs", 1e-4)])
+def test_outputs_named_action_are_compared_as_actions(name: str, difference: float) -> None:
+    given, expected = np.array([[100.0, 0.01]], np.float32), np.array([[100.0, 0.0]], np.float32)
+    found = export._compare(lambda inputs: {name: given}, {"obs": torch.zeros(1)}, [{name: expected}])
+    assert found[name] == pytest.approx(difference, rel=1e-2)
 
 
 @pytest.mark.parametrize(

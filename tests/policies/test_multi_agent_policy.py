@@ -139,15 +139,19 @@ def test_policies_without_seeds_of_their_own_differ_and_depend_on_their_ids_only
     assert len({policy_seed(0, f"agent_{number}") for number in range(100)}) == 100
 
 
-class Unseeded(ScratchPolicy):
-    """Acts 0; its constructor takes no seed."""
+class ActsZero(ScratchPolicy):
+    """Always acts 0."""
+
+    def compute_actions(self, obs: Any, state: Any = ()) -> Any:  # type: ignore[override]
+        return np.zeros(len(obs), np.int64), [], {}
+
+
+class Unseeded(ActsZero):
+    """Its constructor takes no seed."""
 
     def __init__(self, observation_space: Any, action_space: Any, *, lr: float = 0.1) -> None:
         super().__init__(observation_space, action_space)
         self.lr = lr
-
-    def compute_actions(self, obs: Any, state: Any = ()) -> Any:  # type: ignore[override]
-        return np.zeros(len(obs), np.int64), [], {}
 
 
 def test_a_class_whose_constructor_takes_no_seed_gets_none() -> None:
@@ -157,14 +161,11 @@ def test_a_class_whose_constructor_takes_no_seed_gets_none() -> None:
         several({"shared": {"_target_": Unseeded, "seed": 1}})
 
 
-class WithConfig(ScratchPolicy):
-    """Acts 0; its constructor takes a config, as those of RLlib's policies."""
+class WithConfig(ActsZero):
+    """Its constructor takes a config, as those of RLlib's policies."""
 
     def __init__(self, observation_space: Any, action_space: Any, config: dict[str, Any]) -> None:
         super().__init__(observation_space, action_space, config)
-
-    def compute_actions(self, obs: Any, state: Any = ()) -> Any:  # type: ignore[override]
-        return np.zeros(len(obs), np.int64), [], {}
 
 
 def test_a_class_that_needs_a_config_gets_the_keywords_as_one() -> None:

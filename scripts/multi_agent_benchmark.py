@@ -58,7 +58,7 @@ def mappo(args: argparse.Namespace) -> dict[str, object]:
     pairs = [("ours", "environment alone", "steps_per_s")]
     python, source = args.venvs / "epymarl" / "bin" / "python", Path(args.venvs) / "epymarl_src"
     if python.exists() and source.exists():
-        command = (str(python), str(PEERS / "epymarl_mappo.py"), f"--source={source}", "--env-steps", "12000")
+        command = (str(python), str(PEERS / "epymarl.py"), f"--source={source}", "--env-steps", "12000")
         sides.append(Side("EPyMARL", command))
         pairs += [("ours", "EPyMARL", "steps_per_s"), ("ours, GRU", "EPyMARL", "steps_per_s")]
     rounds = alternate(sides, args.repeats)

@@ -85,7 +85,8 @@ def changed_keys(overrides: Sequence[str]) -> dict[str, tuple[Any, Any]]:
     choices = [override for override in overrides if override.partition("=")[0] in GROUPS]
     needed = [override for override in overrides if override.startswith("env.id=")]
     kept = [choice for choice in choices if not choice.startswith("experiment=")]
-    defaults = compose_config([*kept, *needed, "experiment=none"])
+    run_dir = config["run_dir"].replace("'", r"\'")  # by default it has the time: two configs would have two
+    defaults = compose_config([*kept, *needed, "experiment=none", f"run_dir='{run_dir}'"])
     files, given = _merged(overrides)
     found = {}
     for key in dotted_keys(config):

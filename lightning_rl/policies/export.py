@@ -291,48 +291,63 @@ def export_policy(
                 outputs = _write(format, module, inputs, staging / name)
             run = _runner(format, staging / name)
             differences = _compare(run, inputs, expected)
-            found = max(differences.values())
-            if not found <= TOLERANCE:  # NaN, too
-                worst = max(differences, key=lambda each: (math.isnan(differences[each]), differences[each]))
-                raise ConfigError(
-                    f"the exported {format} file differs from the policy by {found:.3g} in {worst!r} ({source}; "
-                    f"expected at most {TOLERANCE:g}): nothing was written. A model or distribution that depends on "
-                    "the values or the number of its rows cannot be exported; try another --format"
-                )
-            description: dict[str, Any] = {
-                "format_version": 1,
-                "format": format,
-                "file": name,
-                "sha256": hashlib.sha256((staging / name).read_bytes()).hexdigest(),
-                "algorithm": type(policy).__name__,
-                "policy_id": policy.policy_id,
-                "env_steps": policy.env_steps,
-                **(about or {}),
-                "observation_space": space_to_json(policy.observation_space),
-                "action_space": space_to_json(policy.action_space),
-                "inputs": [port.description() for port in module.inputs],
-                "outputs": [port.description() for port in outputs],
-                "memory": [
-                    {"input": key, "output": f"next_{key}", "initial": _compact(value)}
-                    for key, value in module.memory.items()
-                ],
-                "action_mask": _mask_place(policy, mask),
-                "check": {
-                    "rows": rows.count,
-                    "source": source,
-                    "tolerance": TOLERANCE,
-                    "largest_difference": found,
-                    "differences": differences,
-                },
-                "versions": _versions(format),
-            }
-            description = _strict(description)
+            _check_agreement(differences, format, source)
+            check = {"rows": rows.count, "source": source, "differences": differences}
+            written = _description(policy, format, staging / name, module, outputs, mask, check)
+            description = _strict({**(about or {}), **written})
             (staging / DESCRIPTION).write_text(json.dumps(description, indent=1, allow_nan=False) + "\n")
             for file in (name, DESCRIPTION):  # the description last: it says that the file is good
                 os.replace(staging / file, folder / file)
         finally:
             shutil.rmtree(staging)
     return description
+
+
+def _check_agreement(differences: Mapping[str, float], format: str, source: str) -> None:
+    """Check that the file's answers are the policy's; `source` describes the observations.
+
+    Raises:
+        ConfigError: the largest difference is not within the tolerance.
+    """
+    found = max(differences.values())
+    if not found <= TOLERANCE:  # NaN, too
+        worst = max(differences, key=lambda each: (math.isnan(differences[each]), differences[each]))
+        raise ConfigError(
+            f"the exported {format} file differs from the policy by {found:.3g} in {worst!r} ({source}; "
+            f"expected at most {TOLERANCE:g}): nothing was written. A model or distribution that depends on "
+            "the values or the number of its rows cannot be exported; try another --format"
+        )
+
+
+def _description(
+    policy: Any,
+    format: str,
+    file: Path,
+    module: ActingModule,
+    outputs: list[Port],
+    mask: Any,
+    check: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The entries of policy.json: what who loads the file must know."""
+    return {
+        "format_version": 1,
+        "format": format,
+        "file": file.name,
+        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "algorithm": type(policy).__name__,
+        "policy_id": policy.policy_id,
+        "env_steps": policy.env_steps,
+        "observation_space": space_to_json(policy.observation_space),
+        "action_space": space_to_json(policy.action_space),
+        "inputs": [port.description() for port in module.inputs],
+        "outputs": [port.description() for port in outputs],
+        "memory": [
+            {"input": key, "output": f"next_{key}", "initial": _compact(value)} for key, value in module.memory.items()
+        ],
+        "action_mask": _mask_place(policy, mask),
+        "check": {**check, "tolerance": TOLERANCE, "largest_difference": max(check["differences"].values())},
+        "versions": _versions(format),
+    }
 
 
 def _sampled_rows(space: Space[Any]) -> SampleBatch:

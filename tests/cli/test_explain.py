@@ -78,6 +78,16 @@ def test_all_lists_what_differs_from_the_defaults_of_the_choices():
     assert changed_keys(["policy=sac", "env=cartpole", "experiment=none"]) == {}
 
 
+@pytest.mark.parametrize("run_dir", ["elsewhere", "t", r"'it\'s here'"])
+def test_files_within_another_run_directory_are_no_change(run_dir: str):
+    assert changed_keys(["policy=sac", "env=cartpole", "experiment=none", f"run_dir={run_dir}"]) == {}
+
+
+def test_a_file_moved_out_of_the_run_directory_is_a_change():
+    moved = changed_keys(["policy=sac", "env=cartpole", "experiment=none", "logger.csv.path=table.csv"])
+    assert list(moved) == ["logger.csv.path"]
+
+
 def test_a_config_is_explained_without_a_run(command: Command):
     outcome = command("explain", "policy=ppo", "env=cartpole", "policy.gae_lambda", "policy.gae_lambda=0.5")
     assert outcome.code == 0

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TrialRun", "trainable"]
 
-CHECKPOINT = "run.ckpt"  # in a checkpoint directory of Tune's
 OWN_TO_A_TRIAL = ("seed", "overrides")  # keys in which a trial may differ from the one whose checkpoint it takes
 GPU = ("gpu", "cuda")  # with "auto" a trial gets no GPU, and computes on the CPU
 DEFAULTS = (*EVALUATED, "checkpoint.keep=0", "trainer.enable_progress_bar=false")  # Tune keeps the older checkpoints
@@ -87,10 +86,10 @@ def trainable(
             return self.run.next_evaluation()
 
         def save_checkpoint(self, checkpoint_dir: str) -> None:
-            self.run.save(Path(checkpoint_dir) / CHECKPOINT)
+            self.run.save(checkpoint_in(Path(checkpoint_dir), self.iteration))
 
         def load_checkpoint(self, checkpoint: Any) -> None:
-            self.run.load(Path(checkpoint) / CHECKPOINT)
+            self.run.load(checkpoint_in(Path(checkpoint), self.iteration))
 
         def reset_config(self, new_config: dict[str, Any]) -> bool:
             self.run.stop()
@@ -200,6 +199,15 @@ class TrialRun:
             self._evaluation = None
             self._goes_on.acquire()
         return self._ending
+
+
+def checkpoint_in(directory: Path, evaluation: int) -> Path:
+    """The file of a trial's `evaluation`-th evaluation in a checkpoint directory of Tune's.
+
+    The name has the evaluation: Tune forgets a save that it asked for while it paused the trial, and writes the next
+    one into the same directory, which another trial may be about to go on from.
+    """
+    return directory / f"evaluation_{evaluation}.ckpt"
 
 
 def trial_config(overrides: Sequence[str], run_dir: Path) -> dict[str, Any]:

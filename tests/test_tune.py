@@ -225,6 +225,21 @@ def test_population_based_training_replaces_a_trial_that_learns_nothing(reuse_ac
     assert yaml.safe_load((run_dir / "config.yaml").read_text())["policy"]["lr"] == own["policy.lr"]
 
 
+def test_a_trial_takes_the_evaluation_that_tune_chose_though_a_later_one_was_saved_beside_it(tmp_path: Path):
+    """Tune writes two saves of a trial into one directory if it asked for the first while it paused the trial."""
+    pytest.importorskip("ray.tune", exc_type=ImportError)
+    source, copy = [
+        trainable("ppo", env="cartpole", overrides=SHORT[2:], run_dir=tmp_path / name)({})
+        for name in ("source", "copy")
+    ]
+    chosen, *_ = [(source.train(), source.save(str(tmp_path / "shared")))[1] for _ in range(3)]
+    assert chosen.metrics["training_iteration"] == 1
+    copy.restore(chosen)
+    assert [copy.train()["env_steps"] // 400 for _ in range(2)] == [2, 3]
+    for each in (source, copy):
+        each.stop()
+
+
 @pytest.mark.ray
 def test_the_example_of_the_documentation_runs(tmp_path: Path):
     pytest.importorskip("ray.tune", exc_type=ImportError)

@@ -20,7 +20,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+
+from recorded_runs import Run, recorded, run_missing
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,8 +36,6 @@ CONTINUOUS = ("Pendulum-v1", "LunarLanderContinuous-v3")
 REPLAY = ("dqn", "sac", "td3", "ddpg")
 BOTH = ("ppo", "a2c")  # take discrete and continuous actions; SAC's discrete form is not SB3's
 ALGORITHMS = (*BOTH, *REPLAY)
-
-Run = dict[str, Any]
 
 
 def cases(algorithms: list[str], envs: list[str]) -> Iterator[tuple[str, str, int]]:
@@ -116,22 +115,20 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True, help="a line is added for each run")
     parser.add_argument("--table", action="store_true", help="run nothing")
     args = parser.parse_args()
-    runs = [json.loads(line) for line in args.json.read_text().splitlines()] if args.json.exists() else []
-    for seed in [] if args.table else args.seeds:
-        for algorithm, env, env_steps in cases(args.algorithms, args.envs):
-            for side in args.sides:
-                what = {"side": side, "algorithm": algorithm, "env": env, "budget": env_steps, "seed": seed}
-                if any(what.items() <= run.items() for run in runs):
-                    continue
-                if side == "ours":
-                    run = ours(algorithm, env, env_steps, seed)
-                else:
-                    run = sb3(args.venvs / "sb3" / "bin" / "python", algorithm, env, env_steps, seed)
-                runs.append({**what, **run})
-                with args.json.open("a") as file:
-                    file.write(f"{json.dumps(runs[-1])}\n")
-                print(json.dumps(runs[-1]), flush=True)
-    print(table(runs))
+    asked = [
+        {"side": side, "algorithm": algorithm, "env": env, "budget": env_steps, "seed": seed}
+        for seed in args.seeds
+        for algorithm, env, env_steps in cases(args.algorithms, args.envs)
+        for side in args.sides
+    ]
+
+    def run(side: str, algorithm: str, env: str, budget: int, seed: int) -> Run:
+        if side == "ours":
+            return ours(algorithm, env, budget, seed)
+        return sb3(args.venvs / "sb3" / "bin" / "python", algorithm, env, budget, seed)
+
+    run_missing(args.json, [] if args.table else asked, run)
+    print(table(recorded(args.json)))
 
 
 if __name__ == "__main__":

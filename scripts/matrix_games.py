@@ -1,0 +1,96 @@
+"""Table of the climbing and penalty games (Claus & Boutilier 1998): returns of best actions, seed by seed.
+
+    python scripts/matrix_games.py --json games.jsonl                            # everything: an hour on one core
+    python scripts/matrix_games.py --algorithms VDN --games climbing --seeds 0 --json games.jsonl
+    python scripts/matrix_games.py --table --json games.jsonl                    # of what was run so far
+
+An episode repeats the game 25 times, so that the most is 275 in the climbing game and 250 in the penalty games. The two
+agents share a policy that knows which of them it acts for. What is in the JSON file already is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from statistics import fmean
+
+from recorded_runs import Run, recorded, run_missing
+
+from lightning_rl.config import compose_config
+from lightning_rl.runs.run import train
+
+ENV_STEPS = 50_000
+GAMES = {
+    "climbing": ["env.id=lightning_rl.envs.multi_agent.toy_games:ClimbingGame"],
+    **{
+        f"penalty {k}": ["env.id=lightning_rl.envs.multi_agent.toy_games:PenaltyGame", f"env.kwargs.k={k}"]
+        for k in (0, -50, -100)
+    },
+}
+ON_POLICY = [
+    "env.wrappers=[lightning_rl.envs.multi_agent.wrappers:AgentIds]",
+    "policy.entropy_coef=0.01",
+    "workers.envs_per_worker=8",
+]
+BY_VALUE = [
+    "model.use_gru=false",
+    "policy.last_action=false",
+    "data.batch_size=256",
+    "data.training_intensity=0.0625",
+    "workers.envs_per_worker=8",
+]
+ALGORITHMS = {
+    "IPPO": ["policy=ppo", *ON_POLICY],
+    "MAPPO": ["policy=ppo", "policy.central_critic=true", *ON_POLICY],
+    "IA2C": ["policy=a2c", *ON_POLICY],
+    "MAA2C": ["policy=a2c", "policy.central_critic=true", *ON_POLICY],
+    "IQL": ["policy=independent_q", *BY_VALUE],
+    "VDN": ["policy=vdn", *BY_VALUE],
+    "QMIX": ["policy=qmix", *BY_VALUE],
+}
+
+
+def play(algorithm: str, game: str, seed: int) -> Run:
+    """Train, and evaluate the last policy: an episode, as nothing in it is random."""
+    with tempfile.TemporaryDirectory(prefix="matrix_games_") as folder:
+        given = ["env=custom", *ALGORITHMS[algorithm], *GAMES[game], "experiment=none", f"seed={seed}"]
+        given += [f"total_env_steps={ENV_STEPS}", "evaluation.episodes=1", "logger=none", f"run_dir={folder}/run"]
+        status = train(compose_config([*given, "trainer.enable_progress_bar=false"]))
+    return {"return": status["evaluation"], "seconds": status["seconds"]}
+
+
+def table(runs: list[Run]) -> str:
+    """A Markdown table: a row for each algorithm, with the mean of the seeds and each of them."""
+    lines = ["| | " + " | ".join(GAMES) + " |", "|---" * (len(GAMES) + 1) + "|"]
+    for algorithm in ALGORITHMS:
+        cells = []
+        for game in GAMES:
+            found = [run for run in runs if (run["algorithm"], run["game"]) == (algorithm, game)]
+            returns = [run["return"] for run in sorted(found, key=lambda run: run["seed"])]
+            cells.append(f"**{fmean(returns):.0f}** ({' '.join(f'{each:.0f}' for each in returns)})" if returns else "")
+        lines.append(f"| {algorithm} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run what is missing, seed by seed, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS), choices=list(ALGORITHMS))
+    parser.add_argument("--games", nargs="+", default=list(GAMES), choices=list(GAMES))
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10)))
+    parser.add_argument("--json", type=Path, required=True, help="a line is added for each run")
+    parser.add_argument("--table", action="store_true", help="run nothing")
+    args = parser.parse_args()
+    asked = [
+        {"algorithm": algorithm, "game": game, "seed": seed}
+        for seed in args.seeds
+        for algorithm in args.algorithms
+        for game in args.games
+    ]
+    run_missing(args.json, [] if args.table else asked, play)
+    print(table(recorded(args.json)))
+
+
+if __name__ == "__main__":
+    main()

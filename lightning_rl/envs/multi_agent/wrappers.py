@@ -1,4 +1,4 @@
-"""Wrappers of multi-agent environments: rewards, observations, absent agents, the state, and the episode's limit."""
+"""Wrappers of multi-agent environments: rewards, spaces, absent agents, the state, and the episode's limit."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ __all__ = [
     "AgentIds",
     "BlackDeath",
     "CentralState",
+    "ChangesVectors",
     "CommonReward",
     "EpisodeLimit",
     "MultiAgentWrapper",
+    "PadActions",
+    "PadObservations",
     "TeamRewards",
     "blank",
     "find_members",
@@ -125,60 +128,168 @@ class CommonReward(TeamRewards):
         super().__init__(env, {"all": ["*"]})
 
 
-class AgentIds(MultiAgentWrapper):
-    """Appends a one-hot vector of the agent to its observation, so that agents that share a policy can differ.
+class ChangesVectors(MultiAgentWrapper):
+    """Changes the vectors that agents observe, also where a vector is the entry "observation" of a Dict.
 
     Args:
         env: agents observe vectors, or dicts with a vector "observation".
-        pad: fill shorter vectors with zeros up to the longest, so that all agents have one observation space.
 
     Raises:
         EnvError: an agent observes something else.
     """
 
-    def __init__(self, env: MultiAgentEnv, pad: bool = False) -> None:
+    def __init__(self, env: MultiAgentEnv) -> None:
         super().__init__(env)
-        boxes = {agent: self._vector_space(agent) for agent in self.possible_agents}
-        size = max(box.shape[0] for box in boxes.values()) if pad else 0
-        self._zeros = {agent: np.zeros(max(size - box.shape[0], 0), np.float32) for agent, box in boxes.items()}
-        self._ids = dict(zip(self.possible_agents, np.eye(len(boxes), dtype=np.float32), strict=True))
-        lows: dict[str, Any] = {agent: np.concatenate([box.low, self._zeros[agent]]) for agent, box in boxes.items()}
-        highs: dict[str, Any] = {agent: np.concatenate([box.high, self._zeros[agent]]) for agent, box in boxes.items()}
-        if pad:
-            lows = dict.fromkeys(boxes, np.stack([*lows.values()]).min(axis=0))
-            highs = dict.fromkeys(boxes, np.stack([*highs.values()]).max(axis=0))
-        new: dict[str, Space[Any]] = {}
-        for agent, space in env.observation_spaces.items():
-            low: Any = np.concatenate([lows[agent], np.zeros(len(boxes))])
-            high: Any = np.concatenate([highs[agent], np.ones(len(boxes))])
-            box = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
-            new[agent] = spaces.Dict({**space, "observation": box}) if isinstance(space, spaces.Dict) else box
-        self.observation_spaces = new
+        self.boxes = {agent: self._vector_space(agent) for agent in self.possible_agents}
 
     def _vector_space(self, agent: str) -> spaces.Box:
         space = self.env.observation_spaces[agent]
         vector = space.spaces.get("observation") if isinstance(space, spaces.Dict) else space
         if not isinstance(vector, spaces.Box) or len(vector.shape) != 1:
             raise EnvError(
-                f"agent {agent!r} observes {space}; AgentIds needs a vector (Box with one dimension), or a Dict with a "
-                'vector "observation"'
+                f"agent {agent!r} observes {space}; {type(self).__name__} needs a vector (Box with one dimension), "
+                'or a Dict with a vector "observation"'
             )
         return vector
+
+    def change_space(self, agent: str, low: np.ndarray, high: np.ndarray) -> None:
+        """Give an agent vectors between these bounds."""
+        box = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+        space = self.env.observation_spaces[agent]
+        self.observation_spaces[agent] = (
+            spaces.Dict({**space, "observation": box}) if isinstance(space, spaces.Dict) else box
+        )
+
+    def change(self, agent: str, vector: np.ndarray) -> np.ndarray:
+        """The vector that the agent observes instead; a subclass defines it."""
+        raise NotImplementedError
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Any:
         """Begin an episode."""
         obs, infos = self.env.reset(seed=seed, options=options)
-        return {agent: self._append(agent, value) for agent, value in obs.items()}, infos
+        return {agent: self._changed(agent, value) for agent, value in obs.items()}, infos
 
     def step(self, actions: dict[str, Any]) -> Any:
         """Step the environment."""
         obs, *others = self.env.step(actions)
-        return {agent: self._append(agent, value) for agent, value in obs.items()}, *others
+        return {agent: self._changed(agent, value) for agent, value in obs.items()}, *others
 
-    def _append(self, agent: str, obs: Any) -> Any:
+    def _changed(self, agent: str, obs: Any) -> Any:
         if isinstance(obs, Mapping):
-            return {**obs, "observation": self._append(agent, obs["observation"])}
-        return np.concatenate([obs, self._zeros[agent], self._ids[agent]]).astype(np.float32)
+            return {**obs, "observation": self._changed(agent, obs["observation"])}
+        return self.change(agent, obs).astype(np.float32)
+
+
+class PadObservations(ChangesVectors):
+    """Fills shorter vectors with zeros up to the longest, so that all agents have one observation space.
+
+    With `PadActions`, agents of different kinds can share a policy, or be members of one group (`policy=qmix`).
+
+    Args:
+        env: as `ChangesVectors`.
+
+    Raises:
+        EnvError: as there.
+    """
+
+    def __init__(self, env: MultiAgentEnv) -> None:
+        super().__init__(env)
+        size = max(box.shape[0] for box in self.boxes.values())
+        self._zeros = {agent: np.zeros(size - box.shape[0], np.float32) for agent, box in self.boxes.items()}
+        lows, highs = (
+            np.stack([self.change(agent, bounds(box)) for agent, box in self.boxes.items()])
+            for bounds in (lambda box: box.low, lambda box: box.high)
+        )
+        for agent in self.possible_agents:
+            self.change_space(agent, lows.min(axis=0), highs.max(axis=0))
+
+    def change(self, agent: str, vector: np.ndarray) -> np.ndarray:
+        """The vector, and zeros."""
+        return np.concatenate([vector, self._zeros[agent]])
+
+
+class AgentIds(ChangesVectors):
+    """Appends a one-hot vector of the agent to its observation, so that agents that share a policy can differ.
+
+    Args:
+        env: as `ChangesVectors`.
+        pad: fill shorter vectors with zeros first, as `PadObservations`.
+
+    Raises:
+        EnvError: as there.
+    """
+
+    def __init__(self, env: MultiAgentEnv, pad: bool = False) -> None:
+        super().__init__(PadObservations(env) if pad else env)
+        agents = self.possible_agents
+        self._ids = dict(zip(agents, np.eye(len(agents), dtype=np.float32), strict=True))
+        nothing, one = np.zeros(len(agents)), np.ones(len(agents))
+        for agent, box in self.boxes.items():
+            self.change_space(agent, np.concatenate([box.low, nothing]), np.concatenate([box.high, one]))
+
+    def change(self, agent: str, vector: np.ndarray) -> np.ndarray:
+        """The vector, and the agent's own."""
+        return np.concatenate([vector, self._ids[agent]])
+
+
+class PadActions(MultiAgentWrapper):
+    """Gives all agents as many actions as the agent with the most has; masks allow an agent its own only.
+
+    The mask is longer where the environment has one, in the observation or in the info; otherwise it is in the info.
+
+    Args:
+        env: its agents have Discrete actions from 0 on.
+
+    Raises:
+        EnvError: an agent has other actions, or takes one that its mask does not allow.
+    """
+
+    def __init__(self, env: MultiAgentEnv) -> None:
+        super().__init__(env)
+        for agent, space in env.action_spaces.items():
+            if not isinstance(space, spaces.Discrete) or space.start != 0:
+                raise EnvError(
+                    f"agent {agent!r} has the actions {space}; PadActions needs Discrete ones that begin at 0"
+                )
+        self._sizes = {agent: int(space.n) for agent, space in env.action_spaces.items()}
+        self._most = max(self._sizes.values())
+        self.action_spaces = dict.fromkeys(self.possible_agents, spaces.Discrete(self._most))
+        for agent, space in env.observation_spaces.items():
+            if isinstance(space, spaces.Dict) and "action_mask" in space.spaces:
+                self.observation_spaces[agent] = spaces.Dict({**space, "action_mask": spaces.MultiBinary(self._most)})
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Any:
+        """Begin an episode."""
+        obs, infos = self.env.reset(seed=seed, options=options)
+        return self._with_masks(obs, infos)
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        """Step with actions that the agents have."""
+        for agent, action in actions.items():
+            if action >= self._sizes[agent]:
+                raise EnvError(
+                    f"agent {agent!r} took the action {action}; it has {self._sizes[agent]}, and its action mask "
+                    "forbids the others: let its policy read action masks"
+                )
+        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        obs, infos = self._with_masks(obs, infos)
+        return obs, rewards, terminated, truncated, infos
+
+    def _with_masks(self, obs: Mapping[str, Any], infos: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        obs, infos = dict(obs), dict(infos)
+        for agent, value in obs.items():
+            if isinstance(value, Mapping) and "action_mask" in value:
+                obs[agent] = {**value, "action_mask": self._longer(agent, value["action_mask"])}
+            else:
+                info = infos.get(agent, {})
+                infos[agent] = {**info, "action_mask": self._longer(agent, info.get("action_mask"))}
+        return obs, infos
+
+    def _longer(self, agent: str, mask: Any) -> np.ndarray:
+        size = self._sizes[agent]
+        longer = np.zeros(self._most, np.int8)
+        longer[:size] = 1 if mask is None else np.asarray(mask)
+        return longer
 
 
 class BlackDeath(MultiAgentWrapper):

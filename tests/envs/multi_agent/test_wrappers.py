@@ -18,6 +18,8 @@ from lightning_rl.envs.multi_agent.wrappers import (
     CentralState,
     CommonReward,
     MultiAgentWrapper,
+    PadActions,
+    PadObservations,
     TeamRewards,
     blank,
 )
@@ -76,6 +78,76 @@ def test_padded_vectors_have_one_length_and_one_space() -> None:
     dicts: Any = env.observation_spaces["long"]
     assert env.observation_spaces["short"] == dicts["observation"]
     assert all(env.observation_spaces[agent].contains(value) for agent, value in obs.items())
+
+
+def test_padding_alone_gives_vectors_of_one_length_without_ids() -> None:
+    """The bounds are the widest of both agents', and those of the zeros: [−1, 1], [−2, 2] and [0, 0]."""
+    env = PadObservations(Vectors())
+    obs, _ = env.reset()
+    assert obs["short"].tolist() == [0.5, 0.5, 0] and obs["long"]["observation"].tolist() == [2, 2, 2]
+    assert env.observation_spaces["short"] == spaces.Box(-2.0, 2.0, (3,), np.float32)
+
+
+class Choices(MultiAgentEnv):
+    """Agents with 2 and 4 actions; "few" may have a mask in its info, "many" has one in its observation."""
+
+    def __init__(self, mask: list[int] | None = None) -> None:
+        self.mask, self.taken = mask, []
+        self.possible_agents = ["few", "many"]
+        self.observation_spaces = {
+            "few": spaces.Discrete(1),
+            "many": spaces.Dict(observation=spaces.Discrete(1), action_mask=spaces.MultiBinary(4)),
+        }
+        self.action_spaces = {"few": spaces.Discrete(2), "many": spaces.Discrete(4)}
+
+    def _seen(self) -> Any:
+        many = {"observation": 0, "action_mask": np.array([0, 1, 1, 1], np.int8)}
+        infos = {"few": {"action_mask": np.array(self.mask, np.int8)}} if self.mask else {"many": {"n": 1}}
+        return {"few": 0, "many": many}, infos
+
+    def reset(self, **keywords: Any) -> Any:
+        return self._seen()
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        self.taken.append(actions)
+        obs, infos = self._seen()
+        return obs, {}, {ALL: False}, {ALL: True}, infos
+
+
+@pytest.mark.parametrize("mask, expected", [(None, [1, 1, 0, 0]), ([0, 1], [0, 1, 0, 0])])
+def test_agents_with_fewer_actions_get_masks_and_keep_their_own(mask: Any, expected: list[int]) -> None:
+    env = PadActions(Choices(mask))
+    assert {agent: int(space.n) for agent, space in env.action_spaces.items()} == {"few": 4, "many": 4}
+    for obs, infos in (env.reset(), env.step({"few": 1, "many": 3})[::4]):
+        assert infos["few"]["action_mask"].tolist() == expected
+        assert obs["many"]["action_mask"].tolist() == [0, 1, 1, 1] and "action_mask" not in infos.get("many", {})
+        assert all(env.observation_spaces[agent].contains(value) for agent, value in obs.items())
+    assert env.env.taken == [{"few": 1, "many": 3}]
+    check_multi_agent_env(env, "padded actions")
+
+
+def test_an_action_that_an_agent_does_not_have_is_refused() -> None:
+    env = PadActions(Choices())
+    env.reset()
+    with pytest.raises(EnvError, match=r"'few' took the action 2; it has 2, .* let its policy read action masks"):
+        env.step({"few": 2, "many": 0})
+
+
+def test_padding_actions_needs_discrete_ones_from_0() -> None:
+    env = Choices()
+    env.action_spaces["few"] = spaces.Discrete(2, start=1)
+    with pytest.raises(EnvError, match=r"'few' has the actions Discrete\(2, start=1\); PadActions needs Discrete"):
+        PadActions(env)
+
+
+def test_speaker_and_listener_have_one_kind_of_spaces_when_they_are_padded() -> None:
+    """3 numbers and 3 actions, 11 numbers and 5 actions."""
+    pytest.importorskip("mpe2")
+    wrappers = [WRAPPERS + "PadObservations", WRAPPERS + "PadActions"]
+    layout = EnvCreator("mpe2.simple_speaker_listener_v4", wrappers=wrappers).layout()
+    assert layout is not None and layout.masked
+    [kind] = layout.kinds
+    assert kind.observation_space.shape == (11,) and kind.action_space == spaces.Discrete(5)
 
 
 def test_ids_need_vectors() -> None:

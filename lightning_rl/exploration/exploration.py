@@ -134,6 +134,14 @@ class Exploration(nn.Module):
         """Further columns to record, for `postprocess_trajectory`; `outputs [N, K]` are the model's."""
         return {}
 
+    @property
+    def follows_episodes(self) -> bool:
+        """Whether it keeps something for each environment from step to step: `on_episode_start` is overridden.
+
+        Otherwise a step may ask for the actions of some environments only.
+        """
+        return type(self).on_episode_start is not Exploration.on_episode_start
+
     def begin_fragment(self, actor: Actor) -> None:
         """Switch to `actor`, which acts next; its episodes continue unless `on_episode_start` follows."""
         self.actor = actor

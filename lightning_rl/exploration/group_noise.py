@@ -74,6 +74,11 @@ class GroupNoise(Exploration):
             logp = logp + density
         return pack_leaves(self.action_space, iter([leaves[number] for number in sorted(leaves)])), logp
 
+    @property
+    def follows_episodes(self) -> bool:
+        """Whether the noise does."""
+        return self.noise is not None and self.noise.follows_episodes
+
     def begin_fragment(self, actor: Actor) -> None:
         """Switch to this actor, and to its noise."""
         super().begin_fragment(actor)

@@ -71,6 +71,12 @@ class ExplorationWrapper(Exploration):
         """The columns of the wrapped strategy."""
         return self.sub_exploration.extra_action_out(outputs)
 
+    @property
+    def follows_episodes(self) -> bool:
+        """Whether this strategy or the wrapped one does."""
+        own = type(self).on_episode_start is not ExplorationWrapper.on_episode_start
+        return own or self.sub_exploration.follows_episodes
+
     def begin_fragment(self, actor: Actor) -> None:
         """Switch the wrapped strategy to this actor, too."""
         super().begin_fragment(actor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,7 @@ class PolicyLanes:
         self.memory = LaneMemory(policy, self.size)
         exploration = getattr(policy, "exploration", None)  # a policy from scratch has none
         self.exploration = exploration if isinstance(exploration, Exploration) else None
+        self.rows_stand_alone = self.exploration is None or not self.exploration.follows_episodes
         self.actor = Actor(actor.worker_index, actor.num_workers, self.size, actor.stream)
         self.reads_central_obs = bool(getattr(policy, "central_obs_size", 0))
         scales = getattr(getattr(policy, "reward_filter", None), "normaliser", None)
@@ -178,10 +180,25 @@ class PolicyLanes:
         if self.memory.active:
             self.rows.memory.append(self.memory.columns())
 
-    def act(self, obs: Any, mask: np.ndarray | None, **how: Any) -> tuple[Any, Any, dict[str, Any]]:
-        """Actions of all lanes, the state after them, and the columns to record with them."""
+    def act(self, obs: Any, mask: np.ndarray | None, turns: np.ndarray, **how: Any) -> tuple[Any, Any, dict[str, Any]]:
+        """Actions of all lanes, the state after them, and the columns to record with them.
+
+        Where it is the turn of at most half of the lanes, as in games or with many opponents, and each row stands for
+        itself, the policy reads their rows alone; actions and columns of the others are zeros.
+
+        Args:
+            obs, mask: of `observe`.
+            turns: bool `[L]`, the lanes whose agent is to act.
+            how: further arguments of the policy's `act`.
+        """
         memory = self.memory
-        return self._policy_acts(obs, memory.state, action_mask=mask, **memory.before, **how)
+        if memory.active or not self.rows_stand_alone or not 0 < 2 * np.count_nonzero(turns) <= self.size:
+            return self._policy_acts(obs, memory.state, action_mask=mask, **memory.before, **how)
+        rows = np.flatnonzero(turns)
+        read = map_leaves(lambda values: values[rows], obs)
+        actions, state, extra = self._policy_acts(read, (), action_mask=None if mask is None else mask[rows], **how)
+        spread = partial(_spread, rows=rows, size=self.size)
+        return map_leaves(spread, actions), state, {name: map_leaves(spread, each) for name, each in extra.items()}
 
     def record_outputs(self, actions: Any, extra: Mapping[str, Any]) -> None:
         """Record what `act` gave."""
@@ -336,6 +353,18 @@ class PolicyLanes:
         """A lane in messages."""
         env, agent = divmod(lane, self.per_env)
         return f"agent {self.layout.agents[self.slots[agent]]!r} of sub-environment {env}"
+
+
+def _spread(values: Any, rows: np.ndarray, size: int) -> Any:
+    """Values `[n, …]` at the rows `[n]` of `[size, …]`; zeros elsewhere."""
+    whole: Any
+    if isinstance(values, torch.Tensor):
+        whole = values.new_zeros(size, *values.shape[1:])
+        whole[torch.from_numpy(rows)] = values
+    else:
+        whole = np.zeros((size, *values.shape[1:]), values.dtype)
+        whole[rows] = values
+    return whole
 
 
 def _as_slice(indices: list[int]) -> slice | list[int]:

@@ -311,6 +311,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
             ask_all: whether to ask the policies of which no agent acts too.
         """
         how = {"explore": self.explore, **self._unread}
+        turns = self._obs["acts"].view(np.bool_)  # also in environments that wait for the others' episodes to end
         outputs: list[Any] = []
         chosen: list[tuple[PolicyLanes, Any]] = []
         for lanes in self.lanes:
@@ -320,7 +321,7 @@ class MultiAgentRolloutWorker(RolloutWorker):
                 lanes.record_inputs(obs, mask)
             if self._asks_always or ask_all or (acting is not None and np.count_nonzero(acting)):
                 # A frozen policy has a count of its own, which its exploration follows.
-                output = lanes.act(obs, mask, timestep=lanes.policy.env_steps, **how)
+                output = lanes.act(obs, mask, lanes.acting(turns, self._owners), timestep=lanes.policy.env_steps, **how)
                 outputs.append(output)
                 if record:
                     lanes.record_outputs(output[0], output[2])

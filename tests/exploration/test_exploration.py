@@ -304,3 +304,26 @@ def test_noisy_network_exploration_refuses_a_network_without_noise() -> None:
     """PPO on a plain network would take its best action every time."""
     with pytest.raises(ConfigError, match=r"exploration\.type=noisy_network .* the model has none"):
         PPO(*CARTPOLE.spaces(), exploration={"type": "noisy_network"})
+
+
+OU = {"type": "ornstein_uhlenbeck_noise"}
+
+
+@pytest.mark.parametrize(
+    ("given", "follows"),
+    [
+        ({"type": "stochastic_sampling"}, False),
+        ({"type": "gaussian_noise"}, False),
+        (OU, True),
+        ({"type": "gsde"}, True),
+        ({"type": "parameter_noise"}, True),
+        ({"type": "curiosity"}, False),
+        ({"type": "curiosity", "sub_exploration": OU}, True),
+        ({"type": "group_noise"}, False),
+        ({"type": "group_noise", "sub_exploration": OU}, True),
+    ],
+    ids=str,
+)
+def test_strategies_with_noise_that_lasts_follow_episodes(given: dict[str, Any], follows: bool) -> None:
+    box = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    assert make_exploration(given, box, box).follows_episodes is follows

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_rl.envs.multi_agent import ALL
+from lightning_rl.exploration import Exploration, OrnsteinUhlenbeckNoise, SoftQ
 from lightning_rl.rollouts.multi_agent_worker import MultiAgentRolloutWorker
 from lightning_rl.rollouts.own_time import OwnTime, all_act, own_steps
 from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
-from tests.rollouts.agents import ByObs, Fixed, Moment, Policies, scripted
+from tests.rollouts.agents import DISCRETE, ByObs, Fixed, Moment, Policies, scripted
 
 Row = tuple[Any, ...]
 OVER = (ALL,)
@@ -114,6 +116,43 @@ def test_an_agent_that_ends_early_is_not_learned_from_afterwards(length: int) ->
     ]
     (others,) = transitions(batches, "b")
     assert [row[:4] for row in others[:4]] == [((0, i), 1, False, i == 3) for i in range(4)]
+
+
+class CountsRows(ByObs):
+    """Notes how many rows it is asked for, step by step."""
+
+    def __init__(self, exploration: Exploration | None = None) -> None:
+        super().__init__()
+        self.exploration, self.rows = exploration, []
+
+    def compute_actions(self, obs: Any, state: Any, **how: Any) -> Any:
+        self.rows.append(len(obs))
+        return super().compute_actions(obs, state, **how)
+
+
+FREE = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+
+@pytest.mark.parametrize(
+    "exploration, rows",
+    [(None, 2), (SoftQ(DISCRETE), 2), (OrnsteinUhlenbeckNoise(FREE), 4)],
+    ids=["none", "rows alone", "noise of each environment"],
+)
+def test_a_policy_is_asked_for_the_agents_whose_turn_it_is_alone(exploration: Any, rows: int) -> None:
+    """Two agents in two environments are 4 lanes, of which 2 act. Noise that lasts wants all of them at each step."""
+    policy = CountsRows(exploration)
+    policies = Policies({"both": policy}, Fixed({"a": "both", "b": "both"}))
+    source = MultiAgentRolloutWorker(scripted([TURNS]), policies, num_envs=2, fragment_length=4)
+    batch = source.sample()
+    assert policy.rows == [rows] * 4
+    moves = transitions([batch], "both")
+    assert moves[0] == moves[2] == [((0, 0), 1, False, False, (0, 2), 0, 0), ((0, 2), -2, True, False, (0, 2), 1, 2)]
+    assert moves[1] == moves[3] == [((0, 1), -1, False, False, (0, 3), 0, 1), ((0, 3), 2, True, False, (0, 3), 1, 3)]
+    # ByObs acts by the step's number, and records −step as action_logp.
+    assert [batch["both"][name][:2].tolist() for name in ("actions", "action_logp")] == [
+        [[0, 1, 0, 1], [0, 1, 0, 1]],
+        [[0, -1, 0, -1], [-2, -3, -2, -3]],
+    ]
 
 
 def test_without_waiting_agents_the_fragment_is_what_was_recorded() -> None:

@@ -149,8 +149,13 @@ def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping
         workers["fragment_length"] = max(workers["fragment_length"], least)
     own = {key: value for key, value in section.items() if key != "_target_"}
     datamodule = run_class(env, workers, config["evaluation"], **own, **keywords)
-    replays = {name: _replay(name, data.get(name), env, **keywords) for name in replaying}
-    datamodule.policy_feeds = PolicyFeeds(replays)
+    datamodule.policy_feeds = PolicyFeeds(
+        {
+            name: _replay(name, data.get(name), env, **keywords)
+            for name, each in policy.policies.items()  # frozen ones may be trained later
+            if kind_of_data(type(each)) == "transitions" and (name in trained or name in data)
+        }
+    )
     return datamodule
 
 

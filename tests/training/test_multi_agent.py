@@ -15,11 +15,13 @@ import pytest
 import torch
 
 from lightning_rl.algorithm import Algorithm
+from lightning_rl.cli import main
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.policies import DQN, PPO, Policy
 from lightning_rl.runs import evaluation, run
+from tests.envs.classic_control import CARTPOLE
 from tests.run_comparison import assert_equal
 
 SMALL = [
@@ -54,6 +56,12 @@ def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
     composed = compose_config([*SMALL, f"run_dir={run_dir}", *overrides])
     check_config(composed)
     return composed
+
+
+def checkpoint_of(policy: Policy) -> dict[str, Any]:
+    checkpoint: dict[str, Any] = {"state_dict": policy.state_dict()}
+    policy.on_save_checkpoint(checkpoint)
+    return checkpoint
 
 
 def learned(run_dir: Path) -> dict[str, Any]:
@@ -238,6 +246,24 @@ def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path, name: str, workers: 
     check_config(taken)
     run.train(taken, ckpt_path=first)
     assert_equal(learned(whole), learned(part))
+
+
+def test_a_run_goes_on_without_the_file_of_its_frozen_policy(tmp_path: Path) -> None:
+    """The run's own checkpoint holds it; what lies at the place of the file meanwhile is not read."""
+    file = tmp_path / "solo.ckpt"
+    torch.save(checkpoint_of(PPO(*CARTPOLE.spaces(), model={"fcnet_hiddens": [8]}, seed=3)), file)
+    overrides = [f"policies={{a: {{}}, b: {{checkpoint: {file}}}}}", "policy_mapping={agent_0: a, *: b}", *CARTPOLES]
+    run.train(config(tmp_path / "run", "policy=ppo", *overrides))
+    before = learned(tmp_path / "run")["state_dict"]
+    for change in (file.unlink, lambda: file.write_text("of something else")):
+        change()
+        total = 128 + json.loads((tmp_path / "run" / "status.json").read_text())["env_steps"]
+        assert main(["resume", str(tmp_path / "run"), f"total_env_steps={total}"]) == 0
+    after = learned(tmp_path / "run")["state_dict"]
+    assert all(torch.equal(value, after[name]) for name, value in before.items() if name.startswith("policies.b."))
+    algorithm: Any = Algorithm.restore(tmp_path / "run" / "checkpoints" / "last.ckpt")
+    assert algorithm.policy.policies_to_train == ["a"]
+    algorithm.stop()
 
 
 @pytest.mark.ray

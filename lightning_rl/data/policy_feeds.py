@@ -184,6 +184,15 @@ class FedBatch(MultiAgentBatch):
         """Rows of experience that the workers gave, over all policies."""
         return self._agent_steps
 
+    @property
+    def fragments(self) -> MultiAgentBatch:
+        """The batch that the workers gave, on the device of this one."""
+        parts = {
+            name: to_device(part.fragment, part.device) if isinstance(part, FragmentDraws) else part
+            for name, part in self.policy_batches.items()
+        }
+        return MultiAgentBatch(parts, self.env_steps, self.num_envs)
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> FedBatch:
         """Fragments on `device`; draws come there when they are taken."""
         return FedBatch(

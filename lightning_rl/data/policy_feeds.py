@@ -83,11 +83,11 @@ class PolicyFeeds:
         Raises:
             ConfigError: a policy in training learns from replayed transitions, and has no buffer.
         """
-        if not isinstance(batch, MultiAgentBatch):
+        if not isinstance(batch, MultiAgentBatch) or not hasattr(self._policy, "policies_to_train"):
             if _needs_replay(self._policy, batch):
                 raise ConfigError(
                     f"{type(self._policy).__name__} learns from replayed transitions, and got a rollout: use a "
-                    f"ReplayDataModule (data={self._policy.data})"
+                    "ReplayDataModule (data=replay)"
                 )
             return batch
         replaying = self._replaying()
@@ -122,8 +122,7 @@ class PolicyFeeds:
             replay.force_reset()
 
     def _check_learns_from(self, name: str, part: Any) -> None:
-        policy = self._policy.policies[name]
-        if name in self._policy.policies_to_train and _needs_replay(policy, part):
+        if name in self._policy.policies_to_train and _needs_replay(policy := self._policy.policies[name], part):
             raise ConfigError(
                 f"policy {name!r}, a {type(policy).__name__}, learns from replayed transitions and has no buffer: give "
                 f"it one by datamodule.policy_feeds.replays[{name!r}] = ReplayDataModule(env), or leave it out of "

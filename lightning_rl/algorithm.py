@@ -176,7 +176,7 @@ class Algorithm:
         with names.restrict_imports():
             check_config(config)
             algorithm = cls.__new__(cls)
-            algorithm._build(config, resumed=True)
+            algorithm._build(config, Path(path))
             algorithm._resume_from = Path(path)
             algorithm._fit(iterations=0)
         return algorithm
@@ -192,12 +192,12 @@ class Algorithm:
 
         return latest_metrics(self.trainer)
 
-    def _build(self, config: dict[str, Any], resumed: bool = False) -> None:
+    def _build(self, config: dict[str, Any], ckpt_path: Path | None = None) -> None:
         self.config = config
         own = copy.copy(config)
         own["evaluation"] = {**config["evaluation"], "parallel": False}
         own["trainer"] = {**config["trainer"], "enable_progress_bar": False}
-        self.policy, self.datamodule, self.trainer = run.build(own, resumed=resumed)
+        self.policy, self.datamodule, self.trainer = run.build(own, ckpt_path=ckpt_path)
         # Evaluation, checkpoints and the end happen in methods of this class; an epoch is one iteration.
         self.trainer.limit_train_batches, self.trainer.check_val_every_n_epoch = 1, 2**31
         self.trainer.limit_val_batches = 1.0

@@ -331,6 +331,11 @@ class MultiAgentBatch:
         return self.env_steps
 
     @property
+    def fragments(self) -> MultiAgentBatch:
+        """What the workers gave: this batch, unless policies learn from something else in it (`FedBatch`)."""
+        return self
+
+    @property
     def agent_steps(self) -> int:
         """Rows of experience over all policies."""
         return sum(env_steps(batch) for batch in self.policy_batches.values())
@@ -727,16 +732,23 @@ def pad_time(fragment: SampleBatch, length: int) -> SampleBatch:
 def other_agent_batches(
     batch: MultiAgentBatch, policies: Mapping[str, Any], policy_id: str
 ) -> dict[str, tuple[Any, SampleBatch]]:
-    """What `postprocess_trajectory` of one policy gets of the others: policy id → (policy, its fragment).
+    """What `postprocess_trajectory` of one policy gets of the other agents: policy id → (policy, its fragment).
 
-    `align_by_env_time` finds the rows of the same environment steps.
+    If several agents of an environment have the policy itself, its own fragment is among them: lane
+    `environment · n + j` of it is the `j`-th of these `n` agents. `align_by_env_time` finds the rows of the same
+    environment steps.
 
     Args:
         batch: fragments of the policies, from the same environments.
         policies: by id.
-        policy_id: of the policy that postprocesses its fragment, which is left out.
+        policy_id: of the policy that postprocesses its fragment.
     """
-    return {name: (policies[name], part) for name, part in batch.items() if name != policy_id}
+    return {
+        name: (policies[name], part)
+        for name, part in batch.items()
+        if name != policy_id
+        or (batch.num_envs is not None and is_fragment(part) and part.valid.shape[1] > batch.num_envs)
+    }
 
 
 def align_by_env_time(own: SampleBatch, other: SampleBatch, num_envs: int) -> Tensor:

@@ -130,6 +130,14 @@ def test_other_agent_batches_leave_out_the_own_one() -> None:
     assert other_agent_batches(batch, {"a": "A", "b": "B"}, "a") == {"b": ("B", batch["b"])}
 
 
+@pytest.mark.parametrize(("num_envs", "found"), [(2, ["a", "b"]), (4, ["b"]), (None, ["b"])])
+def test_other_agents_of_the_same_policy_are_in_the_own_fragment(num_envs: int | None, found: list[str]) -> None:
+    """Four lanes are two agents in each of two environments, or one in each of four."""
+    batch = MultiAgentBatch({"a": fragment(3, 4), "b": fragment(3, 4)}, 3, num_envs)
+    others = other_agent_batches(batch, {"a": "A", "b": "B"}, "a")
+    assert list(others) == found and all(others[name][1] is batch[name] for name in found)
+
+
 def test_replayed_fragments_of_several_policies_bring_no_new_steps() -> None:
     joiner = FragmentJoiner(replay_proportion=1.0, replay_slots=1)
     for expected in (2, 4):

@@ -24,6 +24,7 @@ ERASE = "\r\x1b[2K"
 
 # Parts that a narrow terminal leaves out, in this order; the share done, the return and the best return always remain.
 DISPENSABLE = ("eval", "total", "fps", "phase", "bar", "steps", "eta")
+WORTH_LESS_THAN_POLICIES = DISPENSABLE[:5]  # than the returns of several policies, if these fit in their place
 
 
 class Pace:
@@ -49,6 +50,8 @@ class ProgressBar(LightningProgressBar):
     The time left is computed from the recent pace and from the time that evaluation has taken per step. While a replay
     buffer warms up, without gradient steps, it is not shown: the pace of learning is not known yet.
 
+    Where several policies learn, their mean returns follow the sum over the agents.
+
     Args:
         metrics: callback whose numbers are shown.
         total_env_steps: env steps at which the bar is full; `None` shows no bar and no time left.
@@ -61,6 +64,7 @@ class ProgressBar(LightningProgressBar):
         super().__init__()
         self.metrics, self.total, self.stream = metrics, total_env_steps, stream
         self._enabled = True
+        self._policies: list[str] = []  # the ids of several policies in training
         self._phase = "collect"
         self._env_steps = self._first_step = self._first_gradient_step = 0
         self._warming_up = False
@@ -88,6 +92,7 @@ class ProgressBar(LightningProgressBar):
         """Start counting, in a resumed run from its env steps."""
         self._env_steps = self._first_step = int(pl_module.env_steps)
         self._first_gradient_step = int(pl_module.gradient_steps)
+        self._policies = list(getattr(pl_module, "policies_to_train", ()))
         self._warming_up = hasattr(getattr(trainer, "datamodule", None), "ratio")  # of a replay DataModule
         self._pace, self._evaluation_seconds, self._counted_at = Pace(), 0.0, time.monotonic()
         self._phase = self._acting
@@ -105,6 +110,7 @@ class ProgressBar(LightningProgressBar):
         now, steps = time.monotonic(), int(pl_module.env_steps)
         self._pace.add(now - self._counted_at, steps - self._env_steps)
         self._env_steps, self._counted_at = steps, now
+        self._policies = list(getattr(pl_module, "policies_to_train", ()))
         self._enter(self._acting)
         if not self._is_terminal():
             self._draw(force=not self._shown)
@@ -162,12 +168,20 @@ class ProgressBar(LightningProgressBar):
 
     def _fitting(self, columns: int) -> str:
         """The line, shortened to the width of the terminal by leaving out parts."""
-        parts = self._parts()
-        line = "  ".join(parts.values())
+        line = "  ".join(self._parts().values())
+        if len(line) <= columns:
+            return line
+        parts = self._parts(short=True)
+        line = self._leave_out(WORTH_LESS_THAN_POLICIES, dict(parts), columns)
         if len(line) > columns:
-            parts = self._parts(short=True)
-            line = " ".join(parts.values())
-        for name in DISPENSABLE:
+            parts.pop("policies", None)
+            line = self._leave_out(DISPENSABLE, parts, columns)
+        return line[:columns]
+
+    def _leave_out(self, names: tuple[str, ...], parts: dict[str, str], columns: int) -> str:
+        """The parts as a line, without as many of those names, in their order, as it takes to fit."""
+        line = " ".join(parts.values())
+        for name in names:
             if len(line) <= columns:
                 break
             if name == "total":
@@ -175,7 +189,7 @@ class ProgressBar(LightningProgressBar):
             else:
                 parts.pop(name, None)
             line = " ".join(parts.values())
-        return line[:columns]
+        return line
 
     def _parts(self, short: bool = False) -> dict[str, str]:
         """The parts of the line by name, in order."""
@@ -193,6 +207,9 @@ class ProgressBar(LightningProgressBar):
             parts["eta"] = f"ETA {_clock(left)}"
         if TRAIN_RETURN in latest:
             parts["return"] = f"return {latest[TRAIN_RETURN]:.1f}"
+        returns = {name: latest.get(f"rollout/{name}/ep_rew_mean") for name in self._policies}
+        if len(returns) > 1 and (shown := [f"{name} {mean:.1f}" for name, mean in returns.items() if mean is not None]):
+            parts["policies"] = " ".join(shown)
         if EVAL_RETURN in latest:
             parts["eval"] = f"eval {latest[EVAL_RETURN]:.1f}"
         if (best := self.metrics.best_return) is not None:

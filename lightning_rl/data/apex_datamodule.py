@@ -14,8 +14,8 @@ from lightning_rl.data.apex_hooks import ClipRewards, InitialPriorities
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.inflight_requests import InflightRequests
 from lightning_rl.data.intrinsic_rewards_check import check_intrinsic_rewards
-from lightning_rl.data.plans import NOT_READY, concurrently, for_each, record_times
-from lightning_rl.data.replay_datamodule import Draw, Intensity, ReplayDataModule
+from lightning_rl.data.plans import NOT_READY, Draw, concurrently, for_each, record_times
+from lightning_rl.data.replay_datamodule import Intensity, ReplayDataModule
 from lightning_rl.data.shards import ReplayShard, ReplayShards
 from lightning_rl.errors import ConfigError
 from lightning_rl.ranges import Count, Range, WholeEnvSteps

@@ -21,6 +21,7 @@ from lightning_rl.data.device_transfer import to_device
 from lightning_rl.data.epochs import UNEVALUATED_EPOCH, Epochs
 from lightning_rl.data.evaluator import EVALUATION_DEFAULTS, EvaluationOptions, Evaluator, evaluation_workers
 from lightning_rl.data.plans import parallel_rollouts, record_times
+from lightning_rl.data.policy_feeds import PolicyFeeds
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError, count_in_file, import_object, number_in_file
@@ -183,7 +184,7 @@ class RolloutDataModule(LightningDataModule):
                     "leave one of them out"
                 )
             self.plan = partial(parallel_rollouts, fragments_per_batch=fragments_per_batch)
-        self.policy_feeds: Any = None  # a `PolicyFeeds`, where several agents learn
+        self.policy_feeds = PolicyFeeds()  # of several agents; a replay buffer each for those that learn from one
         self.learner_policy: Any = None  # the policy that learns; `None`: the one that the Trainer trains
         self.workers: Any = None
         self.evaluator: Evaluator | None = None
@@ -200,8 +201,7 @@ class RolloutDataModule(LightningDataModule):
         policy: Any = self.trainer.lightning_module
         if stage == "fit":
             ensure_metrics_callback(self.trainer)
-            if self.policy_feeds is not None:
-                self.policy_feeds.setup(self.trainer, policy)
+            self.policy_feeds.setup(self.trainer, policy)
             if self.workers is None:
                 self.workers = self._training_workers(policy)
             callbacks: list[Any] = self.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
@@ -221,7 +221,7 @@ class RolloutDataModule(LightningDataModule):
 
     def feed(self, batches: Iterator[Any]) -> Iterator[Any]:
         """The batches of a plan, in which each policy of several agents finds what it learns from."""
-        return batches if self.policy_feeds is None else map(self.policy_feeds.feed, batches)
+        return map(self.policy_feeds.feed, batches)
 
     def val_dataloader(self) -> Any:
         """One evaluation."""
@@ -245,8 +245,8 @@ class RolloutDataModule(LightningDataModule):
         if self.evaluator is not None:
             own = self.evaluation_workers
             state["evaluation_workers"] = merge_ranks({} if own is None else own.state_dict())
-        if self.policy_feeds is not None:
-            state["policies"] = self.policy_feeds.state_dict()
+        if fed := self.policy_feeds.state_dict():
+            state["policies"] = fed
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -260,8 +260,7 @@ class RolloutDataModule(LightningDataModule):
             self.workers.load_state_dict(state_dict["workers"])
         if self.evaluation_workers is not None and "evaluation_workers" in state_dict:
             self.evaluation_workers.load_state_dict(state_dict["evaluation_workers"])
-        if self.policy_feeds is not None:
-            self.policy_feeds.load_state_dict(state_dict.get("policies", {}))
+        self.policy_feeds.load_state_dict(state_dict.get("policies", {}))
 
     def on_exception(self, exception: BaseException) -> None:
         """Stop the workers, because Lightning runs no teardown after an exception."""
@@ -328,7 +327,7 @@ class RolloutDataModule(LightningDataModule):
             "rollout/staleness": float(self._policy().iterations - 1 - self._collected_at),
             "time/collect_s": seconds,
             **self.workers.get_health(),
-            **({} if self.policy_feeds is None else self.policy_feeds.metrics()),
+            **self.policy_feeds.metrics(),
         }
 
     def force_reset(self) -> None:
@@ -338,8 +337,7 @@ class RolloutDataModule(LightningDataModule):
         """
         if self.workers is not None:
             self.workers.force_reset()
-        if self.policy_feeds is not None:
-            self.policy_feeds.force_reset()
+        self.policy_feeds.force_reset()
 
     def stop_when(self, stopping: Callable[[], bool]) -> None:
         """Raise `KeyboardInterrupt` in any call that still waits for workers some seconds after `stopping()`."""

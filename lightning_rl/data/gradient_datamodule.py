@@ -80,8 +80,8 @@ class GradientDataModule(RolloutDataModule):
             ConfigError: names the cause and what to set.
         """
         assert self.trainer is not None
+        self._check_kinds(policy)
         for each in trained_policies(policy):
-            check_kind_of_data(type(each), type(self))
             if getattr(each, "has_kl_penalty", False):
                 raise ConfigError(
                     f"policy.kl_coef penalises how far {type(each).__name__} has moved, and data=gradients takes one "
@@ -104,7 +104,12 @@ class GradientDataModule(RolloutDataModule):
         results = record_times(self.plan(self.workers, policy), self.record_time)
         contributions = for_each(results, self.check_staleness)
         while True:
+            self._check_kinds(policy)  # others may be trained now
             yield partial(policy.learn_on_gradients, take(contributions, self.gradients_per_iteration))
+
+    def _check_kinds(self, policy: Any) -> None:
+        for each in trained_policies(policy):
+            check_kind_of_data(type(each), type(self))
 
     def check_staleness(self, result: WorkerResult) -> tuple[int, Any, bool]:
         """(worker index, contribution, whether its gradients are new enough to count)."""

@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import methodcaller
-from typing import Any
+from typing import Any, NamedTuple
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.rollouts.worker_results import WorkerResult
@@ -19,6 +19,7 @@ from lightning_rl.sample_batch import SampleBatch, concat_samples, env_steps
 
 __all__ = [
     "NOT_READY",
+    "Draw",
     "async_gradients",
     "concat_batches",
     "concurrently",
@@ -32,6 +33,18 @@ __all__ = [
 ]
 
 NOT_READY: Any = object()  # an operator yields it when it has no item yet (a replay buffer before learning starts)
+
+
+class Draw(NamedTuple):
+    """Rows for one or more gradient steps.
+
+    Attributes:
+        rows: batches of equal size, one after the other.
+        steps: number of the batches.
+    """
+
+    rows: SampleBatch
+    steps: int = 1
 
 
 def parallel_rollouts(

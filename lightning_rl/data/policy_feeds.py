@@ -8,9 +8,10 @@ from typing import Any, Self
 import torch
 
 from lightning_rl.data.device_transfer import to_device
-from lightning_rl.data.plans import NOT_READY
-from lightning_rl.data.replay_datamodule import Draw, ReplayDataModule
-from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch
+from lightning_rl.data.kinds_of_data import kind_of_data
+from lightning_rl.data.plans import NOT_READY, Draw
+from lightning_rl.errors import ConfigError
+from lightning_rl.sample_batch import MultiAgentBatch, SampleBatch, is_fragment
 
 __all__ = ["PolicyFeeds", "policies_in", "trained_policies"]
 
@@ -19,11 +20,11 @@ class FragmentDraws:
     """The draws of one iteration for one policy: iterating stores its fragment and takes the steps that are due then.
 
     Args:
-        replay: the buffer, and how many gradient steps are due.
+        replay: the `ReplayDataModule` with the buffer, and how many gradient steps are due.
         fragment: of the policy.
     """
 
-    def __init__(self, replay: ReplayDataModule, fragment: SampleBatch) -> None:
+    def __init__(self, replay: Any, fragment: SampleBatch) -> None:
         self.replay, self.fragment = replay, fragment
         self.device = torch.device("cpu")
 
@@ -48,68 +49,119 @@ class PolicyFeeds:
     """Gives the policies that learn from replay a buffer each; the others learn from their fragments.
 
     Args:
-        replays: id of a trained policy that learns from transitions → the DataModule with its buffer and its ratio of
-            gradient steps to env steps; it makes no workers.
+        replays: id of a policy that learns from transitions → the `ReplayDataModule` with its buffer and its ratio of
+            gradient steps to env steps; it makes no workers. The buffer is made when the policy is trained, and an
+            entry may be added until then.
     """
 
-    def __init__(self, replays: Mapping[str, ReplayDataModule]) -> None:
-        self.replays = dict(replays)
+    def __init__(self, replays: Mapping[str, Any] | None = None) -> None:
+        self.replays = dict(replays or {})
+        self._trainer: Any = None
+        self._policy: Any = None
+        self._saved: dict[str, Any] = {}  # states of buffers that are not made yet, from a checkpoint
+        self._stopped_at: dict[str, int] = {}  # env steps of policies that are not trained at present
 
     def setup(self, trainer: Any, policy: Any) -> None:
-        """Make the buffers, once.
+        """Make the buffers of trained policies, once.
 
         Args:
             trainer: that trains.
-            policy: holds the policies.
+            policy: holds the policies; or that of a single agent.
 
         Raises:
             ConfigError: a buffer does not fit into the memory, or its rows do not divide by the ranks.
         """
-        for name, replay in self.replays.items():
-            replay.trainer, replay.learner_policy = trainer, policy.policies[name]
-            if replay.replay is None:
-                replay.replay = replay.make_buffer(replay.learner_policy)
+        self._trainer, self._policy = trainer, policy
+        for name in self._replaying():
+            self._begin_training(name)
 
-    def feed(self, batch: MultiAgentBatch) -> MultiAgentBatch:
+    def feed(self, batch: Any) -> Any:
         """The batch with draws in place of the fragments of policies that learn from replay.
 
         It is called before the batch's steps are counted, as the ratio of gradient steps to env steps needs.
+
+        Raises:
+            ConfigError: a policy in training learns from replayed transitions, and has no buffer.
         """
+        if not isinstance(batch, MultiAgentBatch) or not hasattr(self._policy, "policies_to_train"):
+            if _needs_replay(self._policy, batch):
+                raise ConfigError(
+                    f"{type(self._policy).__name__} learns from replayed transitions, and got a rollout: use a "
+                    "ReplayDataModule (data=replay)"
+                )
+            return batch
+        replaying = self._replaying()
+        for name in replaying:
+            self._begin_training(name)
+        for name in self.replays.keys() & set(self._policy.policies) - set(replaying):
+            self._stopped_at[name] = self._policy.policies[name].env_steps
         parts: dict[str, Any] = {}
-        for name, fragment in batch.policy_batches.items():
-            if name not in self.replays:
-                parts[name] = fragment
-            elif bool(fragment.valid.any()):
+        for name, part in batch.policy_batches.items():
+            if name not in replaying:
+                self._check_learns_from(name, part)
+                parts[name] = part
+            elif bool(part.valid.any()):
                 self.replays[name].begin_iteration()
-                parts[name] = FragmentDraws(self.replays[name], fragment)
-        return FedBatch(parts, batch)
+                parts[name] = FragmentDraws(self.replays[name], part)
+        return FedBatch(parts, batch) if replaying else batch
+
+    def _replaying(self) -> list[str]:
+        """The policies in training that have a buffer."""
+        return [name for name in getattr(self._policy, "policies_to_train", ()) if name in self.replays]
+
+    def _begin_training(self, name: str) -> None:
+        """Make a policy's buffer, if it has none yet; go on without the env steps in which it was not trained."""
+        replay = self.replays[name]
+        replay.trainer, replay.learner_policy = self._trainer, self._policy.policies[name]
+        if replay.replay is None:
+            replay.replay = replay.make_buffer(replay.learner_policy)
+            if name in self._saved:
+                replay.load_state_dict(self._saved.pop(name))
+        if name in self._stopped_at:
+            replay.ratio.offset += replay.learner_policy.env_steps - self._stopped_at.pop(name)
+            replay.force_reset()
+
+    def _check_learns_from(self, name: str, part: Any) -> None:
+        if name in self._policy.policies_to_train and _needs_replay(policy := self._policy.policies[name], part):
+            raise ConfigError(
+                f"policy {name!r}, a {type(policy).__name__}, learns from replayed transitions and has no buffer: give "
+                f"it one by datamodule.policy_feeds.replays[{name!r}] = ReplayDataModule(env), or leave it out of "
+                "policies_to_train"
+            )
 
     def metrics(self) -> dict[str, float]:
         """Rows in each buffer and gradient steps on its draws, under the names of the metric registry."""
         found: dict[str, float] = {}
-        for name, replay in self.replays.items():
-            found[f"replay/{name}/rows"] = float(0 if replay.replay is None else len(replay.replay))
+        for name, replay in self._made().items():
+            found[f"replay/{name}/rows"] = float(len(replay.replay))
             found[f"replay/{name}/updates"] = float(replay.ratio.taken)
         return found
 
     def state_dict(self) -> dict[str, Any]:
         """The buffers and ratios, by policy."""
-        return {name: replay.state_dict() for name, replay in self.replays.items()}
+        return {**self._saved, **{name: replay.state_dict() for name, replay in self._made().items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where the checkpoint was written.
+        """Continue where the checkpoint was written; a buffer that is made later, then.
 
         Raises:
             CheckpointError: a policy's buffer is missing, or of other spaces or another size.
         """
-        for name, replay in self.replays.items():
-            if name in state:
-                replay.load_state_dict(state[name])
+        made = self._made()
+        for name, own in state.items():
+            if name in made:
+                made[name].load_state_dict(own)
+            else:
+                self._saved[name] = own
 
     def force_reset(self) -> None:
         """Let the next fragments continue no stored one."""
         for replay in self.replays.values():
             replay.force_reset()
+
+    def _made(self) -> dict[str, Any]:
+        """The entries whose buffers are made."""
+        return {name: replay for name, replay in self.replays.items() if replay.replay is not None}
 
 
 class FedBatch(MultiAgentBatch):
@@ -131,6 +183,15 @@ class FedBatch(MultiAgentBatch):
         """Rows of experience that the workers gave, over all policies."""
         return self._agent_steps
 
+    @property
+    def fragments(self) -> MultiAgentBatch:
+        """The batch that the workers gave, on the device of this one."""
+        parts = {
+            name: to_device(part.fragment, part.device) if isinstance(part, FragmentDraws) else part
+            for name, part in self.policy_batches.items()
+        }
+        return MultiAgentBatch(parts, self.env_steps, self.num_envs)
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> FedBatch:
         """Fragments on `device`; draws come there when they are taken."""
         return FedBatch(
@@ -147,3 +208,8 @@ def trained_policies(policy: Any) -> list[Any]:
 def policies_in(policy: Any) -> list[Any]:
     """The policies that a policy of several agents holds, or the policy itself."""
     return [*policy.policies.values()] if hasattr(policy, "policies") else [policy]
+
+
+def _needs_replay(policy: Any, batch: Any) -> bool:
+    """Whether the policy learns from replayed transitions, and the batch is a rollout fragment."""
+    return kind_of_data(type(policy)) == "transitions" and isinstance(batch, SampleBatch) and is_fragment(batch)

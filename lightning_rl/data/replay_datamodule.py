@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.device_transfer import to_device
 from lightning_rl.data.kinds_of_data import check_kind_of_data
-from lightning_rl.data.plans import NOT_READY, concurrently, for_each, parallel_rollouts, record_times
+from lightning_rl.data.plans import NOT_READY, Draw, concurrently, for_each, parallel_rollouts, record_times
 from lightning_rl.data.update_ratio import UpdateRatio
 from lightning_rl.distributed import gather_objects_on_first
 from lightning_rl.errors import CheckpointError, ConfigError
@@ -31,25 +31,13 @@ from lightning_rl.schedules import to_env_steps
 from lightning_rl.seeding import derive_seed
 from lightning_rl.signatures import ImportPath
 
-__all__ = ["Draw", "ReplayDataModule", "ReplayDraws", "store_and_replay"]
+__all__ = ["ReplayDataModule", "ReplayDraws", "store_and_replay"]
 
 ENV_STEPS_OF_ITERATION = 32  # about; Lightning needs as long for a batch as a few steps of acting and learning take
 STEPS_AT_ONCE = 16  # gradient steps whose rows are drawn together if learning does not change the draws
 
 
 Intensity = Annotated[float, Range(0, 10_000, above_low=True)]  # gradient steps per env step
-
-
-class Draw(NamedTuple):
-    """Rows for one or more gradient steps.
-
-    Attributes:
-        rows: batches of equal size, one after the other.
-        steps: number of the batches.
-    """
-
-    rows: SampleBatch
-    steps: int = 1
 
 
 def store_and_replay(workers: Any, policy: Any, replay: ReplayDataModule) -> Iterator[SampleBatch | Draw]:

@@ -163,8 +163,10 @@ class MultiAgentLearner:
         return [name for name in own if name in everywhere]
 
     def _other_batches(self, batch: MultiAgentBatch, policy_id: str) -> dict[str, tuple[Any, SampleBatch]]:
-        """Policy id → (policy, fragment) of the other policies that have a fragment."""
-        others = other_agent_batches(batch, self.policy.policies, policy_id)
+        """The `other_agent_batches` that are fragments, if the policy learns from one and not from draws."""
+        if not isinstance(batch.policy_batches[policy_id], SampleBatch):
+            return {}
+        others = other_agent_batches(batch.fragments, self.policy.policies, policy_id)
         return {
             name: (policy, part)
             for name, (policy, part) in others.items()

@@ -639,7 +639,9 @@ class Policy(FastAttributes, LightningModule):
 
         Args:
             batch: the fragment, with filtered rewards and intrinsic rewards added.
-            other_agent_batches: fragments of other policies in the same environments, by their ids.
+            other_agent_batches: policy id → (policy, its fragment) of the other agents of the same environments,
+                whether their policies learn, replay or are frozen; `None` with a single agent. Agents that share this
+                policy are found under its own id (`sample_batch.other_agent_batches`).
         """
         if not self.has_loss and "learn_on_batch" in self.overridden:
             return transition_rows(batch)

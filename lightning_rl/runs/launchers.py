@@ -42,7 +42,7 @@ class LocalLauncher:
 
         run_dir = Path(config["run_dir"]).absolute()
         with StopSignals() as signals, start_ranks(local_ranks(config), run_dir) as launch:
-            built = build(config, signals, resumed=ckpt_path is not None, watch=watch)
+            built = build(config, signals, ckpt_path=ckpt_path, watch=watch)
             if is_first_rank():
                 record_start(config, run_dir, ckpt_path, device=device_name(built[2].strategy.root_device))
             launch(config, ckpt_path)
@@ -114,9 +114,8 @@ def train_rank(job: Mapping[str, Any]) -> None:
     from lightning_rl.rollouts.ray.train import rank_trainer_keywords
     from lightning_rl.runs.run import build, fit
 
-    path = job["ckpt_path"]
-    built = build(job["config"], place=rank_trainer_keywords(), resumed=path is not None)
-    fit(*built, None if path is None else Path(path))
+    path = None if job["ckpt_path"] is None else Path(job["ckpt_path"])
+    fit(*build(job["config"], place=rank_trainer_keywords(), ckpt_path=path), path)
 
 
 def record_start(config: Config, run_dir: Path, ckpt_path: Path | None, device: str | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_rl.errors import ConfigError, import_object, import_path
@@ -49,7 +50,7 @@ def default_policies(config: Config, layout: AgentLayout) -> tuple[dict[str, Any
 
 
 def build_policy(
-    config: Config, env: EnvCreator, layout: AgentLayout, spaces: Sequence[Any]
+    config: Config, env: EnvCreator, layout: AgentLayout, spaces: Sequence[Any], ckpt_path: Path | None = None
 ) -> tuple[Any, dict[str, Any]]:
     """The policy that holds all policies, and the `data` sections of those that learn from replay.
 
@@ -58,8 +59,11 @@ def build_policy(
         env: the environment.
         layout: of the environment's agents.
         spaces: observation space and action space, Dicts by agent.
+        ckpt_path: a checkpoint of this run that will be restored. It holds the policies of other files, too, which may
+            be gone.
 
     Raises:
+        CheckpointError: a policy's file cannot be read.
         ConfigError: the policies, the mapping and the agents do not fit together.
         UnsupportedSpaceError: a policy cannot take its agents' spaces.
     """
@@ -69,6 +73,9 @@ def build_policy(
     if not entries:
         entries, default_mapping = default_policies(config, layout)
         mapping = default_mapping if mapping is None else mapping
+    if ckpt_path is not None:
+        own = {name: {"checkpoint": str(ckpt_path), "policy_id": name} for name in entries}
+        entries = {name: own[name] if "checkpoint" in entry else entry for name, entry in entries.items()}
     data = {name: entry["data"] for name, entry in entries.items() if "data" in entry}
     central = any(entry.get("central_critic") for entry in entries.values())
     if central and layout.state_space is None:
@@ -149,8 +156,13 @@ def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping
         workers["fragment_length"] = max(workers["fragment_length"], least)
     own = {key: value for key, value in section.items() if key != "_target_"}
     datamodule = run_class(env, workers, config["evaluation"], **own, **keywords)
-    replays = {name: _replay(name, data.get(name), env, **keywords) for name in replaying}
-    datamodule.policy_feeds = PolicyFeeds(replays)
+    datamodule.policy_feeds = PolicyFeeds(
+        {
+            name: _replay(name, data.get(name), env, **keywords)
+            for name, each in policy.policies.items()  # frozen ones may be trained later
+            if kind_of_data(type(each)) == "transitions" and (name in trained or name in data)
+        }
+    )
     return datamodule
 
 

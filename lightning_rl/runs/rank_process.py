@@ -38,9 +38,10 @@ def main() -> None:
     watch = RankWatch(find_failure, report)
     try:
         with StopSignals() as signals, watch:
-            built = build(config, signals, resumed=len(sys.argv) > 1)
+            ckpt_path = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+            built = build(config, signals, ckpt_path=ckpt_path)
             store.set(f"ready/{rank}", "")
-            fit(*built, Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+            fit(*built, ckpt_path)
     except Exception as error:
         if failure := watch.wait_for_failure(1.0):
             print(f"error: {failure}", file=sys.stderr)

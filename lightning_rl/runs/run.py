@@ -95,7 +95,7 @@ def build(
     signals: StopSignals | None = None,
     place: Mapping[str, Any] | None = None,
     *,
-    resumed: bool = False,
+    ckpt_path: Path | None = None,
     watch: Watch | None = None,
 ) -> tuple[Policy, RolloutDataModule, Trainer]:
     """Build policy, DataModule and Trainer for `trainer.fit(policy, datamodule=datamodule)`; writes no file yet.
@@ -104,7 +104,8 @@ def build(
         config: plain containers that passed `check_config`. Classes may take the place of import paths.
         signals: records Ctrl-C; `None` leaves it to Lightning.
         place: keywords of the Trainer from a launcher that define its rank; `None`: environment variables define it.
-        resumed: whether a checkpoint of this run will be restored, so that `init_from` is not read again.
+        ckpt_path: a checkpoint of this run that will be restored, so that no other file is read: neither that of
+            `init_from` nor those of `policies`.
         watch: as of `StopCallback`.
 
     Raises:
@@ -135,9 +136,9 @@ def build(
         policy = instantiate(config["policy"], "_target_", *spaces)
         datamodule = instantiate({**config["data"], **shared}, "_target_", env, config["workers"], config["evaluation"])
     else:
-        policy, data = multi_agent.build_policy(config, env, layout, spaces)
+        policy, data = multi_agent.build_policy(config, env, layout, spaces, ckpt_path)
         datamodule = multi_agent.build_datamodule(config, env, policy, data, **shared)
-    if config["init_from"] is not None and not resumed:
+    if config["init_from"] is not None and ckpt_path is None:
         line = load_initial_weights(policy, config["init_from"], config["init_from_strict"])
         if is_first_rank():
             print(line, flush=True)

@@ -103,6 +103,30 @@ def test_a_narrow_terminal_drops_the_least_important_parts(columns: int, line: s
     assert len(line) < columns
 
 
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        (
+            150,
+            "█████████░░░░░░░░░░░  45%  45,056/100,000 env steps  5,321 fps  ETA 0:27  "
+            "return 8.3  hunter 12.3 prey -4.0  eval 9.0  best eval 9.5  collect",
+        ),
+        (80, "███░░░░░ 45% 45,056 ETA 0:27 return 8.3 hunter 12.3 prey -4.0 best eval 9.5"),
+        (70, "45% 45,056 ETA 0:27 return 8.3 hunter 12.3 prey -4.0 best eval 9.5"),
+        (60, "███░░░░░ 45% 45,056 ETA 0:27 return 8.3 best eval 9.5"),
+        (40, "45% ETA 0:27 return 8.3 best eval 9.5"),
+    ],
+)
+def test_the_returns_of_several_policies_in_training_take_the_place_of_less_important_parts(columns: int, line: str):
+    """Where they do not fit even so, these parts are there as they are for one policy."""
+    policies = {"rollout/hunter/ep_rew_mean": 12.3, "rollout/prey/ep_rew_mean": -4.0, "rollout/old/ep_rew_mean": 1.0}
+    bar = bar_of({"rollout/ep_rew_mean": 8.3, **policies, "eval/ep_rew_mean": 9.0}, {"eval/ep_rew_mean": 9.5})
+    bar._policies = ["hunter", "prey"]
+    assert bar._fitting(columns - 1) == line
+    bar._policies = ["hunter"]
+    assert "hunter" not in bar._fitting(149)
+
+
 def test_returns_of_pendulum_fit_into_40_columns_too():
     returns = {"rollout/ep_rew_mean": -1203.1, "eval/ep_rew_mean": -1170.0}
     line = bar_of(returns, {"eval/ep_rew_mean": -1001.25}, total=10_000_000)._fitting(39)

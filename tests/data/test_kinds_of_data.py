@@ -9,12 +9,13 @@ from lightning import Trainer
 
 from lightning_rl.data.apex_datamodule import ApexDataModule
 from lightning_rl.data.async_datamodule import AsyncDataModule
+from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.gradient_datamodule import GradientDataModule
 from lightning_rl.data.population_datamodule import PopulationDataModule
 from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.envs.creator import EnvCreator
 from lightning_rl.errors import ConfigError
-from lightning_rl.policies import DQN, ES, PPO
+from lightning_rl.policies import DQN, ES, PPO, MultiAgentPolicy
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,21 @@ def test_a_policy_of_another_kind_is_refused_before_workers_start(
     with pytest.raises(ConfigError, match=rf"{policy_class.__name__} learns from .*: use data={pipeline}$"):
         trainer.fit(policy_class(*env.spaces()), data)
     assert data.workers is None
+
+
+def test_a_policy_that_replays_learns_nothing_from_rollouts() -> None:
+    """A plan of one's own may give transitions, so that what comes is refused, before a step."""
+    env = EnvCreator("CartPole-v1")
+    copies = EnvCreator("CartPole-v1", agents=2)
+    several = MultiAgentPolicy(
+        *copies.spaces(), policies={"a": PPO, "b": DQN}, policy_mapping={"agent_0": "a", "agent_1": "b"}
+    )
+    for policy, learner, rollouts, message in (
+        (alone := DQN(*env.spaces()), alone, env, r"^DQN learns .*use a ReplayDataModule \(data=replay\)"),
+        (several, several.get_policy("b"), copies, r"^policy 'b', a DQN, learns .*policy_feeds.replays\['b'\] = "),
+    ):
+        data = RolloutDataModule(rollouts, {"fragment_length": 8}, {"episodes": 1})
+        trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, barebones=True)
+        with pytest.raises(ConfigError, match=message):
+            trainer.fit(policy, data)
+        assert learner.gradient_steps == 0

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from lightning_rl.config import check_config, compose_config
-from lightning_rl.data.replay_datamodule import Draw, ReplayDataModule, store_and_replay
+from lightning_rl.data.plans import Draw
+from lightning_rl.data.replay_datamodule import ReplayDataModule, store_and_replay
 from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.models import Model
 from lightning_rl.policies import DQN, R2D2

@@ -15,6 +15,8 @@ from lightning.pytorch import Callback, Trainer
 from torch.utils.data import DataLoader
 
 from lightning_rl import MultiAgentBatch, MultiAgentPolicy, Policy, RandomPolicy, ScratchPolicy, ScriptedPolicy
+from lightning_rl.data.policy_feeds import PolicyFeeds
+from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.errors import ConfigError, NonFiniteError
 from lightning_rl.policies import DQN, ES, PPO
 from lightning_rl.policies.checkpoints import counters
@@ -507,6 +509,17 @@ def test_postprocess_trajectory_gets_the_fragments_of_the_other_policies() -> No
     alone = Peeking(*CARTPOLE.spaces(), model=SMALL)
     alone.learn_on_batch(fragment_of(alone))
     assert alone.others is None
+
+
+def test_postprocess_trajectory_gets_the_fragment_of_a_policy_that_replays() -> None:
+    policy = several({"first": {**PPO_ENTRY, "_target_": Peeking}, "second": DQN_ENTRY}, FIRST_AND_SECOND)
+    feeds = PolicyFeeds({"second": ReplayDataModule(CARTPOLE, batch_size=4, learning_starts=8)})
+    feeds.setup(None, policy)
+    batch = sample(policy)
+    policy.learn_on_batch(feeds.feed(batch))
+    (other, fragment) = policy.policies["first"].others["second"]
+    assert other is policy.policies["second"] and fragment.obs is batch["second"].obs
+    assert other.gradient_steps == env_steps(batch) - 8
 
 
 def test_a_batch_of_one_agent_or_of_an_unknown_policy_is_refused() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,13 @@ import pytest
 import torch
 
 from lightning_rl.algorithm import Algorithm
+from lightning_rl.cli import main
 from lightning_rl.config import check_config, compose_config
+from lightning_rl.data.replay_datamodule import ReplayDataModule
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
 from lightning_rl.policies import DQN, PPO, Policy
 from lightning_rl.runs import evaluation, run
+from tests.envs.classic_control import CARTPOLE
 from tests.run_comparison import assert_equal
 
 SMALL = [
@@ -51,6 +56,12 @@ def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
     composed = compose_config([*SMALL, f"run_dir={run_dir}", *overrides])
     check_config(composed)
     return composed
+
+
+def checkpoint_of(policy: Policy) -> dict[str, Any]:
+    checkpoint: dict[str, Any] = {"state_dict": policy.state_dict()}
+    policy.on_save_checkpoint(checkpoint)
+    return checkpoint
 
 
 def learned(run_dir: Path) -> dict[str, Any]:
@@ -136,6 +147,82 @@ def test_a_frozen_policy_keeps_its_weights(tmp_path: Path) -> None:
     assert any((before["a"][name] != value).any() for name, value in after["a"].items())
 
 
+# -- policies that replay, trained from a later iteration on ----------------------------------------------------------
+LATE = ["env.id=CartPole-v1", "env.agents=2", "workers.logical_workers=1", *SMALL[3:6]]
+PPO_AND_DQN: dict[str, Any] = {
+    "policies": {"a": {"policy": "ppo", "model": {"fcnet_hiddens": [8]}}, "b": {"policy": "dqn"}},
+    "policy_mapping": {"agent_0": "a", "agent_1": "b"},
+    "policies_to_train": ["a"],
+}
+REPLAYED: dict[str, Any] = {"learning_starts": 40, "batch_size": 8}
+
+
+@pytest.fixture
+def algorithm(tmp_path: Path) -> Iterator[Any]:
+    """PPO learns beside a frozen DQN; an iteration has 32 env steps."""
+    changes = copy.deepcopy({**PPO_AND_DQN, "run_dir": str(tmp_path)})
+    changes["policies"]["b"]["data"] = REPLAYED
+    made = Algorithm("ppo", overrides=LATE, config=changes)
+    yield made
+    made.stop()
+
+
+def test_a_frozen_policy_that_is_trained_later_learns_from_replay(algorithm: Any, tmp_path: Path) -> None:
+    """Its first step comes 40 env steps after it is trained: 24 steps in its second iteration and 32 in its third.
+
+    The iteration in which it is frozen again adds none.
+    """
+    taken = []
+    for trained in (["a"], ["a", "b"], ["a", "b"], ["a"], ["a", "b"]):
+        algorithm.policy.set_policies_to_train(trained)
+        result = algorithm.train()
+        assert ("replay/b/rows" in result) == (len(taken) > 0)
+        taken.append(algorithm.get_policy("b").gradient_steps)
+    assert taken == [0, 0, 24, 24, 56]
+
+
+def test_an_added_policy_that_replays_needs_a_buffer_before_it_learns(algorithm: Any) -> None:
+    """One gradient step for each env step but the first 40."""
+    algorithm.train()
+    entry = {"_target_": DQN, "model": {"fcnet_hiddens": [8]}}
+    mapping = {"agent_0": "a", "agent_1": "c"}
+    added = algorithm.policy.add_policy("c", entry, trained=True, policy_mapping=mapping)
+    with pytest.raises(ConfigError, match=r"policy 'c', a DQN, learns from replayed .*policy_feeds.replays\['c'\] = "):
+        algorithm.train()
+    assert added.gradient_steps == 0
+    algorithm.datamodule.policy_feeds.replays["c"] = ReplayDataModule("CartPole-v1", **REPLAYED)
+    before = algorithm.policy.env_steps
+    algorithm.train()
+    result = algorithm.train()
+    assert result["replay/c/updates"] == added.gradient_steps == result["env_steps"] - before - 40 > 0
+
+
+def test_a_buffer_that_is_made_late_is_restored_from_a_checkpoint(algorithm: Any, tmp_path: Path) -> None:
+    algorithm.policy.set_policies_to_train(["a", "b"])
+    algorithm.train()
+    rows_before = algorithm.train()["replay/b/rows"]
+    path = algorithm.save(tmp_path / "both.ckpt")
+    again: Any = Algorithm.restore(path)
+    try:
+        again.policy.set_policies_to_train(["a", "b"])
+        result = again.train()
+        assert result["replay/b/rows"] > rows_before and result["replay/b/updates"] == result["env_steps"] - 40
+    finally:
+        again.stop()
+
+
+def test_policies_that_replay_cannot_be_trained_later_on_gradients_of_workers(tmp_path: Path) -> None:
+    changes = {**PPO_AND_DQN, "policies": {"a": {}, "b": {"policy": "dqn"}}, "run_dir": str(tmp_path)}
+    algorithm: Any = Algorithm("a3c", overrides=LATE, config=changes)
+    try:
+        algorithm.train()
+        algorithm.policy.set_policies_to_train(["b"])
+        with pytest.raises(ConfigError, match="DQN learns from replayed transitions, and GradientDataModule feeds"):
+            algorithm.train()
+    finally:
+        algorithm.stop()
+
+
 def test_steps_are_those_of_agents_if_the_config_says_so(tmp_path: Path) -> None:
     """Three agents act in each step until the first of them has ended."""
     status = run.train(config(tmp_path / "run", "policy=ppo", *CARTPOLES, "count_steps_by=agent_steps"))
@@ -159,6 +246,24 @@ def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path, name: str, workers: 
     check_config(taken)
     run.train(taken, ckpt_path=first)
     assert_equal(learned(whole), learned(part))
+
+
+def test_a_run_goes_on_without_the_file_of_its_frozen_policy(tmp_path: Path) -> None:
+    """The run's own checkpoint holds it; what lies at the place of the file meanwhile is not read."""
+    file = tmp_path / "solo.ckpt"
+    torch.save(checkpoint_of(PPO(*CARTPOLE.spaces(), model={"fcnet_hiddens": [8]}, seed=3)), file)
+    overrides = [f"policies={{a: {{}}, b: {{checkpoint: {file}}}}}", "policy_mapping={agent_0: a, *: b}", *CARTPOLES]
+    run.train(config(tmp_path / "run", "policy=ppo", *overrides))
+    before = learned(tmp_path / "run")["state_dict"]
+    for change in (file.unlink, lambda: file.write_text("of something else")):
+        change()
+        total = 128 + json.loads((tmp_path / "run" / "status.json").read_text())["env_steps"]
+        assert main(["resume", str(tmp_path / "run"), f"total_env_steps={total}"]) == 0
+    after = learned(tmp_path / "run")["state_dict"]
+    assert all(torch.equal(value, after[name]) for name, value in before.items() if name.startswith("policies.b."))
+    algorithm: Any = Algorithm.restore(tmp_path / "run" / "checkpoints" / "last.ckpt")
+    assert algorithm.policy.policies_to_train == ["a"]
+    algorithm.stop()
 
 
 @pytest.mark.ray

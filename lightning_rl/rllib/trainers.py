@@ -7,12 +7,15 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar
 
 from lightning_rl import algorithm
+from lightning_rl.algorithm import DEFAULT_POLICY
 from lightning_rl.config import compose_config
 from lightning_rl.errors import ConfigError, did_you_mean
 from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, translate_keys
+from lightning_rl.rllib.multi_agent_keys import check_policy_spaces
 from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset
 from lightning_rl.signatures import call_with_accepted_args, keywords_of
 
@@ -67,6 +70,7 @@ class Trainer(algorithm.Algorithm):
         if strategy := classic["exploration"].pop("type", None):
             choices.append(f"exploration.type={strategy}")
         super().__init__(policy, env, overrides=choices, config=classic)
+        check_policy_spaces(given.get("multiagent") or {}, getattr(self.policy, "policies", {}))
 
     def _plan_choices(
         self, classic: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]
@@ -98,16 +102,32 @@ class Trainer(algorithm.Algorithm):
         result = super().train()
         if self.evaluation_interval and result["training_iteration"] % self.evaluation_interval == 0:
             result["evaluation"] = self.evaluate()
-        learner = {name.removeprefix("train/"): value for name, value in result.items() if name.startswith("train/")}
+        window = self.datamodule.episode_window
+        by_policy = {name: own for name, own in window.by_policy.items() if own}
         return {
             **result,
             "timesteps_total": result["env_steps"],
             "episodes_total": int(result["rollout/episodes"]),
             "episode_reward_mean": result.get("rollout/ep_rew_mean", math.nan),
+            "episode_reward_min": min(window.returns, default=math.nan),
+            "episode_reward_max": max(window.returns, default=math.nan),
+            "policy_reward_mean": {name: fmean(own) for name, own in by_policy.items()},
+            "policy_reward_min": {name: min(own) for name, own in by_policy.items()},
+            "policy_reward_max": {name: max(own) for name, own in by_policy.items()},
             "episode_len_mean": result.get("rollout/ep_len_mean", math.nan),
             "time_total_s": result["time/total_s"],
-            "info": {"learner": {"default_policy": learner}},
+            "info": {"learner": self._learner_info(result)},
         }
+
+    def _learner_info(self, result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """Policy id → its metrics of learning."""
+        several: Any = getattr(self.policy, "policies", None)
+        prefixes = {DEFAULT_POLICY: "train/"} if several is None else {name: f"train/{name}/" for name in several}
+        learner = {
+            policy_id: {name.removeprefix(prefix): result[name] for name in result if name.startswith(prefix)}
+            for policy_id, prefix in prefixes.items()
+        }
+        return {policy_id: own for policy_id, own in learner.items() if own or several is None}
 
     def _counters(self) -> dict[str, int]:
         done = {"training_iteration": self.trainer.current_epoch} if self._planned else {}

@@ -40,6 +40,7 @@ def test_each_policy_has_its_class_and_its_own_keys() -> None:
         assert made.policy.agents_of("a") == ["agent_0"] and made.policy.agents_of("b") == ["agent_1"]
         result = made.train()
         assert "train/a/loss" in result and result["episode_reward_mean"] > 0
+        assert result["info"]["learner"]["a"]["loss"] == result["train/a/loss"]
         assert made.datamodule.policy_feeds.replays["b"].capacity == 500
         assert made.compute_single_action(SPACES[0].sample(), policy_id="a") in (0, 1)
     finally:
@@ -65,6 +66,26 @@ def test_a_list_of_ids_takes_the_trainers_class_for_all_and_some_of_them_are_tra
         made.stop()
 
 
+def test_a_function_says_which_policies_are_trained_and_results_are_by_policy() -> None:
+    """An episode's return is the sum of its two agents' returns, one for each policy."""
+    made = trainer(
+        policies={"a", "b"},
+        policy_mapping_fn=lambda agent_id, **_: {"agent_0": "a", "agent_1": "b"}[agent_id],
+        policies_to_train=lambda policy_id, batch: policy_id == "b",
+    )
+    try:
+        assert made.policy.policies_to_train == ["b"]
+        results = [made.train() for _ in range(4)]
+        assert [*results[-1]["info"]["learner"]] == ["b"]
+        low, mean, high = (results[-1][f"policy_reward_{name}"] for name in ("min", "mean", "max"))
+        assert low.keys() == mean.keys() == high.keys() == {"a", "b"}
+        assert all(low[name] <= mean[name] <= high[name] for name in "ab")
+        total = results[-1]["episode_reward_min"], results[-1]["episode_reward_mean"], results[-1]["episode_reward_max"]
+        assert total[0] <= total[1] <= total[2] and total[1] == pytest.approx(mean["a"] + mean["b"])
+    finally:
+        made.stop()
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [
@@ -72,6 +93,11 @@ def test_a_list_of_ids_takes_the_trainers_class_for_all_and_some_of_them_are_tra
         ({"policies": {"a": 3}}, r"multiagent.policies\['a'\]=3; expected \(class or None"),
         ({"policies": {"a": (None, None, None, {})}, "replay_mode": "lockstep"}, "replay_mode='lockstep'"),
         ({"policies": {"a": (None, None, None, {"nonsense": 1})}}, "nonsense"),
+        ({"policies_to_train": lambda policy_id, batch: True}, "policies_to_train=.* needs multiagent.policies"),
+        (
+            {"policies": {"a": (None, SPACES[1], None, {})}, "policy_mapping_fn": lambda agent_id, **_: "a"},
+            r"multiagent.policies\['a'\]: its observation_space is not that of its agents: Discrete\(2\) against Box",
+        ),
     ],
 )
 def test_what_has_no_meaning_is_refused(section: dict[str, Any], message: str) -> None:

@@ -17,7 +17,7 @@ NO_EFFECT = ("policy_map_capacity", "policy_map_cache", "observation_fn")
 Translate = Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
 
 
-def multi_agent_keys(section: Mapping[str, Any], translate: Translate) -> dict[str, Any]:
+def multi_agent_keys(section: Mapping[str, Any], translate: Translate, own_class: Any = None) -> dict[str, Any]:
     """The section as changes to a composed config.
 
     The spaces of a policy are those of its agents in the environment: those of its tuple may be `None`.
@@ -28,6 +28,7 @@ def multi_agent_keys(section: Mapping[str, Any], translate: Translate) -> dict[s
             (ids, or a function of an id and a batch, which is asked once for each id, with `None` as batch),
             count_steps_by.
         translate: a policy's class or `None`, and RLlib's keys of its config → the entry's keys.
+        own_class: the trainer's policy class; a policy that names it has the trainer's keys, as with `None`.
 
     Raises:
         ConfigError: a key has no meaning here, or a policy is described by something else.
@@ -39,7 +40,12 @@ def multi_agent_keys(section: Mapping[str, Any], translate: Translate) -> dict[s
             )
     given = section.get("policies") or {}
     given = given if isinstance(given, Mapping) else dict.fromkeys(given)
-    out: dict[str, Any] = {"policies": {str(name): _entry(str(name), spec, translate) for name, spec in given.items()}}
+    out: dict[str, Any] = {"policies": {}}
+    for name, spec in given.items():
+        policy_class, _, _, config = _unpack(str(name), spec)
+        policy_class = None if policy_class is own_class else policy_class
+        entry = dict(translate(policy_class, config or {}))
+        out["policies"][str(name)] = entry if policy_class is None else {"policy": policy_class, **entry}
     if section.get("policy_mapping_fn") is not None:
         out["policy_mapping"] = section["policy_mapping_fn"]
     trained = section.get("policies_to_train")
@@ -75,12 +81,6 @@ def check_policy_spaces(section: Mapping[str, Any], policies: Mapping[str, Any])
                     f"multiagent.policies[{name!r}]: its {what} is not that of its agents: {difference}; give None, "
                     "which takes theirs"
                 )
-
-
-def _entry(name: str, spec: Any, translate: Translate) -> dict[str, Any]:
-    policy_class, _, _, config = _unpack(name, spec)
-    entry = dict(translate(policy_class, config or {}))
-    return entry if policy_class is None else {"policy": policy_class, **entry}
 
 
 def _unpack(name: str, spec: Any) -> tuple[Any, Any, Any, Any]:

@@ -11,12 +11,11 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 from lightning_rl import algorithm
-from lightning_rl.algorithm import DEFAULT_POLICY
 from lightning_rl.config import compose_config
-from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, translate_keys
 from lightning_rl.rllib.multi_agent_keys import check_policy_spaces
-from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset
+from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset, metrics_by_policy
 from lightning_rl.signatures import call_with_accepted_args, keywords_of
 
 __all__ = ["Trainer", "build_trainer", "defaults_of"]
@@ -61,7 +60,9 @@ class Trainer(algorithm.Algorithm):
             defaults,
             getattr(own, "default", None) or {},
             joins_fragments=plan is not None,
+            has_buffers=self._planned,
             defaults_of=defaults_of,
+            own_class=policy if isinstance(policy, type) else import_object(defaults["policy"]["_target_"]),
         )
         if limit is not None:
             classic.setdefault("env", {}).setdefault("max_episode_steps", limit)
@@ -89,6 +90,8 @@ class Trainer(algorithm.Algorithm):
             "multiagent": {"replay_mode": "independent"},
         }
         trainer = self if len(inspect.signature(plan).parameters) > 2 else None
+        for entry in classic.get("policies", {}).values():
+            entry["data"] = None  # the plan has buffers of its own
         classic["data"] = {"dataset": PlannedDataset, "plan": ClassicPlan(plan, {**known, **given}, trainer)}
         waits = "random_timesteps" in defaults["exploration"]
         return ["data=on_policy", *([f"exploration.random_timesteps={starts or 0}"] if waits else [])]
@@ -116,18 +119,8 @@ class Trainer(algorithm.Algorithm):
             "policy_reward_max": {name: max(own) for name, own in by_policy.items()},
             "episode_len_mean": result.get("rollout/ep_len_mean", math.nan),
             "time_total_s": result["time/total_s"],
-            "info": {"learner": self._learner_info(result)},
+            "info": {"learner": metrics_by_policy(self.policy, result, "train/")},
         }
-
-    def _learner_info(self, result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """Policy id → its metrics of learning."""
-        several: Any = getattr(self.policy, "policies", None)
-        prefixes = {DEFAULT_POLICY: "train/"} if several is None else {name: f"train/{name}/" for name in several}
-        learner = {
-            policy_id: {name.removeprefix(prefix): result[name] for name in result if name.startswith(prefix)}
-            for policy_id, prefix in prefixes.items()
-        }
-        return {policy_id: own for policy_id, own in learner.items() if own or several is None}
 
     def _counters(self) -> dict[str, int]:
         done = {"training_iteration": self.trainer.current_epoch} if self._planned else {}

@@ -50,6 +50,7 @@ __all__ = [
     "kinds_of",
     "may_be_share",
     "spell_type",
+    "takes_keyword",
 ]
 
 Keyword = inspect.Parameter
@@ -482,6 +483,15 @@ def kind_of(value: Any) -> str:
 def _other_kind(key: str, value: Any, hint: Any) -> OtherKindError:
     expected = spell_type(hint) or getattr(hint, "__name__", str(hint))
     return OtherKindError(f"{key}={short_repr(value)} is {kind_of(value)}; expected {expected}")
+
+
+def takes_keyword(function: Any, name: str) -> bool:
+    """Whether a user's function can be called with this keyword."""
+    parameters = inspect.signature(function).parameters
+    found = parameters.get(name)
+    if any(parameter.kind is Keyword.VAR_KEYWORD for parameter in parameters.values()):
+        return True
+    return found is not None and found.kind in (Keyword.POSITIONAL_OR_KEYWORD, Keyword.KEYWORD_ONLY)
 
 
 def call_with_accepted_args(function: Any, *arguments: Any) -> Any:

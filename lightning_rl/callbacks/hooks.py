@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from lightning_rl.rollouts.rollout_worker import EPISODE_HOOKS, WORKER_HOOKS, Ro
 if TYPE_CHECKING:
     import numpy as np
 
-    from lightning_rl.sample_batch import SampleBatch
+    from lightning_rl.sample_batch import AnyBatch, SampleBatch
 
 __all__ = ["LEARNER_HOOKS", "WORKER_HOOKS", "RLCallback", "overridden_hooks", "worker_hooks"]
 
@@ -46,12 +46,25 @@ class RLCallback(Callback):
         """All environments of the worker took a step: results `[B, …]`; `info` is the vector environment's."""
 
     def on_episode_end(
-        self, *, worker: RolloutWorker, env_index: int, episode_return: float, episode_length: int
+        self,
+        *,
+        worker: RolloutWorker,
+        env_index: int,
+        episode_return: float,
+        episode_length: int,
+        agent_returns: Mapping[str, tuple[str, float]] | None = None,
     ) -> None:
-        """An episode ended: the sum of its raw rewards, and its steps."""
+        """An episode ended: the sum of its raw rewards, and its steps.
 
-    def on_sample_end(self, *, worker: RolloutWorker, samples: SampleBatch) -> None:
-        """A fragment `[T, B, …]` is complete; columns may be added or changed in place."""
+        With several agents, `agent_returns` has agent → (its policy's id, its return) of those that acted; a hook
+        without that argument is called without it.
+        """
+
+    def on_sample_end(self, *, worker: RolloutWorker, samples: AnyBatch) -> None:
+        """A fragment `[T, B, …]` is complete; columns may be added or changed in place.
+
+        With several agents, a `MultiAgentBatch` with a fragment for each policy.
+        """
 
     def on_postprocess_trajectory(
         self, *, policy: LightningModule, postprocessed_batch: SampleBatch, original_batch: SampleBatch
@@ -59,10 +72,17 @@ class RLCallback(Callback):
         """The fragment `[T, B, …]` has become the rows `[N, …]` to learn from; they may be changed in place.
 
         With replay: the fragment as the buffer stores it. With `data=gradients` workers call it, with their own policy.
+
+        With several agents it is called for each policy that learns: `policy.policy_id` says which, and
+        `policy.learner.other_agent_batches` has id → (policy, fragment) of the others, from the same environments.
         """
 
     def on_learn_on_batch(self, *, policy: LightningModule, train_batch: SampleBatch, result: dict[str, float]) -> None:
-        """The learner has learned from these rows `[N, …]`; numbers added to `result` are logged as `train/<name>`."""
+        """The learner has learned from these rows `[N, …]`; numbers added to `result` are logged as `train/<name>`.
+
+        With several agents it is called for each policy that learns, `policy.policy_id`, and numbers are logged as
+        `train/<policy_id>/<name>`.
+        """
 
     def on_train_result(self, *, trainer: Trainer, policy: LightningModule, result: dict[str, float]) -> None:
         """An iteration is over: `result` holds all its metrics, full names; numbers added to it are logged."""

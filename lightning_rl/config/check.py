@@ -247,7 +247,9 @@ def _coerce_entry(key: str, entry: Config, config: Config) -> dict[str, Any]:
         raise ConfigError(f"{key}: {policy_class.__name__} learns from whole runs of one agent; take another policy")
     if kind != "transitions":
         return found
-    target = data.get("_target_")
+    target, planned = data.get("_target_"), config["data"].get("plan") is not None
+    if planned and (not data or _data_class(f"{key}.data", target) is not ReplayDataModule):
+        return found  # a plan of the user's own may give anything
     if _data_class(f"{key}.data", target) is not ReplayDataModule:
         raise ConfigError(
             f"{key}.data._target_={short_repr(target)}; several agents learn from a replay buffer each: expected "

@@ -52,8 +52,8 @@ class MultiAgentLearner:
         """
         policy = self.policy
         self._check_batch(batch)
-        by_env_steps = policy.count_steps_by == "env_steps"
-        policy.env_steps += sum_over_ranks(batch.env_steps if by_env_steps else batch.agent_steps)
+        if not any(map(_is_replayed, batch.policy_batches.values())):  # else `take_experience` has counted its steps
+            self._count_steps(batch)
         metrics: dict[str, float] = {}
         policy.learn_seconds = 0.0
         with self._same_policies():
@@ -62,6 +62,22 @@ class MultiAgentLearner:
                 with part.learner.beside(self._other_batches(batch, policy_id)):
                     metrics |= self._let_learn(policy_id, part.training_step, batch.policy_batches[policy_id])
         return self._end_iteration(metrics)
+
+    def take_experience(self, batch: MultiAgentBatch) -> MultiAgentBatch:
+        """A batch with each trained policy's fragment in the form for a replay buffer (`Learner.take_experience`).
+
+        Its steps are counted here; draws from the buffer, rows `[N, …]` with "batch_indexes", count none.
+        """
+        self._check_batch(batch)
+        self._count_steps(batch)
+        parts = dict(batch.policy_batches)
+        for policy_id in self._with_experience(batch):
+            parts[policy_id] = self.policy.policies[policy_id].learner.take_experience(parts[policy_id])
+        return MultiAgentBatch(parts, batch.env_steps, batch.num_envs)
+
+    def _count_steps(self, batch: MultiAgentBatch) -> None:
+        by_env_steps = self.policy.count_steps_by == "env_steps"
+        self.policy.env_steps += sum_over_ranks(batch.env_steps if by_env_steps else batch.agent_steps)
 
     def learn_on_gradients(self, updates: Iterable[tuple[int, MultiAgentGradientUpdate, bool]]) -> dict[str, float]:
         """One iteration on gradient updates of workers; each is an iteration of every policy that it is for.
@@ -172,6 +188,11 @@ class MultiAgentLearner:
             for name, (policy, part) in others.items()
             if isinstance(part, SampleBatch) and is_fragment(part)
         }
+
+
+def _is_replayed(part: Any) -> bool:
+    """Whether a part of a batch was drawn from a replay buffer by the caller."""
+    return isinstance(part, SampleBatch) and "batch_indexes" in part
 
 
 def _has_experience(part: Any) -> bool:

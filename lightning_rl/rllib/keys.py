@@ -17,6 +17,7 @@ from lightning_rl.rllib.replay_keys import (
     REPLAY_NO_EFFECT,
     REPLAY_ONLY,
     REPLAY_SPECIAL,
+    ROW_COUNTS,
     without_replay_sections,
     write_replay_keys,
 )
@@ -77,7 +78,9 @@ def translate_keys(
     own: Mapping[str, Any],
     *,
     joins_fragments: bool = False,
+    has_buffers: bool = False,
     defaults_of: Callable[[Any], Mapping[str, Any]] | None = None,
+    own_class: Any = None,
 ) -> dict[str, Any]:
     """RLlib's keys as the changes to this package's `defaults`.
 
@@ -86,13 +89,15 @@ def translate_keys(
         defaults: the composed config of the policy.
         own: keys of the policy's own, which go to its `config`.
         joins_fragments: whether an execution plan of the user's makes training batches of several fragments.
+        has_buffers: whether the plan keeps the replay buffers.
         defaults_of: a policy's class → its composed config, for the policies of several agents.
+        own_class: the trainer's policy class.
 
     Raises:
         ConfigError: a key or value that means nothing here.
     """
     out: dict[str, Any] = {}
-    given = without_replay_sections(given)
+    given = without_replay_sections(given, lockstep=has_buffers)
     for key, value in given.items():
         if key in own:
             put(out, f"policy.config.{key}", value)
@@ -125,14 +130,17 @@ def translate_keys(
     if given.get("callbacks") is not None:
         out["callbacks"] = [given["callbacks"]]
     if given.get("multiagent"):
+        counts = {key: given[key] for key in ROW_COUNTS if key in given and write is write_replay_keys}
 
         def entry_of(policy_class: Any, config: Mapping[str, Any]) -> dict[str, Any]:
             base = defaults if policy_class is None or defaults_of is None else defaults_of(policy_class)
-            changes = translate_keys(config, base, {})
+            base = {**base, "workers": {**base["workers"], **out.get("workers", {})}}
+            shared = counts if "batch_size" in base["data"] else {}
+            changes = translate_keys({**shared, **config}, base, {})
             parts = {name: changes[name] for name in ("model", "exploration", "data") if changes.get(name)}
             return {**changes.get("policy", {}), **parts}
 
-        out |= multi_agent_keys(given["multiagent"], entry_of)
+        out |= multi_agent_keys(given["multiagent"], entry_of, own_class)
     return out
 
 

@@ -116,7 +116,7 @@ class LocalReplayBuffer:
             )
         for name, fragment in fragments.items():
             if name not in self.buffers:
-                self.buffers[name] = self._make()
+                self.buffers[name] = self._make(len(self.buffers))
             self.buffers[name].add(fragment)
         self.num_added += batch.env_steps if isinstance(batch, MultiAgentBatch) else env_steps(first)
 
@@ -124,8 +124,8 @@ class LocalReplayBuffer:
         """A batch to learn from; `None` until `learning_starts` steps were added (or rows are too few for a batch).
 
         Args:
-            policy_id: of which policy; `None`: of all. A single policy's batch is a `SampleBatch`, those of several
-                are a `MultiAgentBatch`.
+            policy_id: of which policy; `None`: of all. A single agent's batch, or that of the named policy, is a
+                `SampleBatch`; else it is a `MultiAgentBatch`.
 
         Raises:
             ConfigError: nothing was ever added for that policy, though learning has started.
@@ -142,7 +142,8 @@ class LocalReplayBuffer:
             buffer = self.buffers[name]
             lockstep = self.mode == "lockstep"
             batches[name] = buffer.rows(batches[names[0]].batch_indexes) if lockstep else buffer.sample(self.batch_size)
-        return MultiAgentBatch(batches, self.batch_size) if len(names) > 1 else batches[names[0]]
+        alone = policy_id is not None or names == [DEFAULT_POLICY]
+        return batches[names[0]] if alone else MultiAgentBatch(batches, self.batch_size)
 
     def update_priorities(self, priorities: Any, td_errors: Any = None) -> None:
         """The rows of a batch have these TD errors; without effect where draws are uniform.
@@ -190,14 +191,17 @@ class LocalReplayBuffer:
         Raises:
             CheckpointError: it is of a buffer of another size or kind.
         """
-        self.buffers = {name: self._make() for name in state["buffers"]}
+        self.buffers = {name: self._make(number) for number, name in enumerate(state["buffers"])}
         for name, buffer in self.buffers.items():
             buffer.load_state_dict(state["buffers"][name])
         self.num_added = int(state["num_added"])
         return self
 
-    def _make(self) -> ReplayBuffer:
+    def _make(self, number: int) -> ReplayBuffer:
+        """The ring of the policy whose rows come `number`-th; each draws with a seed of its own."""
+        keywords = {**self._keywords, "seed": self._keywords.get("seed", 0) + number}
         if self.length > 1:
             kind = PrioritizedSequenceReplayBuffer if self._prioritized else SequenceReplayBuffer
-            return kind(**self._keywords)
-        return PrioritizedReplayBuffer(**self._keywords) if self._prioritized else ReplayBuffer(**self._keywords)
+        else:
+            kind = PrioritizedReplayBuffer if self._prioritized else ReplayBuffer
+        return kind(**keywords)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_rl.errors import ConfigError, did_you_mean, short_repr
+from lightning_rl.signatures import call_with_accepted_args
+from lightning_rl.spaces import space_difference
 
-__all__ = ["multi_agent_keys"]
+__all__ = ["check_policy_spaces", "multi_agent_keys"]
 
 SECTION = ("policies", "policy_mapping_fn", "policies_to_train", "count_steps_by", "replay_mode")
 NO_EFFECT = ("policy_map_capacity", "policy_map_cache", "observation_fn")
@@ -15,16 +17,18 @@ NO_EFFECT = ("policy_map_capacity", "policy_map_cache", "observation_fn")
 Translate = Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
 
 
-def multi_agent_keys(section: Mapping[str, Any], translate: Translate) -> dict[str, Any]:
+def multi_agent_keys(section: Mapping[str, Any], translate: Translate, own_class: Any = None) -> dict[str, Any]:
     """The section as changes to a composed config.
 
-    The spaces of a policy are those of its agents in the environment: those of its tuple are not needed.
+    The spaces of a policy are those of its agents in the environment: those of its tuple may be `None`.
 
     Args:
         section: `multiagent` of RLlib's config: policies `{id: (class, observation space, action space, config)}`
-            (`None` for the trainer's own class; a list of ids takes it for all), policy_mapping_fn, policies_to_train,
+            (`None` for the trainer's own class; a list of ids takes it for all), policy_mapping_fn, policies_to_train
+            (ids, or a function of an id and a batch, which is asked once for each id, with `None` as batch),
             count_steps_by.
         translate: a policy's class or `None`, and RLlib's keys of its config → the entry's keys.
+        own_class: the trainer's policy class; a policy that names it has the trainer's keys, as with `None`.
 
     Raises:
         ConfigError: a key has no meaning here, or a policy is described by something else.
@@ -36,31 +40,62 @@ def multi_agent_keys(section: Mapping[str, Any], translate: Translate) -> dict[s
             )
     given = section.get("policies") or {}
     given = given if isinstance(given, Mapping) else dict.fromkeys(given)
-    out: dict[str, Any] = {"policies": {str(name): _entry(str(name), spec, translate) for name, spec in given.items()}}
+    out: dict[str, Any] = {"policies": {}}
+    for name, spec in given.items():
+        policy_class, _, _, config = _unpack(str(name), spec)
+        policy_class = None if policy_class is own_class else policy_class
+        entry = dict(translate(policy_class, config or {}))
+        out["policies"][str(name)] = entry if policy_class is None else {"policy": policy_class, **entry}
     if section.get("policy_mapping_fn") is not None:
         out["policy_mapping"] = section["policy_mapping_fn"]
-    if section.get("policies_to_train") is not None:
-        out["policies_to_train"] = [str(name) for name in section["policies_to_train"]]
+    trained = section.get("policies_to_train")
+    if callable(trained):
+        if not given:
+            raise ConfigError(
+                f"multiagent.policies_to_train={short_repr(trained)} needs multiagent.policies: name them"
+            )
+        trained = [name for name in given if call_with_accepted_args(trained, name, None)]
+    if trained is not None:
+        out["policies_to_train"] = [str(name) for name in trained]
     if section.get("count_steps_by") is not None:
         out["count_steps_by"] = section["count_steps_by"]
     return out
 
 
-def _entry(name: str, spec: Any, translate: Translate) -> dict[str, Any]:
-    policy_class: Any = None
-    config: Any = {}
+def check_policy_spaces(section: Mapping[str, Any], policies: Mapping[str, Any]) -> None:
+    """Check the spaces that the section gives to policies against those of their agents.
+
+    Args:
+        section: `multiagent`, as `multi_agent_keys` takes it.
+        policies: id → the policy that was built.
+
+    Raises:
+        ConfigError: two differ; names the policy.
+    """
+    given = section.get("policies")
+    for name, spec in given.items() if isinstance(given, Mapping) else ():
+        _, *spaces, _ = _unpack(str(name), spec)
+        for what, space in zip(("observation_space", "action_space"), spaces, strict=True):
+            if space is not None and (difference := space_difference(space, getattr(policies[str(name)], what))):
+                raise ConfigError(
+                    f"multiagent.policies[{name!r}]: its {what} is not that of its agents: {difference}; give None, "
+                    "which takes theirs"
+                )
+
+
+def _unpack(name: str, spec: Any) -> tuple[Any, Any, Any, Any]:
+    """Class, observation space, action space and config of a policy; `None` for what the trainer or the env decides."""
     if spec is None:
-        pass
-    elif isinstance(spec, tuple) and len(spec) == 4:
-        policy_class, _, _, config = spec
-    elif isinstance(spec, type):
-        policy_class = spec
-    elif {"policy_class", "config"} <= set(dir(spec)):  # RLlib's PolicySpec, or an object like it
-        policy_class, config = getattr(spec, "policy_class", None), getattr(spec, "config", None)
-    else:
-        raise ConfigError(
-            f"multiagent.policies[{name!r}]={short_repr(spec)}; expected (class or None, observation space, action "
-            "space, config)"
-        )
-    entry = dict(translate(policy_class, config or {}))
-    return entry if policy_class is None else {"policy": policy_class, **entry}
+        return None, None, None, None
+    if isinstance(spec, tuple) and len(spec) == 4:
+        return spec
+    if isinstance(spec, type):
+        return spec, None, None, None
+    if {"policy_class", "config"} <= set(dir(spec)):  # RLlib's PolicySpec, or an object like it
+        names = ("policy_class", "observation_space", "action_space", "config")
+        policy_class, observed, acted, config = (getattr(spec, name, None) for name in names)
+        return policy_class, observed, acted, config
+    raise ConfigError(
+        f"multiagent.policies[{name!r}]={short_repr(spec)}; expected (class or None, observation space, action "
+        "space, config)"
+    )

@@ -22,9 +22,11 @@ from lightning_rl.data.plans import (
     replay,
     take,
 )
+from lightning_rl.data.policy_feeds import trained_policies
 from lightning_rl.errors import ConfigError
+from lightning_rl.rllib.local_replay_buffer import DEFAULT_POLICY
 from lightning_rl.rollouts.rollout_worker import RolloutWorker
-from lightning_rl.sample_batch import SampleBatch, is_fragment
+from lightning_rl.sample_batch import AnyBatch, MultiAgentBatch, SampleBatch, is_fragment
 from lightning_rl.signatures import call_with_accepted_args
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "StoreToReplayBuffer",
     "TrainOneStep",
     "UpdateTargetNetwork",
+    "metrics_by_policy",
 ]
 
 
@@ -79,6 +82,23 @@ class LocalIterator:
         return list(take((item for item in self.items if item is not NOT_READY), count))
 
 
+def metrics_by_policy(policy: Any, metrics: Mapping[str, float], prefix: str = "") -> dict[str, dict[str, float]]:
+    """Policy id → its metrics of learning, of those policies that have some.
+
+    Args:
+        policy: that learned; it may hold several.
+        metrics: by name; with several policies by "<policy id>/<name>".
+        prefix: of the names; others are left out.
+    """
+    held: Any = getattr(policy, "policies", None)
+    prefixes = {DEFAULT_POLICY: prefix} if held is None else {name: f"{prefix}{name}/" for name in held}
+    found = {
+        name: {key.removeprefix(start): metrics[key] for key in metrics if key.startswith(start)}
+        for name, start in prefixes.items()
+    }
+    return {name: own for name, own in found.items() if own or held is None}
+
+
 # -- operators --------------------------------------------------------------------------------------------------------
 def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync") -> LocalIterator:  # noqa: N802
     """Fragments, collected with the newest weights; see `parallel_rollouts`.
@@ -87,7 +107,8 @@ def ParallelRollouts(workers: Any, *, mode: str = "bulk_sync") -> LocalIterator:
     """
     policy = workers.policy
     rollouts = parallel_rollouts(workers, policy, mode)
-    return LocalIterator(for_each(rollouts, policy.learner.take_experience) if policy.off_policy else rollouts)
+    replayed = all(each.off_policy for each in trained_policies(policy))
+    return LocalIterator(for_each(rollouts, policy.learner.take_experience) if replayed else rollouts)
 
 
 def Replay(*, local_buffer: Any, policy_id: str | None = None) -> LocalIterator:  # noqa: N802
@@ -149,16 +170,20 @@ class TrainOneStep:
             raise ConfigError(f"TrainOneStep(num_sgd_iter={num_sgd_iter}): give the config key 'num_sgd_iter' instead")
         self.policy = workers.policy
 
-    def __call__(self, batch: SampleBatch) -> tuple[SampleBatch, dict[str, Any]]:
+    def __call__(self, batch: AnyBatch) -> tuple[AnyBatch, dict[str, Any]]:
         """The batch, and by policy id: the metrics under "learner_stats", and "td_error" `[N]` where the loss has it.
 
-        Priorities: `buffer.update_priorities(batch.batch_indexes, info["default_policy"]["td_error"])`.
+        Priorities: `buffer.update_priorities(batch.batch_indexes, info["default_policy"]["td_error"])`; of several
+        policies `{name: (batch[name].batch_indexes, info[name]["td_error"]) for name in info}`.
         """
         batch = batch.to(self.policy.device)
-        info: dict[str, Any] = {"learner_stats": self.policy.learner.learn_on(batch)}
-        if not is_fragment(batch) and "td_errors" in batch:
-            info["td_error"] = batch["td_errors"].cpu().numpy()
-        return batch, {"default_policy": info}
+        stats = metrics_by_policy(self.policy, self.policy.learner.learn_on(batch))
+        info: dict[str, Any] = {name: {"learner_stats": own} for name, own in stats.items()}
+        for name, own in info.items():
+            rows = batch[name] if isinstance(batch, MultiAgentBatch) else batch
+            if not is_fragment(rows) and "td_errors" in rows:
+                own["td_error"] = rows["td_errors"].cpu().numpy()
+        return batch, info
 
 
 class UpdateTargetNetwork:
@@ -176,20 +201,23 @@ class UpdateTargetNetwork:
 
     def __init__(self, workers: Any, target_update_freq: int) -> None:
         self.policy, self.freq = workers.policy, target_update_freq
-        self.own = hasattr(self.policy, "update_target")
-        if not self.own and target_update_freq:
+        policies = trained_policies(self.policy)
+        self.own = [policy for policy in policies if hasattr(policy, "update_target")]
+        if target_update_freq and len(self.own) < len(policies):
+            slow = next(policy for policy in policies if policy not in self.own)
             raise ConfigError(
-                f"UpdateTargetNetwork(…, {target_update_freq}): {type(self.policy).__name__} moves its targets after "
-                "each gradient step, by tau; here it can only be 0"
+                f"UpdateTargetNetwork(…, {target_update_freq}): {type(slow).__name__} moves its targets after each "
+                "gradient step, by tau; here it can only be 0"
             )
-        if self.own:
-            self.policy.target_update_interval = sys.maxsize
+        for policy in self.own:
+            policy.target_update_interval = sys.maxsize
         self.last = self.policy.env_steps
 
     def __call__(self, item: Any) -> Any:
         """The item; the target moves if it is time."""
         if self.own and self.policy.env_steps - self.last >= self.freq:
-            self.policy.update_target()
+            for policy in self.own:
+                policy.update_target()
             self.last = self.policy.env_steps
         return item
 

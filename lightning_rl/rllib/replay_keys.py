@@ -13,6 +13,7 @@ __all__ = [
     "REPLAY_NO_EFFECT",
     "REPLAY_ONLY",
     "REPLAY_SPECIAL",
+    "ROW_COUNTS",
     "without_replay_sections",
     "write_replay_keys",
 ]
@@ -39,6 +40,7 @@ REPLAY_NO_EFFECT += ("debug", "multiagent_sync_replay")
 ITERATION = ("timesteps_per_iteration", "min_sample_timesteps_per_iteration", "min_sample_timesteps_per_reporting")
 BETA = ("prioritized_replay_beta", "final_prioritized_replay_beta", "prioritized_replay_beta_annealing_timesteps")
 RATES = {"actor": "actor_learning_rate", "critic": "critic_learning_rate", "alpha": "entropy_learning_rate"}
+ROW_COUNTS = ("train_batch_size", "training_intensity")  # of a trainer, for all its policies that replay
 LAYERS = ("fcnet_hiddens", "fcnet_activation")
 REPLAY_SPECIAL = ("training_intensity", "target_network_update_freq", *ITERATION, *BETA, "twin_q", "target_noise")
 REPLAY_SPECIAL += ("smooth_target_policy", "optimization", "actor_lr", "critic_lr", "Q_model", "policy_model")
@@ -49,8 +51,12 @@ BUFFER |= {name: f"prioritized_replay_{name}" for name in ("alpha", "beta", "eps
 BUFFER |= {name: name for name in (*REPLAY_KEYS, *REPLAY_ONLY, *REPLAY_NO_EFFECT, *BETA)}
 
 
-def without_replay_sections(given: Mapping[str, Any]) -> dict[str, Any]:
+def without_replay_sections(given: Mapping[str, Any], lockstep: bool = False) -> dict[str, Any]:
     """`replay_buffer_config` and Ape-X's `optimizer` as plain keys beside the others; `multiagent` without replay_mode.
+
+    Args:
+        given: RLlib's keys.
+        lockstep: whether several policies may draw in lockstep.
 
     Raises:
         ConfigError: such a section has a key that means nothing here.
@@ -60,10 +66,12 @@ def without_replay_sections(given: Mapping[str, Any]) -> dict[str, Any]:
     modes = [several.pop("replay_mode", "independent")]
     buffer = dict(flat.pop("replay_buffer_config", None) or {})
     modes.append(buffer.pop("replay_mode", "independent"))
-    if "policies" in several and "lockstep" in modes:
+    if "policies" in several and "lockstep" in modes and not lockstep:
         raise ConfigError(
-            "multiagent.replay_mode='lockstep': here each policy draws from a buffer of its own, replay_mode="
-            "'independent'; policies that learn from each other's rows are one policy of a group (with_agent_groups)"
+            "multiagent.replay_mode='lockstep': here each policy draws from a buffer of its own, and no loss reads the "
+            "rows of another policy, so give 'independent'; what learns from the rows of all agents is one policy of a "
+            "group (with_agent_groups; qmix, maddpg), or an execution_plan with LocalReplayBuffer(replay_mode="
+            "'lockstep')"
         )
     if set(modes) - {"independent", "lockstep"}:  # which are the same for one policy
         raise ConfigError(f"replay_mode={modes!r}; expected 'independent' or 'lockstep'")

@@ -7,13 +7,15 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar
 
 from lightning_rl import algorithm
 from lightning_rl.config import compose_config
-from lightning_rl.errors import ConfigError, did_you_mean
+from lightning_rl.errors import ConfigError, did_you_mean, import_object
 from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, translate_keys
-from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset
+from lightning_rl.rllib.multi_agent_keys import check_policy_spaces
+from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset, metrics_by_policy
 from lightning_rl.signatures import call_with_accepted_args, keywords_of
 
 __all__ = ["Trainer", "build_trainer", "defaults_of"]
@@ -58,7 +60,9 @@ class Trainer(algorithm.Algorithm):
             defaults,
             getattr(own, "default", None) or {},
             joins_fragments=plan is not None,
+            has_buffers=self._planned,
             defaults_of=defaults_of,
+            own_class=policy if isinstance(policy, type) else import_object(defaults["policy"]["_target_"]),
         )
         if limit is not None:
             classic.setdefault("env", {}).setdefault("max_episode_steps", limit)
@@ -67,6 +71,7 @@ class Trainer(algorithm.Algorithm):
         if strategy := classic["exploration"].pop("type", None):
             choices.append(f"exploration.type={strategy}")
         super().__init__(policy, env, overrides=choices, config=classic)
+        check_policy_spaces(given.get("multiagent") or {}, getattr(self.policy, "policies", {}))
 
     def _plan_choices(
         self, classic: dict[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]
@@ -85,6 +90,8 @@ class Trainer(algorithm.Algorithm):
             "multiagent": {"replay_mode": "independent"},
         }
         trainer = self if len(inspect.signature(plan).parameters) > 2 else None
+        for entry in classic.get("policies", {}).values():
+            entry["data"] = None  # the plan has buffers of its own
         classic["data"] = {"dataset": PlannedDataset, "plan": ClassicPlan(plan, {**known, **given}, trainer)}
         waits = "random_timesteps" in defaults["exploration"]
         return ["data=on_policy", *([f"exploration.random_timesteps={starts or 0}"] if waits else [])]
@@ -98,15 +105,21 @@ class Trainer(algorithm.Algorithm):
         result = super().train()
         if self.evaluation_interval and result["training_iteration"] % self.evaluation_interval == 0:
             result["evaluation"] = self.evaluate()
-        learner = {name.removeprefix("train/"): value for name, value in result.items() if name.startswith("train/")}
+        window = self.datamodule.episode_window
+        by_policy = {name: own for name, own in window.by_policy.items() if own}
         return {
             **result,
             "timesteps_total": result["env_steps"],
             "episodes_total": int(result["rollout/episodes"]),
             "episode_reward_mean": result.get("rollout/ep_rew_mean", math.nan),
+            "episode_reward_min": min(window.returns, default=math.nan),
+            "episode_reward_max": max(window.returns, default=math.nan),
+            "policy_reward_mean": {name: fmean(own) for name, own in by_policy.items()},
+            "policy_reward_min": {name: min(own) for name, own in by_policy.items()},
+            "policy_reward_max": {name: max(own) for name, own in by_policy.items()},
             "episode_len_mean": result.get("rollout/ep_len_mean", math.nan),
             "time_total_s": result["time/total_s"],
-            "info": {"learner": {"default_policy": learner}},
+            "info": {"learner": metrics_by_policy(self.policy, result, "train/")},
         }
 
     def _counters(self) -> dict[str, int]:

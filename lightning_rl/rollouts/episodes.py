@@ -5,12 +5,13 @@ The end of an Atari life is an end for learning (`terminated`), but not here: wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 
 from lightning_rl.envs.atari import LIFE_LOST
+from lightning_rl.signatures import takes_keyword
 
 __all__ = [
     "AgentEpisodeTracker",
@@ -65,7 +66,7 @@ class EpisodeTracker:
         num_envs: environments.
         same_step: whether an environment is reset in the step that ends an episode; else the row after it is the reset.
         hooks: "on_episode_start" and "on_episode_end" → functions, called with `worker`, `env_index` and, at an end,
-            `episode_return` and `episode_length`.
+            `episode_return` and `episode_length`; with several agents, with `agent_returns` if it takes that.
         worker: argument of the hooks.
 
     Attributes:
@@ -128,14 +129,22 @@ class EpisodeTracker:
 
     def _end(self, ended: np.ndarray) -> None:
         for index in np.flatnonzero(ended).tolist():
-            episode = (float(self.returns[index]), int(self.lengths[index]))
+            episode = self._finished_episode(float(self.returns[index]), int(self.lengths[index]))
             self.finished.append((index, episode))
+            arguments = {"env_index": index, "episode_return": episode[0], "episode_length": episode[1]}
             for hook in self.hooks["on_episode_end"]:
-                hook(worker=self.worker, env_index=index, episode_return=episode[0], episode_length=episode[1])
+                hook(worker=self.worker, **arguments, **self._more_arguments(hook, episode))
         self.returns[ended] = 0.0
         self.lengths[ended] = 0
         if self.same_step:
             self._start(np.flatnonzero(ended))
+
+    def _finished_episode(self, episode_return: float, length: int) -> Episode:
+        return episode_return, length
+
+    def _more_arguments(self, hook: Callable[..., None], episode: Any) -> dict[str, Any]:
+        """Further arguments of an "on_episode_end" hook, of those that it takes."""
+        return {}
 
     def _start(self, indices: Iterable[int]) -> None:
         for hook in self.hooks["on_episode_start"]:
@@ -156,6 +165,7 @@ class AgentEpisodeTracker(EpisodeTracker):
     ) -> None:
         super().__init__(num_envs, False, hooks, worker)
         self.agents = agents
+        self._ending: Iterator[dict[str, tuple[str, float]]] = iter(())  # `by_agent` of the episodes that end
 
     def restart(self) -> None:
         """Drop the running episodes, because all environments were reset."""
@@ -178,26 +188,28 @@ class AgentEpisodeTracker(EpisodeTracker):
             ended: bool `[T, B]`, whether the whole episode ended.
             returns_by_agent: gives `by_agent` for (row, environment, returns `[A]`, whether each acted `[A]`).
         """
-        before = len(self.finished)
-        counted = self.count(rewards.sum(axis=2), ended, ended)
         if not np.count_nonzero(ended):
             self._gains += rewards.sum(axis=0)
             self._acted |= acting.any(axis=0)
-            return counted
+            return self.count(rewards.sum(axis=2), ended, ended)
         first = np.zeros(self.num_envs, dtype=np.int64)  # the row where the running episode begins
-        for place, (row, env) in enumerate(np.argwhere(ended).tolist()):
+        ending: list[dict[str, tuple[str, float]]] = []  # in the order in which `count` ends them
+        for row, env in np.argwhere(ended).tolist():
             own = slice(first[env], row + 1)
             gains, acted = self._gains[env] + rewards[own, env].sum(axis=0), self._acted[env] | acting[own, env].any(0)
             self._gains[env], self._acted[env], first[env] = 0.0, False, row + 1
-            index, (total, length) = self.finished[before + place]
-            self.finished[before + place] = (
-                index,
-                MultiAgentEpisode(total, length, returns_by_agent(row, env, gains, acted)),
-            )
+            ending.append(returns_by_agent(row, env, gains, acted))
         for env, start in enumerate(first.tolist()):
             self._gains[env] += rewards[start:, env].sum(axis=0)
             self._acted[env] |= acting[start:, env].any(axis=0)
-        return counted
+        self._ending = iter(ending)
+        return self.count(rewards.sum(axis=2), ended, ended)
+
+    def _finished_episode(self, episode_return: float, length: int) -> MultiAgentEpisode:
+        return MultiAgentEpisode(episode_return, length, next(self._ending))
+
+    def _more_arguments(self, hook: Callable[..., None], episode: MultiAgentEpisode) -> dict[str, Any]:
+        return {"agent_returns": episode.by_agent} if takes_keyword(hook, "agent_returns") else {}
 
 
 def concat_episodes(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -129,6 +129,7 @@ def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping
     from lightning_rl.data.kinds_of_data import kind_of_data
     from lightning_rl.data.policy_feeds import PolicyFeeds
     from lightning_rl.data.replay_datamodule import ReplayDataModule
+    from lightning_rl.policies.multi_agent_policy import policy_seed
 
     trained = {name: policy.policies[name] for name in policy.policies_to_train}
     if not trained:
@@ -136,7 +137,12 @@ def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping
             f"none of the policies {', '.join(policy.policies)} learns from steps of several agents: name one that "
             "does, such as policy=ppo, or play with `lightning-rl evaluate`"
         )
-    replaying = [name for name, each in trained.items() if kind_of_data(type(each)) == "transitions"]
+    planned = config["data"].get("plan") is not None  # and then it may give anything to a policy without a buffer
+    replaying = [
+        name
+        for name, each in trained.items()
+        if kind_of_data(type(each)) == "transitions" and not (planned and not _has_buffer(data.get(name)))
+    ]
     run_class, section = _class_of(config["data"]), dict(config["data"])
     workers = dict(config["workers"])
     if run_class not in (RolloutDataModule, AsyncDataModule, GradientDataModule, ReplayDataModule):
@@ -158,22 +164,28 @@ def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping
     datamodule = run_class(env, workers, config["evaluation"], **own, **keywords)
     datamodule.policy_feeds = PolicyFeeds(
         {
-            name: _replay(name, data.get(name), env, **keywords)
-            for name, each in policy.policies.items()  # frozen ones may be trained later
-            if kind_of_data(type(each)) == "transitions" and (name in trained or name in data)
+            # Each draws rows by a seed of its own, else all draw the same ones.
+            name: _replay(name, data.get(name), env, **{**keywords, "seed": policy_seed(keywords["seed"], name)})
+            for name, each in policy.policies.items()
+            if name in replaying  # or may be trained later
+            or (name not in trained and name in data and kind_of_data(type(each)) == "transitions")
         }
     )
     return datamodule
 
 
 def _replay(name: str, section: Mapping[str, Any] | None, env: EnvCreator, **keywords: Any) -> Any:
-    if section is None or _class_of(section).feeds != "transitions":
+    if section is None or not _has_buffer(section):
         raise ConfigError(
             f"policies.{name} learns from replay, and nothing says how: give policies.{name}.data, or name its "
             f"algorithm with policies.{name}.policy"
         )
     own = {key: value for key, value in section.items() if key not in ("_target_", "fragments_per_iteration")}
     return _class_of(section)(env, **own, **keywords)
+
+
+def _has_buffer(section: Mapping[str, Any] | None) -> bool:
+    return section is not None and _class_of(section).feeds == "transitions"
 
 
 def _class_of(section: Mapping[str, Any]) -> Any:

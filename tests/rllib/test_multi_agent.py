@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+import torch
 
 from lightning_rl import rllib
 from lightning_rl.envs.multi_agent import make_multi_agent
@@ -22,8 +23,8 @@ def in_its_own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.chdir(tmp_path)
 
 
-def trainer(**section: Any) -> Any:
-    config = {**SMALL, "env_config": {"num_agents": 2}, "multiagent": section}
+def trainer(keys: dict[str, Any] | None = None, **section: Any) -> Any:
+    config = {**SMALL, **(keys or {}), "env_config": {"num_agents": 2}, "multiagent": section}
     return rllib.PPOTrainer(env=make_multi_agent("CartPole-v1"), config=config)
 
 
@@ -40,6 +41,7 @@ def test_each_policy_has_its_class_and_its_own_keys() -> None:
         assert made.policy.agents_of("a") == ["agent_0"] and made.policy.agents_of("b") == ["agent_1"]
         result = made.train()
         assert "train/a/loss" in result and result["episode_reward_mean"] > 0
+        assert result["info"]["learner"]["a"]["loss"] == result["train/a/loss"]
         assert made.datamodule.policy_feeds.replays["b"].capacity == 500
         assert made.compute_single_action(SPACES[0].sample(), policy_id="a") in (0, 1)
     finally:
@@ -65,6 +67,94 @@ def test_a_list_of_ids_takes_the_trainers_class_for_all_and_some_of_them_are_tra
         made.stop()
 
 
+def test_a_function_says_which_policies_are_trained_and_results_are_by_policy() -> None:
+    """An episode's return is the sum of its two agents' returns, one for each policy."""
+    seen: list[Any] = []
+
+    class Watches(rllib.DefaultCallbacks):
+        def on_postprocess_trajectory(self, *, policy: Any, **_: Any) -> None:
+            seen.append((policy.policy_id, [*policy.learner.other_agent_batches]))
+
+    made = trainer(
+        {"gamma": 0.9, "callbacks": Watches},
+        policies={"a": rllib.PPOTorchPolicy, "b": None},  # the trainer's own class has the trainer's keys
+        policy_mapping_fn=lambda agent_id, **_: {"agent_0": "a", "agent_1": "b"}[agent_id],
+        policies_to_train=lambda policy_id, batch: policy_id == "b",
+    )
+    try:
+        assert made.policy.policies_to_train == ["b"] and made.get_policy("a").gamma == 0.9
+        results = [made.train() for _ in range(4)]
+        assert [*results[-1]["info"]["learner"]] == ["b"] and seen == [("b", ["a"])] * 4
+        low, mean, high = (results[-1][f"policy_reward_{name}"] for name in ("min", "mean", "max"))
+        assert low.keys() == mean.keys() == high.keys() == {"a", "b"}
+        assert all(low[name] <= mean[name] <= high[name] for name in "ab")
+        total = results[-1]["episode_reward_min"], results[-1]["episode_reward_mean"], results[-1]["episode_reward_max"]
+        assert total[0] <= total[1] <= total[2] and total[1] == pytest.approx(mean["a"] + mean["b"])
+    finally:
+        made.stop()
+
+
+MAPPING = {"policy_mapping_fn": lambda agent_id, **_: {"agent_0": "a", "agent_1": "b"}[agent_id]}
+REPLAY = {"learning_starts": 40, "train_batch_size": 16, "rollout_fragment_length": 4, "timesteps_per_iteration": 100}
+
+
+def test_policies_that_replay_draw_from_buffers_of_their_own() -> None:
+    """Gradient steps are due for 1 env step of 8 after the first 40, for each policy."""
+    config = {**SMALL, **REPLAY, "env_config": {"num_agents": 2}}
+    section = {"policies": {"a": (None, *SPACES, {}), "b": (None, *SPACES, {"buffer_size": 500})}, **MAPPING}
+    config["multiagent"] = {**section, "replay_mode": "independent"}
+    made = rllib.__getattr__("DQNTrainer")(env=make_multi_agent("CartPole-v1"), config=config)
+    try:
+        results = [made.train() for _ in range(4)]
+        buffers = made.datamodule.policy_feeds.replays
+        assert buffers["a"].replay is not buffers["b"].replay and buffers["b"].capacity == 500
+        assert not torch.equal(buffers["a"].draw().batch_indexes[:9], buffers["b"].draw().batch_indexes[:9])
+        due = (results[-1]["timesteps_total"] - 40) // 8
+        assert [made.get_policy(name).gradient_steps for name in "ab"] == [due, due] and due > 0
+    finally:
+        made.stop()
+
+
+@pytest.mark.parametrize("mode", ["independent", "lockstep"])
+def test_a_plan_with_a_buffer_trains_several_policies_and_moves_their_targets(mode: str) -> None:
+    """Env steps are counted where they are sampled, not where their rows are drawn; all policies step at each draw."""
+    drawn: list[Any] = []
+
+    def plan(workers: Any, config: Any) -> Any:
+        buffer = rllib.LocalReplayBuffer(
+            learning_starts=config["learning_starts"],
+            replay_batch_size=16,
+            replay_mode=config["multiagent"]["replay_mode"],
+        )
+        store = rllib.ParallelRollouts(workers).for_each(rllib.StoreToReplayBuffer(local_buffer=buffer))
+
+        def set_priorities(item: Any) -> Any:
+            batch, info = item
+            buffer.update_priorities({name: (batch[name].batch_indexes, info[name]["td_error"]) for name in info})
+            drawn.append((workers.policy.env_steps, buffer.num_added, {name: batch[name] for name in info}))
+            return batch, info
+
+        learn = rllib.Replay(local_buffer=buffer).for_each(rllib.TrainOneStep(workers)).for_each(set_priorities)
+        learn = learn.for_each(rllib.UpdateTargetNetwork(workers, 20))
+        return rllib.StandardMetricsReporting(rllib.Concurrently([store, learn], output_indexes=[1]), workers, config)
+
+    config = {**SMALL, **REPLAY, "env_config": {"num_agents": 2}}
+    config["multiagent"] = {"policies": {"a": (None, *SPACES, {}), "b": (DQN, *SPACES, {"lr": 1e-5})}, **MAPPING}
+    config["multiagent"]["replay_mode"] = mode
+    # Both agents' episodes end together, so that their rows are of the same steps.
+    env = make_multi_agent(lambda _: gym.make("CartPole-v1", max_episode_steps=5))
+    made = rllib.__getattr__("DQNTrainer").with_updates("Planned", execution_plan=plan)(env=env, config=config)
+    try:
+        result = made.train()
+        steps = [made.get_policy(name).gradient_steps for name in "ab"]
+        assert steps == [len(drawn), len(drawn)] and result["info"]["learner"].keys() == {"a", "b"}
+        assert result["timesteps_total"] == drawn[-1][0] == drawn[-1][1] >= 100
+        same = [torch.equal(rows["a"].batch_indexes, rows["b"].batch_indexes) for _, _, rows in drawn]
+        assert all(same) if mode == "lockstep" else not any(same)
+    finally:
+        made.stop()
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [
@@ -72,6 +162,11 @@ def test_a_list_of_ids_takes_the_trainers_class_for_all_and_some_of_them_are_tra
         ({"policies": {"a": 3}}, r"multiagent.policies\['a'\]=3; expected \(class or None"),
         ({"policies": {"a": (None, None, None, {})}, "replay_mode": "lockstep"}, "replay_mode='lockstep'"),
         ({"policies": {"a": (None, None, None, {"nonsense": 1})}}, "nonsense"),
+        ({"policies_to_train": lambda policy_id, batch: True}, "policies_to_train=.* needs multiagent.policies"),
+        (
+            {"policies": {"a": (None, SPACES[1], None, {})}, "policy_mapping_fn": lambda agent_id, **_: "a"},
+            r"multiagent.policies\['a'\]: its observation_space is not that of its agents: Discrete\(2\) against Box",
+        ),
     ],
 )
 def test_what_has_no_meaning_is_refused(section: dict[str, Any], message: str) -> None:

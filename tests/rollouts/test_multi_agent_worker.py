@@ -426,6 +426,24 @@ def test_callbacks_are_called_as_for_one_agent() -> None:
     assert callback.heard[-3:] == [("end", 0, 6.0, 3), ("start", 0), ("sample", 3)]
 
 
+def test_the_end_of_an_episode_comes_with_each_agents_policy_and_return() -> None:
+    """a gets 1 + 3, b gets 2; 3 steps and a reset make 4 rows. The hook beside it has no such argument."""
+
+    class Ends:
+        def __init__(self) -> None:
+            self.ends: list[Any] = []
+
+        def on_episode_end(self, *, episode_return: float, agent_returns: Any, **_: Any) -> None:
+            self.ends.append((episode_return, agent_returns))
+
+    callback, beside = Ends(), Listener()
+    policies = each(ByObs(), ByObs())
+    worker = make_rollout_worker(scripted([TOGETHER]), policies, fragment_length=8, callbacks=[callback, beside])
+    worker.sample()
+    assert callback.ends == [(6.0, {"a": ("a", 4.0), "b": ("b", 2.0)})] * 2
+    assert [event for event in beside.heard if event[0] == "end"] == [("end", 0, 6.0, 3)] * 2
+
+
 class Breaks(TwoStepGame):
     """Gives a number that is not finite in its third step."""
 

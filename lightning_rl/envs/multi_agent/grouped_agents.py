@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -28,10 +28,12 @@ class GroupedAgents(MultiAgentWrapper):
     Args:
         env: the environment.
         groups: name of a group → its agents, or patterns such as "ally_*"; "all": one group "all" of all agents.
-        obs_space, act_space: spaces of the groups instead of those above, as in RLlib.
+        obs_space, act_space: spaces of the groups instead of those above, as in RLlib. With a Tuple `obs_space` a group
+            observes the bare tuple of its members' observations, and all members have to be there.
 
     Raises:
-        EnvError: a pattern fits no agent; an agent is in two groups; a group has the name of another agent.
+        EnvError: a pattern fits no agent; an agent is in two groups; a group has the name of another agent; a tuple of
+            observations has no place for the members' action masks, or lacks a member.
     """
 
     def __init__(
@@ -52,6 +54,12 @@ class GroupedAgents(MultiAgentWrapper):
         _, infos = reset_with_seed(env, type(env.unwrapped).__name__)
         with_masks = any("action_mask" in info for info in infos.values() if isinstance(info, Mapping))
         self._masked: set[str] = set()
+        self._bare = isinstance(obs_space, spaces.Tuple)
+        if self._bare and with_masks:
+            raise EnvError(
+                f"obs_space={obs_space} has no place for the action masks of the members' infos: leave obs_space out, "
+                "or put the masks into the members' observations, as 'action_mask'"
+            )
         grouped_obs: dict[str, Space[Any]] = {}
         grouped_actions: dict[str, Space[Any]] = {}
         for group, members in self.groups.items():
@@ -130,6 +138,8 @@ class GroupedAgents(MultiAgentWrapper):
 
     def _observe(self, group: str, obs: Mapping[str, Any], infos: Mapping[str, Any], present: set[str]) -> Any:
         members = self.groups[group]
+        if self._bare:
+            return tuple(obs[agent] if agent in obs else self._refuse_absent(group, agent) for agent in members)
         found: dict[str, Any] = {
             "agents": tuple(obs.get(agent, self._blank[agent]) for agent in members),
             "present": np.array([agent in present for agent in members], dtype=np.int8),
@@ -139,6 +149,12 @@ class GroupedAgents(MultiAgentWrapper):
         if group in self._masked:
             found["action_masks"] = tuple(self._mask(agent, infos.get(agent, {})) for agent in members)
         return found
+
+    def _refuse_absent(self, group: str, agent: str) -> NoReturn:
+        raise EnvError(
+            f"group {group!r} with a Tuple obs_space observes all its members at once, and {agent!r} has no "
+            "observation in this step: leave obs_space out, and the group's observation says who is present"
+        )
 
     def _mask(self, agent: str, info: Mapping[str, Any]) -> np.ndarray:
         space: Any = self.env.action_spaces[agent]

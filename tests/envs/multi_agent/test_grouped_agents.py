@@ -95,6 +95,22 @@ def test_masks_of_infos_become_part_of_the_observation() -> None:
     assert env.observation_spaces["all"].contains(obs["all"])
 
 
+def test_a_tuple_space_of_rllibs_makes_the_observation_the_tuple_of_the_members() -> None:
+    """Zeros for a member that is not there could be taken for an observation, so its absence is an error."""
+    script = ScriptedTurns(turns=[["a", "b"], ["a", "b"], ["a"]])
+    members = [script.observation_spaces[agent] for agent in ("a", "b")]
+    env = script.with_agent_groups({"pair": ["a", "b"]}, obs_space=spaces.Tuple(members))
+    obs, _ = env.reset()
+    assert isinstance(obs["pair"], tuple) and env.observation_spaces["pair"].contains(obs["pair"])
+    obs, rewards, *_ = env.step({"pair": (1, 0)})
+    assert [part.tolist() for part in obs["pair"]] == [[1, 0], [1, 1]] and rewards == {"pair": 1.0 + 101.0}
+    with pytest.raises(EnvError, match=r"group 'pair' with a Tuple obs_space .* and 'b' has no observation in this"):
+        env.step({"pair": (1, 0)})
+    tuples = spaces.Tuple([TwoStepGame().observation_spaces["agent_0"]] * 2)
+    with pytest.raises(EnvError, match="has no place for the action masks"):
+        Masked().with_agent_groups({"team": ["agent_*"]}, obs_space=tuples)
+
+
 @pytest.mark.parametrize(
     ("groups", "message"),
     [

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import Space, spaces
 
-from lightning_rl.envs.multi_agent.check import check_agents, reset_with_seed
+from lightning_rl.envs.multi_agent.check import agents_without_mask, check_agents, gives_masks, refuse_masks
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.envs.multi_agent.wrappers import MultiAgentWrapper, blank, find_members
 from lightning_rl.errors import EnvError
@@ -29,6 +29,7 @@ class GroupedAgents(MultiAgentWrapper):
         env: the environment.
         groups: name of a group → its agents, or patterns such as "ally_*"; "all": one group "all" of all agents.
         obs_space, act_space: spaces of the groups instead of those above, as in RLlib.
+        check: as `PackedEnv`.
 
     Raises:
         EnvError: a pattern fits no agent; an agent is in two groups; a group has the name of another agent.
@@ -40,8 +41,10 @@ class GroupedAgents(MultiAgentWrapper):
         groups: Mapping[str, Sequence[str]] | Literal["all"],
         obs_space: Space[Any] | None = None,
         act_space: Space[Any] | None = None,
+        check: bool = True,
     ) -> None:
-        check_agents(env, type(env.unwrapped).__name__)
+        self._name = type(env.unwrapped).__name__
+        check_agents(env, self._name)
         super().__init__(env)
         self.groups = find_members(env.possible_agents, {"all": ["*"]} if groups == "all" else groups)
         for group, members in self.groups.items():
@@ -49,8 +52,8 @@ class GroupedAgents(MultiAgentWrapper):
                 raise EnvError(f"group {group!r} has the name of an agent that is not in it: rename the group")
         self._group_of = {agent: group for group, members in self.groups.items() for agent in members}
         self.possible_agents = [*dict.fromkeys(self._group_of.get(agent, agent) for agent in env.possible_agents)]
-        _, infos = reset_with_seed(env, type(env.unwrapped).__name__)
-        with_masks = any("action_mask" in info for info in infos.values() if isinstance(info, Mapping))
+        with_masks = gives_masks(env, self._name, check)
+        self._maskless = frozenset() if with_masks else agents_without_mask(env) & self._group_of.keys()
         self._masked: set[str] = set()
         grouped_obs: dict[str, Space[Any]] = {}
         grouped_actions: dict[str, Space[Any]] = {}
@@ -130,6 +133,7 @@ class GroupedAgents(MultiAgentWrapper):
 
     def _observe(self, group: str, obs: Mapping[str, Any], infos: Mapping[str, Any], present: set[str]) -> Any:
         members = self.groups[group]
+        refuse_masks(self._name, infos, self._maskless)
         found: dict[str, Any] = {
             "agents": tuple(obs.get(agent, self._blank[agent]) for agent in members),
             "present": np.array([agent in present for agent in members], dtype=np.int8),

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, create_empty_array
 
 from lightning_rl.envs.multi_agent.agent_layout import AgentLayout
-from lightning_rl.envs.multi_agent.check import check_agents, reset_with_seed
+from lightning_rl.envs.multi_agent.check import agents_without_mask, check_agents, gives_masks, refuse_masks
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.errors import EnvError, short_repr
 
@@ -110,6 +110,7 @@ class PackedEnv(gym.Env[Any, Any]):
     Args:
         env: the environment.
         name: of the environment, for messages.
+        check: whether random steps may be taken, to find action masks that the first infos lack.
 
     Attributes:
         layout: where each agent lies in the arrays.
@@ -117,16 +118,16 @@ class PackedEnv(gym.Env[Any, Any]):
         infos: of the last reset or step, by agent.
 
     Raises:
-        EnvError: an agent has no space, or the first reset fails.
+        EnvError: an agent has no space, or the first reset or steps fail.
     """
 
-    def __init__(self, env: MultiAgentEnv, name: str | None = None) -> None:
+    def __init__(self, env: MultiAgentEnv, name: str | None = None, check: bool = True) -> None:
         self.env, self.name = env, type(env.unwrapped).__name__ if name is None else name
         self.metadata, self.render_mode = dict(env.metadata), env.render_mode
         check_agents(env, self.name)
         agents = [*env.possible_agents]
-        _, infos = reset_with_seed(env, self.name)
-        masked = any("action_mask" in info for info in infos.values() if isinstance(info, Mapping))
+        masked = gives_masks(env, self.name, check)
+        self._maskless = frozenset() if masked else agents_without_mask(env)
         self.layout = AgentLayout.from_spaces(
             agents, env.observation_spaces, env.action_spaces, env.state_space, masked
         )
@@ -189,7 +190,8 @@ class PackedEnv(gym.Env[Any, Any]):
             The sum of the agents' rewards; whether the whole episode terminated; whether it was truncated.
 
         Raises:
-            EnvError: the environment names an agent that is not among its possible agents.
+            EnvError: the environment names an agent that is not among its possible agents, or gives an action mask
+                where it gave none at first.
         """
         obs, rewards, terminated, truncated, self.infos = self.env.step(actions)
         total = 0.0
@@ -215,6 +217,8 @@ class PackedEnv(gym.Env[Any, Any]):
             self._acts[slot] = True
             if kind in self._masks:
                 self._masks[kind][row] = self.infos.get(agent, {}).get("action_mask", True)
+        if self.infos and self._maskless:
+            refuse_masks(self.name, self.infos, self._maskless)
         if "state" in self.arrays:
             self.arrays["state"][...] = self.env.state()
 

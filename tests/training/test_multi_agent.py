@@ -14,9 +14,11 @@ import torch
 
 from lightning_rl.algorithm import Algorithm
 from lightning_rl.config import check_config, compose_config
+from lightning_rl.envs.multi_agent import AgentLayout
 from lightning_rl.errors import ConfigError, UnsupportedSpaceError
-from lightning_rl.policies import DQN, PPO, Policy
+from lightning_rl.policies import DQN, PPO, MultiAgentPolicy, Policy
 from lightning_rl.runs import evaluation, run
+from lightning_rl.runs.multi_agent import default_policies
 from tests.run_comparison import assert_equal
 
 SMALL = [
@@ -104,6 +106,29 @@ def test_agents_with_different_spaces_have_a_policy_for_each_kind(tmp_path: Path
         "speaker_0": ["speaker_0"],
         "listener_0": ["listener_0"],
     }
+
+
+@pytest.mark.parametrize(
+    ("agents", "ids"),
+    [
+        (["a b", "a_b"], ["a_b", "a_b_2"]),
+        (["☃", "★", "x.y", "x/y"], ["_", "__2", "x_y", "x_y_2"]),
+        (["keys", "keys_2"], ["keys_2", "keys_2_2"]),
+        (["*", "[a]"], ["_", "_a_"]),
+    ],
+)
+def test_agents_of_each_kind_have_a_policy_whatever_their_names_are(agents: list[str], ids: list[str]) -> None:
+    observed = {agent: gym.spaces.Box(-1, 1, (size,)) for size, agent in enumerate(agents, start=1)}
+    acted = {agent: gym.spaces.Discrete(2) for agent in agents}
+    entry = {"_target_": PPO, "model": {"fcnet_hiddens": [8]}}
+    layout = AgentLayout.from_spaces(agents, observed, acted)
+    entries, mapping = default_policies({"policy": entry, "data": {}}, layout)
+    policies = {name: {key: value for key, value in each.items() if key != "data"} for name, each in entries.items()}
+    spaces = (gym.spaces.Dict([*part.items()]) for part in (observed, acted))
+    policy = MultiAgentPolicy(*spaces, policies=policies, policy_mapping=mapping)
+    assert [(name, policy.agents_of(name)) for name in policy.policies] == [
+        (name, [agent]) for name, agent in zip(ids, agents, strict=True)
+    ]
 
 
 def test_an_algorithm_names_policies_by_their_ids(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 __all__ = [
     "CheckpointError",
     "ConfigError",
+    "EnvApiError",
     "EnvError",
     "NonFiniteError",
     "RankError",
@@ -106,6 +107,10 @@ class UnsupportedSpaceError(ValueError):
 
 class EnvError(RuntimeError):
     """An environment that cannot be created, raises, or breaks the Gymnasium API."""
+
+
+class EnvApiError(EnvError):
+    """An environment that breaks its API in a way that a new one would repeat, so that it is not replaced."""
 
 
 class CheckpointError(RuntimeError):

@@ -9,7 +9,7 @@ import gymnasium as gym
 
 from lightning_rl.envs.check import call_reset, check_obs, check_scalars, equal, sample_allowed_action
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
-from lightning_rl.errors import EnvError, short_repr
+from lightning_rl.errors import EnvApiError, EnvError, short_repr
 
 __all__ = [
     "agents_meet",
@@ -123,11 +123,11 @@ def refuse_masks(name: str, infos: Mapping[str, Any], agents: Container[str]) ->
     """Refuse an action mask where `gives_masks` found none.
 
     Raises:
-        EnvError: names the agent.
+        EnvApiError: names the agent.
     """
     for agent, info in infos.items():
         if agent in agents and _has_mask(info):
-            raise EnvError(
+            raise EnvApiError(
                 f"environment {name!r} gives agent {agent!r} an action mask now, and no agent had one in its first "
                 'steps: put "action_mask" into the infos from the first reset on'
             )

@@ -10,7 +10,7 @@ import pytest
 from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.multi_agent import ALL, GroupedAgents, MultiAgentEnv, PackedEnv, PackedVectorEnv
 from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors, ScriptedTurns, TwoStepGame
-from lightning_rl.errors import EnvError
+from lightning_rl.errors import EnvApiError, EnvError
 
 FLAGS = ("acts", "terminated", "truncated", "present")
 
@@ -103,6 +103,17 @@ def test_a_mask_that_appears_where_there_was_none_is_an_error() -> None:
         grouped.step({"all": (0, 0)})
 
 
+def test_an_agent_that_acts_again_after_it_ended_is_an_error_until_the_next_episode() -> None:
+    """a ends in step 0 and is to act in step 2; b's part of the episode goes on."""
+    scripts = [ScriptedTurns(turns=[["a", "b"], ["b"], ["a", "b"], ["b"]], ends=ends) for ends in ({"a": 0}, {})]
+    env = PackedVectorEnv([lambda script=script: PackedEnv(script, "mine", check=False) for script in scripts])
+    for _ in range(2):
+        env.reset(seed=0)
+        env.step({"0": np.zeros((2, 2), int)})
+        with pytest.raises(EnvApiError, match="'mine' gives agent 'a' an observation to act on after it has ended"):
+            env.step({"0": np.zeros((2, 2), int)})
+
+
 def test_without_the_check_no_step_is_taken_to_find_masks() -> None:
     script = MaskedTurns([["a"], ["b"]])
     assert not PackedEnv(script, check=False).layout.masked and not script.actions
@@ -121,7 +132,9 @@ def test_an_agent_that_is_not_possible_and_an_observation_of_another_shape_are_e
         packed.step({"0": np.zeros(2, int)})
     packed.reset()
     env.agent, env.size = "agent_0", 1
-    with pytest.raises(EnvError, match=r"an observation of shape \(1,\); its space has \(3,\)"):
+    with pytest.raises(
+        EnvError, match=r"'mine' gives agent 'agent_0' an observation .* Box.*: shape \(1,\) where it has"
+    ):
         packed.step({"0": np.zeros(2, int)})
 
 

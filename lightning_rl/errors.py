@@ -285,8 +285,9 @@ def object_at(path: str) -> Any:
     owner = f"module {module_name!r}"
     for name in attribute.split("."):
         if not hasattr(found, name):
+            known = [*dir(found), *(module.name for module in pkgutil.iter_modules(getattr(found, "__path__", ())))]
             raise ConfigError(
-                f"{short_repr(path)}: {owner} has no attribute {short_repr(name)}.{did_you_mean(name, dir(found))}"
+                f"{short_repr(path)}: {owner} has no attribute {short_repr(name)}.{did_you_mean(name, known)}"
             )
         found, owner = getattr(found, name), repr(name)
     return found

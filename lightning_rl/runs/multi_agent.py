@@ -130,6 +130,11 @@ def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping
     from lightning_rl.data.replay_datamodule import ReplayDataModule
 
     trained = {name: policy.policies[name] for name in policy.policies_to_train}
+    if not trained and config["policies_to_train"] is not None:
+        raise ConfigError(
+            f"policies_to_train=[] trains no policy: name some of {', '.join(policy.policies)}, leave it out to train "
+            "all that can learn, or play with `lightning-rl evaluate`"
+        )
     if not trained:
         raise ConfigError(
             f"none of the policies {', '.join(policy.policies)} learns from steps of several agents: name one that "

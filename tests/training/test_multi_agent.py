@@ -15,7 +15,7 @@ import torch
 from lightning_rl.algorithm import Algorithm
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.envs.multi_agent import AgentLayout
-from lightning_rl.errors import ConfigError, UnsupportedSpaceError
+from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError
 from lightning_rl.policies import DQN, PPO, MultiAgentPolicy, Policy
 from lightning_rl.runs import evaluation, run
 from lightning_rl.runs.multi_agent import default_policies
@@ -36,6 +36,7 @@ SMALL = [
     "logger=csv",
 ]
 CARTPOLES = ["env.id=CartPole-v1", "env.agents=3", "env.max_episode_steps=20"]
+COMMON = "lightning_rl.envs.multi_agent.wrappers:CommonReward"
 TWO = ["policies={a: {policy: ppo, model: {fcnet_hiddens: [8]}}, b: {policy: dqn, data: {learning_starts: 64}}}"]
 TWO += ["policy_mapping={agent_0: a, *: b}"]
 RUNS = {
@@ -270,6 +271,15 @@ def test_sequences_of_each_lane_are_replayed(tmp_path: Path) -> None:
         ),
         ([*CARTPOLES, "policy=apex"], "ApexDataModule serves one agent"),
         ([*CARTPOLES, "policies={r: random}"], "none of the policies r learns"),
+        ([*CARTPOLES, "policies_to_train=[]"], r"policies_to_train=\[\] trains no policy: name some of shared"),
+        (
+            ["env=cartpole", f"env.wrappers=[{COMMON}]"],
+            "CommonReward wraps environments with several agents, and CartPole",
+        ),
+        (
+            ["env=pettingzoo", "env.id=mpe2.simple_spred_v3"],
+            "no attribute 'simple_spred_v3'. Did you mean 'simple_spread_v3'",
+        ),
         (["env=cartpole", "policy.central_critic=true"], "needs an environment with several agents"),
         (
             ["env=connect_four", "policy.central_critic=true"],
@@ -280,5 +290,5 @@ def test_sequences_of_each_lane_are_replayed(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_work_is_refused_before_training(tmp_path: Path, overrides: list[str], message: str) -> None:
-    with pytest.raises((ConfigError, UnsupportedSpaceError), match=message):
+    with pytest.raises((ConfigError, EnvError, UnsupportedSpaceError), match=message):
         run.build(config(tmp_path / "run", *overrides))

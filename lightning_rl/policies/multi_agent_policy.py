@@ -57,7 +57,7 @@ class MultiAgentPolicy(Policy):
               has that keyword. `_target_` may be "random"; `{_target_: scripted, function: …}` acts by a function
               (`ScriptedPolicy`).
             - a class, a function of an observation, or the import path of either;
-            - `{checkpoint: path, policy_id: id in that file}`: a trained policy, of a run directory its last.ckpt, which
+            - `{checkpoint: path, policy_id: id in that file}`: a trained policy, of a run directory its last.ckpt; it
               stays as it is unless `policies_to_train` names it; further keywords are not allowed;
             - a policy that is built already.
 

@@ -66,8 +66,12 @@ def check_multi_agent_env(env: MultiAgentEnv, name: str, steps: int = 20) -> Non
             f"environment {name!r} gives different observations for reset(seed=0) twice: draw from a generator that "
             "reset(seed) creates"
         )
-    for _ in _random_steps(env, name, obs, infos, steps):
-        pass
+    acted = [bool(obs), *(bool(acting) for acting, _ in _random_steps(env, name, obs, infos, steps))]
+    if not any(acted):
+        raise EnvError(
+            f"environment {name!r} gives no agent an observation to act on, neither at its reset nor in {steps} steps: "
+            "return those of the agents that act next, or set env.check=false if they come later"
+        )
 
 
 def agents_meet(env: MultiAgentEnv, name: str, steps: int = 50) -> bool:

@@ -33,7 +33,8 @@ def check_agents(env: MultiAgentEnv, name: str) -> None:
     agents = getattr(env, "possible_agents", None)
     if not isinstance(agents, list | tuple) or not agents:
         raise EnvError(
-            f"environment {name!r} has possible_agents={agents!r}; expected a list of names, set in __init__"
+            f"environment {name!r} has possible_agents={agents!r}; expected a list of names, set in __init__ beside "
+            "observation_spaces and action_spaces (dicts, agent → space)"
         )
     if wrong := [agent for agent in agents if not isinstance(agent, str) or agent == ALL]:
         raise EnvError(f"environment {name!r} has the agent {wrong[0]!r} in possible_agents; expected names (str)")

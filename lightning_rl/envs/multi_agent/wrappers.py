@@ -40,7 +40,7 @@ class MultiAgentWrapper(HoldsEnv):
     """
 
     def __init__(self, env: MultiAgentEnv) -> None:
-        if not hasattr(env, "possible_agents"):
+        if not isinstance(env, MultiAgentEnv) and not hasattr(env, "possible_agents"):
             raise EnvError(
                 f"{type(self).__name__} wraps environments with several agents, and {type(env.unwrapped).__name__} has "
                 "one: leave it out of env.wrappers, or set env.agents=2 to make agents of so many copies"

@@ -57,7 +57,7 @@ def test_a_process_acts_with_the_weights_of_all_policies() -> None:
 
 
 def test_a_process_with_several_agents_that_dies_is_replaced_without_a_difference(tmp_path: Path) -> None:
-    """The process is killed within a later fragment, which another one samples again with the same seeds and weights."""
+    """The process is killed within a later fragment, which another one samples again with the same seeds."""
     options: dict[str, Any] = {**OPTIONS, "batch_mode": "complete_episodes"}
     mapping = Fixed({"agent_0": "first", "agent_1": "second"})
     built = [{name: PPO(*CARTPOLE.spaces(), seed=4) for name in ("first", "second")} for _ in range(2)]

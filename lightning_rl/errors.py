@@ -13,6 +13,7 @@ from typing import Any
 __all__ = [
     "CheckpointError",
     "ConfigError",
+    "EnvApiError",
     "EnvError",
     "NonFiniteError",
     "RankError",
@@ -106,6 +107,10 @@ class UnsupportedSpaceError(ValueError):
 
 class EnvError(RuntimeError):
     """An environment that cannot be created, raises, or breaks the Gymnasium API."""
+
+
+class EnvApiError(EnvError):
+    """An environment that breaks its API in a way that a new one would repeat, so that it is not replaced."""
 
 
 class CheckpointError(RuntimeError):
@@ -280,8 +285,9 @@ def object_at(path: str) -> Any:
     owner = f"module {module_name!r}"
     for name in attribute.split("."):
         if not hasattr(found, name):
+            known = [*dir(found), *(module.name for module in pkgutil.iter_modules(getattr(found, "__path__", ())))]
             raise ConfigError(
-                f"{short_repr(path)}: {owner} has no attribute {short_repr(name)}.{did_you_mean(name, dir(found))}"
+                f"{short_repr(path)}: {owner} has no attribute {short_repr(name)}.{did_you_mean(name, known)}"
             )
         found, owner = getattr(found, name), repr(name)
     return found

@@ -33,7 +33,12 @@ def explanation(error: HydraException, overrides: Sequence[str]) -> str:
         return no_choice(group, name, error.options or [])
     if isinstance(error, OverrideParseException):
         advice = "write key=value, and quote a value that holds , = or spaces"
-        return f"override {error.override!r} cannot be read ({first_line(error)}): {advice}"
+        written = (error.override or "").removeprefix("++")  # which `complete_config` may have added
+        if "={" in written:
+            advice += "; names in a mapping stand without quotes, as in {adversary_*: hunter, *: prey}"
+        if written.startswith("policy_mapping="):
+            advice += ", and ? fits any one character"
+        return f"override {written!r} cannot be read ({first_line(error)}): {advice}"
     ambiguous = re.match(r"Ambiguous value for argument '(.*)'", str(error))
     if ambiguous:
         return f"{ambiguous[1]!r} is a sweep: add -m to run every value, or write key=[a,b] for a list"

@@ -191,8 +191,8 @@ class EnvCreator(LayoutSlot):
 
     def _pack(self, env: MultiAgentEnv) -> gym.Env[Any, Any]:
         if self.group_agents is not None:
-            env = GroupedAgents(env, self.group_agents)
-        return SingleAgentEnv(env) if self.group_agents == "all" else PackedEnv(env, self.name)
+            env = GroupedAgents(env, self.group_agents, check=self.check)
+        return SingleAgentEnv(env) if self.group_agents == "all" else PackedEnv(env, self.name, self.check)
 
     def make(
         self,

@@ -6,6 +6,7 @@ import inspect
 import warnings
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from gymnasium import Space, spaces
@@ -31,6 +32,7 @@ from lightning_rl.policies.policy_mapping import PolicyMapping
 from lightning_rl.policies.random_policy import RandomPolicy
 from lightning_rl.policies.scripted_policy import ScriptedPolicy
 from lightning_rl.ranges import Seed, Whole
+from lightning_rl.run_directory.checkpoints import checkpoint_of
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.seeding import derive_seed
 from lightning_rl.signatures import keywords_of
@@ -55,8 +57,8 @@ class MultiAgentPolicy(Policy):
               has that keyword. `_target_` may be "random"; `{_target_: scripted, function: …}` acts by a function
               (`ScriptedPolicy`).
             - a class, a function of an observation, or the import path of either;
-            - `{checkpoint: path, policy_id: id in that file}`: a trained policy, which stays as it is unless
-              `policies_to_train` names it; further keywords are not allowed;
+            - `{checkpoint: path, policy_id: id in that file}`: a trained policy, of a run directory its last.ckpt; it
+              stays as it is unless `policies_to_train` names it; further keywords are not allowed;
             - a policy that is built already.
 
             A policy that no agent has yet names an agent of the same spaces: `spaces_of: agent`.
@@ -152,7 +154,8 @@ class MultiAgentPolicy(Policy):
             unknown = sorted(entry.keys() - {"checkpoint", "policy_id"})
             if unknown:
                 raise ConfigError(f"{key}.{unknown[0]} beside checkpoint: the file holds the policy's keywords")
-            return load_policy(entry["checkpoint"], policy_id=entry.get("policy_id"))
+            path = Path(entry["checkpoint"])
+            return load_policy(checkpoint_of(path) if path.is_dir() else path, policy_id=entry.get("policy_id"))
         target = entry.pop("_target_", None)
         if isinstance(target, Policy):
             if entry:

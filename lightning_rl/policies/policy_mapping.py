@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -82,6 +83,7 @@ class PolicyMapping:
         elif isinstance(mapping, Mapping):
             patterns = {str(pattern): self._ids_of(str(pattern), named) for pattern, named in mapping.items()}
             self._choices = {agent: _match(agent, patterns) for agent in self.agents}
+            self._check_patterns(patterns)
         else:
             self._choices = self._try_function(mapping)
         self.static = self._function is None and all(len(ids) == 1 for ids in self._choices.values())
@@ -142,7 +144,7 @@ class PolicyMapping:
             return agent
         raise ConfigError(
             f"policy_mapping is missing: which of the policies {', '.join(self.policy_ids)} acts for agent {agent!r}? "
-            f"Set policy_mapping, such as {{{agent!r}: {self.policy_ids[0]!r}, '*': {self.policy_ids[-1]!r}}}"
+            f"Set it, such as 'policy_mapping={{{_typed(agent)}: {self.policy_ids[0]}, *: {self.policy_ids[-1]}}}'"
         )
 
     def _ids_of(self, pattern: str, named: Any) -> tuple[str, ...]:
@@ -156,6 +158,14 @@ class PolicyMapping:
             self._check_id(f"policy_mapping[{pattern!r}]={policy_id!r}", policy_id)
         return ids[:1] if len(set(ids)) == 1 else ids
 
+    def _check_patterns(self, patterns: Iterable[str]) -> None:
+        for pattern in patterns:
+            if not any(_fits(agent, pattern) for agent in self.agents):
+                raise ConfigError(
+                    f"policy_mapping[{pattern!r}] fits no agent of {short_repr(list(self.agents))}: leave it out."
+                    f"{did_you_mean(pattern, self.agents)}"
+                )
+
     def _try_function(self, mapping: Any) -> dict[str, tuple[str, ...]]:
         """The policies that a function gives; sets `_function` if they depend on the episode."""
         function = import_object(mapping) if isinstance(mapping, str) else mapping
@@ -164,7 +174,7 @@ class PolicyMapping:
                 f"policy_mapping={short_repr(mapping)}; expected {{agent or pattern: policy id}}, or a function of the "
                 "agent's name, or its import path"
             )
-        call, by_episode, by_rng = _episode_function(function)
+        call, by_episode, by_rng = _episode_function(function, short_repr(mapping))
         found: dict[str, dict[str, None]] = {agent: {} for agent in self.agents}
         for trial in range(TRIALS if by_episode else 1):
             rng = np.random.default_rng(trial)
@@ -205,10 +215,19 @@ def _new_episode(rng: np.random.Generator) -> EpisodeStart:
     return EpisodeStart(int(rng.integers(2**62)), rng)
 
 
+def _typed(agent: str) -> str:
+    """A pattern that matches an agent's name, and that the command line takes as a key: "?" for other characters."""
+    return re.sub(r"[^A-Za-z0-9_./ @+-]", "?", agent)
+
+
+def _fits(agent: str, pattern: str) -> bool:
+    return pattern == agent or fnmatchcase(agent, pattern)
+
+
 def _match(agent: str, patterns: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """The policies of the first pattern that matches."""
     for pattern, ids in patterns.items():
-        if pattern == agent or fnmatchcase(agent, pattern):
+        if _fits(agent, pattern):
             return ids
     listed = ", ".join(map(repr, patterns)) or "none"
     raise ConfigError(
@@ -216,8 +235,12 @@ def _match(agent: str, patterns: Mapping[str, tuple[str, ...]]) -> tuple[str, ..
     )
 
 
-def _episode_function(function: Callable[..., Any]) -> tuple[Callable[[str, EpisodeStart], Any], bool, bool]:
+def _episode_function(function: Callable[..., Any], name: str) -> tuple[Callable[[str, EpisodeStart], Any], bool, bool]:
     """A mapping function as one of (agent, episode); whether it takes the episode in any form; whether a generator.
+
+    Args:
+        function: of the agent's name, and more.
+        name: of the function, for messages.
 
     Raises:
         ConfigError: it needs an argument that nothing here can give.
@@ -254,7 +277,13 @@ def _episode_function(function: Callable[..., Any]) -> tuple[Callable[[str, Epis
                 placed.append(value)
             else:
                 keywords[each.name] = value
-        return function(*placed, **keywords)
+        try:
+            return function(*placed, **keywords)
+        except Exception as error:
+            raise ConfigError(
+                f"policy_mapping={name} raised {type(error).__name__} for agent {agent!r}: {error}; expected the id of "
+                "a policy"
+            ) from error
 
     return call, by_episode, by_rng
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from gymnasium.vector import VectorEnv
 
-from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.errors import ConfigError, EnvApiError, EnvError
 from lightning_rl.seeding import derive_seed
 
 __all__ = ["EnvRestarts"]
@@ -71,6 +71,7 @@ class EnvRestarts:
             What `collect` returned.
 
         Raises:
+            EnvApiError: at once.
             EnvError: that of the first failure, when all attempts have failed; or a new environment cannot be made.
         """
         finished = len(self.worker.episodes.finished)
@@ -79,6 +80,8 @@ class EnvRestarts:
             try:
                 begin()
                 collected = collect()
+            except EnvApiError:
+                raise
             except EnvError as error:
                 first = first or error
                 if failures == self.max_restarts:

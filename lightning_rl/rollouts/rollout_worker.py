@@ -16,7 +16,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from lightning_rl.envs.creator import EnvCreator, autoreset_mode
-from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.errors import ConfigError, EnvApiError, EnvError
 from lightning_rl.exploration import Actor, Exploration
 from lightning_rl.models.filters import RunningReturns
 from lightning_rl.rollouts.env_restarts import EnvRestarts
@@ -342,6 +342,8 @@ class RolloutWorker:
         """Step the environments with actions in their own space."""
         try:
             self._obs, rewards, terminated, truncated, self._info = self.env.step(env_actions)
+        except EnvApiError:
+            raise
         except Exception as error:
             raise EnvError(
                 f"{self._where()} raised {type(error).__name__} after actions {env_actions}: {error}"

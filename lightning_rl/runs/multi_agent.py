@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,13 +40,18 @@ def default_policies(config: Config, layout: AgentLayout) -> tuple[dict[str, Any
     """The policies and the mapping of a run that names no `policies`: its own policy, once for each kind of agents.
 
     Returns:
-        The entries of `policies`, and agent → policy id. The id is "shared" if all agents have the same spaces, else
-        the name of the kind's first agent.
+        The entries of `policies`, and `policy_mapping`. The id is "shared" if all agents have the same spaces, else the
+        name of the kind's first agent, with "_" for marks and a number where it would be no id or that of another kind.
     """
-    names = [SHARED] if len(layout.kinds) == 1 else [_as_id(layout.agents[kind.slots[0]]) for kind in layout.kinds]
+    firsts = [layout.agents[kind.slots[0]] for kind in layout.kinds]
+    names = [SHARED] if len(firsts) == 1 else _as_ids(firsts)
     own = {key: value for key, value in config["policy"].items() if key != "seed"}  # each derives its own
     entry = {**own, "data": config["data"]}
-    mapping = {layout.agents[slot]: name for name, kind in zip(names, layout.kinds, strict=True) for slot in kind.slots}
+    mapping = {
+        glob.escape(layout.agents[slot]): name
+        for name, kind in zip(names, layout.kinds, strict=True)
+        for slot in kind.slots
+    }
     return {name: dict(entry) for name in names}, mapping
 
 
@@ -132,6 +138,11 @@ def build_datamodule(config: Config, env: EnvCreator, policy: Any, data: Mapping
     from lightning_rl.policies.multi_agent_policy import policy_seed
 
     trained = {name: policy.policies[name] for name in policy.policies_to_train}
+    if not trained and config["policies_to_train"] is not None:
+        raise ConfigError(
+            f"policies_to_train=[] trains no policy: name some of {', '.join(policy.policies)}, leave it out to train "
+            "all that can learn, or play with `lightning-rl evaluate`"
+        )
     if not trained:
         raise ConfigError(
             f"none of the policies {', '.join(policy.policies)} learns from steps of several agents: name one that "
@@ -193,6 +204,16 @@ def _class_of(section: Mapping[str, Any]) -> Any:
     return import_object(target) if isinstance(target, str) else target
 
 
-def _as_id(agent: str) -> str:
-    """An agent's name as the id of a policy, which is part of the names of metrics and modules."""
-    return re.sub(r"\W+", "_", agent) or SHARED
+def _as_ids(agents: Sequence[str]) -> list[str]:
+    """Names of agents as ids of policies, which are parts of the names of metrics and modules: all different."""
+    from lightning_rl.policies.multi_agent_policy import TAKEN_NAMES
+
+    ids: list[str] = []
+    for agent in agents:
+        name = found = re.sub(r"\W+", "_", agent) or SHARED
+        number = 1
+        while found in ids or found in TAKEN_NAMES:
+            number += 1
+            found = f"{name}_{number}"
+        ids.append(found)
+    return ids

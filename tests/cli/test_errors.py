@@ -39,6 +39,11 @@ GOLDEN: list[tuple[str, str, tuple[str, ...]]] = [
     ),
     ("stop.return=soon", "stop.return='soon'; expected number, auto or null", ()),
     ("seed=[1", "override 'seed=[1' cannot be read", ("quote a value",)),
+    (
+        "policy_mapping={'*':p}",
+        "override \"policy_mapping={'*':p}\" cannot be read",
+        ("names in a mapping stand without quotes", "? fits any"),
+    ),
     ("seed=1,2", "'seed=1,2' is a sweep: add -m", ()),
     ("env=custom", "env.id has no value: set it with env.id=…", ()),
     ("env.id=CartPol-v1", "env.id='CartPol-v1' is no registered environment. Did you mean 'CartPole-v1'?", ()),

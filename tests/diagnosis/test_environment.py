@@ -147,7 +147,7 @@ def test_what_the_check_before_a_run_refuses_is_bad(broken: type):
     finding = examine_env(EnvCreator(broken))[-1]
     assert finding.level == "bad" and finding.subject in ("API", "creation") and finding.fix
     assert broken.__name__ in finding.text
-    assert len(BROKEN) == 29
+    assert len(BROKEN) == 30
 
 
 def test_a_fine_team_is_examined_agent_by_agent():

@@ -202,6 +202,19 @@ def test_load_gives_all_policies_or_one_ready_to_act(tmp_path: Path) -> None:
         assert part.compute_single_action(obs) == own.compute_single_action(obs)
 
 
+def test_a_policy_comes_from_the_last_checkpoint_of_a_run_directory(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    trained = three()
+    saved(trained, tmp_path / "checkpoints" / "last.ckpt")
+    policy = several(
+        {"old": {"checkpoint": str(tmp_path), "policy_id": "first"}, "new": PPO_ENTRY}, {"*": ["old", "new"]}
+    )
+    assert policy.policies_to_train == ["new"]
+    assert_same(policy.policies["old"].get_weights(), trained.policies["first"].get_weights())
+    with pytest.raises(CheckpointError, match=r"nowhere.ckpt"):
+        several({"old": {"checkpoint": str(tmp_path / "nowhere.ckpt")}})
+
+
 def test_a_mapping_function_is_loaded_by_its_path_if_it_is_trusted(tmp_path: Path) -> None:
     policy = several({"first": PPO_ENTRY, "second": PPO_ENTRY}, alternate)
     file = saved(policy, tmp_path / "some.ckpt")

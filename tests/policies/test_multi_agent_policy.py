@@ -393,6 +393,37 @@ def test_a_scripted_policy_acts_by_a_function_of_one_observation_and_its_mask() 
     assert fragment_of(plain).valid.any()
 
 
+@pytest.mark.parametrize(
+    ("space", "action", "fits"),
+    [
+        (spaces.Discrete(2), 1, True),
+        (spaces.Discrete(2), np.uint8(1), True),
+        (spaces.Discrete(2), 7, False),
+        (spaces.Discrete(2), 0.5, False),
+        (spaces.Discrete(2), "up", False),
+        (spaces.Discrete(2), None, False),
+        (spaces.MultiDiscrete([2, 3]), [1, 2], True),
+        (spaces.MultiDiscrete([2, 3]), [1, 3], False),
+        (spaces.Box(-1, 1, (2,)), [0.5, 3.0], True),
+        (spaces.Box(-1, 1, (2,)), [0.5], False),
+        (spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, ())]), (1, 0.5), True),
+        (spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, ())]), (2, 0.5), False),
+        (spaces.Dict({"move": spaces.Discrete(2)}), {"move": 1}, True),
+        (spaces.Dict({"move": spaces.Discrete(2)}), {"mve": 1}, False),
+    ],
+)
+def test_a_scripted_function_has_to_return_actions_of_the_space(space: Any, action: Any, fits: bool) -> None:
+    def rule(obs: Any) -> Any:
+        return action
+
+    policy = ScriptedPolicy(spaces.Box(-1, 1, (1,)), space, function=rule)
+    if fits:
+        policy.act(np.zeros((2, 1), np.float32))
+    else:
+        with pytest.raises(ConfigError, match=r"the function rule returned .*; expected an action of"):
+            policy.act(np.zeros((2, 1), np.float32))
+
+
 # -- learning ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "entry",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from functools import wraps
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lightning_rl.config.compose import parse_overrides
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies.policy_mapping import EpisodeStart, PolicyMapping
 
@@ -242,11 +244,29 @@ def test_a_function_of_the_episode_may_give_an_agent_only_policies_of_its_spaces
         (3, "policy_mapping=3; expected"),
         ("no_such_module:fn", "no module 'no_such_module'"),
         (None, "policy_mapping is missing: which of the policies hunter, prey, old acts for agent 'hunter_0'"),
+        (
+            {"prey_*": "old", "prey": "prey", "*": "hunter"},
+            r"policy_mapping\['prey_\*'\] fits no agent of \['hunter_0'",
+        ),
+        ({"hunter_2": "old", "*": "prey"}, r"\['hunter_2'\] fits no agent .*: leave it out. Did you mean 'hunter_"),
+        (
+            lambda agent_id: {}[agent_id],
+            "raised KeyError for agent 'hunter_0': 'hunter_0'; expected the id of a policy",
+        ),
     ],
 )
 def test_a_mapping_that_cannot_work_is_refused(given: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         mapping(given)
+
+
+@pytest.mark.parametrize("agent", ["fox", "a b", "a/b", "x.y", "-1", "ä☃", "[z]*", "a:b", "it's"])
+def test_the_mapping_that_a_message_suggests_can_be_typed(agent: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        mapping(None, (agent,))
+    suggested = re.findall(r"Set it, such as '(.*)'$", str(error.value))
+    found = parse_overrides(suggested)["policy_mapping"]
+    assert [mapping(found, (agent, "another")).policy_of(name) for name in (agent, "another")] == ["hunter", "old"]
 
 
 def test_an_unknown_agent_is_refused() -> None:

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.multi_agent import ALL, MultiAgentEnv
 from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors, TwoStepGame
-from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.errors import ConfigError, EnvApiError, EnvError
 from lightning_rl.exploration import Exploration
 from lightning_rl.policies import DQN, PPO, MultiAgentPolicy
 from lightning_rl.rollouts import MultiAgentRolloutWorker, RolloutWorker, WorkerSet, make_rollout_worker
@@ -499,6 +499,29 @@ def test_a_failed_environment_is_replaced_and_its_fragment_begins_again() -> Non
     batch = source.sample()
     assert source.restarts.count == 1 and batch.env_steps == 6
     assert source.get_metrics()["episode_returns"] == [7.0] * 3
+
+
+class Grows(TwoStepGame):
+    """Agents observe one number more from the second episode on, in steps after the reset."""
+
+    resets = 0
+
+    def reset(self, **keywords: Any) -> Any:
+        self.resets += 1
+        return super().reset(**keywords)
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        obs, *others = super().step(actions)
+        return ({agent: np.zeros(4) for agent in obs} if self.resets > 4 else obs), *others
+
+
+def test_an_environment_that_breaks_its_api_is_not_tried_again() -> None:
+    """A new one would do the same."""
+    env = EnvCreator(Grows, check=False)
+    worker = MultiAgentRolloutWorker(env, shared(ByObs(), "agent_0", "agent_1"), num_envs=1, fragment_length=40)
+    with pytest.raises(EnvApiError, match=r"^environment 'Grows' gives agent 'agent_0' .*: shape \(4,\) where it has"):
+        worker.sample()
+    assert worker.restarts.count == 0
 
 
 def test_a_single_policy_worker_refuses_a_container() -> None:

@@ -18,9 +18,11 @@ from lightning_rl.algorithm import Algorithm
 from lightning_rl.cli import main
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.replay_datamodule import ReplayDataModule
-from lightning_rl.errors import ConfigError, UnsupportedSpaceError
-from lightning_rl.policies import DQN, PPO, Policy
+from lightning_rl.envs.multi_agent import AgentLayout
+from lightning_rl.errors import ConfigError, EnvError, UnsupportedSpaceError
+from lightning_rl.policies import DQN, PPO, MultiAgentPolicy, Policy
 from lightning_rl.runs import evaluation, run
+from lightning_rl.runs.multi_agent import default_policies
 from tests.envs.classic_control import CARTPOLE
 from tests.run_comparison import assert_equal
 
@@ -39,6 +41,7 @@ SMALL = [
     "logger=csv",
 ]
 CARTPOLES = ["env.id=CartPole-v1", "env.agents=3", "env.max_episode_steps=20"]
+COMMON = "lightning_rl.envs.multi_agent.wrappers:CommonReward"
 TWO = ["policies={a: {policy: ppo, model: {fcnet_hiddens: [8]}}, b: {policy: dqn, data: {learning_starts: 64}}}"]
 TWO += ["policy_mapping={agent_0: a, *: b}"]
 RUNS = {
@@ -115,6 +118,29 @@ def test_agents_with_different_spaces_have_a_policy_for_each_kind(tmp_path: Path
         "speaker_0": ["speaker_0"],
         "listener_0": ["listener_0"],
     }
+
+
+@pytest.mark.parametrize(
+    ("agents", "ids"),
+    [
+        (["a b", "a_b"], ["a_b", "a_b_2"]),
+        (["☃", "★", "x.y", "x/y"], ["_", "__2", "x_y", "x_y_2"]),
+        (["keys", "keys_2"], ["keys_2", "keys_2_2"]),
+        (["*", "[a]"], ["_", "_a_"]),
+    ],
+)
+def test_agents_of_each_kind_have_a_policy_whatever_their_names_are(agents: list[str], ids: list[str]) -> None:
+    observed = {agent: gym.spaces.Box(-1, 1, (size,)) for size, agent in enumerate(agents, start=1)}
+    acted = {agent: gym.spaces.Discrete(2) for agent in agents}
+    entry = {"_target_": PPO, "model": {"fcnet_hiddens": [8]}}
+    layout = AgentLayout.from_spaces(agents, observed, acted)
+    entries, mapping = default_policies({"policy": entry, "data": {}}, layout)
+    policies = {name: {key: value for key, value in each.items() if key != "data"} for name, each in entries.items()}
+    spaces = (gym.spaces.Dict([*part.items()]) for part in (observed, acted))
+    policy = MultiAgentPolicy(*spaces, policies=policies, policy_mapping=mapping)
+    assert [(name, policy.agents_of(name)) for name in policy.policies] == [
+        (name, [agent]) for name, agent in zip(ids, agents, strict=True)
+    ]
 
 
 def test_an_algorithm_names_policies_by_their_ids(tmp_path: Path) -> None:
@@ -350,6 +376,15 @@ def test_sequences_of_each_lane_are_replayed(tmp_path: Path) -> None:
         ),
         ([*CARTPOLES, "policy=apex"], "ApexDataModule serves one agent"),
         ([*CARTPOLES, "policies={r: random}"], "none of the policies r learns"),
+        ([*CARTPOLES, "policies_to_train=[]"], r"policies_to_train=\[\] trains no policy: name some of shared"),
+        (
+            ["env=cartpole", f"env.wrappers=[{COMMON}]"],
+            "CommonReward wraps environments with several agents, and CartPole",
+        ),
+        (
+            ["env=pettingzoo", "env.id=mpe2.simple_spred_v3"],
+            "no attribute 'simple_spred_v3'. Did you mean 'simple_spread_v3'",
+        ),
         (["env=cartpole", "policy.central_critic=true"], "needs an environment with several agents"),
         (
             ["env=connect_four", "policy.central_critic=true"],
@@ -360,5 +395,5 @@ def test_sequences_of_each_lane_are_replayed(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_work_is_refused_before_training(tmp_path: Path, overrides: list[str], message: str) -> None:
-    with pytest.raises((ConfigError, UnsupportedSpaceError), match=message):
+    with pytest.raises((ConfigError, EnvError, UnsupportedSpaceError), match=message):
         run.build(config(tmp_path / "run", *overrides))

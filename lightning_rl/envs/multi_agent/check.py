@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
 
 from lightning_rl.envs.check import call_reset, check_obs, check_scalars, equal, sample_allowed_action
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
-from lightning_rl.errors import EnvError, short_repr
+from lightning_rl.errors import EnvApiError, EnvError, short_repr
 
-__all__ = ["agents_meet", "check_agents", "check_multi_agent_env", "reset_with_seed"]
+__all__ = [
+    "agents_meet",
+    "agents_without_mask",
+    "check_agents",
+    "check_multi_agent_env",
+    "gives_masks",
+    "refuse_masks",
+    "reset_with_seed",
+]
 
 STEP_PARTS = ("obs", "rewards", "terminated", "truncated", "infos")
 
@@ -25,7 +33,8 @@ def check_agents(env: MultiAgentEnv, name: str) -> None:
     agents = getattr(env, "possible_agents", None)
     if not isinstance(agents, list | tuple) or not agents:
         raise EnvError(
-            f"environment {name!r} has possible_agents={agents!r}; expected a list of names, set in __init__"
+            f"environment {name!r} has possible_agents={agents!r}; expected a list of names, set in __init__ beside "
+            "observation_spaces and action_spaces (dicts, agent → space)"
         )
     if wrong := [agent for agent in agents if not isinstance(agent, str) or agent == ALL]:
         raise EnvError(f"environment {name!r} has the agent {wrong[0]!r} in possible_agents; expected names (str)")
@@ -52,17 +61,18 @@ def check_multi_agent_env(env: MultiAgentEnv, name: str, steps: int = 20) -> Non
         EnvError: names the environment, what it returned, what is expected and what to change.
     """
     check_agents(env, name)
-    spaces = {agent: (env.observation_spaces[agent], env.action_spaces[agent]) for agent in env.possible_agents}
     (first, _), (obs, infos) = _reset(env, name), _reset(env, name)
     if not equal(first, obs):
         raise EnvError(
             f"environment {name!r} gives different observations for reset(seed=0) twice: draw from a generator that "
             "reset(seed) creates"
         )
-    for _ in _random_steps(env, name, obs, infos, steps):
-        for agent, pair in spaces.items():
-            if (env.observation_spaces[agent], env.action_spaces[agent]) != pair:
-                raise EnvError(f"environment {name!r} changed the spaces of {agent!r}; they are fixed in __init__")
+    acted = [bool(obs), *(bool(acting) for acting, _ in _random_steps(env, name, obs, infos, steps))]
+    if not any(acted):
+        raise EnvError(
+            f"environment {name!r} gives no agent an observation to act on, neither at its reset nor in {steps} steps: "
+            "return those of the agents that act next, or set env.check=false if they come later"
+        )
 
 
 def agents_meet(env: MultiAgentEnv, name: str, steps: int = 50) -> bool:
@@ -72,14 +82,72 @@ def agents_meet(env: MultiAgentEnv, name: str, steps: int = 50) -> bool:
         EnvError: as `check_multi_agent_env`.
     """
     obs, infos = _reset(env, name)
-    return len(obs) > 1 or any(len(acting) > 1 for acting in _random_steps(env, name, obs, infos, steps))
+    return len(obs) > 1 or any(len(acting) > 1 for acting, _ in _random_steps(env, name, obs, infos, steps))
+
+
+def gives_masks(env: MultiAgentEnv, name: str, check: bool = True, steps: int = 20) -> bool:
+    """Whether infos hold action masks of agents with Discrete actions.
+
+    Infos of the first reset may hold none: random steps are taken until each of these agents was to act after one.
+
+    Args:
+        env: the environment.
+        name: of the environment, for messages.
+        check: whether random steps may be taken.
+        steps: the most of them.
+
+    Raises:
+        EnvError: as `check_multi_agent_env`.
+    """
+    obs, infos = _reset(env, name) if check else reset_with_seed(env, name)
+    discrete = {agent for agent, space in env.action_spaces.items() if isinstance(space, gym.spaces.Discrete)}
+    unseen = agents_without_mask(env)
+    if any(_has_mask(infos.get(agent)) for agent in discrete):
+        return True
+    if check and unseen:
+        for acting, given in _random_steps(env, name, obs, infos, steps):
+            if any(_has_mask(given.get(agent)) for agent in discrete):
+                return True
+            unseen -= acting
+            if not unseen:
+                break
+    return False
+
+
+def agents_without_mask(env: MultiAgentEnv) -> set[str]:
+    """The agents with Discrete actions whose observations hold no action mask, so that their infos may."""
+    return {
+        agent
+        for agent in env.possible_agents
+        if isinstance(env.action_spaces[agent], gym.spaces.Discrete)
+        and not (isinstance(space := env.observation_spaces[agent], gym.spaces.Dict) and "action_mask" in space.spaces)
+    }
+
+
+def refuse_masks(name: str, infos: Mapping[str, Any], agents: Container[str]) -> None:
+    """Refuse an action mask where `gives_masks` found none.
+
+    Raises:
+        EnvApiError: names the agent.
+    """
+    for agent, info in infos.items():
+        if agent in agents and _has_mask(info):
+            raise EnvApiError(
+                f"environment {name!r} gives agent {agent!r} an action mask now, and no agent had one in its first "
+                'steps: put "action_mask" into the infos from the first reset on'
+            )
+
+
+def _has_mask(info: Any) -> bool:
+    return isinstance(info, Mapping) and "action_mask" in info
 
 
 def _random_steps(
     env: MultiAgentEnv, name: str, obs: Mapping[str, Any], infos: Mapping[str, Any], steps: int
-) -> Iterator[set[str]]:
-    """Take random steps after a reset, the same ones each time; after each, the agents that are to act next."""
+) -> Iterator[tuple[set[str], Mapping[str, Any]]]:
+    """Take random steps after a reset, the same ones each time; after each, who is to act next, and the infos."""
     action_spaces = {agent: env.action_spaces[agent] for agent in env.possible_agents}
+    spaces = {agent: (env.observation_spaces[agent], space) for agent, space in action_spaces.items()}
     for space in action_spaces.values():
         space.seed(0)
     acting, ended = set(obs), set[str]()
@@ -93,8 +161,11 @@ def _random_steps(
         ended |= {agent for part in (terminated, truncated) for agent, value in part.items() if value}
         if ALL in ended:
             (obs, infos), ended = _reset(env, name), set[str]()
+        for agent, pair in spaces.items():
+            if (env.observation_spaces[agent], env.action_spaces[agent]) != pair:
+                raise EnvError(f"environment {name!r} changed the spaces of {agent!r}; they are fixed in __init__")
         acting = set(obs) - ended
-        yield acting
+        yield acting, infos
 
 
 def _step(env: MultiAgentEnv, name: str, step: int, actions: dict[str, Any], ended: set[str]) -> Any:

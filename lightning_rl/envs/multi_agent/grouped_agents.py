@@ -8,7 +8,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from gymnasium import Space, spaces
 
-from lightning_rl.envs.multi_agent.check import check_agents, reset_with_seed
+from lightning_rl.envs.multi_agent.check import agents_without_mask, check_agents, gives_masks, refuse_masks
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
 from lightning_rl.envs.multi_agent.wrappers import MultiAgentWrapper, blank, find_members
 from lightning_rl.errors import EnvError
@@ -30,6 +30,7 @@ class GroupedAgents(MultiAgentWrapper):
         groups: name of a group → its agents, or patterns such as "ally_*"; "all": one group "all" of all agents.
         obs_space, act_space: spaces of the groups instead of those above, as in RLlib. With a Tuple `obs_space` a group
             observes the bare tuple of its members' observations, and all members have to be there.
+        check: as `PackedEnv`.
 
     Raises:
         EnvError: a pattern fits no agent; an agent is in two groups; a group has the name of another agent; a tuple of
@@ -42,8 +43,10 @@ class GroupedAgents(MultiAgentWrapper):
         groups: Mapping[str, Sequence[str]] | Literal["all"],
         obs_space: Space[Any] | None = None,
         act_space: Space[Any] | None = None,
+        check: bool = True,
     ) -> None:
-        check_agents(env, type(env.unwrapped).__name__)
+        self._name = type(env.unwrapped).__name__
+        check_agents(env, self._name)
         super().__init__(env)
         self.groups = find_members(env.possible_agents, {"all": ["*"]} if groups == "all" else groups)
         for group, members in self.groups.items():
@@ -51,8 +54,8 @@ class GroupedAgents(MultiAgentWrapper):
                 raise EnvError(f"group {group!r} has the name of an agent that is not in it: rename the group")
         self._group_of = {agent: group for group, members in self.groups.items() for agent in members}
         self.possible_agents = [*dict.fromkeys(self._group_of.get(agent, agent) for agent in env.possible_agents)]
-        _, infos = reset_with_seed(env, type(env.unwrapped).__name__)
-        with_masks = any("action_mask" in info for info in infos.values() if isinstance(info, Mapping))
+        with_masks = gives_masks(env, self._name, check)
+        self._maskless = frozenset() if with_masks else agents_without_mask(env) & self._group_of.keys()
         self._masked: set[str] = set()
         self._bare = isinstance(obs_space, spaces.Tuple)
         if self._bare and with_masks:
@@ -138,6 +141,7 @@ class GroupedAgents(MultiAgentWrapper):
 
     def _observe(self, group: str, obs: Mapping[str, Any], infos: Mapping[str, Any], present: set[str]) -> Any:
         members = self.groups[group]
+        refuse_masks(self._name, infos, self._maskless)
         if self._bare:
             return tuple(obs[agent] if agent in obs else self._refuse_absent(group, agent) for agent in members)
         found: dict[str, Any] = {

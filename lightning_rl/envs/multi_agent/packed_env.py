@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -11,9 +11,9 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, create_empty_array
 
 from lightning_rl.envs.multi_agent.agent_layout import AgentLayout
-from lightning_rl.envs.multi_agent.check import check_agents, reset_with_seed
+from lightning_rl.envs.multi_agent.check import agents_without_mask, check_agents, gives_masks, refuse_masks
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, MultiAgentEnv
-from lightning_rl.errors import EnvError, short_repr
+from lightning_rl.errors import EnvApiError, short_repr
 
 __all__ = ["AgentFlags", "PackedEnv", "actions_by_agent", "is_packed", "plain_actions", "row_of"]
 
@@ -33,12 +33,21 @@ class AgentFlags:
 
     Args:
         arrays: with "rewards" and `FLAGS`, `[A]` or `[B, A]` each.
+        agents: their names.
+        name: of the environment, for messages.
     """
 
-    def __init__(self, arrays: Mapping[str, Any]) -> None:
+    def __init__(self, arrays: Mapping[str, Any], agents: Sequence[str], name: str) -> None:
+        self.agents, self.name = agents, name
         self.rewards: np.ndarray = arrays["rewards"]
         self.acts, self.terminated, self.truncated, self.shown = (arrays[name].view(np.bool_) for name in FLAGS)
         self.there = np.zeros(self.acts.shape, dtype=bool)  # agents that have appeared and not ended
+        self.gone = np.zeros(self.acts.shape, dtype=bool)  # agents that have ended
+
+    def begin_episode(self, env: int | None = None) -> None:
+        """Before a reset of this environment, or of all: no agent has appeared."""
+        self.there[... if env is None else env] = False
+        self.gone[... if env is None else env] = False
 
     def clear(self) -> None:
         """Before a step or a reset: nothing has happened."""
@@ -51,6 +60,9 @@ class AgentFlags:
 
         Args:
             over, cut: whether the whole episode terminated, or was truncated; bool, or bool `[B]`.
+
+        Raises:
+            EnvApiError: an agent is to act that has ended in this episode.
         """
         ends = self.terminated | self.truncated
         np.logical_and(self.acts, ~ends, out=self.acts)
@@ -63,6 +75,13 @@ class AgentFlags:
             goes_on = ~(over | cut)
             self.acts &= goes_on
             self.there &= goes_on
+        if np.count_nonzero(back := self.acts & self.gone):
+            agent = self.agents[np.argwhere(back)[0, -1]]
+            raise EnvApiError(
+                f"environment {self.name!r} gives agent {agent!r} an observation to act on after it has ended; it may "
+                "come back after the next reset"
+            )
+        self.gone |= ends
 
 
 def plain_actions(layout: AgentLayout, actions: Mapping[str, Any]) -> list[Any]:
@@ -110,6 +129,7 @@ class PackedEnv(gym.Env[Any, Any]):
     Args:
         env: the environment.
         name: of the environment, for messages.
+        check: whether random steps may be taken, to find action masks that the first infos lack.
 
     Attributes:
         layout: where each agent lies in the arrays.
@@ -117,16 +137,16 @@ class PackedEnv(gym.Env[Any, Any]):
         infos: of the last reset or step, by agent.
 
     Raises:
-        EnvError: an agent has no space, or the first reset fails.
+        EnvError: an agent has no space, or the first reset or steps fail.
     """
 
-    def __init__(self, env: MultiAgentEnv, name: str | None = None) -> None:
+    def __init__(self, env: MultiAgentEnv, name: str | None = None, check: bool = True) -> None:
         self.env, self.name = env, type(env.unwrapped).__name__ if name is None else name
         self.metadata, self.render_mode = dict(env.metadata), env.render_mode
         check_agents(env, self.name)
         agents = [*env.possible_agents]
-        _, infos = reset_with_seed(env, self.name)
-        masked = any("action_mask" in info for info in infos.values() if isinstance(info, Mapping))
+        masked = gives_masks(env, self.name, check)
+        self._maskless = frozenset() if masked else agents_without_mask(env)
         self.layout = AgentLayout.from_spaces(
             agents, env.observation_spaces, env.action_spaces, env.state_space, masked
         )
@@ -148,7 +168,7 @@ class PackedEnv(gym.Env[Any, Any]):
         self.action_space = spaces.Dict({key: batch_space(kind.action_space, n) for key, kind, n in named})
         self.infos: dict[str, Any] = {}
         self.bind(create_empty_array(self.observation_space, 1, fn=np.zeros), 0)
-        self.flags = AgentFlags(self.arrays)
+        self.flags = AgentFlags(self.arrays, agents, self.name)
 
     def bind(self, arrays: Any, row: int) -> None:
         """Write observations into row `row` of these batched arrays from now on."""
@@ -161,7 +181,7 @@ class PackedEnv(gym.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; the result is a copy of `arrays`."""
         self.flags.clear()
-        self.flags.there[:] = False
+        self.flags.begin_episode()
         self.write_reset(seed=seed, options=options)
         self.flags.settle(False, False)
         return _copy(self.arrays), {}
@@ -189,7 +209,8 @@ class PackedEnv(gym.Env[Any, Any]):
             The sum of the agents' rewards; whether the whole episode terminated; whether it was truncated.
 
         Raises:
-            EnvError: the environment names an agent that is not among its possible agents.
+            EnvApiError: the environment names an agent that is not among its possible agents, gives one an
+                observation of another shape than its space has, or an action mask where it gave none at first.
         """
         obs, rewards, terminated, truncated, self.infos = self.env.step(actions)
         total = 0.0
@@ -211,17 +232,26 @@ class PackedEnv(gym.Env[Any, Any]):
         for agent, value in obs.items():
             slot = self._slot(agent, "obs")
             place, row, kind = self._obs[slot]
-            _put(place, row, value)
+            try:
+                _put(place, row, value)
+            except (ValueError, TypeError, LookupError) as error:
+                space = self.layout.kinds[int(kind)].observation_space
+                raise EnvApiError(
+                    f"environment {self.name!r} gives agent {agent!r} an observation that is not of its space "
+                    f"{space}: {error}"
+                ) from error
             self._acts[slot] = True
             if kind in self._masks:
                 self._masks[kind][row] = self.infos.get(agent, {}).get("action_mask", True)
+        if self.infos and self._maskless:
+            refuse_masks(self.name, self.infos, self._maskless)
         if "state" in self.arrays:
             self.arrays["state"][...] = self.env.state()
 
     def _slot(self, agent: str, where: str) -> int:
         slot = self._slots.get(agent)
         if slot is None:
-            raise EnvError(
+            raise EnvApiError(
                 f"environment {self.name!r} has the agent {short_repr(agent)} in its {where}, and possible_agents does "
                 f"not: {short_repr(list(self.layout.agents))}"
             )
@@ -256,7 +286,7 @@ def _put(target: Any, row: int, value: Any) -> None:
     """Write one agent's (nested) observation into its row."""
     if type(target) is np.ndarray:
         if np.shape(value) != target.shape[1:]:  # assigning it would broadcast it silently
-            raise EnvError(f"an observation of shape {np.shape(value)}; its space has {target.shape[1:]}")
+            raise ValueError(f"shape {np.shape(value)} where it has {target.shape[1:]}")
         target[row] = value
     elif isinstance(target, dict):
         for name, child in target.items():

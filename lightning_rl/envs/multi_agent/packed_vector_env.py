@@ -43,7 +43,7 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
         self._arrays: Any = create_empty_array(first.observation_space, self.num_envs, fn=np.zeros)
         for row, env in enumerate(self.envs):
             env.bind(self._arrays, row)
-        self._flags = AgentFlags(self._arrays)
+        self._flags = AgentFlags(self._arrays, self.layout.agents, first.name)
         self._ended = np.zeros(self.num_envs, dtype=bool)
 
     def reset(
@@ -52,7 +52,7 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
         """Reset all environments."""
         seeds = [seed + row for row in range(self.num_envs)] if isinstance(seed, int) else seed
         self._flags.clear()
-        self._flags.there[:] = False
+        self._flags.begin_episode()
         for row, env in enumerate(self.envs):
             env.write_reset(seed=None if seeds is None else seeds[row], options=options)
         self._flags.settle(False, False)
@@ -68,7 +68,7 @@ class PackedVectorEnv(VectorEnv[Any, Any, Any]):
         flags.clear()
         for row, env in enumerate(self.envs):
             if ended[row]:
-                flags.there[row] = False
+                flags.begin_episode(row)
                 env.write_reset()
             else:
                 own = actions_by_agent(self.layout, [row_of(each, row) for each in given], acting[row])

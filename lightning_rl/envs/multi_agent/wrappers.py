@@ -34,9 +34,17 @@ class MultiAgentWrapper(HoldsEnv):
 
     Args:
         env: the environment.
+
+    Raises:
+        EnvError: it has one agent.
     """
 
     def __init__(self, env: MultiAgentEnv) -> None:
+        if not isinstance(env, MultiAgentEnv) and not hasattr(env, "possible_agents"):
+            raise EnvError(
+                f"{type(self).__name__} wraps environments with several agents, and {type(env.unwrapped).__name__} has "
+                "one: leave it out of env.wrappers, or set env.agents=2 to make agents of so many copies"
+            )
         self.env = env
         self.possible_agents = [*env.possible_agents]
         self.observation_spaces, self.action_spaces = dict(env.observation_spaces), dict(env.action_spaces)
@@ -407,7 +415,7 @@ def find_members(
         what: what a group is called in messages.
 
     Raises:
-        EnvError: a pattern fits no agent, or an agent is in two groups.
+        EnvError: a pattern fits no agent, a group has none, or an agent is in two groups.
     """
     found: dict[str, list[str]] = {}
     taken: dict[str, str] = {}
@@ -424,5 +432,7 @@ def find_members(
         for agent in members:
             if taken.setdefault(agent, group) != group:
                 raise EnvError(f"agent {agent!r} is in the {what}s {taken[agent]!r} and {group!r}; put it in one")
+        if not members:
+            raise EnvError(f"{what} {group!r} has no agents: name some of {[*agents]}, or leave it out")
         found[group] = members
     return found

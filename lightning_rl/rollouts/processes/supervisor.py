@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.errors import ConfigError, EnvApiError, EnvError
 from lightning_rl.rollouts.processes.limits import Limits
 from lightning_rl.rollouts.processes.transport import Outcome, ProcessDiedError, Transport
 
@@ -361,7 +361,8 @@ class Supervisor:
         starting = process.state == "starting"
         self._end(process)
         raised = not isinstance(error, ProcessDiedError)
-        if raised and not (process.served and isinstance(error, RESTARTED)):
+        comes_again = isinstance(error, EnvApiError) or not isinstance(error, RESTARTED)
+        if raised and (comes_again or not process.served):
             self._break(error)  # the process has never worked, or the error is one of the code
         process.failures += 1
         process.deaths += not raised and not starting

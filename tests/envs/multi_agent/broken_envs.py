@@ -107,6 +107,11 @@ class ChangingSpaces(Fine):
         return super().step(actions)
 
 
+class NoTurns(Fine):
+    def observe(self) -> Any:
+        return {}
+
+
 class WrongState(Fine):
     def __init__(self) -> None:
         super().__init__()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
+import pytest
 
 from lightning_rl.envs import EnvCreator
-from lightning_rl.envs.multi_agent import ALL, PackedEnv, as_multi_agent
+from lightning_rl.envs.multi_agent import ALL, MultiAgentEnv, PackedEnv, as_multi_agent
 from lightning_rl.envs.multi_agent.toy_games import TwoStepGame
 
 
@@ -40,3 +42,48 @@ def test_a_class_with_the_attributes_of_rllibs_needs_no_base_class() -> None:
     env = EnvCreator(LikeRLlib).make_single()
     assert isinstance(env, PackedEnv) and env.layout.agents == ("left", "right")
     EnvCreator(LikeRLlib).spaces()
+
+
+class Classic(LikeRLlib):
+    """The attributes of RLlib 1 and 2: a set of ids, and spaces of all agents or Dicts by agent."""
+
+    def __init__(self, by_agent: bool) -> None:
+        self._agent_ids = {"right", "left"}
+        spaces = gym.spaces.Discrete(3), gym.spaces.Discrete(2)
+        self.observation_space, self.action_space = (
+            gym.spaces.Dict(dict.fromkeys(self._agent_ids, space)) if by_agent else space for space in spaces
+        )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return dict.fromkeys(sorted(self._agent_ids), 0), {}
+
+
+class ClassicOfOurs(MultiAgentEnv):
+    """The same as a subclass of this package's class, whose agents are the present ones."""
+
+    def __init__(self) -> None:
+        self.agents = ["left", "right"]
+        self.observation_space, self.action_space = gym.spaces.Discrete(3), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return dict.fromkeys(self.agents, 0), {}
+
+    def step(self, actions: Any) -> Any:
+        return LikeRLlib.step(self, actions)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("creator", [partial(Classic, True), partial(Classic, False), ClassicOfOurs])
+def test_the_classic_attributes_of_rllibs_class_name_agents_and_spaces(creator: Any) -> None:
+    env = EnvCreator(lambda: creator())
+    found = LikeRLlib()
+    assert env.spaces() == (gym.spaces.Dict(found.observation_spaces), gym.spaces.Dict(found.action_spaces))
+    layout = env.layout()
+    assert layout is not None and layout.agents == ("left", "right")
+
+
+def test_an_environment_with_one_agent_may_have_agents_and_dict_spaces() -> None:
+    class Warehouse(gym.Env[Any, Any]):
+        agents = possible_agents = ("robot",)
+        observation_space = action_space = gym.spaces.Dict({"robot": gym.spaces.Discrete(2)})
+
+    assert as_multi_agent(Warehouse()) is None

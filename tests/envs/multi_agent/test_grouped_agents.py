@@ -116,6 +116,7 @@ def test_a_tuple_space_of_rllibs_makes_the_observation_the_tuple_of_the_members(
     [
         ({"team": ["agent_7"]}, r"group 'team' names 'agent_7', which fits no agent of .*Did you mean 'agent_[01]'"),
         ({"x": ["agent_0"], "y": ["agent_*"]}, "agent 'agent_0' is in the groups 'x' and 'y'"),
+        ({"x": []}, r"group 'x' has no agents: name some of \['agent_0', 'agent_1'\], or leave it out"),
         ({"agent_1": ["agent_0"]}, "group 'agent_1' has the name of an agent that is not in it"),
     ],
 )

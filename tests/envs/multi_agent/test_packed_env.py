@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from lightning_rl.envs import EnvCreator
-from lightning_rl.envs.multi_agent import ALL, MultiAgentEnv, PackedEnv, PackedVectorEnv
+from lightning_rl.envs.multi_agent import ALL, GroupedAgents, MultiAgentEnv, PackedEnv, PackedVectorEnv
 from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors, ScriptedTurns, TwoStepGame
-from lightning_rl.errors import EnvError
+from lightning_rl.errors import EnvApiError, EnvError
 
 FLAGS = ("acts", "terminated", "truncated", "present")
 
@@ -68,20 +68,73 @@ def test_masks_of_infos_are_written_and_default_to_everything() -> None:
     assert obs["masks"]["0"].tolist() == [[1, 1], [1, 1]]
 
 
+class MaskedTurns(ScriptedTurns):
+    """Only b, which is not there at the reset, has a mask, from time `since` on: it may take action 1 only."""
+
+    def __init__(self, turns: list[list[str]], since: int = 0) -> None:
+        super().__init__(turns=turns)
+        self.since = since
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        obs, *others, infos = super().step(actions)
+        masked = "b" in obs and len(self.actions) >= self.since
+        return obs, *others, {"b": {"action_mask": np.array([0, 1])}} if masked else infos
+
+
+def test_a_mask_of_an_agent_that_comes_after_the_reset_is_found() -> None:
+    env = PackedEnv(MaskedTurns([["a"], ["b"], ["a"]]))
+    assert env.layout.masked and env.reset(seed=0)[0]["masks"]["0"].tolist() == [[1, 1], [0, 0]]
+    assert env.step({"0": np.array([0, 0])})[0]["masks"]["0"].tolist() == [[1, 1], [0, 1]]
+    assert GroupedAgents(MaskedTurns([["a"], ["b"]]), "all").observation_spaces["all"]["action_masks"]
+
+
+def test_a_mask_that_appears_where_there_was_none_is_an_error() -> None:
+    turns, message = [["a", "b"]] * 4, "'mine' gives agent 'b' an action mask now, and no agent had one"
+    env = PackedEnv(MaskedTurns(turns, since=3), "mine")
+    env.reset(seed=0)
+    env.step({"0": np.array([0, 0])})
+    env.step({"0": np.array([0, 0])})
+    with pytest.raises(EnvError, match=message):
+        env.step({"0": np.array([0, 0])})
+    grouped = GroupedAgents(MaskedTurns(turns, since=2), "all")
+    grouped.reset(seed=0)
+    grouped.step({"all": (0, 0)})
+    with pytest.raises(EnvError, match="gives agent 'b' an action mask now"):
+        grouped.step({"all": (0, 0)})
+
+
+def test_an_agent_that_acts_again_after_it_ended_is_an_error_until_the_next_episode() -> None:
+    """a ends in step 0 and is to act in step 2; b's part of the episode goes on."""
+    scripts = [ScriptedTurns(turns=[["a", "b"], ["b"], ["a", "b"], ["b"]], ends=ends) for ends in ({"a": 0}, {})]
+    env = PackedVectorEnv([lambda script=script: PackedEnv(script, "mine", check=False) for script in scripts])
+    for _ in range(2):
+        env.reset(seed=0)
+        env.step({"0": np.zeros((2, 2), int)})
+        with pytest.raises(EnvApiError, match="'mine' gives agent 'a' an observation to act on after it has ended"):
+            env.step({"0": np.zeros((2, 2), int)})
+
+
+def test_without_the_check_no_step_is_taken_to_find_masks() -> None:
+    script = MaskedTurns([["a"], ["b"]])
+    assert not PackedEnv(script, check=False).layout.masked and not script.actions
+
+
 def test_an_agent_that_is_not_possible_and_an_observation_of_another_shape_are_errors() -> None:
     class Broken(TwoStepGame):
         def step(self, actions: dict[str, Any]) -> Any:
             return {self.agent: np.zeros(self.size)}, {}, {ALL: False}, {ALL: False}, {}
 
     env = Broken()
-    packed = PackedEnv(env, "mine")
+    packed = PackedEnv(env, "mine", check=False)
     packed.reset()
     env.agent, env.size = "ghost", 3
     with pytest.raises(EnvError, match="'mine' has the agent 'ghost' in its obs"):
         packed.step({"0": np.zeros(2, int)})
     packed.reset()
     env.agent, env.size = "agent_0", 1
-    with pytest.raises(EnvError, match=r"an observation of shape \(1,\); its space has \(3,\)"):
+    with pytest.raises(
+        EnvError, match=r"'mine' gives agent 'agent_0' an observation .* Box.*: shape \(1,\) where it has"
+    ):
         packed.step({"0": np.zeros(2, int)})
 
 

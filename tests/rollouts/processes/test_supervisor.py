@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_rl.config.groups import shipped_conf
-from lightning_rl.errors import ConfigError, EnvError
+from lightning_rl.errors import ConfigError, EnvApiError, EnvError
 from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.rollouts.processes.completion_queue import CompletionQueue
 from lightning_rl.rollouts.processes.limits import Limits, limits_of
@@ -222,12 +222,13 @@ def test_a_failure_of_the_first_request_is_raised_at_once() -> None:
         workers.supervisor.work(lambda: False)
 
 
-def test_an_error_of_the_code_is_no_failure_of_a_process() -> None:
+@pytest.mark.parametrize("error", [TypeError("add() takes 2 arguments"), EnvApiError("add() takes 2 arguments")])
+def test_an_error_of_the_code_is_no_failure_of_a_process(error: Exception) -> None:
     workers = start(1)
     workers.requests.fill(1)
     workers.receive()
-    workers.supervisor.submit(Request(0, "raises", lambda _: (TypeError("add() takes 2 arguments"),)))
-    with pytest.raises(TypeError, match="takes 2"):
+    workers.supervisor.submit(Request(0, "raises", lambda _: (error,)))
+    with pytest.raises(type(error), match="takes 2"):
         workers.supervisor.work(lambda: False)
 
 

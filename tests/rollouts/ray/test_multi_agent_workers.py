@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from lightning_rl.envs import EnvCreator
 from lightning_rl.envs.multi_agent.toy_games import RockPaperScissors
 from lightning_rl.policies import PPO
 from lightning_rl.rollouts import WorkerSet, make_worker_set
+from tests.envs.classic_control import CARTPOLE
 from tests.rollouts.agents import Fixed, Policies
+from tests.rollouts.crashing import CrashingCartPole
 from tests.rollouts.fragment_equality import assert_equal_fragments
 
 pytestmark = pytest.mark.ray
@@ -51,3 +54,25 @@ def test_a_process_acts_with_the_weights_of_all_policies() -> None:
         assert [episode.by_policy for episode in played] == [episode.by_policy for episode in here.run_episodes(2)]
     finally:
         there.stop()
+
+
+def test_a_process_with_several_agents_that_dies_is_replaced_without_a_difference(tmp_path: Path) -> None:
+    """The process is killed within a later fragment, which another one samples again with the same seeds."""
+    options: dict[str, Any] = {**OPTIONS, "batch_mode": "complete_episodes"}
+    mapping = Fixed({"agent_0": "first", "agent_1": "second"})
+    built = [{name: PPO(*CARTPOLE.spaces(), seed=4) for name in ("first", "second")} for _ in range(2)]
+    calm = EnvCreator(CrashingCartPole, {"at": -1}, agents=2)
+    crash = EnvCreator(CrashingCartPole, {"how": "kill", "at": 40, "once": str(tmp_path / "died")}, agents=2)
+    here = WorkerSet(calm, Policies(built[0], mapping), [0], **options)
+    there = make_worker_set(
+        crash, Policies(built[1], mapping), num_workers=1, worker_indices=[0], restart_backoff_s=0.1, **options
+    )
+    try:
+        fragments = [(here.sample(), there.sample()) for _ in range(3)]
+    finally:
+        there.stop()
+    assert (tmp_path / "died").exists()
+    for expected, found in fragments:
+        assert found.env_steps == expected.env_steps
+        for policy_id in ("first", "second"):
+            assert_equal_fragments(expected[policy_id], found[policy_id])

@@ -164,9 +164,8 @@ class ChangesVectors(MultiAgentWrapper):
         """Give an agent vectors between these bounds."""
         box = spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
         space = self.env.observation_spaces[agent]
-        self.observation_spaces[agent] = (
-            spaces.Dict({**space, "observation": box}) if isinstance(space, spaces.Dict) else box
-        )
+        new = spaces.Dict({**space, "observation": box}) if isinstance(space, spaces.Dict) else box
+        self.observation_spaces = {**self.observation_spaces, agent: new}
 
     def change(self, agent: str, vector: np.ndarray) -> np.ndarray:
         """The vector that the agent observes instead; a subclass defines it."""
@@ -254,17 +253,20 @@ class PadActions(MultiAgentWrapper):
 
     def __init__(self, env: MultiAgentEnv) -> None:
         super().__init__(env)
+        self._sizes: dict[str, int] = {}
         for agent, space in env.action_spaces.items():
             if not isinstance(space, spaces.Discrete) or space.start != 0:
-                raise EnvError(
-                    f"agent {agent!r} has the actions {space}; PadActions needs Discrete ones that begin at 0"
-                )
-        self._sizes = {agent: int(space.n) for agent, space in env.action_spaces.items()}
+                raise EnvError(f"agent {agent!r} has the actions {space}; PadActions needs Discrete ones from 0 on")
+            self._sizes[agent] = int(space.n)
         self._most = max(self._sizes.values())
         self.action_spaces = dict.fromkeys(self.possible_agents, spaces.Discrete(self._most))
-        for agent, space in env.observation_spaces.items():
-            if isinstance(space, spaces.Dict) and "action_mask" in space.spaces:
-                self.observation_spaces[agent] = spaces.Dict({**space, "action_mask": spaces.MultiBinary(self._most)})
+        self.observation_spaces = {agent: self._masked(space) for agent, space in env.observation_spaces.items()}
+
+    def _masked(self, space: Space[Any]) -> Space[Any]:
+        """The space of an observation with a mask for all actions, if it has a mask."""
+        if not isinstance(space, spaces.Dict) or "action_mask" not in space.spaces:
+            return space
+        return spaces.Dict({**space, "action_mask": spaces.MultiBinary(self._most)})
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Any:
         """Begin an episode."""

@@ -11,6 +11,7 @@ from lightning_rl.config import check_config
 from lightning_rl.config.compose import parse_overrides
 from lightning_rl.errors import ConfigError
 from lightning_rl.run_directory.checkpoints import checkpoint_of, has_checkpoint, naming_others
+from lightning_rl.run_directory.config_file import read_config
 from lightning_rl.runs import run
 from lightning_rl.trust import FileTrust
 
@@ -40,7 +41,8 @@ def resume(arguments: Sequence[str]) -> int:
         check_config(config)
         run.check_same_run(config, checkpoint, changed, force=options.force)
         print(f"resuming {checkpoint}", flush=True)
-        for line in run.standing_still(config, env_steps_in(checkpoint)):
+        notes = run.changed_workers(read_config(options.run_dir), config)
+        for line in [*notes, *run.standing_still(config, env_steps_in(checkpoint))]:
             print(f"note: {line}", flush=True)
         return report_outcome(run.train(config, ckpt_path=checkpoint), config)
 

@@ -14,6 +14,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightning_rl.config.directories import GROUPS
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.run_fractions import fractions_to_env_steps
 from lightning_rl.config.schema import LATER_KEYS, SEVERAL_AGENTS, RunKeys
@@ -67,27 +68,29 @@ AFRESH = "delete the directory and train again, or give another run_dir"
 
 SCHEDULED = ("lr", "clip", "entropy_coef")  # keys of a policy that change how it learns, not what
 EXPLORED = ("*epsilon*", "*_timesteps", "*scale*", "stddev", "temperature", "eta", "intrinsic_reward_coeff")
-# Keys that may change when a run is resumed; any other change would make it another run.
+# Keys that decide where and how a run is computed and recorded, not what it learns.
+ELSEWHERE = (
+    *("logger*", "callbacks*", "launcher*", "trainer", "trainer.*", "data.storage"),
+    *("workers.num_workers", "workers.act_on", "workers.ray*"),
+)
+# Keys and groups that may change when a run is resumed; any other change would make it another run.
 RESUMABLE = (
     *(
         "total_env_steps",
         "report_every_env_steps",
         "stop.*",
+        "checkpoint",
         "checkpoint.*",
+        "evaluation",
         "evaluation.*",
-        "trainer.max_time",
-        "torch_threads",
     ),
+    "torch_threads",
     *(f"{of}.{name}{end}" for of in ("policy", "policies.*") for name in SCHEDULED for end in ("", ".*")),
     *(f"exploration.{name}" for name in EXPLORED),
     *("workers.max_*", "workers.restart_backoff_s", "workers.min_healthy", "workers.*_timeout_s"),
+    *ELSEWHERE,
 )
-# Keys that decide where and how a run is computed, not its results; they may also be edited in config.yaml.
-ELSEWHERE = (
-    *("overrides*", "init_from*"),  # a run that goes on has begun already
-    *("run_dir", "logger*", "callbacks*", "launcher*", "trainer.*", "data.storage"),
-    *("workers.num_workers", "workers.act_on", "workers.ray*"),
-)
+BEGUN = ("overrides*", "init_from*", "run_dir")  # keys of the start of a run, which may differ in its config.yaml
 
 
 def build(
@@ -391,11 +394,13 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     known = list(dotted_keys(config))
     for key, value in changed.items():
         trust_names(value)  # the user's own
-        if key not in known:
+        if key not in known and not key.startswith("trainer."):  # the keys that Lightning's Trainer takes
             raise ConfigError(no_such_key(key, known, f" A resumed run can change {', '.join(RESUMABLE)}"))
         if not any(fnmatch(key, pattern) for pattern in RESUMABLE):
             allowed = ", ".join(RESUMABLE)
             raise ConfigError(f"{key}={value!r} would make it another run; a resumed run can change {allowed}")
+        if key in GROUPS:
+            value = {**config[key], **value} if isinstance(value, Mapping) else section_of_choice(key, value, config)
         section, _, name = key.rpartition(".")
         (value_at(config, section) if section else config)[name] = value
         if section == "exploration":  # policies have a copy of that section
@@ -410,6 +415,19 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     if status.get("state") == "ok" and taken >= total:
         raise ConfigError(f"{run_dir} has taken {taken} of total_env_steps={total}: give it more")
     return config
+
+
+def section_of_choice(group: str, choice: Any, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The section of a config that a choice of a group gives in the directory of a run: `logger=csv`.
+
+    Raises:
+        ConfigError: there is no such choice.
+    """
+    from lightning_rl.config.compose import compose_config  # Hydra
+
+    named = f"[{','.join(map(str, choice))}]" if isinstance(choice, list) else "null" if choice is None else str(choice)
+    run_dir = config["run_dir"].replace("'", r"\'")
+    return compose_config([f"{group}={named}", "experiment=none", f"run_dir='{run_dir}'"])[group]
 
 
 def standing_still(config: Mapping[str, Any], env_steps: int) -> list[str]:
@@ -427,6 +445,23 @@ def standing_still(config: Mapping[str, Any], env_steps: int) -> list[str]:
         f"policy.{key} is 0 from {env_steps:,} env steps to the end, so {effect}: resume with policy.{key}=…"
         for key, effect in effects.items()
         if policy.get(key) is not None and set(schedule_span(policy[key], env_steps, total)) == {0.0}
+    ]
+
+
+def changed_workers(before: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+    """One line if a resumed run has another number of (logical) workers than before, whose rollouts then differ."""
+    from lightning_rl.config.ranks import ranks_of
+    from lightning_rl.rollouts.logical_workers import logical_workers
+
+    counts = [
+        logical_workers(each["workers"].get("logical_workers"), each["workers"]["num_workers"], ranks_of(each))
+        for each in (before, config)
+    ]
+    if counts[0] == counts[1]:
+        return []
+    return [
+        f"{counts[1]} workers act instead of {counts[0]} (workers.logical_workers=null: one per process), so rollouts "
+        "are not those that the run would have had"
     ]
 
 
@@ -467,7 +502,7 @@ def check_same_run(
         if key not in changed and not key.startswith(tuple(f"{prefix}." for prefix in changed))
     }
     explored = (f"{of}.exploration.{name}" for of in ("policy", "policies.*") for name in EXPLORED)
-    allowed = (*RESUMABLE, *explored, *ELSEWHERE)
+    allowed = (*RESUMABLE, *explored, *BEGUN)
     odd = [key for key in found if not any(fnmatch(key, pattern) for pattern in allowed)]
     shown = {key: f"{key}={after!r} (checkpoint: {before!r})" for key, (before, after) in found.items()}
     file = run_dir / CONFIG_FILE

@@ -106,7 +106,7 @@ def typed_groups(overrides: Sequence[str]) -> set[str]:
     return {key for key in GROUPS if key in choices and not choices[key].startswith("{")} - {*CHOOSE_THE_EXPERIMENT}
 
 
-def protected_groups(hydra: DictConfig) -> set[str]:
+def protected_groups(hydra: Any) -> set[str]:
     """The typed groups of a composed config that the experiment which it takes by itself may change.
 
     Args:

@@ -65,6 +65,7 @@ KNOWN_ERRORS = (CheckpointError, ConfigError, EnvError, NonFiniteError, RankErro
 
 ENDED = ("ok", "interrupted")  # states of a run that ended without an error
 AFRESH = "delete the directory and train again, or give another run_dir"
+LOG_KNOWN_METRICS = ("lightning", "lightning_rl", "torch", "torchmetrics")  # packages
 
 SCHEDULED = ("lr", "clip", "entropy_coef")  # keys of a policy that change how it learns, not what
 EXPLORED = ("*epsilon*", "*_timesteps", "*scale*", "stddev", "temperature", "eta", "intrinsic_reward_coeff")
@@ -112,7 +113,7 @@ def build(
 
     Raises:
         CheckpointError: the checkpoint of `init_from` cannot be read, or does not fit.
-        ConfigError: a constructor refuses its keywords.
+        ConfigError: a constructor refuses its keywords, or a callback watches an unknown metric.
         EnvError: the environment cannot be made, or breaks the Gymnasium API.
         UnsupportedSpaceError: the policy cannot take the environment's spaces.
     """
@@ -140,6 +141,7 @@ def build(
     else:
         policy, data = multi_agent.build_policy(config, env, layout, spaces)
         datamodule = multi_agent.build_datamodule(config, env, policy, data, **shared)
+    check_monitors(users, policy)
     if config["init_from"] is not None and not resumed:
         line = load_initial_weights(policy, config["init_from"], config["init_from_strict"])
         if is_first_rank():
@@ -177,6 +179,23 @@ def instantiate(entry: Any, key: str, *arguments: Any) -> Any:
     except TypeError as error:
         raise ConfigError(f"{target}: {error}; it takes {inspect.signature(found)}") from error
     return found(*arguments, **keywords)
+
+
+def check_monitors(users: Sequence[Callback], policy: Policy) -> None:
+    """Check the metrics that Lightning's callbacks among the user's watch, unless the user's own code may log others.
+
+    Raises:
+        ConfigError: a callback watches a metric that is never logged.
+    """
+    from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+
+    from lightning_rl.callbacks.metric_names import check_metric
+
+    if any(type(each).__module__.partition(".")[0] not in LOG_KNOWN_METRICS for each in (*users, *policy.modules())):
+        return
+    for index, each in enumerate(users):
+        if isinstance(each, EarlyStopping | ModelCheckpoint) and each.monitor is not None:
+            check_metric(f"callbacks[{index}].monitor", each.monitor, also=("epoch", "step"))
 
 
 def loggers(config: Mapping[str, Any]) -> list[Logger]:
@@ -245,17 +264,29 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None, watch: Watch
         Exception: the error that ended the run; its traceback is in RUN_DIR/train.log, and status.json says "failed".
     """
     run_dir, first = Path(config["run_dir"]).absolute(), is_first_rank()
+    new = first and ckpt_path is None
+    if new:  # before the lock of a dead run is taken over, which is not to be
+        refuse_live_run(run_dir)
+        refuse_other_run(run_dir)
     with RunLock(run_dir) if first else nullcontext():
-        if first and ckpt_path is None and (run_dir / CONFIG_FILE).exists():
-            if not has_checkpoint(run_dir):
-                raise ConfigError(f"run_dir={run_dir} holds a run that has no checkpoint: {AFRESH}")
-            raise ConfigError(
-                f"run_dir={run_dir} holds a run: continue it with `lightning-rl resume`, or choose another"
-            )
+        if new:  # another process may have begun and ended one meanwhile
+            refuse_other_run(run_dir)
         with record_outcome(run_dir):
             watched = {} if watch is None else {"watch": watch}  # launchers of users may know nothing of it
             instantiate(config["launcher"], "_target_").launch(config, ckpt_path, **watched)
         return final_status(run_dir / STATUS_FILE)
+
+
+def refuse_other_run(run_dir: Path) -> None:
+    """Raise an error if a directory holds a run, which a new one would overwrite.
+
+    Raises:
+        ConfigError: says how to go on.
+    """
+    if (run_dir / CONFIG_FILE).exists():
+        if not has_checkpoint(run_dir):
+            raise ConfigError(f"run_dir={run_dir} holds a run that has no checkpoint: {AFRESH}")
+        raise ConfigError(f"run_dir={run_dir} holds a run: continue it with `lightning-rl resume`, or choose another")
 
 
 def final_status(file: Path) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from lightning_rl.checkpoint_files import newest_whole
 from lightning_rl.cli import main
 from lightning_rl.policies import PPO
 from lightning_rl.runs.run import changed_workers, resumed_config
+from lightning_rl.version import __version__
 from tests.cli.conftest import Command
 
 SMALL = (
@@ -91,7 +94,7 @@ def edit_checkpoint(run_dir: Path, **parts: Any) -> None:
 def test_an_edited_config_is_refused_by_key(key: str, value: Any, before: str, run_dir: Path, command: Command) -> None:
     edit_config(run_dir, key, value)
     outcome = command("resume", str(run_dir), LONGER)
-    assert outcome.code == 2 and outcome.out == ""
+    assert outcome.code == 2 and outcome.out == f"lightning_rl {__version__}: resume {run_dir}\n"
     assert outcome.err.count("\n") == 1
     assert f"{key}={value!r} (checkpoint: {before})" in outcome.err and "--force" in outcome.err
 
@@ -138,6 +141,25 @@ def test_the_number_of_processes_may_be_typed_and_a_changed_number_of_workers_is
 def test_what_cannot_be_changed_is_refused(typed: str, words: str, run_dir: Path, command: Command) -> None:
     outcome = command("resume", str(run_dir), LONGER, typed)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1) and words in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("resume", "RUN", LONGER), "resume RUN"),
+        (("evaluate", "RUN", "--episodes", "7"), "7 episodes with RUN"),
+    ],
+)
+def test_the_first_line_comes_before_torch_is_imported(arguments: tuple[str, ...], line: str, run_dir: Path) -> None:
+    code = (
+        "import builtins, sys\n"
+        "show = print\n"
+        "builtins.print = lambda *words, **_: (show(*words, 'torch' in sys.modules), sys.exit())\n"
+        "from lightning_rl.cli import main\n"
+        f"main({[each.replace('RUN', str(run_dir)) for each in arguments]})\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100).stdout
+    assert shown == f"lightning_rl {__version__}: {line.replace('RUN', str(run_dir))} False\n"
 
 
 def test_force_takes_the_edited_config(run_dir: Path, command: Command) -> None:

@@ -16,6 +16,8 @@ __all__ = [
     "FLOAT32_MAX",
     "Agents",
     "Atoms",
+    "Coefficient",
+    "CoefficientSchedule",
     "Count",
     "CountEnvSteps",
     "Critics",
@@ -68,6 +70,7 @@ Probability = Annotated[float, Range(0, 1)]
 Portion = Annotated[float, Range(0, 1, above_low=True)]
 NonNegative = Annotated[float, Range(0)]
 Positive = Annotated[float, Range(0, above_low=True)]
+Coefficient = Annotated[float, Range(0, 1_000_000)]  # weight of a term of a loss; far larger ones end in infinity
 
 Whole = Annotated[int, Range(0)]
 Count = Annotated[int, Range(1)]
@@ -82,5 +85,6 @@ Seed = Annotated[int, Range(0, 2**32 - 1)]  # the seeds that NumPy and Lightning
 
 ProbabilitySchedule = Annotated[Schedule, Range(0, 1)]
 NonNegativeSchedule = Annotated[Schedule, Range(0)]
+CoefficientSchedule = Annotated[Schedule, Range(0, 1_000_000)]
 PositiveSchedule = Annotated[Schedule, Range(0, above_low=True)]
 LearningRate = Annotated[Schedule, Range(0, 1000)]

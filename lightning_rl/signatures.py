@@ -164,6 +164,9 @@ def check_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, No
 
     Args:
         section: the config section whose keys the keywords are, for messages.
+
+    Raises (the constructor):
+        ConfigError: a keyword is unknown, or a value does not fit.
     """
 
     def decorate(constructor: Callable[P, None]) -> Callable[P, None]:
@@ -172,14 +175,21 @@ def check_keywords(section: str) -> Callable[[Callable[P, None]], Callable[P, No
         hints: dict[str, Any] = {}
         names: list[str] = []
         placeable: list[str] = []  # names of arguments that may be passed by position
+        takes_all = False  # whether `**keywords` hand others on
 
         @functools.wraps(constructor)
         def check(*args: P.args, **kwargs: P.kwargs) -> None:
+            nonlocal takes_all
             if not names:  # at first use: annotations may name what the module defines later
                 parameters = inspect.signature(constructor).parameters
                 names.extend(parameters)
                 placeable.extend(name for name in names if parameters[name].kind in BY_PLACE)
                 hints.update(_hints(constructor))
+                takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+            unknown = [] if takes_all else [name for name in kwargs if name not in names]
+            if unknown:
+                known = [name for name in keywords_of(type(args[0])) if name not in placeable]
+                raise ConfigError(unknown_key(section, unknown[0], known))
             placed = [
                 coerce(f"{section}.{name}", value, hints[name]) if name in hints else value
                 for name, value in zip(placeable, args, strict=False)

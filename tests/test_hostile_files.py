@@ -33,6 +33,7 @@ from lightning_rl.policies import PPO
 from lightning_rl.policies.checkpoints import read_checkpoint
 from lightning_rl.runs.evaluation import evaluate
 from lightning_rl.trust import FileTrust, packages_to_trust
+from lightning_rl.version import __version__
 from tests.envs.classic_control import CARTPOLE
 
 TREE = "{place}"  # in a payload: the directory of the canary
@@ -601,7 +602,8 @@ def test_resume_runs_nothing_that_a_config_names(
     run_dir = run_directory(tmp_path, base, with_tree(HOSTILE_CONFIGS[case], tmp_path))
     assert main(["resume", str(run_dir)]) == 2
     output = capsys.readouterr()
-    assert output.out == "" and f"{run_dir / 'config.yaml'}: {first_key(case)}" in one_line(output.err)
+    assert output.out == f"lightning_rl {__version__}: resume {run_dir}\n"
+    assert f"{run_dir / 'config.yaml'}: {first_key(case)}" in one_line(output.err)
 
 
 @pytest.mark.parametrize("case", HOSTILE_ENVS)

@@ -118,6 +118,8 @@ def test_a_hint_reads_as_words():
     ("construct", "message"),
     [
         (lambda: PPO(OBS, ACTIONS, gamma=3.0), "policy.gamma=3.0; expected between 0 and 1"),
+        (lambda: PPO(OBS, ACTIONS, learning_rate=1), "no key 'policy.learning_rate'. Did you mean 'policy.lr'?"),
+        (lambda: PPO(OBS, ACTIONS, pases=1), "no key 'policy.pases'. Did you mean 'policy.passes'? Keys of policy: "),
         (lambda: PPO(OBS, ACTIONS, gae_lambda=7), "policy.gae_lambda=7; expected between 0 and 1"),
         (lambda: PPO(OBS, ACTIONS, passes=0), "policy.passes=0; expected at least 1"),
         (lambda: PPO(OBS, ACTIONS, clip=-0.2), "policy.clip=-0.2; expected at least 0"),
@@ -146,7 +148,10 @@ def test_a_hint_reads_as_words():
             "workers.envs_per_worker=0; expected",
         ),
         (lambda: RolloutDataModule("CartPole-v1", {"n_envs": 3}), "Did you mean 'workers.envs_per_worker'"),
-        (lambda: RolloutDataModule("CartPole-v1", None, {"episodes": 0}), "evaluation.episodes=0; expected at least 1"),
+        (
+            lambda: RolloutDataModule("CartPole-v1", None, {"episodes": 0}),
+            "evaluation.episodes=0; expected between 1 and 10000",
+        ),
         (lambda: RolloutDataModule("CartPole-v1", plan="x"), "data.plan='x' is no import path"),
         (
             lambda: RLCheckpoint("x", every_seconds=NAN),

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from lightning_rl.cli.parser import Parser, add_policy_arguments
 from lightning_rl.config import descriptions
+from lightning_rl.errors import printable
 from lightning_rl.runs import evaluation
+from lightning_rl.version import __version__
 
 __all__ = ["evaluate"]
 
@@ -19,6 +21,9 @@ def evaluate(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = vars(parser.parse_args(arguments))
     as_json = options.pop("json")
+    if not as_json:  # the imports of torch and Lightning that follow may take seconds
+        file = printable(str(options["checkpoint"]))
+        print(f"lightning_rl {__version__}: {options['episodes']} episodes with {file}", flush=True)
     result = evaluation.evaluate(**options)
     print(json.dumps(result) if as_json else descriptions.evaluation(result))
     return 0

@@ -9,10 +9,12 @@ from lightning_rl.cli.parser import TRUST, Parser
 from lightning_rl.cli.train import report_outcome
 from lightning_rl.config import check_config
 from lightning_rl.config.compose import parse_overrides
-from lightning_rl.errors import ConfigError
+from lightning_rl.errors import ConfigError, printable
 from lightning_rl.run_directory.checkpoints import checkpoint_of, has_checkpoint, naming_others
+from lightning_rl.run_directory.config_file import read_config
 from lightning_rl.runs import run
 from lightning_rl.trust import FileTrust
+from lightning_rl.version import __version__
 
 __all__ = ["resume"]
 
@@ -31,6 +33,8 @@ def resume(arguments: Sequence[str]) -> int:
     parser.add_argument("--force", action="store_true", help="also with a file or an edited config of another run")
     options = parser.parse_intermixed_args(arguments)
     changed = parse_overrides(options.overrides)
+    # The imports of torch and Lightning that follow may take seconds.
+    print(f"lightning_rl {__version__}: resume {printable(str(options.run_dir))}", flush=True)
     config = run.resumed_config(options.run_dir, changed, options.trust)
     if options.checkpoint is None and not has_checkpoint(options.run_dir):
         raise ConfigError(f"{options.run_dir} has no checkpoint to go on from: {run.AFRESH}")
@@ -40,7 +44,8 @@ def resume(arguments: Sequence[str]) -> int:
         check_config(config)
         run.check_same_run(config, checkpoint, changed, force=options.force)
         print(f"resuming {checkpoint}", flush=True)
-        for line in run.standing_still(config, env_steps_in(checkpoint)):
+        notes = run.changed_workers(read_config(options.run_dir), config)
+        for line in [*notes, *run.standing_still(config, env_steps_in(checkpoint))]:
             print(f"note: {line}", flush=True)
         return report_outcome(run.train(config, ckpt_path=checkpoint), config)
 

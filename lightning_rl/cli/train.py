@@ -17,13 +17,16 @@ import yaml
 from lightning_rl.cli.parser import EXIT_CODES, Parser, one_line
 from lightning_rl.config import check_config, compose_config, descriptions
 from lightning_rl.config.compose import check_choices
+from lightning_rl.config.schema import RunKeys
 from lightning_rl.config.sweeps import check_continuation, check_launcher, sweep, sweep_jobs
 from lightning_rl.errors import ConfigError, SaveError
+from lightning_rl.run_directory.checkpoints import checkpoint_of
 from lightning_rl.run_directory.status import STATUS_FILE, read_status_or_empty
 from lightning_rl.runs import run
 from lightning_rl.runs.job_processes import Job, train_jobs, train_or_continue
 from lightning_rl.runs.job_progress import JobProgress
 from lightning_rl.runs.sweep_tables import failures, sweep_jobs_of, write_tables
+from lightning_rl.signatures import coerce, hints_of
 from lightning_rl.trust import packages_to_trust
 from lightning_rl.version import __version__
 
@@ -84,10 +87,14 @@ def with_seeds(overrides: Sequence[str]) -> list[str]:
 
 
 def start_line(config: Mapping[str, Any]) -> str:
-    """One line that describes the run before it starts."""
+    """One line that describes the run before it starts.
+
+    Raises:
+        ConfigError: `total_env_steps` is no number of steps.
+    """
+    total = coerce("total_env_steps", config["total_env_steps"], hints_of(RunKeys)["total_env_steps"])
     policy = re.split(r"[.:]", config["policy"]["_target_"])[-1]
-    steps = f"{config['total_env_steps']:,}" if isinstance(config["total_env_steps"], int) else "unlimited"
-    return f"lightning_rl {__version__}: {policy} on {config['env']['id']}, {steps} env steps → {config['run_dir']}"
+    return f"lightning_rl {__version__}: {policy} on {config['env']['id']}, {total:,} env steps → {config['run_dir']}"
 
 
 @contextmanager
@@ -106,7 +113,9 @@ def report_outcome(status: Mapping[str, Any], config: Mapping[str, Any]) -> int:
     run_dir, typed = config["run_dir"], shlex.quote(config["run_dir"])
     # Packages of the user's own, which files of the run name.
     evaluated = "".join([typed, *(f" --trust {package}" for package in packages_to_trust(config))])
-    print(f"{status['state']}: {run_dir}  (lightning-rl evaluate {evaluated}, tensorboard --logdir {typed})")
+    commands = [f"lightning-rl evaluate {evaluated}"] if checkpoint_of(Path(run_dir)).exists() else []
+    commands += [f"tensorboard --logdir {typed}"] if "tensorboard" in config["logger"] else []
+    print(f"{status['state']}: {run_dir}" + (f"  ({', '.join(commands)})" if commands else ""))
     print(descriptions.outcome(status, evaluated))
     return EXIT_CODES[status["state"]]
 

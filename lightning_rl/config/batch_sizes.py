@@ -9,9 +9,11 @@ from lightning_rl.config.ranks import ranks_of
 from lightning_rl.errors import ConfigError
 from lightning_rl.rollouts.logical_workers import logical_workers
 
-__all__ = ["check_minibatches", "check_population"]
+__all__ = ["check_fragments", "check_minibatches", "check_population"]
 
 Config = Mapping[str, Any]
+
+LONG_FRAGMENT = 10_000  # steps; a shorter fragment is never refused, as it takes seconds
 
 
 def check_minibatches(config: Config) -> None:
@@ -42,6 +44,20 @@ def _minibatches(config: Config) -> tuple[str, int | None]:
     count = policy.get(key, 1)
     count = 1 if count is None else count  # `None` takes at most as many parts as rows allow
     return key, count if isinstance(count, int) else None
+
+
+def check_fragments(config: Config) -> None:
+    """Refuse long fragments of a short run, which would take many times its env steps before it learns anything.
+
+    Raises:
+        ConfigError: names both numbers.
+    """
+    steps, total = config["workers"]["fragment_length"], config["total_env_steps"]
+    if steps > max(total, LONG_FRAGMENT):
+        raise ConfigError(
+            f"workers.fragment_length={steps} is longer than the run, total_env_steps={total}: the first iteration "
+            f"would take {steps} steps of every environment; lower it to {total} or less, or raise total_env_steps"
+        )
 
 
 def _fragments(config: Config) -> tuple[int, str]:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.config.batch_sizes import check_minibatches, check_population
+from lightning_rl.config.batch_sizes import check_fragments, check_minibatches, check_population
 from lightning_rl.config.devices import check_devices
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.policies import complete_policies
@@ -29,7 +29,7 @@ from lightning_rl.config.schema import (
     StopSection,
     TrainerSection,
 )
-from lightning_rl.errors import ConfigError, did_you_mean, import_object, short_repr
+from lightning_rl.errors import ConfigError, import_object, short_repr
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import WORKERS
 from lightning_rl.schedules import to_env_steps
@@ -119,15 +119,17 @@ def _check_env(config: Config, section: str = "env") -> None:
     import gymnasium
 
     from lightning_rl.envs.atari import is_atari, register
+    from lightning_rl.envs.creator import suggest_id
     from lightning_rl.envs.registry import registered_envs
 
     if is_atari(name) and not register():
         return  # its creation says what to install
-    known = [*registered_envs(), *gymnasium.registry]
-    if name not in known:
+    if name not in (*registered_envs(), *gymnasium.registry):
+        suggested = suggest_id(name)
+        advice = " `lightning-rl list envs` names the presets; your own: env.id=my_pkg.envs:MyEnv"
         raise ConfigError(
-            f"{section}.id={short_repr(name)} is no registered environment.{did_you_mean(name[:100], known)} "
-            "`lightning-rl list envs` names the presets; your own: env.id=my_pkg.envs:MyEnv"
+            f"{section}.id={short_repr(name)} is no registered environment.{suggested}"
+            f"{'' if 'env.id=' in suggested else advice}"
         )
 
 
@@ -188,6 +190,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
     config["logger"] = {name: _coerce_logger(f"logger.{name}", entry) for name, entry in config["logger"].items()}
 
     _check_processes(config)
+    check_fragments(config)
     check_minibatches(config)
     check_population(config)
     if not policy_class.has_loss and "learn_on_batch" in policy_class.overridden and ranks_of(config) > 1:

@@ -22,7 +22,7 @@ from lightning_rl.config.keys import plain_keys
 from lightning_rl.config.policy_option import policy_option
 from lightning_rl.errors import ConfigError, first_line, import_object
 
-__all__ = ["check_choices", "compose_config", "parse_overrides", "store_policy"]
+__all__ = ["check_choices", "compose_config", "parse_overrides", "protected_groups", "store_policy", "typed_groups"]
 
 # Mappings with keys of the user's own, which need no "+" on the command line.
 OPEN = (
@@ -40,6 +40,7 @@ OPEN = (
 # Groups that accept such a mapping as a whole; a single key of "logger" is checked, because it may be a typo.
 OPEN_AS_A_WHOLE = (*OPEN, "logger")
 OPTIONAL = ("experiment",)  # optional groups
+CHOOSE_THE_EXPERIMENT = ("policy", "env", "experiment")
 
 
 def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -54,10 +55,7 @@ def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
     overrides = complete_config(overrides)
     with hydra_ready():
         check_experiment(overrides)
-        try:
-            config = compose(PRIMARY, list(overrides), return_hydra_config=True)
-        except HydraException as error:
-            raise ConfigError(explanation(error, overrides)) from error
+        config = composed(overrides)
         before = HydraConfig.instance().cfg
         HydraConfig.instance().set_config(config)  # the name of run_dir contains the choices
         try:
@@ -66,12 +64,25 @@ def compose_config(overrides: Sequence[str] = ()) -> dict[str, Any]:
             HydraConfig.instance().cfg = before
 
 
+def composed(overrides: Sequence[str]) -> DictConfig:
+    """Compose a config with Hydra, which is initialised; its section `hydra` is included.
+
+    Raises:
+        ConfigError: an override cannot be read, or names no key or choice.
+    """
+    try:
+        return compose(PRIMARY, list(overrides), return_hydra_config=True)
+    except HydraException as error:
+        raise ConfigError(explanation(error, overrides)) from error
+
+
 def plain(config: DictConfig) -> dict[str, Any]:
-    """A composed config as plain containers: resolved, without Hydra's own section.
+    """A composed config as plain containers: resolved, without Hydra's own section, with the typed choices intact.
 
     Raises:
         ConfigError: a value is missing, or refers to a missing key.
     """
+    restore_typed_choices(config)
     own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     try:
         container = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
@@ -81,6 +92,45 @@ def plain(config: DictConfig) -> dict[str, Any]:
     except OmegaConfBaseException as error:
         raise ConfigError(f"{error.full_key}: {first_line(error)}") from error
     return plain_keys(container)
+
+
+def typed_groups(overrides: Sequence[str]) -> set[str]:
+    """Groups chosen by overrides, in which the experiment that a run takes by itself changes no key.
+
+    None if the experiment is chosen, too: its keys apply on top of every choice. `policy` and `env` are never among
+    them, because they choose the experiment.
+    """
+    choices = {key_of(override): override.partition("=")[2] for override in overrides}
+    if "experiment" in choices:
+        return set()
+    return {key for key in GROUPS if key in choices and not choices[key].startswith("{")} - {*CHOOSE_THE_EXPERIMENT}
+
+
+def protected_groups(hydra: Any) -> set[str]:
+    """The typed groups of a composed config that the experiment which it takes by itself may change.
+
+    Args:
+        hydra: the config's section `hydra`.
+    """
+    groups, name = typed_groups(hydra.overrides.task), hydra.runtime.choices.get("experiment")
+    if not groups or not name:
+        return set()
+    with hydra_ready() as ready:
+        tuned = ready.config_loader.repository.load_config(f"experiment/{name}")
+    if tuned is None:
+        return set()
+    return groups if tuned.defaults_list else {key for key in groups if key in tuned.config}
+
+
+def restore_typed_choices(config: DictConfig) -> None:
+    """Give the typed groups of a composed config the values that they have without the experiment taken by itself."""
+    hydra = HydraConfig.get()
+    groups = protected_groups(hydra)
+    if groups:
+        with hydra_ready():
+            choices = composed([*hydra.overrides.task, "experiment=none"])
+        for group in groups:
+            config[group] = choices[group]
 
 
 def complete_config(overrides: Sequence[str]) -> list[str]:

@@ -270,7 +270,7 @@ def outcome(status: Mapping[str, Any], evaluated: str) -> str:
         lines = [f"evaluated return of the {what}: {last:.1f}"]
     elif status["return"] is not None:
         window = f"{status['return']:.1f}, at best {status['best_return']:.1f}"
-        lines = [f"mean return of the last 100 training episodes: {window}; nothing was evaluated"]
+        lines = [f"mean return of the latest training episodes (100 at most): {window}; nothing was evaluated"]
     else:
         lines = ["no training episode has ended; nothing was evaluated"]
     if best is not None:
@@ -280,7 +280,9 @@ def outcome(status: Mapping[str, Any], evaluated: str) -> str:
     if named := [f"{name} {value:.1f}" for name, value in of_each.items() if value is not None]:
         lines.append(f"of an agent of each policy: {', '.join(named)}")
     if count is not None and count["done"] + count["put_off"]:
-        lines.append(f"{count['done']} evaluations took {count['share_of_time']:.0%} of {status['seconds']:.1f} s")
+        plural = "" if count["done"] == 1 else "s"
+        share = f"{count['share_of_time']:.0%} of {status['seconds']:.1f} s"
+        lines.append(f"{count['done']} evaluation{plural} took {share}")
         if count["put_off"]:
             lines[-1] += f"; {count['put_off']} put off (evaluation.max_share)"
     return "\n".join(f"  {line}" for line in lines)

@@ -35,10 +35,15 @@ class UserConf(SearchPathPlugin):
 
 @contextmanager
 def hydra_ready() -> Iterator[Any]:
-    """Context with Hydra initialised for the current search path; its errors become `ConfigError`."""
+    """Context with Hydra initialised for the current search path, also within another one, as a sweep's."""
     Plugins.instance().register(UserConf)
-    with initialize_config_dir(str(shipped_conf()), job_name=PRIMARY, version_base="1.3"):
-        yield GlobalHydra.instance().hydra
+    outer = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(shipped_conf()), job_name=PRIMARY, version_base="1.3"):
+            yield GlobalHydra.instance().hydra
+    finally:  # another instance by now: Hydra restores a copy
+        GlobalHydra.instance().hydra = outer
 
 
 def group_options(group: str) -> list[str]:

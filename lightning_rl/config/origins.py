@@ -17,7 +17,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 
-from lightning_rl.config.compose import complete_config, compose_config
+from lightning_rl.config.compose import complete_config, compose_config, typed_groups
 from lightning_rl.config.groups import GROUPS, PRIMARY, hydra_ready
 from lightning_rl.config.hydra_errors import explanation
 from lightning_rl.config.keys import dotted_keys, value_at
@@ -103,6 +103,7 @@ def _merged(overrides: Sequence[str]) -> tuple[list[ConfigFile], list[Override]]
     """The files of the defaults list in the order in which Hydra merges them, and the overrides of keys."""
     overrides = complete_config(overrides)
     chosen = {override.lstrip("+").partition("=")[0]: override for override in overrides}
+    typed = typed_groups(overrides)
     with hydra_ready() as hydra:
         loader = hydra.config_loader
         try:
@@ -120,6 +121,8 @@ def _merged(overrides: Sequence[str]) -> tuple[list[ConfigFile], list[Override]]
             if source is not None and source.path.startswith("file://"):
                 file = Path(source.path.removeprefix("file://")) / path
                 node = yaml.compose(file.read_text(encoding="utf-8"))
+                if default.config_path.startswith("experiment/") and isinstance(node, yaml.MappingNode):
+                    node.value = [pair for pair in node.value if pair[0].value not in typed]
                 files.append(ConfigFile(str(file), default.package or "", node, reason))
             elif source is not None:  # a policy's own keywords (`store_policy`), or a package's config
                 text = yaml.safe_dump(_plain(source.config))

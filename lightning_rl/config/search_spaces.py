@@ -12,11 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra import compose
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep
 
-from lightning_rl.config.compose import complete_config, compose_config, key_of, parse
-from lightning_rl.config.groups import PRIMARY, group_options, hydra_ready, option_text
+from lightning_rl.config.compose import (
+    complete_config,
+    compose_config,
+    composed,
+    key_of,
+    parse,
+    protected_groups,
+)
+from lightning_rl.config.groups import group_options, hydra_ready, option_text
+from lightning_rl.config.origins import changed_keys
 from lightning_rl.errors import ConfigError, did_you_mean
 
 __all__ = ["Dimension", "experiment_text", "search_space"]
@@ -170,25 +177,27 @@ def check_ends(dimensions: Sequence[Dimension], fixed: Sequence[str]) -> None:
 def experiment_text(overrides: Sequence[str], head: Sequence[str]) -> str:
     """The YAML of an experiment with these overrides: choices of groups, then keys; `head` becomes comments.
 
-    The experiment that the overrides compose with, such as the tuned values of policy and environment, comes first.
+    The experiment that the overrides compose with, such as the tuned values of policy and environment, comes first;
+    if typed choices leave keys of it out, the others are copied.
     """
     completed = complete_config(overrides)
     with hydra_ready():
-        chosen = compose(PRIMARY, completed, return_hydra_config=True).hydra.runtime.choices
-    choices = {"policy": chosen["policy"], "env": chosen["env"]}
+        hydra = composed(completed).hydra
+    chosen = hydra.runtime.choices
+    given = {parsed.key_or_group: parsed.value() for parsed in parse(completed)}
+    choices = {"policy": chosen["policy"], "env": chosen["env"], **{key: chosen[key] for key in given if key in chosen}}
+    choices.pop("experiment", None)
+    tuned = [chosen["experiment"]] if chosen.get("experiment") in {*group_options("experiment")} - {"none"} else []
+    if protected_groups(hydra):
+        tuned, given = [], {key: value for key, (value, _) in changed_keys(overrides).items()}
     keys: dict[str, Any] = {}
-    for parsed in parse(completed):
-        key = parsed.key_or_group
-        if key in chosen:
-            choices[key] = chosen[key]
-        elif key not in OF_A_RUN and key.partition(".")[0] not in OF_A_RUN:
+    for key, value in given.items():
+        if key not in chosen and key not in OF_A_RUN and key.partition(".")[0] not in OF_A_RUN:
             *sections, name = key.split(".")
             place = keys
             for section in sections:
                 place = place.setdefault(section, {})
-            place[name] = parsed.value()
-    choices.pop("experiment", None)
-    tuned = [chosen["experiment"]] if chosen.get("experiment") in {*group_options("experiment")} - {"none"} else []
+            place[name] = value
     defaults = [*tuned, *({f"override /{group}": choice} for group, choice in choices.items()), "_self_"]
     body = yaml.safe_dump({"defaults": defaults, **keys}, sort_keys=False, allow_unicode=True)
     return "\n".join(["# @package _global_", *(f"# {line}" for line in head), body])

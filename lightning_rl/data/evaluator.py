@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from lightning_rl.distributed import all_gather_objects
 from lightning_rl.errors import ConfigError
-from lightning_rl.ranges import Count, Probability, Range
+from lightning_rl.ranges import Probability, Range
 from lightning_rl.rollouts.logical_workers import split_evenly
 from lightning_rl.rollouts.processes.limits import limits_of
 from lightning_rl.rollouts.worker_options import Processes
@@ -46,7 +46,7 @@ class EvaluationKeys:
 
     every_env_steps: Annotated[EnvSteps, Range(0)] = "5%"  # type: ignore[assignment]  # pyright: ignore
     max_share: Probability | None = None
-    episodes: Count = 10
+    episodes: Annotated[int, Range(1, 10_000)] = 10
     explore: bool = False
     env: Any = None
     num_workers: Processes = 0

@@ -47,7 +47,7 @@ from lightning_rl.errors import (
 from lightning_rl.ranges import Agents, Count
 from lightning_rl.signatures import ImportPath, check_fields, coerce
 
-__all__ = ["EnvCreator", "ResetEnded", "autoreset_mode"]
+__all__ = ["EnvCreator", "ResetEnded", "autoreset_mode", "suggest_id"]
 
 VECTORIZATIONS = ("auto", "sync", "async", "native")
 
@@ -142,7 +142,7 @@ class EnvCreator(LayoutSlot):
         except gym.error.DependencyNotInstalled as error:
             raise EnvError(f"environment {self.name!r} needs a package that is not installed: {error}") from error
         except (gym.error.Error, ModuleNotFoundError) as error:
-            raise EnvError(f"environment {self.name!r} cannot be made: {error}{_suggest(self.name)}") from error
+            raise EnvError(f"environment {self.name!r} cannot be made: {error}{suggest_id(self.name)}") from error
         except Exception as error:
             raise EnvError(f"environment {self.name!r} failed to start with {type(error).__name__}: {error}") from error
 
@@ -467,14 +467,15 @@ PLUG_INS = {
 }
 
 
-def _suggest(name: str) -> str:
+def suggest_id(name: str) -> str:
+    """What to write for an id that is not registered: the package that registers it, or a similar id; or nothing."""
     module, colon, id = name.rpartition(":")
     known = [*registered_envs(), *gym.registry]
     plug_in = next((package for package, beginnings in PLUG_INS.items() if id.startswith(beginnings)), None)
     if plug_in is None or id in known:
         return "" if colon else did_you_mean(name, known)
     if importlib.util.find_spec(plug_in) is None:
-        return f". It comes with the package {plug_in}: pip install {plug_in.replace('_', '-')}, env.id={plug_in}:{id}"
+        return f" It comes with the package {plug_in}: pip install {plug_in.replace('_', '-')}, env.id={plug_in}:{id}"
     return (
-        did_you_mean(id, known) if module == plug_in else f". Name the package that registers it: env.id={plug_in}:{id}"
+        did_you_mean(id, known) if module == plug_in else f" Name the package that registers it: env.id={plug_in}:{id}"
     )

@@ -16,7 +16,7 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardise_over_ranks
 from lightning_rl.policies.policy import Policy
-from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability, Whole
+from lightning_rl.ranges import Coefficient, CoefficientSchedule, Count, LearningRate, Positive, Probability, Whole
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
 
@@ -52,8 +52,8 @@ class A2C(Policy):
         *,
         gae_lambda: Probability = 0.95,
         microbatches: Count = 1,
-        value_coef: NonNegative = 0.5,
-        entropy_coef: NonNegativeSchedule = 0.0,
+        value_coef: Coefficient = 0.5,
+        entropy_coef: CoefficientSchedule = 0.0,
         standardise_advantages: bool = False,
         central_critic: bool = False,
         central_obs_size: Whole = 0,

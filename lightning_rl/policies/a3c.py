@@ -8,7 +8,7 @@ import gymnasium as gym
 
 from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.a2c import A2C
-from lightning_rl.ranges import LearningRate, NonNegativeSchedule, Positive
+from lightning_rl.ranges import CoefficientSchedule, LearningRate, Positive
 
 __all__ = ["A3C"]
 
@@ -29,7 +29,7 @@ class A3C(A2C):
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
         *,
-        entropy_coef: NonNegativeSchedule = 0.01,
+        entropy_coef: CoefficientSchedule = 0.01,
         lr: LearningRate = 1e-3,
         max_grad_norm: Positive | None = 40.0,
         reward_filter: RewardFilterName = "none",

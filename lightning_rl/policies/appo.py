@@ -16,7 +16,7 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.policies.impala import IMPALA
 from lightning_rl.policies.kl import adapt_kl_coef, mean_kl
 from lightning_rl.policies.targets import PolyakUpdate, target_copy
-from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Portion, Positive
+from lightning_rl.ranges import Coefficient, Count, LearningRate, NonNegativeSchedule, Portion, Positive
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
 
@@ -55,7 +55,7 @@ class APPO(IMPALA):
         *,
         passes: Count = 10,
         clip: NonNegativeSchedule = 0.2,
-        kl_coef: NonNegative = 0.0,
+        kl_coef: Coefficient = 0.0,
         kl_target: Positive = 0.01,
         target_update_interval: Count | None = None,
         tau: Portion = 1.0,

@@ -16,7 +16,7 @@ from lightning_rl.models.distributions import ActionDistribution
 from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.advantages import correct_by_vtrace, standardise_over_ranks, vtrace_rows
 from lightning_rl.policies.policy import Policy
-from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability
+from lightning_rl.ranges import Coefficient, CoefficientSchedule, Count, LearningRate, Positive, Probability
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
 
@@ -64,8 +64,8 @@ class IMPALA(Policy):
         passes: Count = 4,
         minibatches: Count | None = None,
         standardise_advantages: bool = False,
-        value_coef: NonNegative = 0.5,
-        entropy_coef: NonNegativeSchedule = 0.0,
+        value_coef: Coefficient = 0.5,
+        entropy_coef: CoefficientSchedule = 0.0,
         lr: LearningRate = 7e-4,
         max_grad_norm: Positive | None = 0.5,
         reward_filter: RewardFilterName = "return_std",

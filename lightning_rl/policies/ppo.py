@@ -19,7 +19,16 @@ from lightning_rl.models.filters import RewardFilterName
 from lightning_rl.policies.advantages import advantage_rows, cheap_values, standardise_over_ranks
 from lightning_rl.policies.kl import adapt_kl_coef, mean_kl
 from lightning_rl.policies.policy import Policy
-from lightning_rl.ranges import Count, LearningRate, NonNegative, NonNegativeSchedule, Positive, Probability, Whole
+from lightning_rl.ranges import (
+    Coefficient,
+    CoefficientSchedule,
+    Count,
+    LearningRate,
+    NonNegativeSchedule,
+    Positive,
+    Probability,
+    Whole,
+)
 from lightning_rl.sample_batch import SampleBatch
 from lightning_rl.schedules import schedule_value
 
@@ -68,11 +77,11 @@ class PPO(Policy):
         clip: NonNegativeSchedule = 0.2,
         passes: Count = 10,
         minibatches: Count | None = None,
-        value_coef: NonNegative = 0.5,
+        value_coef: Coefficient = 0.5,
         value_clip: Positive | None = None,
         value_loss_clip: Positive | None = None,
-        entropy_coef: NonNegativeSchedule = 0.0,
-        kl_coef: NonNegative = 0.0,
+        entropy_coef: CoefficientSchedule = 0.0,
+        kl_coef: Coefficient = 0.0,
         kl_target: Positive = 0.01,
         target_kl: Positive | None = None,
         standardise_advantages: bool = True,

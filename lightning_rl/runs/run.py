@@ -14,6 +14,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightning_rl.config.directories import GROUPS
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.run_fractions import fractions_to_env_steps
 from lightning_rl.config.schema import LATER_KEYS, SEVERAL_AGENTS, RunKeys
@@ -64,30 +65,33 @@ KNOWN_ERRORS = (CheckpointError, ConfigError, EnvError, NonFiniteError, RankErro
 
 ENDED = ("ok", "interrupted")  # states of a run that ended without an error
 AFRESH = "delete the directory and train again, or give another run_dir"
+LOG_KNOWN_METRICS = ("lightning", "lightning_rl", "torch", "torchmetrics")  # packages
 
 SCHEDULED = ("lr", "clip", "entropy_coef")  # keys of a policy that change how it learns, not what
 EXPLORED = ("*epsilon*", "*_timesteps", "*scale*", "stddev", "temperature", "eta", "intrinsic_reward_coeff")
-# Keys that may change when a run is resumed; any other change would make it another run.
+# Keys that decide where and how a run is computed and recorded, not what it learns.
+ELSEWHERE = (
+    *("logger*", "callbacks*", "launcher*", "trainer", "trainer.*", "data.storage"),
+    *("workers.num_workers", "workers.act_on", "workers.ray*"),
+)
+# Keys and groups that may change when a run is resumed; any other change would make it another run.
 RESUMABLE = (
     *(
         "total_env_steps",
         "report_every_env_steps",
         "stop.*",
+        "checkpoint",
         "checkpoint.*",
+        "evaluation",
         "evaluation.*",
-        "trainer.max_time",
-        "torch_threads",
     ),
+    "torch_threads",
     *(f"{of}.{name}{end}" for of in ("policy", "policies.*") for name in SCHEDULED for end in ("", ".*")),
     *(f"exploration.{name}" for name in EXPLORED),
     *("workers.max_*", "workers.restart_backoff_s", "workers.min_healthy", "workers.*_timeout_s"),
+    *ELSEWHERE,
 )
-# Keys that decide where and how a run is computed, not its results; they may also be edited in config.yaml.
-ELSEWHERE = (
-    *("overrides*", "init_from*"),  # a run that goes on has begun already
-    *("run_dir", "logger*", "callbacks*", "launcher*", "trainer.*", "data.storage"),
-    *("workers.num_workers", "workers.act_on", "workers.ray*"),
-)
+BEGUN = ("overrides*", "init_from*", "run_dir")  # keys of the start of a run, which may differ in its config.yaml
 
 
 def build(
@@ -110,7 +114,7 @@ def build(
 
     Raises:
         CheckpointError: the checkpoint of `init_from` cannot be read, or does not fit.
-        ConfigError: a constructor refuses its keywords.
+        ConfigError: a constructor refuses its keywords, or a callback watches an unknown metric.
         EnvError: the environment cannot be made, or breaks the Gymnasium API.
         UnsupportedSpaceError: the policy cannot take the environment's spaces.
     """
@@ -138,6 +142,7 @@ def build(
     else:
         policy, data = multi_agent.build_policy(config, env, layout, spaces, ckpt_path)
         datamodule = multi_agent.build_datamodule(config, env, policy, data, **shared)
+    check_monitors(users, policy)
     if config["init_from"] is not None and ckpt_path is None:
         line = load_initial_weights(policy, config["init_from"], config["init_from_strict"])
         if is_first_rank():
@@ -175,6 +180,23 @@ def instantiate(entry: Any, key: str, *arguments: Any) -> Any:
     except TypeError as error:
         raise ConfigError(f"{target}: {error}; it takes {inspect.signature(found)}") from error
     return found(*arguments, **keywords)
+
+
+def check_monitors(users: Sequence[Callback], policy: Policy) -> None:
+    """Check the metrics that Lightning's callbacks among the user's watch, unless the user's own code may log others.
+
+    Raises:
+        ConfigError: a callback watches a metric that is never logged.
+    """
+    from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+
+    from lightning_rl.callbacks.metric_names import check_metric
+
+    if any(type(each).__module__.partition(".")[0] not in LOG_KNOWN_METRICS for each in (*users, *policy.modules())):
+        return
+    for index, each in enumerate(users):
+        if isinstance(each, EarlyStopping | ModelCheckpoint) and each.monitor is not None:
+            check_metric(f"callbacks[{index}].monitor", each.monitor, also=("epoch", "step"))
 
 
 def loggers(config: Mapping[str, Any]) -> list[Logger]:
@@ -243,17 +265,29 @@ def train(config: Mapping[str, Any], ckpt_path: Path | None = None, watch: Watch
         Exception: the error that ended the run; its traceback is in RUN_DIR/train.log, and status.json says "failed".
     """
     run_dir, first = Path(config["run_dir"]).absolute(), is_first_rank()
+    new = first and ckpt_path is None
+    if new:  # before the lock of a dead run is taken over, which is not to be
+        refuse_live_run(run_dir)
+        refuse_other_run(run_dir)
     with RunLock(run_dir) if first else nullcontext():
-        if first and ckpt_path is None and (run_dir / CONFIG_FILE).exists():
-            if not has_checkpoint(run_dir):
-                raise ConfigError(f"run_dir={run_dir} holds a run that has no checkpoint: {AFRESH}")
-            raise ConfigError(
-                f"run_dir={run_dir} holds a run: continue it with `lightning-rl resume`, or choose another"
-            )
+        if new:  # another process may have begun and ended one meanwhile
+            refuse_other_run(run_dir)
         with record_outcome(run_dir):
             watched = {} if watch is None else {"watch": watch}  # launchers of users may know nothing of it
             instantiate(config["launcher"], "_target_").launch(config, ckpt_path, **watched)
         return final_status(run_dir / STATUS_FILE)
+
+
+def refuse_other_run(run_dir: Path) -> None:
+    """Raise an error if a directory holds a run, which a new one would overwrite.
+
+    Raises:
+        ConfigError: says how to go on.
+    """
+    if (run_dir / CONFIG_FILE).exists():
+        if not has_checkpoint(run_dir):
+            raise ConfigError(f"run_dir={run_dir} holds a run that has no checkpoint: {AFRESH}")
+        raise ConfigError(f"run_dir={run_dir} holds a run: continue it with `lightning-rl resume`, or choose another")
 
 
 def final_status(file: Path) -> dict[str, Any]:
@@ -392,11 +426,13 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     known = list(dotted_keys(config))
     for key, value in changed.items():
         trust_names(value)  # the user's own
-        if key not in known:
+        if key not in known and not key.startswith("trainer."):  # the keys that Lightning's Trainer takes
             raise ConfigError(no_such_key(key, known, f" A resumed run can change {', '.join(RESUMABLE)}"))
         if not any(fnmatch(key, pattern) for pattern in RESUMABLE):
             allowed = ", ".join(RESUMABLE)
             raise ConfigError(f"{key}={value!r} would make it another run; a resumed run can change {allowed}")
+        if key in GROUPS:
+            value = {**config[key], **value} if isinstance(value, Mapping) else section_of_choice(key, value, config)
         section, _, name = key.rpartition(".")
         (value_at(config, section) if section else config)[name] = value
         if section == "exploration":  # policies have a copy of that section
@@ -411,6 +447,19 @@ def resumed_config(run_dir: Path, changed: Mapping[str, Any], trust: str | Seque
     if status.get("state") == "ok" and taken >= total:
         raise ConfigError(f"{run_dir} has taken {taken} of total_env_steps={total}: give it more")
     return config
+
+
+def section_of_choice(group: str, choice: Any, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The section of a config that a choice of a group gives in the directory of a run: `logger=csv`.
+
+    Raises:
+        ConfigError: there is no such choice.
+    """
+    from lightning_rl.config.compose import compose_config  # Hydra
+
+    named = f"[{','.join(map(str, choice))}]" if isinstance(choice, list) else "null" if choice is None else str(choice)
+    run_dir = config["run_dir"].replace("'", r"\'")
+    return compose_config([f"{group}={named}", "experiment=none", f"run_dir='{run_dir}'"])[group]
 
 
 def standing_still(config: Mapping[str, Any], env_steps: int) -> list[str]:
@@ -428,6 +477,23 @@ def standing_still(config: Mapping[str, Any], env_steps: int) -> list[str]:
         f"policy.{key} is 0 from {env_steps:,} env steps to the end, so {effect}: resume with policy.{key}=…"
         for key, effect in effects.items()
         if policy.get(key) is not None and set(schedule_span(policy[key], env_steps, total)) == {0.0}
+    ]
+
+
+def changed_workers(before: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+    """One line if a resumed run has another number of (logical) workers than before, whose rollouts then differ."""
+    from lightning_rl.config.ranks import ranks_of
+    from lightning_rl.rollouts.logical_workers import logical_workers
+
+    counts = [
+        logical_workers(each["workers"].get("logical_workers"), each["workers"]["num_workers"], ranks_of(each))
+        for each in (before, config)
+    ]
+    if counts[0] == counts[1]:
+        return []
+    return [
+        f"{counts[1]} workers act instead of {counts[0]} (workers.logical_workers=null: one per process), so rollouts "
+        "are not those that the run would have had"
     ]
 
 
@@ -468,7 +534,7 @@ def check_same_run(
         if key not in changed and not key.startswith(tuple(f"{prefix}." for prefix in changed))
     }
     explored = (f"{of}.exploration.{name}" for of in ("policy", "policies.*") for name in EXPLORED)
-    allowed = (*RESUMABLE, *explored, *ELSEWHERE)
+    allowed = (*RESUMABLE, *explored, *BEGUN)
     odd = [key for key in found if not any(fnmatch(key, pattern) for pattern in allowed)]
     shown = {key: f"{key}={after!r} (checkpoint: {before!r})" for key, (before, after) in found.items()}
     file = run_dir / CONFIG_FILE

@@ -50,7 +50,7 @@ def make_trainer(config: Mapping[str, Any], policy: Any, place: Mapping[str, Any
     ]
     try:
         return Trainer(**keywords, **options, plugins=plugins)
-    except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
+    except (ImportError, ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
         given = config["trainer"]
         settings = " ".join(
             f"trainer.{key}={plain_text(given.get(key))}" for key in {**dict.fromkeys(SETTINGS), **given}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from lightning_rl.callbacks import RLCheckpoint
 from lightning_rl.config.check import NOT_DATA, check_config
 from lightning_rl.config.compose import compose_config, parse_overrides
 from lightning_rl.config.groups import group_options, shipped_conf
-from lightning_rl.config.sweeps import sweep_jobs
+from lightning_rl.config.sweeps import sweep, sweep_jobs
 from lightning_rl.data.evaluator import EVALUATION, EVALUATION_DEFAULTS
 from lightning_rl.data.hindsight_datamodule import HindsightDataModule
 from lightning_rl.envs.creator import EnvCreator
@@ -137,6 +138,43 @@ def test_tuned_values_of_a_pair_apply_by_default_and_overrides_win():
     assert compose_config(["workers.fragment_length=7"])["workers"]["fragment_length"] == 7
     untuned = compose_config(["experiment=none"])
     assert untuned["workers"]["fragment_length"] == yaml_content("workers/default")["fragment_length"]
+
+
+@pytest.mark.parametrize(
+    ("pair", "choice"),
+    [
+        (("policy=sac", "env=mountaincar_continuous"), "exploration=stochastic"),
+        (("policy=sac", "env=mountaincar_continuous"), "exploration=rnd"),
+        (("policy=sac", "env=mountaincar_continuous"), "model=wide"),
+        (("policy=ppo", "env=cartpole"), "workers=short"),
+        (("policy=dqn", "env=cartpole"), "exploration=soft_q"),
+        (("policy=dqn", "env=cartpole"), "exploration.type=soft_q"),
+        (("policy=ppo", "env=pong"), "evaluation=default"),  # its experiment builds upon another one
+        (("policy=ppo", "env=connect_four"), "evaluation=none"),
+    ],
+)
+def test_the_experiment_of_a_pair_leaves_typed_groups_alone(pair: tuple[str, str], choice: str):
+    """The group is what it is without an experiment; keys of the other groups keep their tuned values."""
+    group = re.split(r"[.=]", choice)[0]
+    named = [*pair, "run_dir=x"]
+    config, tuned = compose_config([*named, choice]), compose_config(named)
+    assert config[group] == compose_config([*named, choice, "experiment=none"])[group] != tuned[group]
+    assert config["policy"].get(group, config[group]) == config[group]
+    others = config.keys() - {group, "policy", "overrides"}
+    assert {key: config[key] for key in others} == {key: tuned[key] for key in others}
+
+
+def test_a_typed_experiment_applies_on_top_of_typed_groups():
+    config = compose_config(["policy=ppo", "env=cartpole", "experiment=ppo_cartpole", "workers=short"])
+    assert config["workers"]["envs_per_worker"] == yaml_content("experiment/ppo_cartpole")["workers"]["envs_per_worker"]
+
+
+def test_every_job_of_a_sweep_keeps_its_typed_groups():
+    found: list[dict[str, Any]] = []
+    sweep(["policy=ppo", "env=cartpole", "workers=short,default"], lambda config: found.append(config) or 0.0)
+    assert [config["workers"]["fragment_length"] for config in found] == [
+        yaml_content(f"workers/{name}")["fragment_length"] for name in ("short", "default")
+    ]
 
 
 def test_an_id_alone_does_not_get_the_default_environments_tuned_values():

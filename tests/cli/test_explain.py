@@ -36,6 +36,16 @@ def test_the_chain_is_algorithm_experiment_command_line():
     assert (settings[2].place, settings[2].value) == ("command line", "1e-3")
 
 
+def test_a_typed_group_is_set_by_its_own_file_alone():
+    settings = settings_of("workers.fragment_length", ["policy=ppo", "env=cartpole", "workers=short"])
+    assert [(setting.value, setting.reason) for setting in settings] == [
+        ("128", "workers=short"),
+        ("16", "workers=short"),
+    ]
+    moved = changed_keys(["policy=ppo", "env=cartpole", "workers=short"])
+    assert not {key for key in moved if key.startswith("workers.")} and "policy.lr" in moved
+
+
 def test_a_value_that_refers_to_another_key_is_followed():
     settings = settings_of("policy.model.fcnet_hiddens", ["model.fcnet_hiddens=[8]"])
     assert [(setting.key, setting.value) for setting in settings] == [

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lightning_rl.cli.train import report_outcome, start_line
+from lightning_rl.config import compose_config
 from lightning_rl.config.descriptions import outcome
-from lightning_rl.errors import CheckpointError
+from lightning_rl.errors import CheckpointError, ConfigError
 from lightning_rl.run_directory.checkpoints import checkpoint_of
 from lightning_rl.run_directory.status import FIELDS
 from tests.callbacks.log_files import csv_rows
@@ -37,7 +39,7 @@ def test_the_end_of_a_run_reports_last_and_best_and_both_can_be_evaluated(comman
         f"  evaluated return of the last policy: {status['evaluation']:.1f}; "
         f"best: {best['value']:.1f}, {best['file']} (lightning-rl evaluate out --best)"
     )
-    assert count.startswith(f"  {status['evaluations']['done']} evaluations took ")
+    assert count.startswith(f"  {status['evaluations']['done']} evaluation")
     values = {path: float(path.stem.rpartition("_")[2]) for path in checkpoints.glob("best_*.ckpt")}
     assert len(values) >= 2
     assert best["value"] == max(values.values())
@@ -63,8 +65,8 @@ def test_a_run_without_evaluation_reports_its_training_episodes(command: Command
     report = command("train", "run_dir=out", *SHORT, "evaluation=none")
     status = json.loads((tmp_path / "out" / "status.json").read_text())
     assert report.out.splitlines()[-1] == (
-        f"  mean return of the last 100 training episodes: {status['return']:.1f}, at best {status['best_return']:.1f};"
-        " nothing was evaluated"
+        f"  mean return of the latest training episodes (100 at most): {status['return']:.1f}, at best "
+        f"{status['best_return']:.1f}; nothing was evaluated"
     )
     for verb, how in (("evaluate", "its path"), ("resume", "--checkpoint FILE")):
         outcome = command(verb, "out", "--best", *(["total_env_steps=9000"] if verb == "resume" else []))
@@ -81,6 +83,40 @@ def test_the_commands_that_a_run_names_can_be_typed_whatever_its_directory_is_ca
     assert command("explain", "my runs/a=b, $x", "policy.lr").out.startswith("policy.lr = ")
 
 
+def test_only_commands_that_the_run_has_files_for_are_recommended(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """`evaluate` needs last.ckpt, which `checkpoint.at_end=false` may leave out, and TensorBoard its logger."""
+    (tmp_path / "whole" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "whole" / "checkpoints" / "last.ckpt").touch()
+    lines = []
+    for name, logger in (("whole", {"tensorboard": {}}), ("whole", {}), ("empty", {"tensorboard": {}}), ("empty", {})):
+        run_dir = str(tmp_path / name)
+        config = {"run_dir": run_dir, "logger": logger, "policy": {"_target_": "lightning_rl.policies.PPO"}, "env": {}}
+        report_outcome({**FIELDS, "state": "ok"}, config)
+        lines.append(capsys.readouterr().out.splitlines()[0].replace(str(tmp_path), "T"))
+    assert lines == [
+        "ok: T/whole  (lightning-rl evaluate T/whole, tensorboard --logdir T/whole)",
+        "ok: T/whole  (lightning-rl evaluate T/whole)",
+        "ok: T/empty  (tensorboard --logdir T/empty)",
+        "ok: T/empty",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [
+        ("1e5", "PPO on CartPole-v1, 100,000 env steps → out"),
+        ("ten", "total_env_steps='ten' is text; expected integer"),
+    ],
+)
+def test_the_first_line_names_the_env_steps_as_they_are_understood(written: str, line: str):
+    config = compose_config(["experiment=none", f"total_env_steps={written}", "run_dir=out"])
+    if written == "ten":
+        with pytest.raises(ConfigError, match=line):
+            start_line(config)
+    else:
+        assert start_line(config).endswith(line)
+
+
 def test_an_evaluation_of_an_earlier_policy_names_its_env_steps():
     report = {**FIELDS, "env_steps": 2000, "evaluation": 7.0, "evaluated_at": 1500, "seconds": 10.0}
     report["evaluations"] = {"done": 3, "put_off": 2, "share_of_time": 0.19}
@@ -88,6 +124,8 @@ def test_an_evaluation_of_an_earlier_policy_names_its_env_steps():
         "  evaluated return of the policy at 1,500 env steps: 7.0\n"
         "  3 evaluations took 19% of 10.0 s; 2 put off (evaluation.max_share)"
     )
+    report["evaluations"] = {"done": 1, "put_off": 0, "share_of_time": 0.19}
+    assert outcome(report, "out").endswith("  1 evaluation took 19% of 10.0 s")
     assert outcome({**FIELDS}, "out") == "  no training episode has ended; nothing was evaluated"
 
 

@@ -22,6 +22,7 @@ from lightning_rl.cli import main
 from lightning_rl.run_directory import listing
 from lightning_rl.run_directory import status as status_module
 from lightning_rl.run_directory.lock import RunLock
+from lightning_rl.run_directory.process_identity import this_process
 from lightning_rl.runs import run
 from tests.cli.conftest import Command
 
@@ -250,6 +251,15 @@ def test_a_lock_that_names_no_process_becomes_no_command(pid: object, command: C
     assert outcome.err.startswith(
         "error: out is in use: its run.lock is new and names no process; wait 120 seconds, or "
     )
+
+
+def test_train_in_the_directory_of_a_dead_run_leaves_its_lock(command: Command, out: Path):
+    """A pid beyond what Linux gives."""
+    lock = json.dumps({**this_process(), "pid": 2**30, "since": "now"})
+    (out / "run.lock").write_text(lock)
+    outcome = command("train", "env=cartpole", "run_dir=out")
+    assert outcome.code == 2 and "holds a run: continue it with `lightning-rl resume`" in outcome.err
+    assert "taken over" not in outcome.err and (out / "run.lock").read_text() == lock
 
 
 def test_a_lock_of_another_machine_is_shown_without_control_characters(command: Command, out: Path):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from lightning_rl import Algorithm, Policy
 from lightning_rl.checkpoint_files import newest_whole
 from lightning_rl.cli import main
 from lightning_rl.policies import PPO
+from lightning_rl.runs.run import changed_workers, resumed_config
+from lightning_rl.version import __version__
 from tests.cli.conftest import Command
 
 SMALL = (
@@ -90,7 +94,7 @@ def edit_checkpoint(run_dir: Path, **parts: Any) -> None:
 def test_an_edited_config_is_refused_by_key(key: str, value: Any, before: str, run_dir: Path, command: Command) -> None:
     edit_config(run_dir, key, value)
     outcome = command("resume", str(run_dir), LONGER)
-    assert outcome.code == 2 and outcome.out == ""
+    assert outcome.code == 2 and outcome.out == f"lightning_rl {__version__}: resume {run_dir}\n"
     assert outcome.err.count("\n") == 1
     assert f"{key}={value!r} (checkpoint: {before})" in outcome.err and "--force" in outcome.err
 
@@ -103,6 +107,59 @@ def test_keys_of_where_a_run_is_computed_may_be_edited_and_are_reported(run_dir:
     (line,) = [line for line in outcome.out.splitlines() if "differs from the checkpoint" in line]
     assert "checkpoint.keep=1 (checkpoint: " in line and "trainer.enable_progress_bar=None" in line
     assert "total_env_steps" not in line, "typed just now"
+
+
+def test_keys_of_where_a_run_is_computed_may_be_typed(run_dir: Path, command: Command) -> None:
+    """Also one that the run did not set, and the choice of a group; metrics.csv is written no further."""
+    rows = (run_dir / "metrics.csv").read_text()
+    typed = ("trainer.enable_progress_bar=true", "trainer.detect_anomaly=true", "logger=none")
+    outcome = command("resume", str(run_dir), LONGER, *typed)
+    assert outcome.code == 0, outcome.err
+    config = yaml.safe_load((run_dir / "config.yaml").read_text())
+    assert config["trainer"]["enable_progress_bar"] is config["trainer"]["detect_anomaly"] is True
+    assert config["logger"] == {} and (run_dir / "metrics.csv").read_text() == rows
+
+
+def test_the_number_of_processes_may_be_typed_and_a_changed_number_of_workers_is_noted(run_dir: Path) -> None:
+    """Without `workers.logical_workers` there is one worker per process: 1 of `num_workers=0`, 2 of 2."""
+    config = resumed_config(run_dir, {"total_env_steps": 96, "workers.num_workers": 2})
+    assert config["workers"]["num_workers"] == 2
+    before = yaml.safe_load((run_dir / "config.yaml").read_text())
+    (line,) = changed_workers(before, config)
+    assert line.startswith("2 workers act instead of 1 ")
+    assert changed_workers(before, {**config, "workers": {**config["workers"], "num_workers": 1}}) == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("logger=cvs", "logger=cvs: no such logger. Did you mean 'csv'?"),
+        ("trainer.acelerator=cpu", "no key 'trainer.acelerator'. Did you mean 'trainer.accelerator'?"),
+        ("run_dir=other", "would make it another run"),
+    ],
+)
+def test_what_cannot_be_changed_is_refused(typed: str, words: str, run_dir: Path, command: Command) -> None:
+    outcome = command("resume", str(run_dir), LONGER, typed)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1) and words in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("resume", "RUN", LONGER), "resume RUN"),
+        (("evaluate", "RUN", "--episodes", "7"), "7 episodes with RUN"),
+    ],
+)
+def test_the_first_line_comes_before_torch_is_imported(arguments: tuple[str, ...], line: str, run_dir: Path) -> None:
+    code = (
+        "import builtins, sys\n"
+        "show = print\n"
+        "builtins.print = lambda *words, **_: (show(*words, 'torch' in sys.modules), sys.exit())\n"
+        "from lightning_rl.cli import main\n"
+        f"main({[each.replace('RUN', str(run_dir)) for each in arguments]})\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100).stdout
+    assert shown == f"lightning_rl {__version__}: {line.replace('RUN', str(run_dir))} False\n"
 
 
 def test_force_takes_the_edited_config(run_dir: Path, command: Command) -> None:

@@ -92,6 +92,13 @@ def test_an_experiment_of_overrides_composes_to_what_the_overrides_do(tmp_path: 
     schedule = "policy.lr=[[0, 0.003], [100%, 0.0]]"
     cases = {
         "tuned": ["policy=ppo", "env=cartpole", schedule, "model.fcnet_hiddens=[32,32]", "workers.fragment_length=64"],
+        "typed": [
+            "policy=dqn",
+            "env=cartpole",
+            "exploration=soft_q",
+            "model.fcnet_hiddens=[32,32]",
+            "policy.gamma=0.9",
+        ],
         "plain": ["policy=sac", "env=pendulum", "experiment=none", "exploration=gsde", "policy.tau=0.01"],
         "own": ["policy=ppo", "env.id=CartPole-v0", "env.kwargs.render_mode=ansi", "policy.value_clip=null"],
     }

@@ -20,6 +20,7 @@ from lightning_rl.data.datasets import EvaluationDataset, PlanDataset
 from lightning_rl.data.device_transfer import to_device
 from lightning_rl.data.epochs import UNEVALUATED_EPOCH, Epochs
 from lightning_rl.data.evaluator import EVALUATION_DEFAULTS, EvaluationOptions, Evaluator, evaluation_workers
+from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.data.plans import parallel_rollouts, record_times
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
 from lightning_rl.envs.creator import EnvCreator
@@ -174,6 +175,7 @@ class RolloutDataModule(LightningDataModule):
         self.epochs = Epochs(every, self.evaluation["max_share"], self.expected_evaluation_seconds)
         self.dataset = import_object(dataset) if isinstance(dataset, str) else dataset
         self.fragments_per_batch = fragments_per_batch
+        self._has_own_plan = plan is not None  # which may give any kind of data
         chosen = self.default_plan if plan is None else plan
         self.plan: Any = import_object(chosen) if isinstance(chosen, str) else chosen
         if fragments_per_batch > 1:
@@ -193,12 +195,24 @@ class RolloutDataModule(LightningDataModule):
         self._collected_seconds = 0.0  # in this process
         self._collected_at = 0
 
+    def __repr__(self) -> str:
+        workers = f"num_workers={self.num_workers}, envs_per_worker={self.worker_options['num_envs']}"
+        return f"{type(self).__name__}({self.env.name!r}, {workers}, seed={self.seed})"
+
+    __str__ = __repr__  # Lightning's iterates over the datasets, and so plays an evaluation
+
     # -- Lightning ----------------------------------------------------------------------------------------------------
     def setup(self, stage: str) -> None:
-        """Make the workers that `stage` needs, once; each rank has its own slice of the logical workers."""
+        """Make the workers that `stage` needs, once; each rank has its own slice of the logical workers.
+
+        Raises:
+            ConfigError: the policy learns from another kind of data, or the fragments do not fit into the memory.
+        """
         assert self.trainer is not None
         policy: Any = self.trainer.lightning_module
         if stage == "fit":
+            if not self._has_own_plan:
+                check_kind_of_data(type(policy), type(self))
             ensure_metrics_callback(self.trainer)
             if self.policy_feeds is not None:
                 self.policy_feeds.setup(self.trainer, policy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from lightning import Trainer
 
 from lightning_rl.data.apex_datamodule import ApexDataModule
 from lightning_rl.data.async_datamodule import AsyncDataModule
+from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.gradient_datamodule import GradientDataModule
 from lightning_rl.data.population_datamodule import PopulationDataModule
 from lightning_rl.data.replay_datamodule import ReplayDataModule
@@ -20,9 +22,11 @@ from lightning_rl.policies import DQN, ES, PPO
 @pytest.mark.parametrize(
     ("policy_class", "data_class", "pipeline"),
     [
+        (DQN, RolloutDataModule, "replay"),
         (DQN, AsyncDataModule, "replay"),
         (DQN, GradientDataModule, "replay"),
         (DQN, PopulationDataModule, "replay"),
+        (ES, RolloutDataModule, "population"),
         (ES, AsyncDataModule, "population"),
         (PPO, ReplayDataModule, "on_policy"),
         (PPO, ApexDataModule, "on_policy"),
@@ -38,3 +42,14 @@ def test_a_policy_of_another_kind_is_refused_before_workers_start(
     with pytest.raises(ConfigError, match=rf"{policy_class.__name__} learns from .*: use data={pipeline}$"):
         trainer.fit(policy_class(*env.spaces()), data)
     assert data.workers is None
+
+
+def test_a_plan_of_the_user_s_own_may_feed_any_policy() -> None:
+    def no_rollouts(workers: Any, policy: Any) -> Iterator[Any]:
+        raise KeyError("the plan began")
+        yield
+
+    env = EnvCreator("CartPole-v1")
+    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, barebones=True)
+    with pytest.raises(KeyError, match="the plan began"):
+        trainer.fit(DQN(*env.spaces()), RolloutDataModule(env, plan=no_rollouts))

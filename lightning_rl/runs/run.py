@@ -137,6 +137,8 @@ def build(
     else:
         policy, data = multi_agent.build_policy(config, env, layout, spaces)
         datamodule = multi_agent.build_datamodule(config, env, policy, data, **shared)
+    if is_first_rank():
+        warn_if_nothing_is_learned(datamodule, config["total_env_steps"])
     if config["init_from"] is not None and not resumed:
         line = load_initial_weights(policy, config["init_from"], config["init_from_strict"])
         if is_first_rank():
@@ -158,6 +160,17 @@ def build(
         use_distributed_sampler=False,
     )
     return policy, datamodule, trainer
+
+
+def warn_if_nothing_is_learned(datamodule: RolloutDataModule, total_env_steps: int) -> None:
+    """Warn of a replay run that ends before its first gradient step."""
+    ratio = getattr(datamodule, "ratio", None)
+    if ratio is not None and total_env_steps < ratio.first_step:
+        log.warning(
+            f"data.learning_starts={ratio.learning_starts}: the first gradient step is due after {ratio.first_step} "
+            f"env steps, and total_env_steps={total_env_steps} ends the run before, without learning: lower "
+            "data.learning_starts, or raise total_env_steps"
+        )
 
 
 def instantiate(entry: Any, key: str, *arguments: Any) -> Any:

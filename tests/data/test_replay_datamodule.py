@@ -54,6 +54,20 @@ def recording_plan(workers: Any, policy: Any, replay: ReplayDataModule) -> Itera
     return Diary()(workers, policy, replay)
 
 
+def test_a_run_that_ends_before_its_first_gradient_step_says_so_before_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first of 0.25 gradient steps an env step is due 4 env steps after the 32 of the warm-up."""
+    slow = ("policy=dqn", "env=cartpole", "data.training_intensity=0.25")
+    run.build(config(tmp_path, *slow, "total_env_steps=36"))
+    assert caplog.messages == []
+    run.build(config(tmp_path, *slow, "total_env_steps=35"))
+    assert caplog.messages == [
+        "data.learning_starts=32: the first gradient step is due after 36 env steps, and total_env_steps=35 ends the "
+        "run before, without learning: lower data.learning_starts, or raise total_env_steps"
+    ]
+
+
 @pytest.mark.parametrize("intensity", [0.25, 1.0, 2.0])
 def test_gradient_steps_come_as_soon_as_they_are_due(tmp_path: Path, intensity: float) -> None:
     Diary.events = []

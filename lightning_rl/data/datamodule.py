@@ -192,7 +192,6 @@ class RolloutDataModule(LightningDataModule):
         self.episode_window = EpisodeWindow()
         self.agent_returns: list[dict[str, tuple[str, float]]] = []  # of the last iteration's episodes, of all ranks
         self._collect_seconds = 0.0  # since the last report
-        self._collected_seconds = 0.0  # in this process
         self._collected_at = 0
 
     def __repr__(self) -> str:
@@ -302,16 +301,11 @@ class RolloutDataModule(LightningDataModule):
         self.evaluator.begin(self._policy())
         return played
 
-    def expected_evaluation_seconds(self, env_steps: int) -> float | None:
-        """Seconds of an evaluation whose episodes are like those of training; `None` before an episode has ended.
-
-        Args:
-            env_steps: that training has taken in this process.
-        """
-        if not self.episode_window.lengths or not env_steps:
+    def expected_evaluation_seconds(self) -> float | None:
+        """Seconds of an evaluation whose longest episode is that of training; `None` before an episode has ended."""
+        if self.evaluator is None or not self.episode_window.lengths:
             return None
-        steps = self.evaluation["episodes"] * np.mean(self.episode_window.lengths)
-        return float(steps * self._collected_seconds / env_steps)
+        return self.evaluator.expected_seconds(self._policy(), max(self.episode_window.lengths))
 
     @property
     def evaluated_at(self) -> int:
@@ -323,7 +317,6 @@ class RolloutDataModule(LightningDataModule):
     def record_time(self, batch: Any, seconds: float) -> None:
         """Add the time that a batch took to collect, and note that the policy's present weights collected it."""
         self._collect_seconds += seconds
-        self._collected_seconds += seconds
         self._collected_at = self._policy().iterations
 
     def pop_iteration_metrics(self) -> dict[str, float]:

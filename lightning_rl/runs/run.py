@@ -168,8 +168,8 @@ def warn_if_nothing_is_learned(datamodule: RolloutDataModule, total_env_steps: i
     if ratio is not None and total_env_steps < ratio.first_step:
         log.warning(
             f"data.learning_starts={ratio.learning_starts}: the first gradient step is due after {ratio.first_step} "
-            f"env steps, and total_env_steps={total_env_steps} ends the run before, without learning: lower "
-            "data.learning_starts, or raise total_env_steps"
+            f"env steps, and the run ends with the iteration that reaches total_env_steps={total_env_steps}: it learns "
+            "next to nothing; lower data.learning_starts, or raise total_env_steps"
         )
 
 

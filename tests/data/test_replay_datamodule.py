@@ -63,8 +63,9 @@ def test_a_run_that_ends_before_its_first_gradient_step_says_so_before_training(
     assert caplog.messages == []
     run.build(config(tmp_path, *slow, "total_env_steps=35"))
     assert caplog.messages == [
-        "data.learning_starts=32: the first gradient step is due after 36 env steps, and total_env_steps=35 ends the "
-        "run before, without learning: lower data.learning_starts, or raise total_env_steps"
+        "data.learning_starts=32: the first gradient step is due after 36 env steps, and the run ends with the "
+        "iteration that reaches total_env_steps=35: it learns next to nothing; lower data.learning_starts, or raise "
+        "total_env_steps"
     ]
 
 

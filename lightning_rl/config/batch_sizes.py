@@ -1,4 +1,4 @@
-"""Checks before a run starts that a training batch can be split into the configured parts."""
+"""Checks before a run starts that a training batch can be split into the configured parts, and ends with the run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,26 @@ from lightning_rl.config.ranks import ranks_of
 from lightning_rl.errors import ConfigError
 from lightning_rl.rollouts.logical_workers import logical_workers
 
-__all__ = ["check_minibatches", "check_population"]
+__all__ = ["check_iteration", "check_minibatches", "check_population"]
+
+FEW = 1000  # fragments or gradients; iterations of up to so many are never refused, however short the run is
 
 Config = Mapping[str, Any]
+
+
+def check_iteration(config: Config) -> None:
+    """Refuse iterations of more fragments than the run has env steps: a run ends between two iterations.
+
+    Raises:
+        ConfigError: names the key and the length of the run.
+    """
+    total = config["total_env_steps"]
+    for name in ("fragments_per_iteration", "gradients_per_iteration"):
+        count = config["data"].get(name)
+        if count is not None and count > max(FEW, total):
+            raise ConfigError(
+                f"data.{name}={count} makes an iteration longer than the run of total_env_steps={total}: lower it"
+            )
 
 
 def check_minibatches(config: Config) -> None:

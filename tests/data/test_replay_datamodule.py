@@ -92,6 +92,13 @@ def test_gradient_steps_come_as_soon_as_they_are_due(tmp_path: Path, intensity: 
     assert sum(steps for steps, _, _ in Diary.events) == int((Diary.events[-1][1] - 32) * intensity)
 
 
+def test_an_iteration_that_is_longer_than_the_run_is_refused(tmp_path: Path) -> None:
+    """A run ends between two iterations, so one of 10^12 fragments would never end."""
+    many = "data.fragments_per_iteration=1000000000000"
+    with pytest.raises(ConfigError, match=r"fragments_per_iteration=1000000000000 makes .* total_env_steps=300: lower"):
+        config(tmp_path, "policy=dqn", "env=cartpole", "total_env_steps=300", many)
+
+
 def test_an_iteration_takes_fragments_per_iteration_fragments(tmp_path: Path) -> None:
     Diary.events = []
     status = run.train(

@@ -77,7 +77,7 @@ def read_checkpoint_file(path: str | os.PathLike[str], *, checksums: bool = True
     """
     path = Path(path)
     if not path.is_file():
-        raise CheckpointError(f"checkpoint {path} does not exist: pass a file such as RUN_DIR/checkpoints/last.ckpt")
+        raise CheckpointError(_describe_absent(path))
     try:
         check_whole(path, checksums=checksums)
         content = _load_mapped(path)
@@ -91,6 +91,17 @@ def read_checkpoint_file(path: str | os.PathLike[str], *, checksums: bool = True
             f"checkpoint {path} cannot be read ({type(error).__name__}: {reason}):"
             f" it is damaged or not a checkpoint; {_advice(path)}"
         ) from error
+
+
+def _describe_absent(path: Path) -> str:
+    """Say that there is no such file, and which one there is instead."""
+    directory = path.is_dir()
+    whole = newest_whole(path / "checkpoints") or newest_whole(path) if directory else newest_whole(path.parent)
+    what = f"checkpoint {path} {'is a directory' if directory else 'does not exist'}"
+    if whole is None:
+        return f"{what}: pass a file such as RUN_DIR/checkpoints/last.ckpt"
+    last = whole.with_name("last.ckpt")
+    return f"{what}: pass a file such as {last if last.is_file() else whole}"
 
 
 def _advice(path: Path) -> str:

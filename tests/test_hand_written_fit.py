@@ -42,6 +42,17 @@ def policy(**keywords: Any) -> PPO:
     return PPO(*CARTPOLE.spaces(), passes=1, minibatches=1, **keywords)
 
 
+@pytest.mark.parametrize("cls", [RolloutDataModule, ReplayDataModule])
+def test_a_datamodule_is_printed_in_one_line_without_playing(cls: Any, tmp_path: Path) -> None:
+    """Lightning's own text iterates over the datasets: before `setup` that fails, and later it plays an evaluation."""
+    data = cls("CartPole-v1", {"envs_per_worker": 4}, seed=7)
+    expected = f"{cls.__name__}('CartPole-v1', num_workers=0, envs_per_worker=4, seed=7)"
+    assert str(data) == repr(data) == expected
+    lightning_trainer(tmp_path).validate(policy(), data, verbose=False)
+    data.evaluate = None  # type: ignore[method-assign, assignment]
+    assert str(data) == expected
+
+
 def table(directory: Path) -> list[dict[str, str]]:
     (file,) = directory.rglob("metrics.csv")
     return csv_rows(file)

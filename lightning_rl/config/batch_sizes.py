@@ -1,4 +1,4 @@
-"""Checks before a run starts that a training batch can be split into the configured parts."""
+"""Checks before a run starts that a training batch can be split into the configured parts, and ends with the run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,31 @@ from lightning_rl.config.ranks import ranks_of
 from lightning_rl.errors import ConfigError
 from lightning_rl.rollouts.logical_workers import logical_workers
 
-__all__ = ["check_fragments", "check_minibatches", "check_population"]
-
-Config = Mapping[str, Any]
+__all__ = ["check_iteration", "check_minibatches", "check_population"]
 
 LONG_FRAGMENT = 10_000  # steps; a shorter fragment is never refused, as it takes seconds
+FEW = 1000  # fragments or gradients; iterations of up to so many are never refused, however short the run is
+Config = Mapping[str, Any]
+
+
+def check_iteration(config: Config) -> None:
+    """Refuse iterations that are longer than the run, which would take many times its env steps before they end.
+
+    Raises:
+        ConfigError: names the key and the length of the run.
+    """
+    steps, total = config["workers"]["fragment_length"], config["total_env_steps"]
+    if steps > max(total, LONG_FRAGMENT):
+        raise ConfigError(
+            f"workers.fragment_length={steps} is longer than the run, total_env_steps={total}: the first iteration "
+            f"would take {steps} steps of every environment; lower it to {total} or less, or raise total_env_steps"
+        )
+    for name in ("fragments_per_iteration", "gradients_per_iteration"):
+        count = config["data"].get(name)
+        if count is not None and count > max(FEW, total):
+            raise ConfigError(
+                f"data.{name}={count} makes an iteration longer than the run of total_env_steps={total}: lower it"
+            )
 
 
 def check_minibatches(config: Config) -> None:
@@ -44,20 +64,6 @@ def _minibatches(config: Config) -> tuple[str, int | None]:
     count = policy.get(key, 1)
     count = 1 if count is None else count  # `None` takes at most as many parts as rows allow
     return key, count if isinstance(count, int) else None
-
-
-def check_fragments(config: Config) -> None:
-    """Refuse long fragments of a short run, which would take many times its env steps before it learns anything.
-
-    Raises:
-        ConfigError: names both numbers.
-    """
-    steps, total = config["workers"]["fragment_length"], config["total_env_steps"]
-    if steps > max(total, LONG_FRAGMENT):
-        raise ConfigError(
-            f"workers.fragment_length={steps} is longer than the run, total_env_steps={total}: the first iteration "
-            f"would take {steps} steps of every environment; lower it to {total} or less, or raise total_env_steps"
-        )
 
 
 def _fragments(config: Config) -> tuple[int, str]:

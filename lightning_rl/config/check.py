@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from lightning_rl.config.batch_sizes import check_fragments, check_minibatches, check_population
+from lightning_rl.config.batch_sizes import check_iteration, check_minibatches, check_population
 from lightning_rl.config.devices import check_devices
 from lightning_rl.config.keys import dotted_keys, value_at
 from lightning_rl.config.policies import complete_policies
@@ -190,7 +190,7 @@ def _check_constructors(config: dict[str, Any]) -> None:
     config["logger"] = {name: _coerce_logger(f"logger.{name}", entry) for name, entry in config["logger"].items()}
 
     _check_processes(config)
-    check_fragments(config)
+    check_iteration(config)
     check_minibatches(config)
     check_population(config)
     if not policy_class.has_loss and "learn_on_batch" in policy_class.overridden and ranks_of(config) > 1:

@@ -216,7 +216,8 @@ def run_table(rows: Sequence[Mapping[str, Any]], directory: Path) -> str:
         return f"no runs below {directory}"
     shown = table([{**row, "age": duration(row["age"])} for row in rows])
     meanings = {
-        "dead": "dead: its process ended without a word; `lightning-rl resume DIRECTORY` goes on from its checkpoint",
+        "dead": "dead: its process ended without a word; `lightning-rl resume DIRECTORY` goes on from its last.ckpt, "
+        "or says which other checkpoints it has",
         "silent": "silent: its process is there, but has written nothing for minutes",
         "damaged": "damaged: its status.json cannot be read; delete that file, a run goes on without it",
     }

@@ -73,7 +73,7 @@ class ApexDataModule(ReplayDataModule):
         max_staleness: Count = 400,
         capacity: Count = 1_000_000,
         batch_size: Count = 512,
-        learning_starts: WholeEnvSteps = 50_000,
+        learning_starts: WholeEnvSteps = "5%",  # type: ignore[assignment]  # pyright: ignore
         training_intensity: Intensity = 0.002,
         fragments_per_iteration: Count = 10,
         n_step: Count = 3,

@@ -20,6 +20,7 @@ from lightning_rl.data.datasets import EvaluationDataset, PlanDataset
 from lightning_rl.data.device_transfer import to_device
 from lightning_rl.data.epochs import UNEVALUATED_EPOCH, Epochs
 from lightning_rl.data.evaluator import EVALUATION_DEFAULTS, EvaluationOptions, Evaluator, evaluation_workers
+from lightning_rl.data.kinds_of_data import check_kind_of_data
 from lightning_rl.data.plans import parallel_rollouts, record_times
 from lightning_rl.data.policy_feeds import PolicyFeeds
 from lightning_rl.distributed import all_gather_objects, sum_over_ranks
@@ -175,6 +176,7 @@ class RolloutDataModule(LightningDataModule):
         self.epochs = Epochs(every, self.evaluation["max_share"], self.expected_evaluation_seconds)
         self.dataset = import_object(dataset) if isinstance(dataset, str) else dataset
         self.fragments_per_batch = fragments_per_batch
+        self._has_own_plan = plan is not None  # which may give any kind of data
         chosen = self.default_plan if plan is None else plan
         self.plan: Any = import_object(chosen) if isinstance(chosen, str) else chosen
         if fragments_per_batch > 1:
@@ -191,15 +193,26 @@ class RolloutDataModule(LightningDataModule):
         self.episode_window = EpisodeWindow()
         self.agent_returns: list[dict[str, tuple[str, float]]] = []  # of the last iteration's episodes, of all ranks
         self._collect_seconds = 0.0  # since the last report
-        self._collected_seconds = 0.0  # in this process
         self._collected_at = 0
+
+    def __repr__(self) -> str:
+        workers = f"num_workers={self.num_workers}, envs_per_worker={self.worker_options['num_envs']}"
+        return f"{type(self).__name__}({self.env.name!r}, {workers}, seed={self.seed})"
+
+    __str__ = __repr__  # Lightning's iterates over the datasets, and so plays an evaluation
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
     def setup(self, stage: str) -> None:
-        """Make the workers that `stage` needs, once; each rank has its own slice of the logical workers."""
+        """Make the workers that `stage` needs, once; each rank has its own slice of the logical workers.
+
+        Raises:
+            ConfigError: the policy learns from another kind of data, or the fragments do not fit into the memory.
+        """
         assert self.trainer is not None
         policy: Any = self.trainer.lightning_module
         if stage == "fit":
+            if not self._has_own_plan:
+                check_kind_of_data(type(policy), type(self))
             ensure_metrics_callback(self.trainer)
             self.policy_feeds.setup(self.trainer, policy)
             if self.workers is None:
@@ -287,16 +300,11 @@ class RolloutDataModule(LightningDataModule):
         self.evaluator.begin(self._policy())
         return played
 
-    def expected_evaluation_seconds(self, env_steps: int) -> float | None:
-        """Seconds of an evaluation whose episodes are like those of training; `None` before an episode has ended.
-
-        Args:
-            env_steps: that training has taken in this process.
-        """
-        if not self.episode_window.lengths or not env_steps:
+    def expected_evaluation_seconds(self) -> float | None:
+        """Seconds of an evaluation whose longest episode is that of training; `None` before an episode has ended."""
+        if self.evaluator is None or not self.episode_window.lengths:
             return None
-        steps = self.evaluation["episodes"] * np.mean(self.episode_window.lengths)
-        return float(steps * self._collected_seconds / env_steps)
+        return self.evaluator.expected_seconds(self._policy(), max(self.episode_window.lengths))
 
     @property
     def evaluated_at(self) -> int:
@@ -308,7 +316,6 @@ class RolloutDataModule(LightningDataModule):
     def record_time(self, batch: Any, seconds: float) -> None:
         """Add the time that a batch took to collect, and note that the policy's present weights collected it."""
         self._collect_seconds += seconds
-        self._collected_seconds += seconds
         self._collected_at = self._policy().iterations
 
     def pop_iteration_metrics(self) -> dict[str, float]:

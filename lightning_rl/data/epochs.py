@@ -38,8 +38,8 @@ class Epochs(Callback):
     Args:
         every_env_steps: at least 1.
         max_share: in (0, 1]; share of the wall time so far, the evaluation in question included. `None`: no bound.
-        expected_seconds: called with the env steps of this fit; the expected duration of the first evaluation, which
-            waits while it is `None`. Later ones are expected to take as long as the one before.
+        expected_seconds: gives the expected duration of the first evaluation, which waits while it is `None`. Later
+            ones are expected to take as long as the one before.
 
     Attributes:
         done, put_off: numbers of evaluations so far, also before a resume.
@@ -53,7 +53,7 @@ class Epochs(Callback):
         self,
         every_env_steps: int,
         max_share: float | None = None,
-        expected_seconds: Callable[[int], float | None] = lambda env_steps: 0.0,
+        expected_seconds: Callable[[], float | None] = lambda: 0.0,
     ) -> None:
         if every_env_steps < 1:
             raise ConfigError(f"evaluation.every_env_steps={every_env_steps}; expected at least 1, or 0 for never")
@@ -64,7 +64,7 @@ class Epochs(Callback):
         self.every_env_steps, self.max_share, self.expected_seconds = every_env_steps, max_share, expected_seconds
         self.done = self.put_off = 0
         self.seconds = 0.0
-        self._passed = self._env_steps = 0  # multiples, and env steps where the fit began
+        self._passed = 0  # multiples
         self._put_off_at = -1  # env steps
         self._last: float | None = None  # seconds of the last evaluation
         self._seconds_before = 0.0
@@ -77,7 +77,7 @@ class Epochs(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Count from where the policy is, and let Lightning validate at the marked batches and at no other."""
-        self._passed, self._env_steps = pl_module.env_steps // self.every_env_steps, pl_module.env_steps
+        self._passed = pl_module.env_steps // self.every_env_steps
         self._started = time.perf_counter()
         if trainer.val_check_interval == 1.0:  # else validations after so many iterations are configured
             trainer.val_check_batch = math.inf
@@ -88,9 +88,7 @@ class Epochs(Callback):
         """Mark the batch as the last one if a multiple was passed, and there is time for an evaluation."""
         passed = pl_module.env_steps // self.every_env_steps
         if passed > self._passed:
-            if not trainer.limit_val_batches or trainer.strategy.reduce_boolean_decision(
-                self._affordable(pl_module.env_steps)
-            ):
+            if not trainer.limit_val_batches or trainer.strategy.reduce_boolean_decision(self._affordable()):
                 trainer.fit_loop.epoch_loop.batch_progress.is_last_batch = True
             else:
                 self.put_off, self._put_off_at = self.put_off + 1, pl_module.env_steps
@@ -122,10 +120,10 @@ class Epochs(Callback):
         self.seconds, self._seconds_before = float(state_dict["seconds"]), float(state_dict["total_seconds"])
         self._last = state_dict["last"]
 
-    def _affordable(self, env_steps: int) -> bool:
+    def _affordable(self) -> bool:
         if self.max_share is None:
             return True
-        expected = self.expected_seconds(env_steps - self._env_steps) if self._last is None else self._last
+        expected = self.expected_seconds() if self._last is None else self._last
         if expected is None:
             return False
         return self.seconds + expected <= self.max_share * (self.total_seconds + expected)

@@ -98,6 +98,24 @@ class Evaluator:
         self.workers, self.episodes, self.parallel = workers, episodes, parallel
         self.reported: Snapshot | None = None
         self._playing: Snapshot | None = None
+        self._seconds_per_length: float | None = None  # of an evaluation, for each step of its longest episode
+
+    def expected_seconds(self, policy: Any, length: float) -> float:
+        """Seconds that an evaluation takes whose longest episode has `length` steps, by a few steps of its own workers.
+
+        In parallel to training it takes none.
+        """
+        if self.workers is None or self.parallel:
+            return 0.0
+        if self._seconds_per_length is None:
+            self._seconds_per_length = self._measure(policy)
+        return self._seconds_per_length * length
+
+    def _measure(self, policy: Any) -> float:
+        self.workers.sync_weights(policy)
+        paces = self.workers.foreach_worker(lambda worker: (worker.seconds_per_step(), worker.num_envs))
+        share = -(-self.episodes // len(paces))
+        return max(seconds * -(-share // envs) for seconds, envs in paces)
 
     def evaluate(self, policy: Any) -> Episodes:
         """Play with the present weights, and wait for it; episodes in the order of ranks and workers."""

@@ -25,8 +25,9 @@ def kind_of_data(policy_class: type) -> str:
 def check_kind_of_data(policy_class: Any, data_class: Any) -> None:
     """Check that policies of a class learn from the kind of data that a DataModule feeds.
 
-    `config/check.py` calls it for every composed config without a plan of the user's own. Pipelines that cannot serve
-    another kind call it in `setup`, for DataModules that are made in Python and for such plans.
+    `config/check.py` calls it for every composed config, and `RolloutDataModule.setup` for DataModules that are made in
+    Python, both unless the user has given a plan. Pipelines that cannot serve another kind whatever the plan call it
+    themselves.
 
     Raises:
         ConfigError: they learn from another kind; names the pipeline to use.

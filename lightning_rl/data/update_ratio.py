@@ -40,6 +40,11 @@ class UpdateRatio:
         self._steps, self._every = Fraction(str(training_intensity)).as_integer_ratio()
         self.learning_starts, self.offset, self.taken = learning_starts, 0, 0
 
+    @property
+    def first_step(self) -> int:
+        """Environment steps, from where counting started, after which the first gradient step is due."""
+        return self.learning_starts + -(-self._every // self._steps)
+
     def due(self, env_steps: int) -> int:
         """Gradient steps that are due and not taken yet, after `env_steps` of all workers and ranks."""
         counted = env_steps - self.offset - self.learning_starts

@@ -10,9 +10,11 @@ from torch import Tensor
 
 from lightning_rl.exploration.additive_noise import AdditiveNoise, normal_logp
 from lightning_rl.ranges import NonNegative, NonNegativeSchedule, WholeEnvSteps
-from lightning_rl.schedules import EnvSteps, Schedule, to_env_steps
+from lightning_rl.schedules import EnvSteps, Schedule, Share, to_env_steps
 
-__all__ = ["GaussianNoise", "falling"]
+__all__ = ["TENTH", "GaussianNoise", "falling"]
+
+TENTH = Share("10%")
 
 
 class GaussianNoise(AdditiveNoise):
@@ -24,7 +26,8 @@ class GaussianNoise(AdditiveNoise):
         stddev: deviation in the policy's units, where bounded actions are [−1, 1] (`policy.normalize_actions`).
         initial_scale: of the noise, at the beginning.
         final_scale: after `scale_timesteps` environment steps and later; linear between.
-        scale_timesteps: environment steps over which it changes.
+        scale_timesteps: environment steps over which it changes; a share such as "10%" is one of a run's
+            `total_env_steps`, or of 100,000 outside of a run.
         scale_schedule: any schedule for the scale over environment steps, instead of these three.
 
     Raises:
@@ -39,7 +42,7 @@ class GaussianNoise(AdditiveNoise):
         stddev: NonNegative = 0.1,
         initial_scale: NonNegative = 1.0,
         final_scale: NonNegative = 0.02,
-        scale_timesteps: WholeEnvSteps = 10_000,
+        scale_timesteps: WholeEnvSteps = TENTH,
         scale_schedule: NonNegativeSchedule | None = None,
     ) -> None:
         scale = falling(initial_scale, final_scale, scale_timesteps) if scale_schedule is None else scale_schedule

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_rl.exploration.additive_noise import AdditiveNoise, normal_logp
 from lightning_rl.exploration.exploration import Actor
-from lightning_rl.exploration.gaussian_noise import falling
+from lightning_rl.exploration.gaussian_noise import TENTH, falling
 from lightning_rl.ranges import NonNegative, NonNegativeSchedule, Probability, WholeEnvSteps
 
 __all__ = ["OrnsteinUhlenbeckNoise"]
@@ -32,7 +32,7 @@ class OrnsteinUhlenbeckNoise(AdditiveNoise):
         ou_base_noise: factor of x, as a share of the range; ½ adds x itself to actions in [−1, 1], as in the paper.
         initial_scale: of the noise, at the beginning.
         final_scale: after `scale_timesteps` environment steps and later; linear between.
-        scale_timesteps: environment steps over which it changes.
+        scale_timesteps: environment steps over which it changes, or a share as in `GaussianNoise`.
         scale_schedule: any schedule for the scale over environment steps, instead of these three.
 
     Raises:
@@ -49,7 +49,7 @@ class OrnsteinUhlenbeckNoise(AdditiveNoise):
         ou_base_noise: NonNegative = 0.5,
         initial_scale: NonNegative = 1.0,
         final_scale: NonNegative = 1.0,
-        scale_timesteps: WholeEnvSteps = 10_000,
+        scale_timesteps: WholeEnvSteps = TENTH,
         scale_schedule: NonNegativeSchedule | None = None,
     ) -> None:
         scale = falling(initial_scale, final_scale, scale_timesteps) if scale_schedule is None else scale_schedule

@@ -20,7 +20,7 @@ from lightning_rl.envs.multi_agent import AgentLayout
 from lightning_rl.errors import ConfigError, EnvError, did_you_mean
 from lightning_rl.exploration import Actor
 from lightning_rl.learning.gradients import MultiAgentGradientUpdate
-from lightning_rl.rollouts.episodes import AgentEpisodeTracker, Episode, MultiAgentEpisode
+from lightning_rl.rollouts.episodes import AgentEpisodeTracker, MultiAgentEpisode
 from lightning_rl.rollouts.fragments import concat_steps
 from lightning_rl.rollouts.lanes import AgentSteps, PolicyLanes
 from lightning_rl.rollouts.obs_bounds_check import ObsBoundsCheck
@@ -478,19 +478,14 @@ class MultiAgentRolloutWorker(RolloutWorker):
         agent = self.layout.agents[slot]
         return f"reward of agent {agent!r} of sub-environment {env}, row {step} is {rewards[step, env, slot]}"
 
-    def _play_episodes(self, quota: Any) -> list[Any]:
-        played: list[list[Episode]] = [[] for _ in quota]
-        while any(len(episodes) < wanted for episodes, wanted in zip(played, quota, strict=True)):
-            acts, owners = np.array(self._obs["acts"]).view(np.bool_), self._owners
-            actions, outputs = self._choose_actions(acts, record=False, ask_all=False)
-            packed, _, terminated, truncated, _ = self._step_envs(actions)
-            ended = terminated | truncated
-            self._advance_memory(outputs, acts, owners)
-            self.episodes.count_agents(packed["rewards"][None], acts[None], ended[None], self._agent_returns_now)
-            self._begin_episodes(ended)
-            for env, episode in self.episodes.pop_finished():
-                played[env].append(episode)
-        return [episode for episodes, wanted in zip(played, quota, strict=True) for episode in episodes[:wanted]]
+    def _play_step(self) -> None:
+        acts, owners = np.array(self._obs["acts"]).view(np.bool_), self._owners
+        actions, outputs = self._choose_actions(acts, record=False, ask_all=False)
+        packed, _, terminated, truncated, _ = self._step_envs(actions)
+        ended = terminated | truncated
+        self._advance_memory(outputs, acts, owners)
+        self.episodes.count_agents(packed["rewards"][None], acts[None], ended[None], self._agent_returns_now)
+        self._begin_episodes(ended)
 
 
 def zeros(space: Any) -> Any:

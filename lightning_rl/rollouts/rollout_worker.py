@@ -7,6 +7,7 @@ a fragment that starts with a reset can be computed again anywhere.
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -186,19 +187,39 @@ class RolloutWorker:
         self.fragment += 1
         return played
 
+    def seconds_per_step(self, steps: int = 5) -> float:
+        """Measure how long a step of `run_episodes` takes; the episodes that it plays next do not depend on this."""
+        self.force_reset()
+        seconds = self.restarts.retry(self._begin_fragment, lambda: self._time_steps(steps))
+        self.force_reset()
+        return seconds
+
+    def _time_steps(self, steps: int) -> float:
+        self._play_step()  # the first one is slower
+        started = time.perf_counter()
+        for _ in range(steps):
+            self._play_step()
+        seconds = (time.perf_counter() - started) / steps
+        self.episodes.pop_finished()
+        return seconds
+
     def _play_episodes(self, quota: Sequence[int]) -> list[tuple[float, int]]:
         played: list[list[Episode]] = [[] for _ in quota]
         while any(len(episodes) < wanted for episodes, wanted in zip(played, quota, strict=True)):
-            actions, state, _ = self._act(copy_arrays(self._obs))
-            _, rewards, terminated, truncated, info = self._step(actions)
-            ended = terminated | truncated
-            if self._memory.active:
-                self._memory.advance(state, actions, rewards)
-            self._begin_episodes(ended)
-            self.episodes.count(np.asarray(rewards)[None], ended[None], episode_ends(ended, info)[None])
+            self._play_step()
             for env, episode in self.episodes.pop_finished():
                 played[env].append(episode)
         return [episode for episodes, wanted in zip(played, quota, strict=True) for episode in episodes[:wanted]]
+
+    def _play_step(self) -> None:
+        """Step all environments once, recording nothing but their episodes' returns and lengths."""
+        actions, state, _ = self._act(copy_arrays(self._obs))
+        _, rewards, terminated, truncated, info = self._step(actions)
+        ended = terminated | truncated
+        if self._memory.active:
+            self._memory.advance(state, actions, rewards)
+        self._begin_episodes(ended)
+        self.episodes.count(np.asarray(rewards)[None], ended[None], episode_ends(ended, info)[None])
 
     def force_reset(self) -> None:
         """Let the next sample start with a seeded reset; the running episodes are dropped."""

@@ -143,6 +143,8 @@ def build(
         policy, data = multi_agent.build_policy(config, env, layout, spaces, ckpt_path)
         datamodule = multi_agent.build_datamodule(config, env, policy, data, **shared)
     check_monitors(users, policy)
+    if is_first_rank():
+        warn_if_nothing_is_learned(datamodule, config["total_env_steps"])
     if config["init_from"] is not None and ckpt_path is None:
         line = load_initial_weights(policy, config["init_from"], config["init_from_strict"])
         if is_first_rank():
@@ -164,6 +166,17 @@ def build(
         use_distributed_sampler=False,
     )
     return policy, datamodule, trainer
+
+
+def warn_if_nothing_is_learned(datamodule: RolloutDataModule, total_env_steps: int) -> None:
+    """Warn of a replay run that ends before its first gradient step."""
+    ratio = getattr(datamodule, "ratio", None)
+    if ratio is not None and total_env_steps < ratio.first_step:
+        log.warning(
+            f"data.learning_starts={ratio.learning_starts}: the first gradient step is due after {ratio.first_step} "
+            f"env steps, and the run ends with the iteration that reaches total_env_steps={total_env_steps}: it learns "
+            "next to nothing; lower data.learning_starts, or raise total_env_steps"
+        )
 
 
 def instantiate(entry: Any, key: str, *arguments: Any) -> Any:

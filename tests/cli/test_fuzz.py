@@ -1,13 +1,18 @@
-"""Every key of every policy's config with wrong values: refused in one line, or built."""
+"""Every key of every policy's config with wrong values: refused in one line, or built; and a sample that trains."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
 import math
+import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +20,7 @@ import torch
 
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.config.groups import shipped_conf
-from lightning_rl.errors import CheckpointError, ConfigError, EnvError, UnsupportedSpaceError
+from lightning_rl.errors import CheckpointError, ConfigError, EnvError, NonFiniteError, UnsupportedSpaceError
 from lightning_rl.runs import run
 
 POLICIES = sorted(path.stem for path in (shipped_conf() / "policy").glob("*.yaml"))
@@ -23,6 +28,8 @@ PENDULUM = ("td3", "ddpg", "tqc")
 GROUPS = ("qmix", "vdn", "independent_q", "maddpg", "matd3")
 SLOWEST_S = 2.0
 FAST_SHARE = 16  # one case of 16 is in the default run
+TRAINED = 12  # accepted cases that train, of each policy
+TRAINED_STEPS, LONGEST_S = 300, 60  # env steps of such a run, and the time after which it counts as hanging
 
 MUTATIONS: dict[str, Any] = {
     "text": "abc",
@@ -140,6 +147,54 @@ def failures_of(policy: str, chosen: Any) -> tuple[Counter[str], list[str]]:
     return counts, failures
 
 
+def accepted_cases(policy: str, config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Cases of the sections that decide how a policy learns, in a random order that is always the same."""
+    found = [case for case in cases(policy, config) if case[0].split(".")[0] in OF_POLICIES]
+    random.Random(policy).shuffle(found)
+    for key, mutation in found:
+        mutated = with_value(config, key, MUTATIONS[mutation])
+        try:
+            if outcome(copy.deepcopy(mutated), key) == "built":
+                yield f"{key}={mutation}", mutated
+        except AssertionError:  # the test of all cases has it
+            continue
+
+
+@contextmanager
+def time_limit(seconds: int) -> Iterator[None]:
+    """Raise `TimeoutError` in a block that takes longer."""
+
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"it trains for more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def trained(config: dict[str, Any]) -> str:
+    """ "trained" or "refused in training", which is one line.
+
+    Raises:
+        TimeoutError: it hangs.
+        Exception: what is no refusal.
+    """
+    check_config(config)
+    try:
+        with time_limit(LONGEST_S):
+            assert run.train(config)["state"] == "ok"
+        return "trained"
+    except (ConfigError, UnsupportedSpaceError, EnvError, CheckpointError, NonFiniteError) as error:
+        assert "\n" not in str(error), f"several lines: {error}"
+        return "refused in training"
+    finally:
+        torch.set_num_threads(1)
+
+
 @pytest.mark.parametrize("policy", ["ppo", "dqn"])
 def test_a_sample_of_wrong_values_is_refused_in_one_line_or_works(policy: str):
     counts, failures = failures_of(policy, in_fast_sample)
@@ -153,3 +208,21 @@ def test_every_wrong_value_is_refused_in_one_line_or_works(policy: str):
     counts, failures = failures_of(policy, lambda *case: True)
     print(policy, dict(counts))
     assert failures == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_sample_of_accepted_values_trains_or_is_refused_in_one_line(policy: str, tmp_path: Path):
+    config, counts, failures = config_of(policy), Counter[str](), []
+    config |= {"total_env_steps": TRAINED_STEPS, "logger": {}}
+    config["evaluation"] |= {"every_env_steps": 0}
+    if "learning_starts" in config["data"]:
+        config["data"] |= {"batch_size": 16, "learning_starts": 100}
+    for number, (name, mutated) in enumerate(islice(accepted_cases(policy, config), TRAINED)):
+        try:
+            counts[trained({**mutated, "run_dir": str(tmp_path / str(number))})] += 1
+        except Exception as error:
+            failures.append(f"{policy}: {name}: {type(error).__name__}: {str(error)[:300]}")
+    print(policy, dict(counts))
+    assert failures == []
+    assert counts["trained"] > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from lightning_rl.cli.train import report_outcome, start_line
 from lightning_rl.config import compose_config
 from lightning_rl.config.descriptions import outcome
 from lightning_rl.errors import CheckpointError, ConfigError
+from lightning_rl.policies import Policy
 from lightning_rl.run_directory.checkpoints import checkpoint_of
 from lightning_rl.run_directory.status import FIELDS
 from tests.callbacks.log_files import csv_rows
@@ -163,3 +165,27 @@ def test_a_resumed_run_may_change_lr_and_notes_schedules_that_stay_at_zero(comma
     assert float(rows[-1]["train/exploration/epsilon"]) == 0.5
     history = yaml.safe_load((tmp_path / "out" / "config_history.yaml").read_text())
     assert any("policy.lr" in entry["changes"] for entry in history)
+
+
+def test_a_run_without_a_last_checkpoint_names_those_that_it_has(command: Command, tmp_path: Path):
+    """As one that is killed before its first minute, after an evaluation."""
+    assert command("train", "run_dir=out", *SHORT, *WHOLE, "checkpoint.keep=1").code == 0
+    checkpoints = tmp_path / "out" / "checkpoints"
+    (best,) = checkpoints.glob("best_*.ckpt")
+    for path in checkpoints.iterdir():
+        if path != best:
+            path.unlink()
+    for verb, how in (
+        (("evaluate", "out"), "its path"),
+        (("resume", "out", "total_env_steps=900"), "--checkpoint FILE"),
+    ):
+        error = command(*verb).err
+        assert error == (
+            f"error: checkpoint out/checkpoints/last.ckpt does not exist: pass a file such as "
+            f"out/checkpoints/{best.name}. out/checkpoints holds {best.name}: give {how} (or --best)\n"
+        )
+    with pytest.raises(CheckpointError, match=rf"out is a directory: pass a file such as .*/{re.escape(best.name)}$"):
+        Policy.load(tmp_path / "out")
+    shutil.copy(best, checkpoints / "last.ckpt")
+    with pytest.raises(CheckpointError, match=r"out is a directory: pass a file such as .*/last\.ckpt$"):
+        Policy.load(tmp_path / "out")

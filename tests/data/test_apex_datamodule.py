@@ -57,6 +57,14 @@ def train(run_dir: Path, *overrides: str, resume: bool = False) -> tuple[Any, An
     return policy, datamodule
 
 
+def test_the_warm_up_is_a_share_of_the_run() -> None:
+    """5% of 100,000 env steps, then 500 for the first of 0.002 gradient steps each."""
+    whole = compose_config(["policy=apex", "env=cartpole", "experiment=none", "logger=none"])
+    check_config(whole)
+    assert run.build(whole)[1].ratio.first_step == 5500  # type: ignore[attr-defined]
+    assert ApexDataModule(CARTPOLE).ratio.first_step == 5500
+
+
 class Diary:
     """The default plan, with a note of what it gave."""
 

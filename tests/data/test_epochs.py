@@ -16,8 +16,10 @@ from lightning_rl.callbacks import RLCheckpoint, StopCallback
 from lightning_rl.config import check_config, compose_config
 from lightning_rl.data.datamodule import RolloutDataModule
 from lightning_rl.data.epochs import Epochs
+from lightning_rl.data.evaluator import Evaluator, evaluation_workers
 from lightning_rl.errors import ConfigError
 from lightning_rl.policies import PPO
+from lightning_rl.rollouts import RolloutWorker
 from lightning_rl.runs import run
 from tests.callbacks.small_run import SmallData, SmallPolicy, small_trainer
 from tests.envs.classic_control import CARTPOLE
@@ -160,7 +162,7 @@ def test_evaluations_take_no_more_than_their_share_of_the_time(tmp_path: Path, m
 
     The one at the end of the run is not put off.
     """
-    diary, epochs = run_with_clock(monkeypatch, tmp_path, 2800, max_share=0.2, expected_seconds=lambda env_steps: 3.0)
+    diary, epochs = run_with_clock(monkeypatch, tmp_path, 2800, max_share=0.2, expected_seconds=lambda: 3.0)
     assert diary.evaluations == diary.epochs == [1200, 2400, 2800]
     assert (epochs.done, epochs.put_off, epochs.seconds, epochs.total_seconds) == (3, 4, 9.0, 37.0)
 
@@ -169,7 +171,7 @@ def test_the_share_counts_the_time_before_a_resume(tmp_path: Path, monkeypatch: 
     """Its state is of before the last evaluation: 6 of 34 s. Then 9 of 41 s are too much, and 9 of 45 are not; 12 of 52
     and of 56 s are, of 60 not.
     """
-    how: dict[str, Any] = {"max_share": 0.2, "expected_seconds": lambda env_steps: 3.0}
+    how: dict[str, Any] = {"max_share": 0.2, "expected_seconds": lambda: 3.0}
     run_with_clock(monkeypatch, tmp_path, 2800, **how)
     diary, epochs = run_with_clock(monkeypatch, tmp_path, 4900, resume=True, **how)
     assert diary.evaluations == [3600, 4800, 4900]
@@ -179,9 +181,8 @@ def test_the_share_counts_the_time_before_a_resume(tmp_path: Path, monkeypatch: 
 def test_the_first_evaluation_waits_until_a_training_episode_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    diary, _ = run_with_clock(
-        monkeypatch, tmp_path, 3000, max_share=1.0, expected_seconds=lambda steps: None if steps < 1500 else 1.0
-    )
+    expected: Iterator[float | None] = iter([None, None, None, 1.0])
+    diary, _ = run_with_clock(monkeypatch, tmp_path, 3000, max_share=1.0, expected_seconds=lambda: next(expected))
     assert diary.evaluations == [1600, 2000, 2400, 2800, 3000]
 
 
@@ -191,13 +192,19 @@ def test_without_a_bound_no_evaluation_is_put_off(tmp_path: Path, monkeypatch: p
     assert epochs.put_off == 0
 
 
-def test_a_run_expects_evaluations_like_its_training_episodes() -> None:
-    """10 episodes of 30 and 50 steps, 100 env steps in half a second: 10 × 40 × 5 ms."""
-    module = RolloutDataModule(CARTPOLE)
-    assert module.expected_evaluation_seconds(100) is None
+def test_the_first_evaluation_is_expected_to_last_as_its_own_steps_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 episodes in 16 environments are two rounds of the longest training episode: 2 × 50 steps of 0.1 s."""
+    module, learner = RolloutDataModule(CARTPOLE), PPO(*CARTPOLE.spaces(), model={"fcnet_hiddens": [8]})
+    module.learner_policy = learner
+    options = {**module.evaluation, "episodes": 20}
+    workers, share = evaluation_workers(CARTPOLE, learner, options, {}, seed=0, rank=0, ranks=1)
+    monkeypatch.setattr(RolloutWorker, "seconds_per_step", lambda worker: 0.1)
+    module.evaluator = Evaluator(workers, share)
+    assert module.expected_evaluation_seconds() is None
     module.episode_window.add([1.0, 1.0], [30, 50])
-    module._collected_seconds = 0.5
-    assert module.expected_evaluation_seconds(100) == pytest.approx(2.0)
+    assert module.expected_evaluation_seconds() == pytest.approx(10.0)
+    module.evaluator = Evaluator(workers, share, parallel=True)
+    assert module.expected_evaluation_seconds() == 0.0
 
 
 @pytest.mark.parametrize("value", ["5", "5 percent", "-5%", True, 1.5, -1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,9 +22,11 @@ from lightning_rl.policies import DQN, ES, PPO, MultiAgentPolicy
 @pytest.mark.parametrize(
     ("policy_class", "data_class", "pipeline"),
     [
+        (DQN, RolloutDataModule, "replay"),
         (DQN, AsyncDataModule, "replay"),
         (DQN, GradientDataModule, "replay"),
         (DQN, PopulationDataModule, "replay"),
+        (ES, RolloutDataModule, "population"),
         (ES, AsyncDataModule, "population"),
         (PPO, ReplayDataModule, "on_policy"),
         (PPO, ApexDataModule, "on_policy"),
@@ -41,6 +44,11 @@ def test_a_policy_of_another_kind_is_refused_before_workers_start(
     assert data.workers is None
 
 
+def rollouts_alone(workers: Any, policy: Any) -> Iterator[Any]:
+    while True:
+        yield workers.sample()
+
+
 def test_a_policy_that_replays_learns_nothing_from_rollouts() -> None:
     """A plan of one's own may give transitions, so that what comes is refused, before a step."""
     env = EnvCreator("CartPole-v1")
@@ -52,8 +60,19 @@ def test_a_policy_that_replays_learns_nothing_from_rollouts() -> None:
         (alone := DQN(*env.spaces()), alone, env, r"^DQN learns .*use a ReplayDataModule \(data=replay\)"),
         (several, several.get_policy("b"), copies, r"^policy 'b', a DQN, learns .*policy_feeds.replays\['b'\] = "),
     ):
-        data = RolloutDataModule(rollouts, {"fragment_length": 8}, {"episodes": 1})
+        data = RolloutDataModule(rollouts, {"fragment_length": 8}, {"episodes": 1}, plan=rollouts_alone)
         trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, barebones=True)
         with pytest.raises(ConfigError, match=message):
             trainer.fit(policy, data)
         assert learner.gradient_steps == 0
+
+
+def test_a_plan_of_the_user_s_own_may_feed_any_policy() -> None:
+    def no_rollouts(workers: Any, policy: Any) -> Iterator[Any]:
+        raise KeyError("the plan began")
+        yield
+
+    env = EnvCreator("CartPole-v1")
+    trainer = Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, barebones=True)
+    with pytest.raises(KeyError, match="the plan began"):
+        trainer.fit(DQN(*env.spaces()), RolloutDataModule(env, plan=no_rollouts))

@@ -55,6 +55,21 @@ def recording_plan(workers: Any, policy: Any, replay: ReplayDataModule) -> Itera
     return Diary()(workers, policy, replay)
 
 
+def test_a_run_that_ends_before_its_first_gradient_step_says_so_before_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first of 0.25 gradient steps an env step is due 4 env steps after the 32 of the warm-up."""
+    slow = ("policy=dqn", "env=cartpole", "data.training_intensity=0.25")
+    run.build(config(tmp_path, *slow, "total_env_steps=36"))
+    assert caplog.messages == []
+    run.build(config(tmp_path, *slow, "total_env_steps=35"))
+    assert caplog.messages == [
+        "data.learning_starts=32: the first gradient step is due after 36 env steps, and the run ends with the "
+        "iteration that reaches total_env_steps=35: it learns next to nothing; lower data.learning_starts, or raise "
+        "total_env_steps"
+    ]
+
+
 @pytest.mark.parametrize("intensity", [0.25, 1.0, 2.0])
 def test_gradient_steps_come_as_soon_as_they_are_due(tmp_path: Path, intensity: float) -> None:
     Diary.events = []
@@ -76,6 +91,13 @@ def test_gradient_steps_come_as_soon_as_they_are_due(tmp_path: Path, intensity: 
         due = int(max(0, env_steps - 32) * intensity)
         assert taken + steps <= due  # rows come before their gradient steps are taken
     assert sum(steps for steps, _, _ in Diary.events) == int((Diary.events[-1][1] - 32) * intensity)
+
+
+def test_an_iteration_that_is_longer_than_the_run_is_refused(tmp_path: Path) -> None:
+    """A run ends between two iterations, so one of 10^12 fragments would never end."""
+    many = "data.fragments_per_iteration=1000000000000"
+    with pytest.raises(ConfigError, match=r"fragments_per_iteration=1000000000000 makes .* total_env_steps=300: lower"):
+        config(tmp_path, "policy=dqn", "env=cartpole", "total_env_steps=300", many)
 
 
 def test_an_iteration_takes_fragments_per_iteration_fragments(tmp_path: Path) -> None:

@@ -84,3 +84,12 @@ def test_settle_forgets_gradient_steps_beyond_the_ratio() -> None:
     assert [ratio.due(steps) for steps in (400, 401, 500)] == [0, 1, 100]
     ratio.settle(450)
     assert ratio.due(450) == 50  # steps that are due stay due
+
+
+@pytest.mark.parametrize(
+    ("intensity", "starts", "first"), [(1, 1000, 1001), (0.002, 5000, 5500), (0.3, 0, 4), (20, 0, 1)]
+)
+def test_the_first_gradient_step_is_due_once_the_product_reaches_one(intensity: float, starts: int, first: int) -> None:
+    """0.3 × 3 = 0.9 and 0.3 × 4 = 1.2."""
+    ratio = UpdateRatio(intensity, starts)
+    assert ratio.first_step == first and ratio.due(first - 1) == 0 < ratio.due(first)

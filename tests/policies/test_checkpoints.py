@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from lightning_rl import ScratchPolicy
+from lightning_rl.checkpoint_files import SCHEMA, migrate_checkpoint, version_entry
 from lightning_rl.errors import CheckpointError, ConfigError, NonFiniteError
 from lightning_rl.policies import A2C, PPO, Policy
 from lightning_rl.policies.checkpoints import load_policy, read_checkpoint
@@ -348,3 +349,10 @@ def test_on_save_checkpoint_refuses_a_parameter_with_one_number_that_is_not_fini
 
 def test_on_save_checkpoint_accepts_weights_without_tensors() -> None:
     assert content_of(policy_with_weights({"w": 1.0}))["weights"] == {"w": 1.0}
+
+
+def test_the_form_of_a_checkpoint_decides_and_not_the_version_that_wrote_it() -> None:
+    newer = {"version": "9.9.9", "schema": SCHEMA}
+    assert migrate_checkpoint({"lightning_rl": newer}, "x.ckpt") == version_entry()
+    with pytest.raises(CheckpointError, match=r"written by lightning_rl 9\.9\.9 with schema 2.*install"):
+        migrate_checkpoint({"lightning_rl": {**newer, "schema": SCHEMA + 1}}, "x.ckpt")

@@ -195,3 +195,15 @@ def test_hooks_see_every_episode() -> None:
     hooks = Hooks()
     worker(EnvCreator(Counter), num_envs=2, fragment_length=8, callbacks=[hooks]).sample()
     assert (hooks.started, hooks.ended, hooks.steps, hooks.samples) == (2 + 2 * 2, 4, 8, 1)
+
+
+@pytest.mark.parametrize("length", [2, 9])
+def test_measuring_the_pace_of_episodes_does_not_change_the_next_ones(length: int) -> None:
+    """Six steps, in which some episodes of 2 steps end, and none of 9."""
+    env = EnvCreator(Counter, {"length": length})
+    measured, other = (worker(env, num_envs=2) for _ in range(2))
+    assert measured.seconds_per_step() > 0.0
+    assert measured.get_metrics()["episode_returns"] == [] and measured.fragment == other.fragment
+    assert measured.run_episodes(3) == other.run_episodes(3)
+    measured.seconds_per_step()
+    assert np.array_equal(measured.sample().obs, other.sample().obs)

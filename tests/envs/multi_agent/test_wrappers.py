@@ -224,7 +224,7 @@ def test_an_opening_takes_allowed_actions_and_an_episode_that_ends_in_it_begins_
 def test_openings_that_always_end_the_episode_are_an_error() -> None:
     env = RandomOpening(ScriptedTurns(turns=[["a"]]), max_steps=1)
     env._rng = type("Ones", (), {"integers": lambda *_: 1})()
-    with pytest.raises(EnvError, match="100 openings of up to 1 random steps ended .*: choose fewer max_steps"):
+    with pytest.raises(EnvError, match=r"100 openings of up to 1 random steps ended .*: choose fewer max_steps"):
         env.reset()
 
 

@@ -117,8 +117,8 @@ def newest_whole(directory: Path, besides: Path | None = None) -> Path | None:
         besides: a file to skip.
     """
     for path in sorted(directory.glob("*.ckpt"), key=_modification_time, reverse=True):
-        if path.name.startswith(".") or (besides is not None and path.name == besides.name):
-            continue
+        if path.name.startswith(".") or (besides is not None and path.name == besides.name) or not path.is_file():
+            continue  # a device would be read without end
         try:
             check_whole(path)
         except (CheckpointError, OSError, zipfile.BadZipFile):

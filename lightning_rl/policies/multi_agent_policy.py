@@ -183,15 +183,7 @@ class MultiAgentPolicy(Policy):
             inspect.signature(found).bind(*spaces_of_agent, **entry)
         except TypeError as error:
             raise ConfigError(f"{key}: {found.__name__}: {error}") from error
-        try:
-            return found(*spaces_of_agent, **entry)
-        except TypeError as error:  # a keyword that no constructor of a base class takes, or any other error of theirs
-            wrong = next((name for name in entry if name not in known and f"argument {name!r}" in str(error)), None)
-            if wrong is None:
-                raise
-            raise ConfigError(
-                f"{key}: {found.__name__} has no keyword {wrong!r}.{did_you_mean(wrong, known)}"
-            ) from error
+        return found(*spaces_of_agent, **entry)
 
     def _agent_with_spaces(self, policy_id: str, named: str | None, entry: Mapping[str, Any]) -> str:
         """An agent with the spaces of this policy: of those that it acts for, or the named one.

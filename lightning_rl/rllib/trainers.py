@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from lightning_rl import algorithm
 from lightning_rl.config import compose_config
-from lightning_rl.errors import ConfigError, did_you_mean, import_object
+from lightning_rl.errors import ConfigError, did_you_mean, object_at
 from lightning_rl.rllib.keys import KNOWN, classic_keys, current_env, translate_keys
 from lightning_rl.rllib.multi_agent_keys import check_policy_spaces
 from lightning_rl.rllib.plans import ClassicPlan, PlannedDataset, metrics_by_policy
@@ -62,7 +62,7 @@ class Trainer(algorithm.Algorithm):
             joins_fragments=plan is not None,
             has_buffers=self._planned,
             defaults_of=defaults_of,
-            own_class=policy if isinstance(policy, type) else import_object(defaults["policy"]["_target_"]),
+            own_class=policy if isinstance(policy, type) else object_at(defaults["policy"]["_target_"]),
         )
         if limit is not None:
             classic.setdefault("env", {}).setdefault("max_episode_steps", limit)

@@ -193,7 +193,7 @@ class Careless(PPO):
 def test_an_error_within_a_constructor_is_not_taken_for_an_unknown_keyword() -> None:
     """The error names an argument that the class does take; `width` is unknown and accepted."""
     entry = {**PPO_ENTRY, "_target_": Careless}
-    with pytest.raises(ConfigError, match=r"policies\.shared: Careless has no keyword 'siez'\. Did you mean 'size'"):
+    with pytest.raises(ConfigError, match=r"policies\.shared: no key 'policy\.siez'\. Did you mean 'policy\.size'"):
         several({"shared": {**entry, "siez": 3}})
     with pytest.raises(TypeError, match="argument 'size' must be"):
         several({"shared": {**entry, "size": "wide", "width": 3}})
@@ -265,7 +265,7 @@ def test_a_copy_made_of_the_constructor_s_arguments_is_equal() -> None:
         ({"policies": {"a": {"_target_": 3}}}, r"policies\.a\._target_=3; expected a policy class"),
         (
             {"policies": {"a": {"_target_": PPO, "gama": 1}}},
-            r"policies\.a: PPO has no keyword 'gama'\. Did you mean 'gamma'",
+            r"policies\.a: no key 'policy\.gama'\. Did you mean 'policy\.gamma'",
         ),
         ({"policies": {"a": {"_target_": PPO, "gamma": 2}}}, r"policies\.a: policy\.gamma=2"),
         (

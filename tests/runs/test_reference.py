@@ -73,6 +73,7 @@ WITHOUT_REFERENCE = {
         *("a2c_pong", "pong_42", "ppo_atari", "ppo_breakout", "ppo_pong"),
         *("ppo_halfcheetah", "sac_halfcheetah", "td3_halfcheetah"),
     },
+    "half an hour of a run": {"qmix_simple_spread", "qmix_simple_speaker_listener"},
     "opponents that learn too": {"ppo_connect_four", "ppo_rock_paper_scissors", "ppo_simple_tag"},
 }
 

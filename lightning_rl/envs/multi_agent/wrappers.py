@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
 
-from lightning_rl.envs.check import sample_allowed_action
 from lightning_rl.envs.multi_agent.agent_layout import flat_size, flatten
 from lightning_rl.envs.multi_agent.multi_agent_env import ALL, HoldsEnv, MultiAgentEnv
 from lightning_rl.errors import EnvError, did_you_mean
@@ -25,7 +23,6 @@ __all__ = [
     "MultiAgentWrapper",
     "PadActions",
     "PadObservations",
-    "RandomOpening",
     "TeamRewards",
     "blank",
     "find_members",
@@ -90,48 +87,6 @@ class EpisodeLimit(MultiAgentWrapper):
         if self.steps >= self.max_episode_steps and not terminated.get(ALL):
             truncated = {**truncated, ALL: True}
         return obs, rewards, terminated, truncated, infos
-
-
-class RandomOpening(MultiAgentWrapper):
-    """Begins each episode with some random steps, so that games differ though their players do not.
-
-    Policies that learn by self-play soon play one line of moves, and know no other position. The rewards of the opening
-    are dropped; an episode that ends within it begins anew.
-
-    Args:
-        env: the environment.
-        max_steps: the number of random steps is drawn from 0 to this, ≥ 0; in a turn-based game, each turn is a step.
-
-    Raises:
-        EnvError: 100 openings in a row ended their episode.
-    """
-
-    def __init__(self, env: MultiAgentEnv, max_steps: int) -> None:
-        super().__init__(env)
-        self.max_steps, self._rng = max_steps, np.random.default_rng()
-        self._choices = {agent: deepcopy(space) for agent, space in env.action_spaces.items()}
-
-    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> Any:
-        """Begin an episode, and play its opening."""
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
-            for space in self._choices.values():
-                space.seed(int(self._rng.integers(2**31)))
-        for _ in range(100):
-            obs, infos = self.env.reset(seed=seed, options=options)
-            if (opened := self._open(obs, infos)) is not None:
-                return opened
-            seed = None
-        raise EnvError(f"100 openings of up to {self.max_steps} random steps ended the episode: choose fewer max_steps")
-
-    def _open(self, obs: Mapping[str, Any], infos: Mapping[str, Any]) -> tuple[Any, Any] | None:
-        """Observations and infos after random steps; `None` if an agent ended in them."""
-        for _ in range(int(self._rng.integers(self.max_steps + 1))):
-            actions = {a: sample_allowed_action(self._choices[a], obs[a], infos.get(a, {})) for a in obs}
-            obs, _, terminated, truncated, infos = self.env.step(actions)
-            if any(terminated.values()) or any(truncated.values()):
-                return None
-        return obs, infos
 
 
 class TeamRewards(MultiAgentWrapper):

@@ -20,7 +20,6 @@ from lightning_rl.envs.multi_agent.wrappers import (
     MultiAgentWrapper,
     PadActions,
     PadObservations,
-    RandomOpening,
     TeamRewards,
     blank,
 )
@@ -193,39 +192,6 @@ def test_the_limit_truncates_all_and_leaves_a_terminated_episode_alone() -> None
     env.step({"agent_0": 0, "agent_1": 0})
     _, _, terminated, truncated, _ = env.step({"agent_0": 0, "agent_1": 0})
     assert terminated[ALL] and not truncated[ALL]
-
-
-def test_openings_are_random_steps_of_a_random_number_and_follow_the_seed() -> None:
-    """Five turns: with at most 3 random ones, a game begins after 0, 1, 2 or 3, with the agent whose turn it is."""
-    script = ScriptedTurns(turns=[["a"], ["b"], ["a"], ["b"], ["a"]])
-    env = RandomOpening(script, max_steps=3)
-    seen = {}
-    for seed in range(40):
-        obs, _ = env.reset(seed=seed)
-        [(agent, values)] = obs.items()
-        assert values[0] == len(script.actions) and agent == "ab"[len(script.actions) % 2]
-        seen[seed] = list(script.actions)
-    assert {len(actions) for actions in seen.values()} == {0, 1, 2, 3}
-    assert {action for actions in seen.values() for step in actions for action in step.values()} == {0, 1}
-    assert all(seen[seed] == (env.reset(seed=seed), list(script.actions))[1] for seed in range(40))
-    check_multi_agent_env(env, "openings")
-
-
-def test_an_opening_takes_allowed_actions_and_an_episode_that_ends_in_it_begins_anew() -> None:
-    """A game of two turns: openings of 2 steps would end it. "many" may not take the action 0."""
-    game = RandomOpening(ScriptedTurns(turns=[["a"], ["b"]]), max_steps=2)
-    assert {len(game.env.actions) for _ in range(40) if game.reset()} == {0, 1}
-    env = Choices()
-    env.step = lambda actions: (env.taken.append(actions), (env._seen()[0], {}, {ALL: False}, {ALL: False}, {}))[1]
-    RandomOpening(env, max_steps=100).reset(seed=1)
-    assert {actions["many"] for actions in env.taken} == {1, 2, 3} and {a["few"] for a in env.taken} == {0, 1}
-
-
-def test_openings_that_always_end_the_episode_are_an_error() -> None:
-    env = RandomOpening(ScriptedTurns(turns=[["a"]]), max_steps=1)
-    env._rng = type("Ones", (), {"integers": lambda *_: 1})()
-    with pytest.raises(EnvError, match=r"100 openings of up to 1 random steps ended .*: choose fewer max_steps"):
-        env.reset()
 
 
 def test_a_wrapper_in_the_config_wraps_the_multi_agent_environment() -> None:

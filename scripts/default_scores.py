@@ -3,6 +3,7 @@
     python scripts/benchmark.py setup --venvs DIR
     python scripts/default_scores.py --venvs DIR --json scores.jsonl              # everything: many hours
     python scripts/default_scores.py --algorithms dqn --envs CartPole-v1 --sides ours --json scores.jsonl
+    python scripts/default_scores.py --algorithms tqc es --seeds 0 --json scores.jsonl    # which SB3 does not have
     python scripts/default_scores.py --table --json scores.jsonl                  # of what was run so far
 
 Each run is a process of its own on one torch thread. Its score is that of the last policy: the mean return of 100
@@ -25,25 +26,49 @@ from recorded_runs import Run, recorded, run_missing
 
 ROOT = Path(__file__).resolve().parent.parent
 
-BUDGETS = {  # env steps: discrete and continuous actions, algorithms with a replay buffer and without
-    "CartPole-v1": {"on_policy": 100_000, "replay": 50_000},
-    "Acrobot-v1": {"on_policy": 100_000, "replay": 100_000},
-    "LunarLander-v3": {"on_policy": 200_000, "replay": 100_000},
-    "Pendulum-v1": {"on_policy": 100_000, "replay": 20_000},
-    "LunarLanderContinuous-v3": {"on_policy": 200_000, "replay": 50_000},
+BUDGETS = {  # env steps: of algorithms without a replay buffer, with one, and of those that try whole networks
+    "CartPole-v1": {"on_policy": 100_000, "replay": 50_000, "population": 500_000},
+    "Acrobot-v1": {"on_policy": 100_000, "replay": 100_000, "population": 500_000},
+    "LunarLander-v3": {"on_policy": 200_000, "replay": 100_000, "population": 2_000_000},
+    "Pendulum-v1": {"on_policy": 100_000, "replay": 20_000, "population": 1_000_000},
+    "LunarLanderContinuous-v3": {"on_policy": 200_000, "replay": 50_000, "population": 2_000_000},
 }
 CONTINUOUS = ("Pendulum-v1", "LunarLanderContinuous-v3")
-REPLAY = ("dqn", "sac", "td3", "ddpg")
-BOTH = ("ppo", "a2c")  # take discrete and continuous actions; SAC's discrete form is not SB3's
-ALGORITHMS = (*BOTH, *REPLAY)
+ALGORITHMS = {  # algorithm → whose budget it has, and the actions that it takes
+    "ppo": ("on_policy", "both"),
+    "a2c": ("on_policy", "both"),
+    "dqn": ("replay", "discrete"),
+    "sac": ("replay", "both"),
+    "td3": ("replay", "continuous"),
+    "ddpg": ("replay", "continuous"),
+    "tqc": ("replay", "continuous"),
+    "simple_q": ("replay", "discrete"),
+    "rainbow": ("replay", "discrete"),
+    "r2d2": ("replay", "discrete"),
+    "apex": ("replay", "discrete"),
+    "pg": ("on_policy", "both"),
+    "a3c": ("on_policy", "both"),
+    "ddppo": ("on_policy", "both"),
+    "impala": ("on_policy", "both"),
+    "appo": ("on_policy", "both"),
+    "es": ("population", "both"),
+    "ars": ("population", "both"),
+}
+OF_BOTH_SIDES = ("ppo", "a2c", "dqn", "sac", "td3", "ddpg")
 
 
 def cases(algorithms: list[str], envs: list[str]) -> Iterator[tuple[str, str, int]]:
-    """(algorithm, environment, env steps) of what can be compared."""
+    """(algorithm, environment, env steps) of what the algorithms can learn."""
     for env in envs:
         for algorithm in algorithms:
-            if algorithm in BOTH or (algorithm == "dqn") != (env in CONTINUOUS):
-                yield algorithm, env, BUDGETS[env]["replay" if algorithm in REPLAY else "on_policy"]
+            budget, actions = ALGORITHMS[algorithm]
+            if actions in ("both", "continuous" if env in CONTINUOUS else "discrete"):
+                yield algorithm, env, BUDGETS[env][budget]
+
+
+def has_peer(algorithm: str, env: str) -> bool:
+    """Whether Stable-Baselines3 has the algorithm for such actions: its SAC takes continuous ones alone."""
+    return algorithm in OF_BOTH_SIDES and (algorithm != "sac" or env in CONTINUOUS)
 
 
 def ours(algorithm: str, env: str, env_steps: int, seed: int) -> Run:
@@ -107,7 +132,7 @@ def table(runs: list[Run]) -> str:
 def main() -> None:
     """Run what is missing, seed by seed and side by side, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS), choices=ALGORITHMS)
+    parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS), choices=list(ALGORITHMS))
     parser.add_argument("--envs", nargs="+", default=list(BUDGETS), choices=list(BUDGETS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--sides", nargs="+", default=["ours", "sb3"], choices=["ours", "sb3"])
@@ -120,6 +145,7 @@ def main() -> None:
         for seed in args.seeds
         for algorithm, env, env_steps in cases(args.algorithms, args.envs)
         for side in args.sides
+        if side == "ours" or has_peer(algorithm, env)
     ]
 
     def run(side: str, algorithm: str, env: str, budget: int, seed: int) -> Run:

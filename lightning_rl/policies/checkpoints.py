@@ -305,7 +305,9 @@ def _entry_of_part(checkpoint: Mapping[str, Any], policy_id: str) -> Mapping[str
 
 
 def add_policies_of(checkpoint: Mapping[str, Any], policy: Any) -> None:
-    """Add the policies that a run had added before it wrote a checkpoint, with its mapping and its trained policies.
+    """Add the policies that a run had added before it wrote a checkpoint; take its mapping and its trained policies.
+
+    Where the run changed none of these after its start, they stay those of `policy`.
 
     Raises:
         CheckpointError: the file names code that is not trusted.
@@ -317,7 +319,8 @@ def add_policies_of(checkpoint: Mapping[str, Any], policy: Any) -> None:
     if not isinstance(entries, Mapping):
         return  # `check_fits` says what is wrong
     added = {policy_id: entry for policy_id, entry in entries.items() if policy_id not in policy.policies}
-    if not added or not set(policy.policies) <= entries.keys():
+    changed = bool(added) or bool(checkpoint.get("generation"))
+    if not changed or not set(policy.policies) <= entries.keys():
         return
     names = check_names("(the one to load)", {"policies": added, "policy_mapping": kwargs.get("policy_mapping")}, [])
     with as_checkpoint_error("(the one to load)"), names.restrict_imports():

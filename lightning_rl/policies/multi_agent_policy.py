@@ -598,7 +598,7 @@ class MultiAgentPolicy(Policy):
         return twin.eval()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """As `Policy`, with the spaces and counters of each policy in the entry "policies".
+        """As `Policy`, with the spaces and counters of each policy in the entry "policies", and the generation.
 
         Raises:
             NonFiniteError: a weight is NaN or infinite; names it.
@@ -608,6 +608,7 @@ class MultiAgentPolicy(Policy):
         checkpoint["policy"] = self.spec()
         checkpoint["counters"] = counters(self)
         checkpoint["policies"] = parts_of_checkpoint(self.policies)
+        checkpoint["generation"] = self.generation
         check_finite_weights(self, {name: part.get("weights") for name, part in checkpoint["policies"].items()})
         if "optimizer_states" in checkpoint:
             with_optimizers = self._with_optimizers().values()
@@ -617,7 +618,7 @@ class MultiAgentPolicy(Policy):
             ]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the policies that the run had added; refuse a checkpoint of others; then load counters and weights.
+        """Repeat what the run changed of its policies; refuse a checkpoint of others; then load counters and weights.
 
         The states of the optimizers are given to the policies by their ids; a policy that had none begins with a new
         one.

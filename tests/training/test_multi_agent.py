@@ -230,7 +230,7 @@ def test_a_buffer_that_is_made_late_is_restored_from_a_checkpoint(algorithm: Any
     path = algorithm.save(tmp_path / "both.ckpt")
     again: Any = Algorithm.restore(path)
     try:
-        again.policy.set_policies_to_train(["a", "b"])
+        assert again.policy.policies_to_train == ["a", "b"]  # as chosen during the run, not as in its config
         result = again.train()
         assert result["replay/b/rows"] > rows_before and result["replay/b/updates"] == result["env_steps"] - 40
     finally:

@@ -56,7 +56,12 @@ def play(algorithm: str, game: str, seed: int) -> Run:
     """Train, and evaluate the last policy: an episode, as nothing in it is random."""
     with tempfile.TemporaryDirectory(prefix="matrix_games_") as folder:
         given = ["env=custom", *ALGORITHMS[algorithm], *GAMES[game], "experiment=none", f"seed={seed}"]
-        given += [f"total_env_steps={ENV_STEPS.get(game, OTHER_ENV_STEPS)}", "evaluation.episodes=1", "logger=none", f"run_dir={folder}/run"]
+        given += [
+            f"total_env_steps={ENV_STEPS.get(game, OTHER_ENV_STEPS)}",
+            "evaluation.episodes=1",
+            "logger=none",
+            f"run_dir={folder}/run",
+        ]
         status = train(compose_config([*given, "trainer.enable_progress_bar=false"]))
     if status["state"] != "ok":  # a signal ends the run, not this script
         raise SystemExit(f"{algorithm} {game} seed {seed}: {status['state']}")

@@ -319,7 +319,7 @@ def add_policies_of(checkpoint: Mapping[str, Any], policy: Any) -> None:
     if not isinstance(entries, Mapping):
         return  # `check_fits` says what is wrong
     added = {policy_id: entry for policy_id, entry in entries.items() if policy_id not in policy.policies}
-    changed = bool(added) or bool(checkpoint.get("generation"))
+    changed = bool(added) or bool(checkpoint.get("policies_changed"))
     if not changed or not set(policy.policies) <= entries.keys():
         return
     names = check_names("(the one to load)", {"policies": added, "policy_mapping": kwargs.get("policy_mapping")}, [])

@@ -598,7 +598,7 @@ class MultiAgentPolicy(Policy):
         return twin.eval()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """As `Policy`, with the spaces and counters of each policy in the entry "policies", and the generation.
+        """As `Policy`, with each policy's spaces and counters, and whether the run changed its policies.
 
         Raises:
             NonFiniteError: a weight is NaN or infinite; names it.
@@ -608,7 +608,7 @@ class MultiAgentPolicy(Policy):
         checkpoint["policy"] = self.spec()
         checkpoint["counters"] = counters(self)
         checkpoint["policies"] = parts_of_checkpoint(self.policies)
-        checkpoint["generation"] = self.generation
+        checkpoint["policies_changed"] = self.generation > 0
         check_finite_weights(self, {name: part.get("weights") for name, part in checkpoint["policies"].items()})
         if "optimizer_states" in checkpoint:
             with_optimizers = self._with_optimizers().values()

@@ -34,41 +34,40 @@ BUDGETS = {  # env steps: of algorithms without a replay buffer, with one, and o
     "LunarLanderContinuous-v3": {"on_policy": 200_000, "replay": 50_000, "population": 2_000_000},
 }
 CONTINUOUS = ("Pendulum-v1", "LunarLanderContinuous-v3")
-ALGORITHMS = {  # algorithm → whose budget it has, and the actions that it takes
-    "ppo": ("on_policy", "both"),
-    "a2c": ("on_policy", "both"),
-    "dqn": ("replay", "discrete"),
-    "sac": ("replay", "both"),
-    "td3": ("replay", "continuous"),
-    "ddpg": ("replay", "continuous"),
-    "tqc": ("replay", "continuous"),
-    "simple_q": ("replay", "discrete"),
-    "rainbow": ("replay", "discrete"),
-    "r2d2": ("replay", "discrete"),
-    "apex": ("replay", "discrete"),
-    "pg": ("on_policy", "both"),
-    "a3c": ("on_policy", "both"),
-    "ddppo": ("on_policy", "both"),
-    "impala": ("on_policy", "both"),
-    "appo": ("on_policy", "both"),
-    "es": ("population", "both"),
-    "ars": ("population", "both"),
+ALGORITHMS = {  # algorithm → whose budget it has, and the actions that it takes here and in Stable-Baselines3
+    "ppo": ("on_policy", "both", "both"),
+    "a2c": ("on_policy", "both", "both"),
+    "dqn": ("replay", "discrete", "discrete"),
+    "sac": ("replay", "both", "continuous"),
+    "td3": ("replay", "continuous", "continuous"),
+    "ddpg": ("replay", "continuous", "continuous"),
+    "tqc": ("replay", "continuous", "none"),
+    "simple_q": ("replay", "discrete", "none"),
+    "rainbow": ("replay", "discrete", "none"),
+    "r2d2": ("replay", "discrete", "none"),
+    "apex": ("replay", "discrete", "none"),
+    "pg": ("on_policy", "both", "none"),
+    "a3c": ("on_policy", "both", "none"),
+    "ddppo": ("on_policy", "both", "none"),
+    "impala": ("on_policy", "both", "none"),
+    "appo": ("on_policy", "both", "none"),
+    "es": ("population", "both", "none"),
+    "ars": ("population", "both", "none"),
 }
-OF_BOTH_SIDES = ("ppo", "a2c", "dqn", "sac", "td3", "ddpg")
+
+
+def takes(actions: str, env: str) -> bool:
+    """Whether an algorithm that takes such actions, "both" kinds, one or "none", can learn the environment."""
+    return actions in ("both", "continuous" if env in CONTINUOUS else "discrete")
 
 
 def cases(algorithms: list[str], envs: list[str]) -> Iterator[tuple[str, str, int]]:
-    """(algorithm, environment, env steps) of what the algorithms can learn."""
+    """(algorithm, environment, env steps) of what our algorithms can learn."""
     for env in envs:
         for algorithm in algorithms:
-            budget, actions = ALGORITHMS[algorithm]
-            if actions in ("both", "continuous" if env in CONTINUOUS else "discrete"):
+            budget, actions, _ = ALGORITHMS[algorithm]
+            if takes(actions, env):
                 yield algorithm, env, BUDGETS[env][budget]
-
-
-def has_peer(algorithm: str, env: str) -> bool:
-    """Whether Stable-Baselines3 has the algorithm for such actions: its SAC takes continuous ones alone."""
-    return algorithm in OF_BOTH_SIDES and (algorithm != "sac" or env in CONTINUOUS)
 
 
 def ours(algorithm: str, env: str, env_steps: int, seed: int) -> Run:
@@ -145,7 +144,7 @@ def main() -> None:
         for seed in args.seeds
         for algorithm, env, env_steps in cases(args.algorithms, args.envs)
         for side in args.sides
-        if side == "ours" or has_peer(algorithm, env)
+        if side == "ours" or takes(ALGORITHMS[algorithm][2], env)
     ]
 
     def run(side: str, algorithm: str, env: str, budget: int, seed: int) -> Run:

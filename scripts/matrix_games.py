@@ -21,9 +21,16 @@ from lightning_rl.config import compose_config
 from lightning_rl.runs.run import train
 
 GAMES = {
-    "climbing": ["env.id=lightning_rl.envs.multi_agent.toy_games:ClimbingGame"],
+    "climbing": [
+        "env.id=lightning_rl.envs.multi_agent.toy_games:ClimbingGame",
+        "total_env_steps=200_000",  # the way to 7 leads over 5 and 6
+    ],
     **{
-        f"penalty {k}": ["env.id=lightning_rl.envs.multi_agent.toy_games:PenaltyGame", f"env.kwargs.k={k}"]
+        f"penalty {k}": [
+            "env.id=lightning_rl.envs.multi_agent.toy_games:PenaltyGame",
+            f"env.kwargs.k={k}",
+            "total_env_steps=50_000",
+        ]
         for k in (0, -50, -100)
     },
 }
@@ -39,8 +46,6 @@ BY_VALUE = [
     "data.training_intensity=0.0625",
     "workers.envs_per_worker=8",
 ]
-ENV_STEPS = {"climbing": 200_000}  # the way to 7 leads over 5 and 6
-OTHER_ENV_STEPS = 50_000
 ALGORITHMS = {
     "IPPO": ["policy=ppo", *ON_POLICY],
     "MAPPO": ["policy=ppo", "policy.central_critic=true", *ON_POLICY],
@@ -56,12 +61,7 @@ def play(algorithm: str, game: str, seed: int) -> Run:
     """Train, and evaluate the last policy: an episode, as nothing in it is random."""
     with tempfile.TemporaryDirectory(prefix="matrix_games_") as folder:
         given = ["env=custom", *ALGORITHMS[algorithm], *GAMES[game], "experiment=none", f"seed={seed}"]
-        given += [
-            f"total_env_steps={ENV_STEPS.get(game, OTHER_ENV_STEPS)}",
-            "evaluation.episodes=1",
-            "logger=none",
-            f"run_dir={folder}/run",
-        ]
+        given += ["evaluation.episodes=1", "logger=none", f"run_dir={folder}/run"]
         status = train(compose_config([*given, "trainer.enable_progress_bar=false"]))
     if status["state"] != "ok":  # a signal ends the run, not this script
         raise SystemExit(f"{algorithm} {game} seed {seed}: {status['state']}")

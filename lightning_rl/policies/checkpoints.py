@@ -27,7 +27,6 @@ from lightning_rl.spaces import space_difference, space_from_json, space_to_json
 from lightning_rl.trust import FileTrust, trust_names
 
 __all__ = [
-    "add_policies_of",
     "check_finite_weights",
     "check_fits",
     "counters",
@@ -38,6 +37,7 @@ __all__ = [
     "plain_weights",
     "policy_spec",
     "read_checkpoint",
+    "repeat_changes_of",
     "set_counters",
 ]
 
@@ -304,8 +304,8 @@ def _entry_of_part(checkpoint: Mapping[str, Any], policy_id: str) -> Mapping[str
     return part
 
 
-def add_policies_of(checkpoint: Mapping[str, Any], policy: Any) -> None:
-    """Add the policies that a run had added before it wrote a checkpoint; take its mapping and its trained policies.
+def repeat_changes_of(checkpoint: Mapping[str, Any], policy: Any) -> None:
+    """Change a policy as the run did before it wrote a checkpoint: added policies, the mapping, the trained policies.
 
     Where the run changed none of these after its start, they stay those of `policy`.
 

@@ -18,13 +18,13 @@ from lightning_rl.errors import ConfigError, UnsupportedSpaceError, did_you_mean
 from lightning_rl.fast_torch import FastAttributes
 from lightning_rl.learning.multi_agent_learner import MultiAgentLearner
 from lightning_rl.policies.checkpoints import (
-    add_policies_of,
     check_finite_weights,
     check_fits,
     counters,
     load_counters_and_weights,
     load_policy,
     parts_of_checkpoint,
+    repeat_changes_of,
     set_counters,
 )
 from lightning_rl.policies.policy import Policy
@@ -624,7 +624,7 @@ class MultiAgentPolicy(Policy):
         one.
         """
         checkpoint = migrate_checkpoint(checkpoint, "(the one to load)")
-        add_policies_of(checkpoint, self)
+        repeat_changes_of(checkpoint, self)
         check_fits(self, checkpoint)
         load_counters_and_weights(self, checkpoint)
         if "optimizer_states" in checkpoint:

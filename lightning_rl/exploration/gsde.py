@@ -89,7 +89,7 @@ class GSDE(Exploration):
                 f"exploration.type=gsde reads the features before the last layer, and {type(model).__name__} has no "
                 "such layer: give a custom model an ActionHead as its `head`, and leave model.no_final_linear out"
             )
-        if head.free is not None:
+        if head.free is not None and policy.model_config["free_log_std"]:
             raise ConfigError(
                 "model.free_log_std=true and exploration.type=gsde both say what the deviations are: set "
                 "model.free_log_std=false"

@@ -53,7 +53,8 @@ class ModelConfig(MemoryConfig):
     conv_residual_channels: Sequence[Channels] | None = None  # widths of IMPALA's residual stacks
     post_fcnet_hiddens: Hiddens | None = None  # None: 128 to 512 behind default convolutions, 256 behind a Dict's parts
     post_fcnet_activation: Activation | None = "relu"
-    free_log_std: bool = False  # log σ of Gaussian actions are parameters, not functions of the observation
+    # Whether log σ of Gaussian actions are parameters, not functions of the observation; None: the algorithm's choice.
+    free_log_std: bool | None = None
     log_std_init: LogStd = 0.0  # initial value of log σ
     log_std_clip_param: Positive = 20.0  # log σ stays within ± this
     no_final_linear: bool = False

@@ -21,7 +21,8 @@ class StateDependentHead(nn.Module):
     section 3.
 
     Args:
-        head: head of a `DiagGaussian` that this one replaces; the weights of its means are copied.
+        head: head of a `DiagGaussian` that this one replaces, with or without free log σ; the weights of its means are
+            copied.
         log_std_init: initial log σᵢⱼ.
         full_std: a σ for each feature and action, instead of one for each feature.
         use_expln: σ = 1 + log(1 + x) instead of exp x for parameters x > 0: it grows slowly there.
@@ -43,8 +44,9 @@ class StateDependentHead(nn.Module):
     ) -> None:
         super().__init__()
         before = head.linear
-        assert before is not None and before.out_features % 2 == 0
-        self.size, self.actions = before.in_features, before.out_features // 2
+        assert before is not None
+        self.size = before.in_features
+        self.actions = before.out_features // 2 if head.free is None else before.out_features
         self.mean = nn.Linear(self.size, self.actions)
         with torch.no_grad():
             self.mean.weight.copy_(before.weight[: self.actions])

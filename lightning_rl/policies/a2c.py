@@ -44,6 +44,9 @@ class A2C(Policy):
 
     supports_recurrent = True
     uses_every_parameter = True
+    # As functions of the observation all weights of their layer move at once in the one step of a rollout, which no
+    # clipped ratio limits: deviations collapse or grow without bound, and Pendulum is not learned.
+    free_log_std = True
 
     def __init__(
         self,

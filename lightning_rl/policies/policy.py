@@ -32,7 +32,7 @@ from lightning_rl.learning.metrics import Metrics
 from lightning_rl.learning.optimiser import Optimiser
 from lightning_rl.models.catalog import ModelCatalog, ModelOptions, model_config
 from lightning_rl.models.central_critic import CentralCritic, actor_options
-from lightning_rl.models.distributions import ActionDistribution, Categorical
+from lightning_rl.models.distributions import ActionDistribution, Categorical, log_std_columns
 from lightning_rl.models.distributions.base import DistFactory
 from lightning_rl.models.filters import MeanStdFilter, RewardFilter, RewardFilterName, make_observation_filter
 from lightning_rl.models.model import InputDict, Model
@@ -123,6 +123,7 @@ class Policy(FastAttributes, LightningModule):
 
     Attributes:
         model, dist_class: compute outputs from inputs, and an action distribution from outputs.
+        model_config: all keys of the model's config.
         preprocessor, observation_filter: compute "obs_flat" from observations.
         action_transform: converts actions of the policy's space into the environment's.
         learner: takes the gradient steps.
@@ -145,6 +146,7 @@ class Policy(FastAttributes, LightningModule):
     overridden: ClassVar[frozenset[str]] = frozenset()  # those of `VERBS` that the class defines itself
     central_obs_size: int = 0  # width S of the column `central_obs` that a central critic reads; 0: there is none
     reads_outputs: ClassVar[bool] = False  # whether acting uses the model's outputs for more than the actions
+    free_log_std: ClassVar[bool] = False  # what `model.free_log_std=null` means for Gaussian actions
 
     _frozen_names: tuple[str, ...] = ()  # `freeze`
 
@@ -152,6 +154,7 @@ class Policy(FastAttributes, LightningModule):
 
     observation_space: gym.Space[Any]
     model: Any  # a `Model`; algorithms say which kind
+    model_config: dict[str, Any]
     dist_class: Callable[..., ActionDistribution]
     exploration: Exploration
     observation_filter: Callable[[Tensor], Tensor]
@@ -210,7 +213,8 @@ class Policy(FastAttributes, LightningModule):
             torch.manual_seed(derive_seed(seed, "init"))
             options = actor_options(model) if self.central_obs_size else model
             self.model, self.dist_class = self.make_model_and_action_dist(options)
-            self.max_seq_len = int(model_config(model)["max_seq_len"])
+            self.model_config = model_config(model)
+            self.max_seq_len = int(self.model_config["max_seq_len"])
             self.is_recurrent = len(self.model.get_initial_state()) > 0
             self.exploration = make_exploration(exploration, self.action_transform.policy_space, observation_space)
             self.exploration.prepare_policy(self)
@@ -272,9 +276,11 @@ class Policy(FastAttributes, LightningModule):
 
     def make_model_and_action_dist(self, model: Mapping[str, Any] | None) -> tuple[Model, DistFactory]:
         """The model of a model config, and the class of action distributions over its outputs."""
-        policy_space = self.action_transform.policy_space
-        dist_class, num_outputs = ModelCatalog.get_action_dist(self.action_space, model, policy_space)
-        return ModelCatalog.get_model(self.observation_space, self.action_space, num_outputs, model), dist_class
+        policy_space, options = self.action_transform.policy_space, dict(model or {})
+        dist_class, num_outputs = ModelCatalog.get_action_dist(self.action_space, options, policy_space)
+        if self.free_log_std and options.get("free_log_std") is None and not options.get("custom_action_dist"):
+            options["free_log_std"] = bool(log_std_columns(self.action_space))
+        return ModelCatalog.get_model(self.observation_space, self.action_space, num_outputs, options), dist_class
 
     # -- acting -------------------------------------------------------------------------------------------------------
     @torch.no_grad()

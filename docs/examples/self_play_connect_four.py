@@ -5,7 +5,9 @@ to know that. The values are those of conf/experiment/ppo_connect_four.yaml: one
 past copies. "searcher" (`envs.multi_agent.connect_four:two_ply`) wins where it can at once, and never lets its opponent
 win at once where it can help it.
 
-Share of 200 games won with the best actions after 700k env steps (5 minutes): `random` ≥ 0.9, `searcher` ≥ 0.3.
+The network (`models.connect_four`) rates a column by the cell in which its disc would land.
+
+Share of 200 games won with the best actions after 700k env steps (8 to 13 minutes): `random` ≥ 0.95, `searcher` ≥ 0.7.
 """
 
 from __future__ import annotations

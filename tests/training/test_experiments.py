@@ -37,6 +37,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
         (["policy=ppo", "env=pendulum"], -250.0),
         (["policy=appo", "env=pendulum", "experiment=none"], -250.0),  # with minibatches of whole fragments: -1,410
         (["policy=appo", "env=lunarlander", "experiment=none", "total_env_steps=200_000"], 100.0),  # -41
+        # With log σ as functions of the observation: -1,189.
+        (["policy=a2c", "env=pendulum", "experiment=none", "total_env_steps=300_000"], -350.0),
         (["policy=sac", "env=mountaincar_continuous"], 90.0),
         (["experiment=cartpole_throughput"], 475.0),
     ],

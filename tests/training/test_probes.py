@@ -84,6 +84,7 @@ def test_a_continuous_action_lands_where_it_pays(name: str) -> None:
         "impala": (IMPALA, once),
     }
     entry = {**ACTORS, **smaller}[name]
-    policy = train_by_hand(entry, probes.MatchedBox, iterations=120)
+    # A2C's deviation is a single parameter, which narrows at the pace of its learning rate.
+    policy = train_by_hand(entry, probes.MatchedBox, iterations=300 if name == "a2c" else 120)
     best = [policy.compute_single_action(np.array([sign], np.float32)).item() for sign in (-1, 1)]
     np.testing.assert_allclose(best, [0.0, 4.0], atol=0.6)

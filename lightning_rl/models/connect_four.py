@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lightning_rl.errors import ConfigError
 from lightning_rl.models.layers import initialise
-from lightning_rl.models.model import Model
+from lightning_rl.models.model import LastForward, Model
 
 __all__ = ["ConnectFourNetwork", "MirroredConv2d", "landing_cells"]
 
@@ -63,6 +63,7 @@ class ConnectFourNetwork(Model):
         self.score = nn.Conv2d(channels // 2, 1, 1)
         self.value = nn.Sequential(nn.Linear(channels, hidden), nn.ReLU(), nn.Linear(hidden, 1))
         initialise(self.score, "orthogonal", gain=0.01)
+        self._last = LastForward()
 
     def forward(self, input_dict: Any, state: Any = (), seq_lens: Any = None) -> tuple[Tensor, list[Tensor]]:
         """Logits `[N, columns]`, and no state; the logit of a full column is 0."""
@@ -72,12 +73,12 @@ class ConnectFourNetwork(Model):
         features = F.relu(self.mixing(F.relu(self.window(cells))))
         first, second = features.chunk(2, dim=1)
         features = first + second  # [N, channels / 2, height, width]; a mirrored board mirrors it
-        self._summary = torch.cat([(features * landing).amax((2, 3)), features.mean((2, 3))], dim=1)
+        self._last.features = torch.cat([(features * landing).amax((2, 3)), features.mean((2, 3))], dim=1)
         return (self.score(features) * landing).sum((1, 2)), []
 
     def value_function(self) -> Tensor:
         """Values `[N]` of the last forward, within ±1: those of games that are won, drawn or lost."""
-        return self.value(self._summary).squeeze(1).tanh()
+        return self.value(self._last.get()).squeeze(1).tanh()
 
 
 class MirroredConv2d(nn.Module):

@@ -35,18 +35,20 @@ def test_deviations_are_parameters_by_default_with_a2c_and_functions_of_the_obse
 
 
 @pytest.mark.parametrize(
-    ("action_space", "model"),
+    ("action_space", "model", "free"),
     [
-        (spaces.Discrete(2), {}),
-        (BOX, {"custom_action_dist": "Beta"}),
-        (BOX, {"use_gru": True, "lstm_cell_size": 4}),
-        (spaces.Dict(move=BOX, jump=spaces.Discrete(2)), {}),
+        (spaces.Discrete(2), {}, 0),
+        (BOX, {"custom_action_dist": "Beta"}, 0),
+        (BOX, {"use_gru": True, "lstm_cell_size": 4}, 2),
+        (spaces.Dict(move=BOX, jump=spaces.Discrete(2)), {}, 2),
     ],
 )
-def test_the_default_fits_every_action_space_and_distribution(action_space, model):
+def test_the_default_fits_every_action_space_and_distribution(action_space, model, free):
     policy = A2C(OBS, action_space, model={**SMALL, **model})
     state = [torch.as_tensor(part).expand(2, *part.shape) for part in policy.model.get_initial_state()]
     policy.compute_actions(np.zeros((2, 3), np.float32), state)
+    parameters = dict(policy.model.named_parameters())
+    assert sum(parameter.numel() for name, parameter in parameters.items() if name.endswith("free")) == free
 
 
 def test_gsde_replaces_the_default_and_refuses_what_was_asked_for():

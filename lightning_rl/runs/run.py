@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatch
 from pathlib import Path
@@ -144,7 +144,7 @@ def build(
         datamodule = multi_agent.build_datamodule(config, env, policy, data, **shared)
     check_monitors(users, policy)
     if is_first_rank():
-        warn_if_nothing_is_learned(datamodule, config["total_env_steps"])
+        warn_if_nothing_is_learned(datamodule, config["total_env_steps"], config["policies"])
     if config["init_from"] is not None and ckpt_path is None:
         line = load_initial_weights(policy, config["init_from"], config["init_from_strict"])
         if is_first_rank():
@@ -168,15 +168,30 @@ def build(
     return policy, datamodule, trainer
 
 
-def warn_if_nothing_is_learned(datamodule: RolloutDataModule, total_env_steps: int) -> None:
-    """Warn of a replay run that ends before its first gradient step."""
-    ratio = getattr(datamodule, "ratio", None)
-    if ratio is not None and total_env_steps < ratio.first_step:
-        log.warning(
-            f"data.learning_starts={ratio.learning_starts}: the first gradient step is due after {ratio.first_step} "
-            f"env steps, and the run ends with the iteration that reaches total_env_steps={total_env_steps}: it learns "
-            "next to nothing; lower data.learning_starts, or raise total_env_steps"
-        )
+def warn_if_nothing_is_learned(
+    datamodule: RolloutDataModule, total_env_steps: int, policies: Container[str] = ()
+) -> None:
+    """Warn of policies that learn from replay in a run that ends before their first gradient step.
+
+    Args:
+        datamodule: with a buffer of its own, or one for each of several policies.
+        total_env_steps: of the run.
+        policies: ids of those with sections of their own in the config.
+    """
+    ratios = {
+        f"policies.{name}.data" if name in policies else "data": replay.ratio
+        for name, replay in datamodule.policy_feeds.replays.items()
+    }
+    if (own := getattr(datamodule, "ratio", None)) is not None:
+        ratios["data"] = own
+    for section, ratio in ratios.items():
+        if total_env_steps < ratio.first_step:
+            log.warning(
+                f"{section}.learning_starts={ratio.learning_starts}: the first gradient step is due after "
+                f"{ratio.first_step} env steps, and the run ends with the iteration that reaches "
+                f"total_env_steps={total_env_steps}: it learns next to nothing; lower {section}.learning_starts, or "
+                "raise total_env_steps"
+            )
 
 
 def instantiate(entry: Any, key: str, *arguments: Any) -> Any:

@@ -52,7 +52,10 @@ RUNS = {
 }
 GRADIENTS = ["policy=a3c", "workers.logical_workers=2", "data.gradients_per_iteration=4"]
 RUNS_HERE = {**RUNS, "two by gradients": [*GRADIENTS, *CARTPOLES, "policies={a: {}, b: {gamma: 0.9}}", TWO[1]]}
-IN_PROCESSES = [pytest.param(name, 2, marks=pytest.mark.ray) for name in RUNS]  # whose gradient is first varies there
+IN_PROCESSES = [  # but for "two by gradients": whose gradient is first varies there
+    pytest.param(name, 2, marks=[pytest.mark.ray, *([] if name == "ppo and dqn" else [pytest.mark.slow])])
+    for name in RUNS
+]
 
 
 def config(run_dir: Path, *overrides: str) -> dict[str, Any]:
@@ -258,6 +261,23 @@ def test_steps_are_those_of_agents_if_the_config_says_so(tmp_path: Path) -> None
     assert float(first[0]) > 2 * float(first[1])
 
 
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (["policy=dqn", *CARTPOLES, "data.learning_starts=300"], "data"),
+        ([*CARTPOLES, TWO[0].replace("64", "300"), TWO[1]], "policies.b.data"),
+    ],
+    ids=["one policy", "a policy of two"],
+)
+def test_a_policy_whose_first_gradient_step_lies_beyond_the_run_is_named_before_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, overrides: list[str], key: str
+) -> None:
+    run.build(config(tmp_path, *overrides))
+    (message,) = caplog.messages
+    assert message.startswith(f"{key}.learning_starts=300: the first gradient step is due after 301 env steps")
+    assert f"it learns next to nothing; lower {key}.learning_starts, or raise total_env_steps" in message
+
+
 # -- resumed, and in other processes ----------------------------------------------------------------------------------
 @pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in RUNS_HERE), *IN_PROCESSES])
 def test_a_resumed_run_is_equal_bit_for_bit(tmp_path: Path, name: str, workers: int) -> None:
@@ -293,7 +313,9 @@ def test_a_run_goes_on_without_the_file_of_its_frozen_policy(tmp_path: Path) -> 
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("name", ["ppo", "ppo and dqn", "turns"])
+@pytest.mark.parametrize(
+    "name", ["turns", *(pytest.param(each, marks=pytest.mark.slow) for each in ("ppo", "ppo and dqn"))]
+)
 def test_the_number_of_processes_does_not_change_the_result(tmp_path: Path, name: str) -> None:
     for workers in (0, 2):
         run.train(config(tmp_path / str(workers), *RUNS[name], f"workers.num_workers={workers}"))
